@@ -1,0 +1,78 @@
+# Needs make and Python 3.11 or newer; everything else goes into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+LOCKED := .venv/.locked
+READY := .venv/.ready
+CODE := $(wildcard src/holdfast tests tools bench)
+
+# Further arguments: make test ARGS="tests/tools -k restart"
+ARGS ?=
+# Processes that run the tests
+JOBS ?= 2
+# make lock LOCKFLAGS=--upgrade takes the newest versions
+LOCKFLAGS ?=
+
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test torture coverage check format bench docs lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with everything the other targets need
+
+$(LOCKED): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("Holdfast needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	@echo "Setting up .venv"
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(READY): $(LOCKED) pyproject.toml
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## show Holdfast at work
+	@$(BIN)/holdfast demo
+
+# worksteal: the tests differ much in length, and each process starts a
+# PostgreSQL server of its own only if a test asks it for one.
+test: $(READY) ## run all tests but the torture
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not torture" $(ARGS)
+
+torture: $(READY) ## run the long tests that kill and restart things
+	$(BIN)/python -m pytest -m torture --timeout 3600 $(ARGS)
+
+coverage: $(READY) ## run the tests and show which branches of the core they miss
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not torture" --cov --cov-report term-missing $(ARGS)
+
+check: $(READY) ## check format, lint, types and imports; runs all four, whatever they say
+	@status=0; \
+	run() { echo "$$*"; "$$@" || status=1; }; \
+	run $(BIN)/ruff format --check .; \
+	run $(BIN)/ruff check .; \
+	run $(BIN)/mypy $(CODE); \
+	run $(BIN)/lint-imports; \
+	exit $$status
+
+format: $(READY) ## format the code and fix what can be fixed by itself
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## measure
+	$(BIN)/python -m bench $(ARGS)
+
+docs: $(READY) ## make the generated pages anew
+	$(BIN)/python -m holdfast.core.pictures docs/reference/lifecycle.md
+
+lock: ## make requirements.lock anew of pyproject.toml and requirements.in
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
+	$(PYTHON) -m venv "$$tmp" && \
+	"$$tmp/bin/python" -m pip install -qq --disable-pip-version-check uv && \
+	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --extra postgres $(LOCKFLAGS) \
+		--output-file requirements.lock pyproject.toml requirements.in
+
+clean: ## remove .venv and everything that was made
+	rm -rf .venv build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

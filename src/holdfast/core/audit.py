@@ -1,0 +1,161 @@
+"""Reading a history: what it folds to, what a row must satisfy, and what is wrong with it, with the place.
+
+Tests, simulator and `verify` all use this one checker.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core import payloads
+from holdfast.core.evolve import evolve
+from holdfast.core.lifecycle import exhausted, progress_limit, stall_limit
+from holdfast.core.model import (
+    HELD,
+    TERMINAL,
+    Event,
+    EventType,
+    Job,
+    Phase,
+    Role,
+    StallReason,
+    Status,
+)
+from holdfast.core.table import SIGNERS, STEPS
+
+
+class Violation(NamedTuple):
+    """One broken rule. `rev` is the event's, or the row's where the row itself is wrong."""
+
+    job_id: int
+    rev: int
+    rule: str
+    detail: str
+
+
+def fold(events: Iterable[Event]) -> Job | None:
+    """The job that a history describes; None for no history."""
+    job: Job | None = None
+    for event in events:
+        job = evolve(job, event)
+    return job
+
+
+def check_status(job: Job) -> list[str]:
+    """What the job's status requires or forbids and its row does not honour."""
+    held, live = job.status in HELD, job.status not in TERMINAL
+    rules = {
+        "a held job has an owner and a lease": held == (job.owner is not None and job.lease_expires_at is not None),
+        "owner and lease come and go together": (job.owner is None) == (job.lease_expires_at is None),
+        "only a succeeded job has a result": (job.result is not None) == (job.status is Status.SUCCEEDED),
+        "a running or stalled job has a phase, no other": (job.phase is not None)
+        == (job.status in (Status.RUNNING, Status.STALLED)),
+        "a stalled job has a reason and a last owner": job.status is not Status.STALLED
+        or (job.stall_reason is not None and job.last_owner is not None),
+        "a finished job has its time, no other": (job.finished_at is None) == live,
+        "a failed job has its error": job.status is not Status.FAILED or job.last_error is not None,
+        "a cancelled job has its reason": job.status is not Status.CANCELLED or job.cancel_reason is not None,
+        "a dead-lettered job has reason and stage, no other": (job.reason_code is not None and job.failure_stage is not None)
+        == (job.status is Status.DEAD_LETTERED),
+        "a claimed job was attempted and has its policy": not held or (job.attempt > 0 and job.policy is not None),
+        "releases are attempts": 0 <= job.releases <= job.attempt,
+    }
+    return [rule for rule, holds in rules.items() if not holds]
+
+
+def check_history(events: Sequence[Event], row: Job | None = None) -> list[Violation]:
+    """Everything wrong with one job's events, and with `row` as their fold."""
+    found: list[Violation] = []
+    job: Job | None = None
+    for event in events:
+        problems = list(_check_event(job, event))
+        found += [Violation(event.job_id, event.rev, rule, detail) for rule, detail in problems]
+        if any(rule in _UNFOLDABLE for rule, _ in problems):
+            return found
+        job = evolve(job, event)
+        found += [Violation(job.id, event.rev, "status fields", broken) for broken in check_status(job)]
+    if row is not None:
+        found += _check_row(job, row, events)
+    return found
+
+
+_UNFOLDABLE = frozenset({"first event", "one job", "step", "policy"})
+
+
+def _check_event(job: Job | None, event: Event) -> Iterable[tuple[str, str]]:
+    """The rules one event breaks, given the job before it."""
+    if job is None:
+        if event.type is not EventType.ENQUEUED:
+            yield "first event", f"a history starts with enqueued, not {event.type.value}"
+        if event.rev != 1:
+            yield "rev", f"the first rev is {event.rev}, not 1"
+        return
+    if event.job_id != job.id:
+        yield "one job", f"an event of job {event.job_id} in the history of job {job.id}"
+    if event.rev != job.rev + 1:
+        yield "rev", f"rev {event.rev} follows {job.rev}"
+    if event.from_status is not job.status or (event.type, event.from_status, event.to_status) not in STEPS:
+        yield (
+            "step",
+            f"{event.type.value} from {event.from_status} to {event.to_status}, the job being {job.status.value}",
+        )
+        return
+    if event.received_at < job.updated_at:
+        yield "time", "an event is older than the one before it"
+    if event.attempt != job.attempt + (event.type is EventType.CLAIMED):
+        yield "attempt", f"{event.type.value} of attempt {event.attempt}, the job being at {job.attempt}"
+    if event.actor.role not in SIGNERS[event.type]:
+        yield "role", f"a {event.actor.role.value} may not be behind {event.type.value}"
+    if event.correlation_id != job.correlation_id:
+        yield "correlation", "the correlation id changed"
+    yield from _check_policy(job, event)
+    yield from _check_holder(job, event)
+    yield from _check_liveness(job, event)
+
+
+def _check_policy(job: Job, event: Event) -> Iterable[tuple[str, str]]:
+    if event.type is EventType.CLAIMED and event.policy is None:
+        yield "policy", "claimed without a snapshot of its policy"
+    if event.type is EventType.STALLED and event.policy != job.policy:
+        yield "policy snapshot", "stalled with another policy than it was claimed under"
+    if event.type is EventType.CLAIMED and exhausted(job):
+        yield "attempts_max", f"claimed again after {job.attempt} attempts, {job.releases} of them released"
+    if event.type is EventType.REQUEUED and exhausted(job):
+        yield "attempts_max", "requeued with no attempts left"
+
+
+def _check_holder(job: Job, event: Event) -> Iterable[tuple[str, str]]:
+    """A worker's event on an attempt comes from the worker that attempt was given to."""
+    if event.actor.role is not Role.WORKER or event.type is EventType.CLAIMED:
+        return
+    holder = (job.owner or job.last_owner, job.incarnation)
+    if (event.actor.name, event.actor.incarnation) != holder:
+        yield "holder", f"{event.type.value} by {event.actor}, the attempt being {holder[0]}'s"
+
+
+def _check_liveness(job: Job, event: Event) -> Iterable[tuple[str, str]]:
+    """The system stalls only past the limit, and resumes only after a beat."""
+    if event.actor.role is not Role.SYSTEM:
+        return
+    if event.type is EventType.STALLED:
+        limit = progress_limit(job) if event.reason == StallReason.NO_PROGRESS else stall_limit(job)
+        if limit is None or event.received_at <= limit:
+            yield "stalled too early", f"at {event.received_at}, the limit being {limit}"
+    if event.type is EventType.RESUMED and job.revived_at is None:
+        yield "resumed without a beat", f"no beat since the stall at {job.stalled_at}"
+    if event.type is EventType.REQUEUED and job.phase is Phase.ABORTING:
+        yield "requeued while aborting", "a job that is being cancelled never runs again"
+
+
+def _check_row(job: Job | None, row: Job, events: Sequence[Event]) -> list[Violation]:
+    if job is None:
+        return [Violation(row.id, row.rev, "fold", "a row without events")]
+    ignored = {"token"}
+    if any(e.payload and e.type is EventType.HEARTBEAT and payloads.decode(payloads.Beat, e.payload).pruned for e in events):
+        ignored |= {"stage", "progress", "progressed_at", "assist_requested"}
+    return [
+        Violation(row.id, row.rev, "fold", f"{name} is {getattr(row, name)!r}, its events say {getattr(job, name)!r}")
+        for name in msgspec.structs.asdict(row)
+        if name not in ignored and getattr(row, name) != getattr(job, name)
+    ]

@@ -1,0 +1,138 @@
+"""Requests to change something, one frozen record a verb. Shape and limits are checked before one of these is made."""
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.core.model import Actor, EventType, FailureStage, Fence, Micros, Policy, ReasonCode, StallReason
+from holdfast.core.payloads import Beat
+
+
+class Command(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """`actor` and `request_id` say who asked and how a repetition is recognised; they are not part of the body."""
+
+    actor: Actor
+    request_id: str | None = None
+
+
+class Enqueue(Command, frozen=True, kw_only=True):
+    """One new job. `payload` is the encoded body of its `enqueued` event; the other fields are what the row needs of it."""
+
+    queue: str
+    kind: str
+    payload: bytes
+    priority: int = 0
+    available_at: Micros | None = None
+    delay_us: int = 0
+    dedupe_key: str | None = None
+    dedupe_forever: bool = False
+    tier: str | None = None
+    override: bytes | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+    replay_of: int | None = None
+
+
+class ClaimNext(Command, frozen=True, kw_only=True):
+    queues: tuple[str, ...]
+    limit: int
+    token: str
+    kinds: tuple[str, ...] | None = None
+    start: bool = False
+
+
+class JobCommand(Command, frozen=True, kw_only=True):
+    """A command on one job that exists."""
+
+    job_id: int
+    expected_rev: int | None = None
+
+
+class ClaimJob(JobCommand, frozen=True, kw_only=True):
+    """`policy`, `paused` and `token` are what the ledger found and drew for it, not what the caller said."""
+
+    token: str
+    ttl_ms: int | None = None
+    policy: Policy | None = None
+    paused: bool = False
+
+
+class HolderCommand(JobCommand, frozen=True, kw_only=True):
+    fence: Fence
+
+
+class Start(HolderCommand, frozen=True, kw_only=True):
+    pass
+
+
+class Heartbeat(HolderCommand, frozen=True, kw_only=True):
+    beat: Beat
+
+
+class Complete(HolderCommand, frozen=True, kw_only=True):
+    payload: bytes
+    """The encoded body of its `succeeded` event."""
+
+
+class Fail(HolderCommand, frozen=True, kw_only=True):
+    error: bytes
+    retryable: bool = True
+    reason_code: ReasonCode | None = None
+    failure_stage: FailureStage | None = None
+    retry_after_us: int | None = None
+    jitter: float = 1.0
+
+
+class Release(HolderCommand, frozen=True, kw_only=True):
+    pass
+
+
+class AcknowledgeCancel(HolderCommand, frozen=True, kw_only=True):
+    pass
+
+
+class Stall(JobCommand, frozen=True, kw_only=True):
+    """By the system past the limit, or by the holder (with its fence) at any time."""
+
+    fence: Fence | None = None
+    reason: StallReason | None = None
+
+
+class Resume(JobCommand, frozen=True, kw_only=True):
+    """By the system after a beat, or by the last holder (with its fence) as its own proof of life."""
+
+    fence: Fence | None = None
+
+
+class Requeue(JobCommand, frozen=True, kw_only=True):
+    jitter: float = 1.0
+
+
+class Sweep(JobCommand, frozen=True, kw_only=True):
+    """Whatever is due for one job: stall, resume, requeue, exhaust, or a cancel that outlived its grace."""
+
+    jitter: float = 1.0
+
+
+class Cancel(JobCommand, frozen=True, kw_only=True):
+    hard: bool = False
+    reason: str = "requested"
+
+
+class DeadLetter(JobCommand, frozen=True, kw_only=True):
+    reason_code: ReasonCode
+    failure_stage: FailureStage
+    error: bytes | None = None
+
+
+class Assist(JobCommand, frozen=True, kw_only=True):
+    on: bool
+
+
+class Annotate(JobCommand, frozen=True, kw_only=True):
+    note: Literal[EventType.DISCARDED, EventType.COMPENSATED, EventType.COMPENSATION_FAILED]
+    reason: str | None = None
+
+
+class Replay(JobCommand, frozen=True, kw_only=True):
+    pass

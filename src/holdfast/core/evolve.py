@@ -1,0 +1,200 @@
+"""What an event does to its job. The only place that knows; folding a history and writing a row are both this function."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core import payloads
+from holdfast.core.model import Event, EventType, Job, Phase, Policy, Role, StallReason, Status
+
+_replace = msgspec.structs.replace
+
+
+def evolve(job: Job | None, event: Event) -> Job:
+    """The job after `event`. Trusts the event: whether it was allowed is `decide`'s and the checker's business."""
+    if job is None:
+        return _enqueued(event)
+    changes = _CHANGES[event.type](job, event)
+    return _replace(job, rev=event.rev, status=event.to_status, updated_at=event.received_at, **changes)
+
+
+def _enqueued(event: Event) -> Job:
+    body = payloads.decode(payloads.Enqueued, event.payload)
+    at = event.received_at
+    return Job(
+        id=event.job_id,
+        queue=body.queue,
+        kind=body.kind,
+        status=Status.QUEUED,
+        rev=event.rev,
+        attempt=0,
+        priority=body.priority,
+        available_at=at + body.delay_us if body.available_at is None else body.available_at,
+        created_at=at,
+        updated_at=at,
+        args=bytes(body.args),
+        correlation_id=event.correlation_id,
+        dedupe_key=body.dedupe_key,
+        dedupe_forever=body.dedupe_forever,
+        tier=body.tier,
+        trace_id=event.trace_id,
+        replay_of=body.replay_of,
+        override=None if body.policy is None else bytes(body.policy),
+    )
+
+
+def _lease(policy: Policy | None, event: Event) -> dict[str, Any]:
+    """A new or renewed lease, counted from the ledger's time; each one is also a proof of life."""
+    assert policy is not None
+    return {"lease_expires_at": event.received_at + policy.lease_ttl_ms * 1_000, "last_beat_at": event.received_at}
+
+
+def _claimed(job: Job, event: Event) -> dict[str, Any]:
+    return {
+        "attempt": event.attempt,
+        "owner": event.actor.name,
+        "incarnation": event.actor.incarnation,
+        "claimed_at": event.received_at,
+        "policy": event.policy,
+        "phase": None,
+        "started_at": None,
+        "stage": None,
+        "progress": None,
+        "progressed_at": event.received_at,
+        "assist_requested": False,
+        "stall_reason": None,
+        "stalled_at": None,
+        "revived_at": None,
+        **_lease(event.policy, event),
+    }
+
+
+def _started(job: Job, event: Event) -> dict[str, Any]:
+    return {"phase": Phase.EXECUTING, "started_at": event.received_at, **_lease(job.policy, event)}
+
+
+def _heartbeat(job: Job, event: Event) -> dict[str, Any]:
+    beat = payloads.decode(payloads.Beat, event.payload)
+    changes: dict[str, Any] = {
+        "stage": job.stage if beat.stage is None else beat.stage,
+        "progress": job.progress if beat.progress is None else beat.progress,
+        "assist_requested": job.assist_requested if beat.assist_requested is None else beat.assist_requested,
+    }
+    if (changes["stage"], changes["progress"]) != (job.stage, job.progress):
+        changes["progressed_at"] = event.received_at
+    if event.to_status is Status.STALLED:
+        return changes | {"last_beat_at": event.received_at, "revived_at": event.received_at}
+    return changes | _lease(job.policy, event)
+
+
+def _no_holder(job: Job) -> dict[str, Any]:
+    """Owner and lease go; who it was stays readable. The incarnation belongs to the attempt and stays with it."""
+    if job.owner is None:
+        return {}
+    return {
+        "owner": None,
+        "lease_expires_at": None,
+        "last_owner": job.owner,
+        "last_lease_expires_at": job.lease_expires_at,
+    }
+
+
+def _stalled(job: Job, event: Event) -> dict[str, Any]:
+    body = payloads.decode(payloads.Stalled, event.payload)
+    changes: dict[str, Any] = {
+        "phase": job.phase or Phase.EXECUTING,
+        "stall_reason": event.reason,
+        "stalled_at": event.received_at,
+        "revived_at": None,
+        **_no_holder(job),
+    }
+    if body.error is not None:
+        changes["last_error"] = bytes(body.error)
+    if event.reason == StallReason.RELEASED:
+        changes["releases"] = job.releases + 1
+    return changes
+
+
+def _resumed(job: Job, event: Event) -> dict[str, Any]:
+    """The last holder has it back. Where it had not begun, its coming back is its start."""
+    return {
+        "phase": Phase.ABORTING if job.phase is Phase.ABORTING else Phase.EXECUTING,
+        "owner": job.last_owner,
+        "started_at": job.started_at or event.received_at,
+        "stall_reason": None,
+        "stalled_at": None,
+        "revived_at": None,
+        **_lease(job.policy, event),
+    }
+
+
+def _requeued(job: Job, event: Event) -> dict[str, Any]:
+    body = payloads.decode(payloads.Requeued, event.payload)
+    return {"phase": None, "available_at": body.available_at, "stalled_at": None, "revived_at": None, "token": None}
+
+
+def _finished(job: Job, event: Event) -> dict[str, Any]:
+    """Every end: no holder, no phase. A holder that ended its own job may still be recognised; anybody else killed the fence."""
+    return {
+        "phase": None,
+        "finished_at": event.received_at,
+        "token": job.token if event.actor.role is Role.WORKER else None,
+        **_no_holder(job),
+    }
+
+
+def _succeeded(job: Job, event: Event) -> dict[str, Any]:
+    body = payloads.decode(payloads.Succeeded, event.payload)
+    return {"result": bytes(body.result), **_finished(job, event)}
+
+
+def _failed(job: Job, event: Event) -> dict[str, Any]:
+    body = payloads.decode(payloads.Failed, event.payload)
+    return {"last_error": bytes(body.error), **_finished(job, event)}
+
+
+def _cancel_requested(job: Job, event: Event) -> dict[str, Any]:
+    return {"phase": Phase.ABORTING, "cancel_reason": event.reason, "cancel_requested_at": event.received_at}
+
+
+def _cancelled(job: Job, event: Event) -> dict[str, Any]:
+    return {"cancel_reason": event.reason, **_finished(job, event)}
+
+
+def _dead_lettered(job: Job, event: Event) -> dict[str, Any]:
+    body = payloads.decode(payloads.DeadLettered, event.payload)
+    return {
+        "reason_code": body.reason_code,
+        "failure_stage": body.failure_stage,
+        "last_error": None if body.last_error is None else bytes(body.last_error),
+        **_finished(job, event),
+    }
+
+
+def _phase(phase: Phase) -> Callable[[Job, Event], dict[str, Any]]:
+    return lambda job, event: {"phase": phase}
+
+
+def _noted(job: Job, event: Event) -> dict[str, Any]:
+    return {"note": event.type.value}
+
+
+_CHANGES: dict[EventType, Callable[[Job, Event], dict[str, Any]]] = {
+    EventType.CLAIMED: _claimed,
+    EventType.STARTED: _started,
+    EventType.HEARTBEAT: _heartbeat,
+    EventType.ASSIST_STARTED: _phase(Phase.ASSISTED),
+    EventType.ASSIST_ENDED: _phase(Phase.EXECUTING),
+    EventType.STALLED: _stalled,
+    EventType.RESUMED: _resumed,
+    EventType.REQUEUED: _requeued,
+    EventType.SUCCEEDED: _succeeded,
+    EventType.FAILED: _failed,
+    EventType.CANCEL_REQUESTED: _cancel_requested,
+    EventType.CANCELLED: _cancelled,
+    EventType.DEAD_LETTERED: _dead_lettered,
+    EventType.COMPENSATED: _noted,
+    EventType.COMPENSATION_FAILED: _noted,
+    EventType.DISCARDED: _noted,
+}

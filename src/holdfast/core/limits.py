@@ -1,0 +1,77 @@
+"""Every limit and its number, and the checks of short texts and numbers that apply them."""
+
+import unicodedata
+from typing import Any
+
+from holdfast.errors import LimitExceeded, ValidationError
+
+NAME_BYTES_MAX = 200
+"""Queues, kinds, workers, actors, tiers, stages."""
+KEY_BYTES_MAX = 500
+"""Request ids, dedupe keys, correlation and trace ids."""
+REASON_BYTES_MAX = 1_000
+PAYLOAD_BYTES_MAX = 1_048_576
+"""Args of a job, and its result."""
+ERROR_BYTES_MAX = 16_384
+NESTING_MAX = 64
+INTEGER_MAX = 2**53 - 1
+"""What every JSON reader can hold exactly."""
+ENQUEUE_BATCH_MAX = 10_000
+CLAIM_BATCH_MAX = 1_000
+WRITE_BATCH_MAX = 100_000
+"""Items in one complete_many or heartbeat_many; the store sees them in chunks."""
+WRITE_CHUNK = 1_000
+PAGE_MAX = 1_000
+NAMES_PER_CLAIM_MAX = 100
+PRIORITY_MAX = 1_000
+DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
+TIME_US_MAX = 253_402_300_799_000_000
+"""The last second of the year 9999."""
+LEASE_MS_MIN = 1_000
+LEASE_MS_MAX = 3_600_000
+PRUNE_BATCH_MAX = 10_000
+
+
+def check_text(what: str, value: Any, bytes_max: int) -> str:
+    """`value`, if it is a printable text of 1 to `bytes_max` UTF-8 bytes without blanks at its ends."""
+    if not isinstance(value, str):
+        raise ValidationError(f"{what} must be a text, not {type(value).__name__}", field=what)
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None
+    if size > bytes_max:
+        raise LimitExceeded(f"{what} has {size} bytes; the limit is {bytes_max}", field=what, actual=size, limit=bytes_max)
+    if not value or value != value.strip() or not _printable(value):
+        raise ValidationError(
+            f"{what} must be a printable text of at least one character, without blanks at its ends", field=what
+        )
+    return value
+
+
+def _printable(value: str) -> bool:
+    if value.isascii():
+        return value.isprintable()
+    return not any(unicodedata.category(character) in ("Cc", "Cs", "Cn", "Zl", "Zp") for character in value)
+
+
+def check_name(what: str, value: Any) -> str:
+    return check_text(what, value, NAME_BYTES_MAX)
+
+
+def check_key(what: str, value: Any) -> str:
+    return check_text(what, value, KEY_BYTES_MAX)
+
+
+def check_integer(what: str, value: Any, low: int, high: int) -> int:
+    """`value`, if it is a whole number from `low` to `high`. A bool is not a number here."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValidationError(f"{what} must be a whole number, not {type(value).__name__}", field=what)
+    if not low <= value <= high:
+        raise LimitExceeded(f"{what} must be from {low} to {high}", field=what, limit=[low, high])
+    return value
+
+
+def check_count(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise LimitExceeded(f"{what}: {count} at once; the limit is {most}", field=what, actual=count, limit=most)

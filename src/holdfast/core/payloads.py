@@ -1,0 +1,100 @@
+"""What an event of each type carries, beyond its envelope. Everything the fold needs is here or in the envelope."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.core.model import EventType, Micros
+
+_encoder = msgspec.json.Encoder()
+
+
+class Payload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    def encode(self) -> bytes:
+        return _encoder.encode(self)
+
+
+class Enqueued(Payload, frozen=True):
+    queue: str
+    kind: str
+    args: msgspec.Raw
+    priority: int = 0
+    available_at: Micros | None = None
+    delay_us: int = 0
+    dedupe_key: str | None = None
+    dedupe_forever: bool = False
+    tier: str | None = None
+    policy: msgspec.Raw | None = None
+    replay_of: int | None = None
+
+
+class Beat(Payload, frozen=True):
+    stage: str | None = None
+    progress: int | None = None
+    assist_requested: bool | None = None
+    pruned: str | None = None
+    """Where retention took the beat's contents: their SHA-256."""
+
+
+class Stalled(Payload, frozen=True):
+    last_beat_at: Micros | None = None
+    lease_expires_at: Micros | None = None
+    error: msgspec.Raw | None = None
+
+
+class Requeued(Payload, frozen=True):
+    available_at: Micros
+
+
+class Succeeded(Payload, frozen=True):
+    result: msgspec.Raw
+
+
+class Failed(Payload, frozen=True):
+    error: msgspec.Raw
+
+
+class DeadLettered(Payload, frozen=True, omit_defaults=False):
+    """Everything a person needs, in one place; null is said, not left out."""
+
+    reason_code: str
+    failure_stage: str
+    last_error: msgspec.Raw | None
+    attempts: int
+    last_owner: str | None
+    last_lease_expires_at: Micros | None
+    correlation_id: str
+
+
+SHAPES: dict[EventType, type[Payload]] = {
+    EventType.ENQUEUED: Enqueued,
+    EventType.HEARTBEAT: Beat,
+    EventType.STALLED: Stalled,
+    EventType.REQUEUED: Requeued,
+    EventType.SUCCEEDED: Succeeded,
+    EventType.FAILED: Failed,
+    EventType.DEAD_LETTERED: DeadLettered,
+}
+"""Types that are not here carry no payload."""
+
+_decoders = {shape: msgspec.json.Decoder(shape) for shape in SHAPES.values()}
+
+P = TypeVar("P", bound=Payload)
+
+
+def decode(shape: type[P], body: bytes | None) -> P:
+    """The payload behind `body`; none at all reads as an empty one."""
+    found: Any = _decoders[shape].decode(body or b"{}")
+    return found  # type: ignore[no-any-return]
+
+
+def result_payload(result: bytes) -> bytes:
+    """The payload of `succeeded` around a result, without decoding it."""
+    return b'{"result":' + result + b"}"
+
+
+NO_BEAT = Beat()
+
+
+def beat_payload(beat: Beat) -> bytes | None:
+    return None if beat == NO_BEAT else beat.encode()

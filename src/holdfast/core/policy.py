@@ -1,0 +1,141 @@
+"""Policies: what may be set, how the layers combine, when to try again."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.core.limits import LEASE_MS_MAX, LEASE_MS_MIN, check_integer
+from holdfast.core.model import Policy
+from holdfast.errors import LimitExceeded, ValidationError
+
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DAY_MS = 86_400_000
+
+TIER_INTERVAL_MS = {"in_home": 30_000, "managed_building": 60_000, "hospitality": 60_000, "office_after_hours": 60_000}
+UNKNOWN_TIER_INTERVAL_MS = 60_000
+
+
+class Settings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The fields one layer sets; None leaves a field to the layers below."""
+
+    heartbeat_interval_ms: int | None = None
+    missed_beats_max: int | None = None
+    lease_ttl_ms: int | None = None
+    resume_window_ms: int | None = None
+    attempts_max: int | None = None
+    on_exhausted: str | None = None
+    backoff_base_ms: int | None = None
+    backoff_max_ms: int | None = None
+    cancel_grace_ms: int | None = None
+    progress_timeout_ms: int | None = None
+    requires_operator_coverage: bool | None = None
+    signed: str | None = None
+    lease_widened: bool | None = None
+    """An operator allowed leases beyond an hour, up to a day."""
+
+
+NO_SETTINGS = Settings()
+
+_DURATIONS = {
+    "heartbeat_interval": (1_000, LEASE_MS_MAX),
+    "lease_ttl": (LEASE_MS_MIN, DAY_MS),
+    "resume_window": (0, DAY_MS),
+    "backoff_base": (0, DAY_MS),
+    "backoff_max": (0, DAY_MS),
+    "cancel_grace": (0, DAY_MS),
+    "progress_timeout": (1_000, 30 * DAY_MS),
+}
+_COUNTS = {"missed_beats_max": (1, 100), "attempts_max": (1, 1_000)}
+_CHOICES = {"on_exhausted": ("dead_letter", "fail"), "signed": ("none", "liveness", "all")}
+_SWITCHES = ("requires_operator_coverage", "lease_widened")
+
+
+def duration_ms(what: str, value: Any, low: int, high: int) -> int:
+    """Milliseconds from seconds (a number), a timedelta, or a text such as "500ms", "30s", "5m", "1h"."""
+    match value:
+        case timedelta():
+            ms = value / timedelta(milliseconds=1)
+        case bool():
+            raise ValidationError(f"{what} must be a duration, not a bool", field=what)
+        case int() | float():
+            ms = value * 1_000
+        case str() if found := _DURATION.fullmatch(value):
+            ms = float(found[1]) * _UNIT_MS[found[2]]
+        case _:
+            raise ValidationError(f'{what} must be seconds, a timedelta, or a text such as "30s" or "500ms"', field=what)
+    if not low <= ms <= high:
+        raise LimitExceeded(f"{what} must be from {low} to {high} ms", field=what, limit=[low, high])
+    return round(ms)
+
+
+def settings(fields: dict[str, Any]) -> Settings:
+    """One layer from the names users write (`lease_ttl="60s"`, `attempts_max=5`). None unsets a field."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if value is None:
+            continue
+        if name in _DURATIONS:
+            found[f"{name}_ms"] = duration_ms(name, value, *_DURATIONS[name])
+        elif name in _COUNTS:
+            found[name] = check_integer(name, value, *_COUNTS[name])
+        elif name in _CHOICES:
+            if value not in _CHOICES[name]:
+                raise ValidationError(f"{name} must be one of {', '.join(_CHOICES[name])}", field=name)
+            found[name] = value
+        elif name in _SWITCHES:
+            if not isinstance(value, bool):
+                raise ValidationError(f"{name} must be true or false", field=name)
+            found[name] = value
+        else:
+            raise ValidationError(f"there is no policy field {name!r:.80}", field="policy")
+    layer = Settings(**found)
+    if layer.lease_ttl_ms is not None and layer.lease_ttl_ms > LEASE_MS_MAX and not layer.lease_widened:
+        raise LimitExceeded(
+            f"lease_ttl must be at most {LEASE_MS_MAX} ms unless lease_widened is set",
+            field="lease_ttl",
+            limit=LEASE_MS_MAX,
+        )
+    return layer
+
+
+def tier_settings(tier: str | None) -> Settings:
+    """What a tier sets by itself. A tier nobody knows is treated like a slow one; a job without a tier is no robot."""
+    if tier is None:
+        return NO_SETTINGS
+    return Settings(heartbeat_interval_ms=TIER_INTERVAL_MS.get(tier, UNKNOWN_TIER_INTERVAL_MS))
+
+
+def resolve(tier: str | None, by_kind: Settings, by_tier: Settings, by_job: Settings) -> Policy:
+    """The nearest layer that sets a field wins: job, tier, kind, the tier's own numbers, the defaults.
+
+    `lease_ttl` never ends before `stall_after` would, and a tier's `resume_window` is its `stall_after` unless set.
+    """
+    chosen: dict[str, Any] = {}
+    for layer in (tier_settings(tier), by_kind, by_tier, by_job):
+        chosen.update(_set_fields(layer))
+    chosen.pop("lease_widened", None)
+    policy = Policy(**chosen)
+    stall_after = policy.stall_after_ms
+    lease = max(policy.lease_ttl_ms, stall_after)
+    window = chosen.get("resume_window_ms", stall_after if tier is not None else 0)
+    return msgspec.structs.replace(policy, lease_ttl_ms=lease, resume_window_ms=window)
+
+
+def _set_fields(layer: Settings) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(layer).items() if value is not None}
+
+
+def with_ttl(policy: Policy, ttl_ms: int) -> Policy:
+    """The policy of a lease whose length its claimer chose: silence is then judged by that length too."""
+    missed = min(policy.missed_beats_max, max(1, ttl_ms // 1_000))
+    return msgspec.structs.replace(policy, lease_ttl_ms=ttl_ms, missed_beats_max=missed, heartbeat_interval_ms=ttl_ms // missed)
+
+
+def backoff_us(policy: Policy, tries: int, jitter: float) -> int:
+    """How long to wait before the next try: doubled each time up to the maximum, then spread by `jitter` (0.5 to 1.5)."""
+    exponent = min(max(tries, 1) - 1, 40)
+    plain_ms = min(policy.backoff_base_ms * 2**exponent, policy.backoff_max_ms)
+    return int(plain_ms * 1_000 * jitter)

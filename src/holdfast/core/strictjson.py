@@ -1,0 +1,108 @@
+"""JSON that means the same to everybody: no NaN, no duplicate keys, no number that loses digits, bounded size and depth.
+
+Values come in as Python objects (`encode`) or as bytes from elsewhere (`check`). Bytes are kept as they came.
+"""
+
+import json
+import re
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.core.limits import INTEGER_MAX, NESTING_MAX
+from holdfast.errors import LimitExceeded, ValidationError
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_LONG_DIGITS = re.compile(rb"[0-9]{16}")
+
+
+def encode(what: str, value: Any, bytes_max: int) -> bytes:
+    """`value` as JSON bytes, or a refusal.
+
+    The fast road: encode, decode, compare. What comes back equal lost nothing; only what does not (a tuple, a NaN, a key
+    that is no text) or what might hide a long number or deep nesting is walked.
+    """
+    try:
+        body = _encode(value)
+        faithful = _decode(body) == value
+    except UnicodeEncodeError:
+        raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None
+    except RecursionError:
+        raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX) from None
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        faithful, body = False, b""
+    if not faithful or _LONG_DIGITS.search(body) or body.count(b"[") + body.count(b"{") > NESTING_MAX:
+        _walk(what, value, 1)
+    check_size(what, len(body), bytes_max)
+    return body
+
+
+def check(what: str, body: bytes, bytes_max: int) -> bytes:
+    """`body`, if it is strict JSON within the limits."""
+    check_size(what, len(body), bytes_max)
+    try:
+        text = body.decode()
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
+    except RecursionError:
+        raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX) from None
+    except ValueError as error:
+        raise ValidationError(f"{what} is not strict JSON: {error}", field=what) from None
+    _walk(what, value, 1)
+    return body
+
+
+def check_size(what: str, size: int, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise LimitExceeded(f"{what} has {size} bytes; the limit is {bytes_max}", field=what, actual=size, limit=bytes_max)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object names a key twice")
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 17:
+        raise ValueError("a number has too many digits")
+    return int(digits)
+
+
+def _walk(what: str, value: Any, depth: int) -> None:
+    if depth > NESTING_MAX:
+        raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX)
+    match value:
+        case None | bool():
+            return
+        case str():
+            _check_string(what, value)
+        case int():
+            if abs(value) > INTEGER_MAX:
+                raise ValidationError(f"{what} holds a whole number beyond ±{INTEGER_MAX}: send it as a text", field=what)
+        case float():
+            if value != value or value in (float("inf"), float("-inf")):
+                raise ValidationError(f"{what} holds a number that is not finite", field=what)
+        case list() | tuple():
+            for item in value:
+                _walk(what, item, depth + 1)
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise ValidationError(f"{what} has a key that is not a text: {key!r:.80}", field=what)
+                _check_string(what, key)
+                _walk(what, item, depth + 1)
+        case _:
+            raise ValidationError(f"{what} holds a {type(value).__name__}, which JSON does not have", field=what)
+
+
+def _check_string(what: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None

@@ -1,0 +1,109 @@
+"""The transition table: the whole state machine on one page. Docs, diagram, checker and `decide` all read it here."""
+
+from typing import NamedTuple
+
+from holdfast.core.model import HELD, LIVE, NOTES, TERMINAL, EventType, Role, Status
+
+S, E, R = Status, EventType, Role
+
+
+class Move(NamedTuple):
+    """One line of the contract. `to` names the resulting statuses, `same` where it does not change."""
+
+    verb: str
+    sources: frozenset[Status]
+    to: tuple[Status, ...]
+    by: tuple[Role, ...]
+    events: tuple[EventType, ...]
+    rule: str
+
+
+def _from(*statuses: Status) -> frozenset[Status]:
+    return frozenset(statuses)
+
+
+HOLDER = (R.WORKER,)
+SYSTEM_ONLY = (R.SYSTEM,)
+OUTSIDE = (R.CLIENT, R.OPERATOR, R.SYSTEM)
+BOSS = (R.OPERATOR, R.SYSTEM)
+
+MOVES: tuple[Move, ...] = (
+    Move("claim", _from(S.QUEUED), (S.CLAIMED,), HOLDER, (E.CLAIMED,),
+         "the next by queue list, priority, available_at and id, or one by id; attempt +1, new fence, lease and policy snapshot"),
+    Move("claim by id", _from(S.STALLED), (S.CLAIMED,), HOLDER, (E.CLAIMED,),
+         "reclaims, once the resume window is over"),
+    Move("claim by id", HELD, (), HOLDER, (E.HEARTBEAT,),
+         "the holder itself: renews, the attempt stays; held by another and live: lease_conflict; past its limit: stalled first"),
+    Move("start", _from(S.CLAIMED), (S.RUNNING,), HOLDER, (E.STARTED,),
+         "counts as the first beat and renews the lease"),
+    Move("heartbeat", HELD, (), HOLDER, (E.HEARTBEAT,),
+         "renews the lease; may carry stage, progress and a wish for assistance"),
+    Move("heartbeat", _from(S.STALLED), (), HOLDER, (E.HEARTBEAT,),
+         "from the last holder, with its fence: evidence of life only"),
+    Move("assist", _from(S.RUNNING), (), (R.OPERATOR,), (E.ASSIST_STARTED,),
+         "phase executing → assisted"),
+    Move("unassist", _from(S.RUNNING), (), (R.OPERATOR,), (E.ASSIST_ENDED,),
+         "phase assisted → executing"),
+    Move("stall", HELD, (S.STALLED,), SYSTEM_ONLY, (E.STALLED,),
+         "only past the snapshot's limit, else not_stalled_yet; carries the snapshot"),
+    Move("stall", HELD, (S.STALLED,), HOLDER, (E.STALLED,),
+         "the holder reports that it cannot go on"),
+    Move("resume", _from(S.STALLED), (S.RUNNING,), SYSTEM_ONLY, (E.RESUMED,),
+         "only after a beat that came after the stall, of an attempt that had started; same fence, new lease"),
+    Move("resume", _from(S.STALLED), (S.RUNNING,), HOLDER, (E.RESUMED,),
+         "the last holder, with its fence: its request is the proof of life"),
+    Move("requeue", _from(S.STALLED), (S.QUEUED,), SYSTEM_ONLY, (E.REQUEUED,),
+         "available_at from the backoff; where attempts are used up: exhausted instead"),
+    Move("release", HELD, (S.QUEUED,), HOLDER, (E.STALLED, E.REQUEUED),
+         "an orderly hand-back: no backoff, does not count against attempts_max"),
+    Move("complete", _from(S.RUNNING), (S.SUCCEEDED,), HOLDER, (E.SUCCEEDED,),
+         "also while aborting"),
+    Move("fail", _from(S.RUNNING), (S.FAILED,), HOLDER, (E.FAILED,),
+         "permanent"),
+    Move("fail", _from(S.RUNNING), (S.DEAD_LETTERED,), HOLDER, (E.DEAD_LETTERED,),
+         "permanent with a reason code: input that no retry will mend"),
+    Move("fail", _from(S.RUNNING), (S.QUEUED,), HOLDER, (E.STALLED, E.REQUEUED),
+         "transient, attempts left: both steps in one transaction"),
+    Move("fail", _from(S.RUNNING), (S.CANCELLED,), HOLDER, (E.CANCELLED,),
+         "transient, while aborting"),
+    Move("exhaust", _from(S.RUNNING, S.STALLED), (S.DEAD_LETTERED, S.FAILED), (R.WORKER, R.SYSTEM), (E.DEAD_LETTERED, E.FAILED),
+         "attempt − releases ≥ attempts_max: by on_exhausted, dead_letter unless set"),
+    Move("cancel", _from(S.QUEUED, S.CLAIMED, S.STALLED), (S.CANCELLED,), OUTSIDE, (E.CANCELLED,),
+         "soft or hard: nothing is running"),
+    Move("cancel", _from(S.RUNNING), (), OUTSIDE, (E.CANCEL_REQUESTED,),
+         "soft: phase aborting; the holder learns of it with its next beat; repeating it is a no-op"),
+    Move("cancel hard", _from(S.RUNNING), (S.CANCELLED,), OUTSIDE, (E.CANCELLED,),
+         "the fence dies at once; also what a soft one becomes past cancel_grace"),
+    Move("acknowledge_cancel", _from(S.RUNNING), (S.CANCELLED,), HOLDER, (E.CANCELLED,),
+         "the holder of an aborting job made its safe exit"),
+    Move("dead_letter", LIVE, (S.DEAD_LETTERED,), BOSS, (E.DEAD_LETTERED,),
+         "with every dead-letter field"),
+    Move("annotate", TERMINAL, (), BOSS, (E.COMPENSATED, E.COMPENSATION_FAILED, E.DISCARDED),
+         "a note on a finished job; nothing else may be appended to one"),
+)  # fmt: skip
+"""Besides these, `enqueue` and `replay` make a new job (→ queued, event enqueued)."""
+
+STEPS: frozenset[tuple[EventType, Status | None, Status]] = frozenset(
+    {(E.ENQUEUED, None, S.QUEUED), (E.REQUEUED, S.STALLED, S.QUEUED)}
+    | {(E.CLAIMED, source, S.CLAIMED) for source in (S.QUEUED, S.STALLED)}
+    | {(E.STARTED, S.CLAIMED, S.RUNNING), (E.RESUMED, S.STALLED, S.RUNNING)}
+    | {(E.STALLED, source, S.STALLED) for source in HELD}
+    | {(E.HEARTBEAT, status, status) for status in (S.CLAIMED, S.RUNNING, S.STALLED)}
+    | {(kind, S.RUNNING, S.RUNNING) for kind in (E.ASSIST_STARTED, E.ASSIST_ENDED, E.CANCEL_REQUESTED)}
+    | {(E.SUCCEEDED, S.RUNNING, S.SUCCEEDED)}
+    | {(E.FAILED, source, S.FAILED) for source in (S.RUNNING, S.STALLED)}
+    | {(E.CANCELLED, source, S.CANCELLED) for source in LIVE}
+    | {(E.DEAD_LETTERED, source, S.DEAD_LETTERED) for source in LIVE}
+    | {(note, status, status) for note in NOTES for status in TERMINAL}
+)
+"""Every single step an event may record: (type, from, to). Longer moves are made of these."""
+
+SIGNERS: dict[EventType, frozenset[Role]] = {
+    event: frozenset(role for move in MOVES if event in move.events for role in move.by) for event in EventType
+} | {E.ENQUEUED: frozenset({R.CLIENT, R.OPERATOR, R.SYSTEM, R.WORKER})}
+"""Who may stand behind an event of each type."""
+
+
+def sources(verb: str) -> frozenset[Status]:
+    """The statuses from which `verb` is allowed, over all its lines."""
+    return frozenset().union(*(move.sources for move in MOVES if move.verb == verb))

@@ -1,0 +1,145 @@
+"""Every way Holdfast says no: one tree, each leaf with a stable code.
+
+`code` never changes once released. `retryable` says whether the same call may succeed later without anything else
+changing. `fault` names whose move it is: the caller's, a rival's (somebody else holds what was asked for), the store's.
+"""
+
+from typing import Any, ClassVar, Literal
+
+Fault = Literal["caller", "rival", "store"]
+
+
+class HoldfastError(Exception):
+    """The root. `context` holds the facts behind the message, `action` what to do next."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+    http_status: ClassVar[int] = 500
+    fault: ClassVar[Fault] = "caller"
+    action: ClassVar[str] = ""
+
+    def __init__(self, message: str, **context: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.context = context
+
+
+class NotFound(HoldfastError):
+    code = "not_found"
+    http_status = 404
+    action = "Check the id; finished jobs are pruned after their retention."
+
+
+class ValidationError(HoldfastError):
+    """The request itself is malformed. Handlers raise it too, for input that no retry will mend."""
+
+    code = "validation_error"
+    http_status = 400
+    action = "Correct the request and send it again."
+
+
+class LimitExceeded(HoldfastError):
+    """A number in the request is past its limit; `context` has both."""
+
+    code = "limit_exceeded"
+    http_status = 413
+    action = "Send less, or split the request."
+
+
+class Conflict(HoldfastError):
+    """The job is not in the state the caller said it was in."""
+
+    code = "conflict"
+    retryable = True
+    http_status = 409
+    fault = "rival"
+    action = "Read the job again and decide anew."
+
+
+class InvalidTransition(HoldfastError):
+    code = "invalid_transition"
+    http_status = 409
+    action = "See the transition table: the job's status does not allow this."
+
+
+class NotStalledYet(HoldfastError):
+    code = "not_stalled_yet"
+    retryable = True
+    http_status = 409
+    action = "Wait until the limit in the context has passed."
+
+
+class IdempotencyConflict(HoldfastError):
+    code = "idempotency_conflict"
+    http_status = 422
+    action = "Draw a new request id for a new request."
+
+
+class LeaseConflictError(HoldfastError):
+    """Somebody else holds what you want."""
+
+    code = "lease_conflict"
+    retryable = True
+    http_status = 409
+    fault = "rival"
+    action = "Work on something else, or wait for the lease to end."
+
+
+class FenceLost(LeaseConflictError):
+    """Your lease is over: the job has moved on without you. Stop all side effects."""
+
+    code = "fence_lost"
+    retryable = False
+    action = "Stop working on this job; nothing you write for it will be accepted."
+
+
+class NotClaimable(HoldfastError):
+    code = "not_claimable"
+    retryable = True
+    http_status = 409
+    action = "The context says what the job waits for."
+
+
+class RefusedByValidator(HoldfastError):
+    code = "refused_by_validator"
+    http_status = 422
+
+
+class GateDenied(HoldfastError):
+    code = "gate_denied"
+    http_status = 403
+
+
+class SignatureInvalid(HoldfastError):
+    code = "signature_invalid"
+    http_status = 403
+
+
+class Forbidden(HoldfastError):
+    code = "forbidden"
+    http_status = 403
+
+
+class Unavailable(HoldfastError):
+    """The store cannot be reached or cannot write.
+
+    `outcome` is "none" where nothing was changed, "unknown" where the answer was lost on its way back: then the same call
+    with the same request id settles it.
+    """
+
+    code = "unavailable"
+    retryable = True
+    http_status = 503
+    fault = "store"
+    action = "Try again; with the same request_id where the outcome is unknown."
+
+    def __init__(self, message: str, *, outcome: Literal["none", "unknown"] = "none", **context: Any) -> None:
+        super().__init__(message, outcome=outcome, **context)
+        self.outcome = outcome
+
+
+class SchemaTooNew(HoldfastError):
+    code = "schema_too_new"
+    http_status = 503
+    fault = "store"
+    action = "Upgrade this Holdfast: the ledger was written by a newer one."

@@ -1,0 +1,235 @@
+"""From what callers write to commands: shape, limits, encoding. Nothing is touched before all of a call has passed here."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import limits, payloads, strictjson, vocabulary
+from holdfast.core import policy as policies
+from holdfast.core.model import Actor, FailureStage, Fence, Micros, ReasonCode, Role, StallReason, Status
+from holdfast.errors import ValidationError
+from holdfast.ledger.face import to_micros
+
+E = TypeVar("E", ReasonCode, FailureStage)
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+DELAY_MS_MAX = limits.DELAY_US_MAX // 1_000
+
+
+def body_hash(*fields: Any) -> bytes:
+    """What tells one request's body from another's."""
+    return hashlib.blake2b(_encode(fields), digest_size=16).digest()
+
+
+def actor(given: "str | Actor | None", role: Role, fallback: str) -> Actor:
+    if isinstance(given, Actor):
+        return given
+    return Actor(role, fallback if given is None else limits.check_name("actor", given))
+
+
+def worker(name: Any, incarnation: Any) -> Actor:
+    return Actor(Role.WORKER, limits.check_name("worker", name), limits.check_name("incarnation", incarnation))
+
+
+def request_id(given: Any) -> str | None:
+    return None if given is None else limits.check_key("request_id", given)
+
+
+def job_id(given: Any) -> int:
+    return limits.check_integer("job_id", given, 1, 2**63 - 1)
+
+
+def rev(given: Any) -> int | None:
+    return None if given is None else limits.check_integer("expected_rev", given, 1, 2**31 - 1)
+
+
+def fence(given: Any) -> Fence:
+    if not isinstance(given, Fence):
+        raise ValidationError(f"fence must be a Fence, not {type(given).__name__}", field="fence")
+    return given
+
+
+def moment(what: str, given: Any) -> Micros:
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise ValidationError(f"{what} must be a datetime with a time zone", field=what)
+    return limits.check_integer(what, to_micros(given), 0, limits.TIME_US_MAX)
+
+
+def json_value(what: str, given: Any, bytes_max: int) -> bytes:
+    """Strict JSON bytes from a Python value, or from `Raw` bytes, which are kept as they came."""
+    if isinstance(given, msgspec.Raw):
+        return strictjson.check(what, bytes(given), bytes_max)
+    return strictjson.encode(what, given, bytes_max)
+
+
+def error_value(given: Any) -> bytes:
+    """An error as a JSON object. Exceptions and texts are cut to size: a long message must not keep a job from failing."""
+    match given:
+        case BaseException():
+            given = {"type": type(given).__name__, "message": _cut(str(given))}
+        case str():
+            given = {"message": _cut(given)}
+    if not isinstance(given, dict | msgspec.Raw):
+        raise ValidationError("error must be an exception, a text or an object", field="error")
+    return json_value("error", given, limits.ERROR_BYTES_MAX)
+
+
+def _cut(text: str) -> str:
+    """At most a quarter of the limit, since escapes can make four bytes and more of one; lone surrogates are replaced."""
+    safe = text.encode("utf-8", "replace")[: limits.ERROR_BYTES_MAX // 8]
+    return safe.decode("utf-8", "ignore")
+
+
+def choice(what: str, kind: type[E], given: Any) -> E:
+    try:
+        return kind(given)
+    except ValueError:
+        names = ", ".join(member.value for member in kind)
+        raise ValidationError(f"{what} must be one of {names}", field=what) from None
+
+
+def stall_reason(given: Any) -> StallReason | None:
+    if given is None:
+        return None
+    try:
+        return vocabulary.stall_reason(given)
+    except ValueError:
+        raise ValidationError(f"reason must be one of {', '.join(StallReason)}", field="reason") from None
+
+
+def reason(given: Any) -> str:
+    return limits.check_text("reason", given, limits.REASON_BYTES_MAX)
+
+
+def names(what: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValidationError(f"{what} must be a list of names", field=what)
+    found = tuple(dict.fromkeys(limits.check_name(what, name) for name in given))
+    limits.check_count(what, len(found), limits.NAMES_PER_CLAIM_MAX)
+    if not found:
+        raise ValidationError(f"{what} must name at least one", field=what)
+    return found
+
+
+def statuses(given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    wanted = [given] if isinstance(given, str) else given
+    try:
+        return tuple(dict.fromkeys(vocabulary.status(name).value for name in wanted))
+    except (ValueError, TypeError):
+        raise ValidationError(f"status must be one of {', '.join(Status)}", field="status") from None
+
+
+def beat(stage: Any, progress: Any, assist_requested: Any) -> payloads.Beat:
+    if stage is None and progress is None and assist_requested is None:
+        return payloads.NO_BEAT
+    if assist_requested is not None and not isinstance(assist_requested, bool):
+        raise ValidationError("assist_requested must be true or false", field="assist_requested")
+    return payloads.Beat(
+        stage=None if stage is None else limits.check_name("stage", stage),
+        progress=None if progress is None else limits.check_integer("progress", progress, 0, limits.INTEGER_MAX),
+        assist_requested=assist_requested,
+    )
+
+
+class Enqueues:
+    """Makes enqueue commands. Names seen before are not checked again, and the everyday payload is put together by hand."""
+
+    _KNOWN_MAX = 10_000
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[str, str], bytes] = {}
+
+    def _head(self, kind: Any, queue: Any) -> bytes:
+        """The start of a payload up to its args, for checked names."""
+        key = (limits.check_name("kind", kind), limits.check_name("queue", queue))
+        if len(self._heads) >= self._KNOWN_MAX:
+            self._heads.clear()
+        head = b'{"queue":' + _encode(key[1]) + b',"kind":' + _encode(key[0]) + b',"args":'
+        self._heads[key] = head
+        return head
+
+    def command(
+        self, who: Actor, request: str | None, kind: Any, args: Any = None, queue: Any = "default", **options: Any
+    ) -> c.Enqueue:
+        try:
+            head = self._heads.get((kind, queue)) or self._head(kind, queue)
+        except TypeError:
+            head = self._head(kind, queue)
+        if args is None:
+            body = b"{}"
+        else:
+            if not isinstance(args, dict | msgspec.Raw):
+                raise ValidationError("args must be an object: a dict, or Raw JSON", field="args")
+            body = json_value("args", args, limits.PAYLOAD_BYTES_MAX)
+            if body[:1] != b"{" and not body.lstrip().startswith(b"{"):
+                raise ValidationError("args must be a JSON object", field="args")
+        if not options:
+            return c.Enqueue(actor=who, request_id=request, queue=queue, kind=kind, payload=head + body + b"}")
+        return self._full(who, request, kind, queue, body, options)
+
+    def _full(self, who: Actor, request: str | None, kind: str, queue: str, args: bytes, options: dict[str, Any]) -> c.Enqueue:
+        chosen = _options(options)
+        override = chosen.pop("override")
+        correlation_id, trace_id = chosen.pop("correlation_id"), chosen.pop("trace_id")
+        body = payloads.Enqueued(
+            queue=queue,
+            kind=kind,
+            args=msgspec.Raw(args),
+            policy=None if override is None else msgspec.Raw(override),
+            **chosen,
+        )
+        return c.Enqueue(
+            actor=who,
+            request_id=request,
+            queue=queue,
+            kind=kind,
+            payload=body.encode(),
+            override=override,
+            correlation_id=correlation_id,
+            trace_id=trace_id,
+            **chosen,
+        )
+
+
+_OPTIONS = frozenset(
+    {"priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy"}
+)
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = given.keys() - _OPTIONS
+    if unknown:
+        raise ValidationError(f"enqueue has no option {sorted(unknown)[0]!r:.80}", field="enqueue")
+    given = {name: value for name, value in given.items() if value is not None}
+    if "delay" in given and "available_at" in given:
+        raise ValidationError("give delay or available_at, not both", field="delay")
+    dedupe = given.get("dedupe", "live")
+    if dedupe not in ("live", "forever"):
+        raise ValidationError('dedupe must be "live" or "forever"', field="dedupe")
+    if dedupe == "forever" and "dedupe_key" not in given:
+        raise ValidationError('dedupe="forever" needs a dedupe_key', field="dedupe")
+    own = given.get("policy", {})
+    if not isinstance(own, Mapping):
+        raise ValidationError("policy must be a mapping of its fields", field="policy")
+    layer = policies.settings(dict(own))
+
+    def key(name: str) -> str | None:
+        return None if name not in given else limits.check_key(name, given[name])
+
+    return {
+        "priority": limits.check_integer("priority", given.get("priority", 0), -limits.PRIORITY_MAX, limits.PRIORITY_MAX),
+        "available_at": None if "available_at" not in given else moment("available_at", given["available_at"]),
+        "delay_us": policies.duration_ms("delay", given.get("delay", 0), 0, DELAY_MS_MAX) * 1_000,
+        "dedupe_key": key("dedupe_key"),
+        "dedupe_forever": dedupe == "forever",
+        "tier": None if "tier" not in given else limits.check_name("tier", given["tier"]),
+        "correlation_id": key("correlation_id"),
+        "trace_id": key("trace_id"),
+        "override": None if layer == policies.NO_SETTINGS else _encode(layer),
+    }

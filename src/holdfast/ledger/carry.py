@@ -1,0 +1,83 @@
+"""Between the door and the store: which lane a call takes, what happens when a group fails, and who is woken afterwards."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.core.commands import ClaimNext, Enqueue
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.ledger.door import Call, Door
+from holdfast.ledger.execute import execute
+from holdfast.store.base import Contention, Lane, Session, Store
+
+T = TypeVar("T")
+
+TRIES_MAX = 8
+"""How often one call is run again when other transactions get in its way."""
+
+
+class Carrier:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._doors: dict[Lane, Door] = {lane: Door(self._carry_by(lane)) for lane in store.lanes()}
+
+    def go(self, call: Call) -> list[Any]:
+        return self._doors.get(_lane(call), self._doors["work"]).go(call)
+
+    def one(self, call: Call) -> Any:
+        """The only answer of a call with one command; a refusal is raised."""
+        answer = self.go(call)[0]
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    def within(self, connection: Any, call: Call) -> list[Any]:
+        """Straight into the caller's own transaction."""
+        self._store.within(connection, lambda session: execute(session, [call]))
+        return call.answers
+
+    def alone(self, work: Callable[[Session], T]) -> T:
+        """A transaction that is not a command on a job."""
+        return _again(lambda: self._store.transact("work", work))
+
+    def _carry_by(self, lane: Lane) -> Callable[[list[Call]], None]:
+        return lambda calls: self._carry(lane, calls)
+
+    def _carry(self, lane: Lane, calls: list[Call]) -> None:
+        try:
+            self._run(lane, calls)
+        except (Contention, HoldfastError) as error:
+            if isinstance(error, Unavailable) and (error.outcome == "unknown" or len(calls) == 1):
+                raise
+            for call in calls:
+                self._run_alone(lane, call)
+        queues = set().union(*(call.wakes for call in calls))
+        self._store.wake(sorted(queues))
+
+    def _run(self, lane: Lane, calls: list[Call]) -> None:
+        self._store.transact(lane, lambda session: execute(session, calls))
+
+    def _run_alone(self, lane: Lane, call: Call) -> None:
+        """A group failed: each of its calls gets its own transaction, so that only the guilty one hears of it."""
+        try:
+            _again(lambda: self._run(lane, [call]))
+        except HoldfastError as error:
+            call.answers, call.failure = [], error
+
+
+def _again(work: Callable[[], T]) -> T:
+    for number in range(1, TRIES_MAX + 1):
+        try:
+            return work()
+        except Contention as error:
+            if number == TRIES_MAX:
+                raise Unavailable(f"other transactions kept getting in the way: {error}") from error
+    raise AssertionError("unreachable")
+
+
+def _lane(call: Call) -> Lane:
+    first = call.commands[0]
+    if isinstance(first, ClaimNext):
+        return "claim"
+    if isinstance(first, Enqueue) and any(getattr(command, "dedupe_key", None) for command in call.commands):
+        return "keyed"
+    return "work"

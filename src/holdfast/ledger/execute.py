@@ -1,0 +1,267 @@
+"""A group of calls inside one transaction: request ids → rows → decide → rows and events.
+
+Commands on one job keep their order: they go in separate rounds. Within a round, hot verbs go as one statement; whatever its
+guards do not match is loaded, decided and saved one by one. A refusal is that command's answer and touches nothing else.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core.audit import fold
+from holdfast.core.lifecycle import decide, replay_of
+from holdfast.core.model import HELD, Event, EventType, Job, Phase, Status
+from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
+from holdfast.ledger import answers
+from holdfast.ledger.door import Call
+from holdfast.store.base import Change, EventFilter, Kept, Made, Session
+
+
+class Item(NamedTuple):
+    """One command's place in its call."""
+
+    call: Call
+    place: int
+    command: Any
+
+    def answer(self, value: Any) -> None:
+        self.call.answers[self.place] = value
+
+
+def execute(session: Session, calls: Sequence[Call]) -> None:
+    """Answer every call. Runs again from the start if the transaction is run again."""
+    for call in calls:
+        call.answers = [None] * len(call.commands)
+        call.wakes = set()
+    fresh, twins = _answer_repeats(session, calls)
+    for turn in _rounds(fresh):
+        for kind, items in turn.items():
+            _RUNNERS.get(kind, _decide_each)(session, items)
+    _keep(session, fresh)
+    if twins:
+        execute(session, twins)
+
+
+def _rounds(calls: Iterable[Call]) -> Iterable[dict[type[c.Command], list[Item]]]:
+    turns: list[dict[type[c.Command], list[Item]]] = []
+    last: dict[int, int] = {}
+    for call in calls:
+        for index, command in enumerate(call.commands):
+            turn = 0
+            if isinstance(command, c.JobCommand):
+                turn = last[command.job_id] = last.get(command.job_id, -1) + 1
+            if turn == len(turns):
+                turns.append(defaultdict(list))
+            turns[turn][type(command)].append(Item(call, index, command))
+    return turns
+
+
+# Request ids
+
+
+def _key(call: Call) -> tuple[str, str]:
+    command = call.commands[0]
+    assert command.request_id is not None
+    return command.actor.name, command.request_id
+
+
+def _answer_repeats(session: Session, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
+    """Calls still to be run, and those that repeat one of them within this very group."""
+    keys = [_key(call) for call in calls if call.repeat]
+    if not keys:
+        return list(calls), []
+    known = session.find_requests(keys)
+    fresh: list[Call] = []
+    twins: list[Call] = []
+    seen: set[tuple[str, str]] = set()
+    for call in calls:
+        kept = known.get(_key(call)) if call.repeat else None
+        if kept is not None:
+            call.answers = _repeat(session, call, kept)
+        elif call.repeat and _key(call) in seen:
+            twins.append(call)
+        else:
+            fresh.append(call)
+            if call.repeat:
+                seen.add(_key(call))
+    return fresh, twins
+
+
+def _repeat(session: Session, call: Call, kept: Kept) -> list[Any]:
+    """What the first call answered; nothing is changed."""
+    if (kept.verb, kept.body_hash) != (call.verb, call.body_hash):
+        error = IdempotencyConflict(
+            f"request id {kept.request_id!r} was used by {kept.actor!r} for another {kept.verb}",
+            request_id=kept.request_id,
+            actor=kept.actor,
+        )
+        return [error] * len(call.commands)
+    saved = answers.decode(kept.answer)
+    if call.verb == "claim":
+        found = session.load([item.job_id for item in saved.items], lock=False)
+        return [[job for job in found.values() if job.token == saved.token and job.status in HELD]]
+    return [item.error() or _job_at(session, call.verb, item, saved.token) for item in saved.items]
+
+
+def _job_at(session: Session, verb: str, item: answers.Item, token: str | None) -> Any:
+    """The job as it was right after the change that was answered."""
+    job = fold(session.events(EventFilter(job_id=item.job_id, rev_max=item.rev, limit=1_000_000)))
+    if job is None:
+        return IdempotencyConflict(f"job {item.job_id} has been pruned since", job_id=item.job_id)
+    if verb in ("enqueue", "replay"):
+        return answers.Found(job, item.is_new)
+    if verb in ("start", "heartbeat", "complete"):
+        return _change(job)
+    if token is not None:
+        now = session.load([job.id], lock=False).get(job.id)
+        if now is not None and now.token == token and now.status in HELD:
+            return msgspec.structs.replace(job, token=token)
+    return job
+
+
+def _change(job: Job) -> Change:
+    return Change(job.id, job.rev, job.status, job.updated_at, job.lease_expires_at, job.phase is Phase.ABORTING)
+
+
+def _keep(session: Session, calls: Iterable[Call]) -> None:
+    rows = []
+    for call in calls:
+        if call.keep and any(not isinstance(answer, HoldfastError) and answer != [] for answer in call.answers):
+            actor, request_id = _key(call)
+            rows.append(Kept(actor, request_id, call.verb, call.body_hash, answers.encode(call)))
+    if rows:
+        session.keep_requests(rows, session.now())
+
+
+# Verbs that make or find jobs
+
+
+def _enqueue(session: Session, items: Sequence[Item]) -> None:
+    plain = [item for item in items if item.command.dedupe_key is None]
+    if plain:
+        for item, made in zip(plain, session.enqueue([item.command for item in plain]), strict=True):
+            _answer_made(session, item, made)
+    if len(plain) < len(items):
+        for item in items:
+            if item.command.dedupe_key is not None:
+                _answer_made(session, item, session.enqueue_keyed(item.command))
+
+
+def _answer_made(session: Session, item: Item, made: Made) -> None:
+    if made.is_new:
+        item.answer(made)
+        if item.command.available_at is None and not item.command.delay_us:
+            item.call.wakes.add(item.command.queue)
+    else:
+        item.answer(answers.Found(session.load([made.job_id], lock=False)[made.job_id], False))
+
+
+def _claim(session: Session, items: Sequence[Item]) -> None:
+    for item in items:
+        item.answer(session.claim(item.command))
+
+
+def _replay(session: Session, items: Sequence[Item]) -> None:
+    for item in items:
+        try:
+            item.answer(_replay_one(session, item))
+        except HoldfastError as refusal:
+            item.answer(refusal)
+
+
+def _replay_one(session: Session, item: Item) -> answers.Found:
+    command = item.command
+    job = session.load([command.job_id], lock=True).get(command.job_id)
+    if job is None or (command.expected_rev is not None and command.expected_rev != job.rev):
+        decide(job, command, 0)
+    assert job is not None
+    fresh = replay_of(job, command)
+    living = session.live_replay(job.id)
+    if living is not None:
+        return answers.Found(session.load([living], lock=False)[living], False)
+    made = session.enqueue([fresh])[0] if fresh.dedupe_key is None else session.enqueue_keyed(fresh)
+    if not made.is_new:
+        raise Conflict(f"the dedupe key {fresh.dedupe_key!r} is held by job {made.job_id}", holder=made.job_id, rev=job.rev)
+    item.call.wakes.add(job.queue)
+    return answers.Found(session.load([made.job_id], lock=False)[made.job_id], True)
+
+
+# Verbs on a job
+
+
+def _hot(
+    run: Callable[[Session], Callable[[Sequence[Any]], list[Change | None]]],
+) -> Callable[[Session, Sequence[Item]], None]:
+    def runner(session: Session, items: Sequence[Item]) -> None:
+        refused = []
+        for item, change in zip(items, run(session)([item.command for item in items]), strict=True):
+            if change is None:
+                refused.append(item)
+            else:
+                item.call.answers[item.place] = change
+        if refused:
+            _decide_each(session, refused)
+
+    return runner
+
+
+def _decide_each(session: Session, items: Sequence[Item]) -> None:
+    jobs = session.load([item.command.job_id for item in items], lock=True)
+    now = session.now()
+    for item in items:
+        try:
+            item.answer(_decide_one(session, jobs.get(item.command.job_id), item, now))
+        except HoldfastError as refusal:
+            item.answer(_settled(session, item.command) or refusal)
+
+
+def _decide_one(session: Session, job: Job | None, item: Item, now: int) -> Any:
+    command = item.command
+    if isinstance(command, c.ClaimJob) and job is not None:
+        policy, paused = session.policy_of(job), session.paused(job.queue)
+        command = msgspec.structs.replace(command, policy=policy, paused=paused)
+    outcome = decide(job, command, now)
+    if outcome.events:
+        session.save(outcome.job, outcome.events)
+        if outcome.job.status is Status.QUEUED and outcome.job.available_at <= now:
+            item.call.wakes.add(outcome.job.queue)
+    return _change(outcome.job) if isinstance(command, _CHANGE_ONLY) else outcome.job
+
+
+_CHANGE_ONLY = (c.Start, c.Heartbeat, c.Complete)
+_OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
+    c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
+    c.Complete: frozenset({EventType.SUCCEEDED}),
+}
+
+
+def _settled(session: Session, command: Any) -> Change | HoldfastError | None:
+    """A start or completion that was refused because this very request had already done it: the event carries its id."""
+    kinds = _OWN_EVENTS.get(type(command))
+    if kinds is None or command.request_id is None:
+        return None
+    event = session.find_event(command.job_id, command.request_id)
+    if event is None or event.actor.name != command.actor.name:
+        return None
+    if event.type not in kinds or (isinstance(command, c.Complete) and event.payload != command.payload):
+        return IdempotencyConflict(
+            f"request id {command.request_id!r} was used for another {event.type.value}", request_id=command.request_id
+        )
+    return _event_change(event)
+
+
+def _event_change(event: Event) -> Change:
+    return Change(event.job_id, event.rev, event.to_status, event.received_at)
+
+
+_RUNNERS: dict[type[c.Command], Callable[[Session, Sequence[Item]], None]] = {
+    c.Enqueue: _enqueue,
+    c.ClaimNext: _claim,
+    c.Replay: _replay,
+    c.Start: _hot(lambda session: session.start),
+    c.Heartbeat: _hot(lambda session: session.heartbeat),
+    c.Complete: _hot(lambda session: session.complete),
+}

@@ -1,0 +1,217 @@
+"""What callers see: the same records with datetimes for times and Python values for JSON, made when they are looked at."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.core import model
+from holdfast.core.model import EventType, Fence, Micros, Phase, Policy, ReasonCode, StallReason, Status
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_decode = msgspec.json.Decoder().decode
+
+
+def to_datetime(at: Micros) -> datetime:
+    return _EPOCH + timedelta(microseconds=at)
+
+
+def to_micros(moment: datetime) -> Micros:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _time(name: str, doc: str = "") -> Any:
+    def get(self: "Job") -> datetime | None:
+        at = getattr(self.record, name)
+        return None if at is None else to_datetime(at)
+
+    return property(get, doc=doc)
+
+
+def _plain(name: str) -> Any:
+    return property(lambda self: getattr(self.record, name))
+
+
+class Job:
+    """A job as it was when the ledger answered. `record` is the core's own form of it."""
+
+    __slots__ = ("_make", "_record", "fence", "id", "is_new")
+
+    def __init__(
+        self,
+        id_: int,
+        record: model.Job | None = None,
+        *,
+        make: Callable[[], model.Job] | None = None,
+        fence: Fence | None = None,
+        is_new: bool = True,
+    ) -> None:
+        self.id = id_
+        self._record = record
+        self._make = make
+        self.fence = fence
+        """The right to write to this attempt; only in the answer to the claim that drew it."""
+        self.is_new = is_new
+        """False where a dedupe key or an earlier replay found a job that was there already."""
+
+    @property
+    def record(self) -> model.Job:
+        if self._record is None:
+            assert self._make is not None
+            self._record, self._make = self._make(), None
+        return self._record
+
+    queue: str = _plain("queue")
+    kind: str = _plain("kind")
+    status: Status = _plain("status")
+    phase: Phase | None = _plain("phase")
+    priority: int = _plain("priority")
+    rev: int = _plain("rev")
+    attempt: int = _plain("attempt")
+    releases: int = _plain("releases")
+    owner: str | None = _plain("owner")
+    last_owner: str | None = _plain("last_owner")
+    correlation_id: str = _plain("correlation_id")
+    trace_id: str | None = _plain("trace_id")
+    dedupe_key: str | None = _plain("dedupe_key")
+    tier: str | None = _plain("tier")
+    replay_of: int | None = _plain("replay_of")
+    progress: int | None = _plain("progress")
+    stage: str | None = _plain("stage")
+    assist_requested: bool = _plain("assist_requested")
+    cancel_reason: str | None = _plain("cancel_reason")
+    note: str | None = _plain("note")
+    policy: Policy | None = _plain("policy")
+
+    available_at: datetime = _time("available_at")
+    created_at: datetime = _time("created_at")
+    updated_at: datetime = _time("updated_at")
+    claimed_at: datetime | None = _time("claimed_at")
+    claim_expires_at: datetime | None = _time("lease_expires_at")
+    last_heartbeat_at: datetime | None = _time("last_beat_at")
+    started_at: datetime | None = _time("started_at")
+    finished_at: datetime | None = _time("finished_at")
+    cancel_requested_at: datetime | None = _time("cancel_requested_at")
+
+    @property
+    def attempts_max(self) -> int:
+        """By the newest attempt's policy; by the defaults before the first claim."""
+        return (self.record.policy or Policy()).attempts_max
+
+    @property
+    def args(self) -> Any:
+        return _decode(self.record.args)
+
+    @property
+    def result(self) -> Any:
+        return None if self.record.result is None else _decode(self.record.result)
+
+    @property
+    def last_error(self) -> Any:
+        return None if self.record.last_error is None else _decode(self.record.last_error)
+
+    @property
+    def error(self) -> Any:
+        """What a failed job failed with."""
+        return self.last_error if self.record.status is Status.FAILED else None
+
+    @property
+    def stall_reason(self) -> StallReason | None:
+        reason = self.record.stall_reason
+        return None if reason is None else StallReason(reason)
+
+    @property
+    def dead_letter(self) -> dict[str, Any] | None:
+        """The dead-letter fields; None for any other job."""
+        job = self.record
+        if job.status is not Status.DEAD_LETTERED:
+            return None
+        return {
+            "reason_code": ReasonCode(job.reason_code or ""),
+            "failure_stage": job.failure_stage,
+            "last_error": self.last_error,
+            "attempts": job.attempt,
+            "last_owner": job.last_owner,
+            "last_lease_expires_at": None if job.last_lease_expires_at is None else to_datetime(job.last_lease_expires_at),
+            "correlation_id": job.correlation_id,
+        }
+
+    def __repr__(self) -> str:
+        job = self.record
+        return f"<Job {job.id} {job.kind!r} {job.status.value} rev={job.rev} attempt={job.attempt}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and (self.record, self.fence) == (other.record, other.fence)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.record.rev))
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a start or a completion did."""
+
+    job_id: int
+    rev: int
+    status: Status
+    at: datetime
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """What the ledger answers to a beat. `lease_expires_at` is None where the job has stalled meanwhile."""
+
+    job_id: int
+    rev: int
+    status: Status
+    lease_expires_at: datetime | None
+    cancel_requested: bool
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One accepted change, as a reader sees it."""
+
+    id: str
+    pos: int
+    job_id: int
+    rev: int
+    type: EventType
+    at: datetime
+    received_at: datetime
+    actor: str
+    attempt: int
+    from_status: Status | None
+    to_status: Status
+    reason: str | None
+    correlation_id: str
+    trace_id: str | None
+    cause: str | None
+    request_id: str | None
+    payload: dict[str, Any]
+    version: int
+
+
+def public_event(event: model.Event) -> Event:
+    payload = {} if event.payload is None else _decode(event.payload)
+    if event.policy is not None:
+        payload["policy"] = msgspec.structs.asdict(event.policy) | {"stall_after_ms": event.policy.stall_after_ms}
+    return Event(
+        id=event.id,
+        pos=event.pos,
+        job_id=event.job_id,
+        rev=event.rev,
+        type=event.type,
+        at=to_datetime(event.received_at if event.at is None else event.at),
+        received_at=to_datetime(event.received_at),
+        actor=str(event.actor),
+        attempt=event.attempt,
+        from_status=event.from_status,
+        to_status=event.to_status,
+        reason=event.reason,
+        correlation_id=event.correlation_id,
+        trace_id=event.trace_id,
+        cause=event.cause,
+        request_id=event.request_id,
+        payload=payload,
+        version=event.version,
+    )

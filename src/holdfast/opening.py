@@ -1,0 +1,84 @@
+"""The composition root: the only place that puts parts together, reads a clock or draws a random number."""
+
+import os
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from holdfast.core.limits import check_name
+from holdfast.core.model import Micros
+from holdfast.errors import ValidationError
+from holdfast.ledger import Ledger
+from holdfast.ledger.face import to_micros
+from holdfast.ledger.ledger import Entropy
+from holdfast.store.base import Store
+
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+class Clock(Protocol):
+    """Where a test's time comes from."""
+
+    def now(self) -> datetime: ...
+
+
+class SystemEntropy:
+    """The operating system's randomness: tokens are secrets."""
+
+    def token(self) -> str:
+        return os.urandom(16).hex()
+
+    def nonce(self) -> str:
+        return os.urandom(12).hex()
+
+    def jitter(self) -> float:
+        return random.uniform(0.5, 1.5)  # noqa: S311 - spreads retries, protects nothing
+
+
+def _draw_ledger_id() -> str:
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in os.urandom(8))
+
+
+def open(url: str, *, clock: Clock | None = None, entropy: Entropy | None = None, actor: str = "client") -> Ledger:
+    """A ledger at `url`: `sqlite:///path/to/file.db` (four slashes for an absolute path) or `postgresql://…`.
+
+    Creates or migrates its tables. `clock` replaces the ledger's time in tests. `actor` is who asks, where a verb is not told.
+    """
+    check_name("actor", actor)
+    source = entropy or SystemEntropy()
+    store = _store(url, None if clock is None else _reading(clock))
+    return Ledger(store, source, actor=actor, incarnation=source.nonce())
+
+
+def _reading(clock: Clock) -> Callable[[], Micros]:
+    return lambda: to_micros(clock.now())
+
+
+def _system_micros() -> Micros:
+    return time.time_ns() // 1_000
+
+
+def _store(url: str, clock: Callable[[], Micros] | None) -> Store:
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        from holdfast.store.sqlite import SqliteStore
+
+        return SqliteStore(_sqlite_path(url), clock or _system_micros, _draw_ledger_id)
+    if scheme in ("postgresql", "postgres"):
+        from holdfast.store.postgres import PostgresStore
+
+        return PostgresStore(url, clock, _draw_ledger_id)
+    raise ValidationError("a ledger's url starts with sqlite:/// or postgresql://", field="url")
+
+
+def _sqlite_path(url: str) -> Path:
+    rest = url.removeprefix("sqlite:///")
+    if rest == url or not rest or "?" in rest or rest == ":memory:":
+        raise ValidationError(
+            "a SQLite url is sqlite:///file.db or sqlite:////absolute/file.db; a ledger is always a file", field="url"
+        )
+    return Path(unquote(rest))

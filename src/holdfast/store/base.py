@@ -1,0 +1,220 @@
+"""The contract a store keeps. The ledger knows these shapes and nothing of SQL.
+
+A `Session` is one open transaction. Its hot verbs are the compiled form of `decide` for the plain case: each answers what
+it did, and None for a command whose guard did not hold; that one is then loaded, decided and saved like any other.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.core import payloads
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
+from holdfast.core.model import Event, EventType, Job, Micros, Phase, Policy, Status
+from holdfast.core.policy import Settings
+
+T = TypeVar("T")
+
+Lane = Literal["claim", "work", "keyed"]
+"""Groups in different lanes may be carried at the same time where the store can. Enqueues with a key may have to wait for
+somebody else's transaction, so they wait alone."""
+
+
+class Contention(Exception):
+    """Another transaction got in the way (a deadlock, a race for the same key) and nothing was changed: run it again."""
+
+
+class Change(NamedTuple):
+    """What one accepted hot command did."""
+
+    job_id: int
+    rev: int
+    status: Status
+    at: Micros
+    lease_expires_at: Micros | None = None
+    cancel_requested: bool = False
+
+
+class Made(NamedTuple):
+    """A job that an enqueue made or, by its key, found."""
+
+    job_id: int
+    at: Micros
+    is_new: bool
+
+
+class Kept(NamedTuple):
+    """A request that was answered before."""
+
+    actor: str
+    request_id: str
+    verb: str
+    body_hash: bytes
+    answer: bytes
+
+
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Events by job, by type and time, by correlation; in the total order, after a position."""
+
+    job_id: int | None = None
+    types: tuple[str, ...] | None = None
+    since: Micros | None = None
+    until: Micros | None = None
+    correlation_id: str | None = None
+    after: int = 0
+    rev_max: int | None = None
+    limit: int = 1_000
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    statuses: tuple[str, ...] | None = None
+    queue: str | None = None
+    kind: str | None = None
+    correlation_id: str | None = None
+    replay_of: int | None = None
+    after: int = 0
+    limit: int = 100
+
+
+class Session(Protocol):
+    """One transaction."""
+
+    def now(self) -> Micros: ...
+    def enqueue(self, items: Sequence[Enqueue]) -> list[Made]: ...
+    def enqueue_keyed(self, item: Enqueue) -> Made: ...
+    def claim(self, command: ClaimNext) -> list[Job]: ...
+    def start(self, commands: Sequence[Start]) -> list[Change | None]: ...
+    def heartbeat(self, commands: Sequence[Heartbeat]) -> list[Change | None]: ...
+    def complete(self, commands: Sequence[Complete]) -> list[Change | None]: ...
+    def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, Job]: ...
+    def save(self, job: Job, events: Sequence[Event]) -> None: ...
+    def policy_of(self, job: Job) -> Policy: ...
+    def paused(self, queue: str) -> bool: ...
+    def set_paused(self, queue: str, paused: bool) -> None: ...
+    def set_settings(self, scope: Literal["kind", "tier"], name: str, settings: Settings) -> None: ...
+    def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Kept]: ...
+    def keep_requests(self, rows: Sequence[Kept], now: Micros) -> None: ...
+    def find_event(self, job_id: int, request_id: str) -> Event | None: ...
+    def events(self, chosen: EventFilter) -> list[Event]: ...
+    def jobs(self, chosen: JobFilter) -> list[Job]: ...
+    def live_replay(self, job_id: int) -> int | None: ...
+    def counts(self) -> list[tuple[str, str, int]]: ...
+    def queues(self) -> list[tuple[str, Micros | None]]: ...
+    def due(self, now: Micros, after: int, limit: int) -> list[int]: ...
+    def prune_jobs(self, before: Micros, limit: int) -> int: ...
+    def prune_beats(self, before: Micros, limit: int) -> int: ...
+    def prune_requests(self, before: Micros, limit: int) -> int: ...
+
+
+class Store(Protocol):
+    """A ledger's durable half. Safe to use from many threads."""
+
+    ledger_id: str
+
+    def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
+        """Run `work` in one transaction, committed when it returns. Raises Unavailable with the outcome stated."""
+
+    def within(self, connection: Any, work: Callable[[Session], T]) -> T:
+        """Run `work` in the caller's own transaction on the caller's own connection."""
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        """Run `work` on one snapshot; it must not write."""
+
+    def settled_events(self, after: int, limit: int) -> list[Event]:
+        """The next events in the total order, none of which can still be overtaken by a late commit."""
+
+    def wake(self, queues: Sequence[str]) -> None:
+        """Tell waiting processes that these queues have work, and followers that there is something to read."""
+
+    def waiter(self) -> "Waiter": ...
+    def lanes(self) -> Sequence[Lane]: ...
+    def close(self) -> None: ...
+
+
+class Waiter(Protocol):
+    """Somebody waiting for the ledger to change."""
+
+    def wait(self, timeout: float) -> frozenset[str] | None:
+        """Queues that were woken, at most `timeout` seconds from now; None where only time has passed."""
+
+    def close(self) -> None: ...
+
+
+def default_correlation(ledger_id: str, job_id: int) -> str:
+    """The correlation id of a job that was given none: derived, so that it costs nothing to keep."""
+    return f"{ledger_id}-{job_id}"
+
+
+def job_of_correlation(ledger_id: str, correlation_id: str) -> int | None:
+    """The job whose derived correlation id this is."""
+    prefix, _, number = correlation_id.rpartition("-")
+    return int(number) if prefix == ledger_id and number.isascii() and number.isdigit() and len(number) < 19 else None
+
+
+STATUSES: dict[str, Status] = {status.value: status for status in Status}
+PHASES: dict[str | None, Phase | None] = {None: None} | {phase.value: phase for phase in Phase}
+EVENT_TYPES: dict[str, EventType] = {kind.value: kind for kind in EventType}
+
+JOB_COLUMNS = (
+    "id", "queue", "kind", "status", "rev", "attempt", "priority", "available_at", "created_at", "updated_at", "phase",
+    "releases", "owner", "incarnation", "claimed_at", "lease_expires_at", "last_beat_at", "started_at", "finished_at",
+    "stage", "progress", "progressed_at", "assist_requested", "last_owner", "last_lease_expires_at", "last_error",
+    "stall_reason", "stalled_at", "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage",
+    "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued", "outcome",
+)  # fmt: skip
+"""What a store selects to build a Job: its row, then the payloads of its first and of its `succeeded` event."""
+
+
+def build_job(row: Sequence[Any], policies: dict[int, Policy], ledger_id: str) -> Job:
+    """A Job from a row in the order of JOB_COLUMNS."""
+    (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
+     incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
+     assist_requested, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
+     cancel_requested_at, reason_code, failure_stage, note, dedupe_key, dedupe_forever, correlation_id, trace_id, token,
+     policy_id, enqueued, outcome) = row  # fmt: skip
+    body = payloads.decode(payloads.Enqueued, enqueued)
+    return Job(
+        id_, queue, kind, STATUSES[status], rev, attempt, priority, available_at, created_at, updated_at, bytes(body.args),
+        correlation_id or default_correlation(ledger_id, id_), PHASES[phase], releases, owner, incarnation, claimed_at,
+        lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at, bool(assist_requested),
+        last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
+        cancel_requested_at, reason_code, failure_stage,
+        None if outcome is None else bytes(payloads.decode(payloads.Succeeded, outcome).result),
+        note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
+        None if body.policy is None else bytes(body.policy), None if policy_id is None else policies[policy_id], token,
+    )  # fmt: skip
+
+
+SAVED_COLUMNS = (
+    "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation", "claimed_at",
+    "lease_expires_at", "last_beat_at", "started_at", "finished_at", "stage", "progress", "progressed_at",
+    "assist_requested", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at", "revived_at",
+    "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "note", "token",
+)  # fmt: skip
+"""What a save may change; `policy_id` and `result_rev` are the store's to derive."""
+
+
+def saved_values(job: Job) -> dict[str, Any]:
+    """The row's new values by column, as plain texts and numbers."""
+    values = {name: getattr(job, name) for name in SAVED_COLUMNS}
+    values["status"] = job.status.value
+    values["phase"] = None if job.phase is None else job.phase.value
+    return values
+
+
+def result_rev(job: Job, events: Sequence[Event]) -> int | None:
+    """Where a succeeded job's result is: its `succeeded` event among `events`."""
+    return next((event.rev for event in events if event.type is EventType.SUCCEEDED), None)
+
+
+EVENT_COLUMNS = (
+    "pos", "job_id", "rev", "type", "received_at", "at", "actor", "attempt", "from_status", "to_status", "reason",
+    "request_id", "cause", "payload", "policy_id", "correlation_id", "trace_id",
+)  # fmt: skip
+"""What a store selects to build an Event; correlation and trace come from the job."""
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,273 @@
+"""One PostgreSQL transaction."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import psycopg
+
+from holdfast.core import payloads
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
+from holdfast.core.model import Job, Micros, Phase, Status
+from holdfast.store.base import STATUSES, Change, Contention, Made, default_correlation
+from holdfast.store.postgres.marks import Mark, Marks
+from holdfast.store.postgres.values import bytes_array, cursor, moment, plain_array, to_param
+from holdfast.store.session import Memory, SqlSession
+
+KEYED_TRIES_MAX = 10
+
+
+class PostgresSession(SqlSession):
+    def __init__(
+        self,
+        connection: "psycopg.Connection[Any]",
+        sql: dict[str, str],
+        ledger_id: str,
+        memory: Memory,
+        clock: Callable[[], Micros] | None,
+        marks: Marks,
+        intern: "Callable[[tuple[str, str, str]], int] | None" = None,
+    ) -> None:
+        super().__init__(ledger_id, memory)
+        self._cursor = cursor(connection)
+        self._sql = sql
+        self._clock = clock
+        self._marks = marks
+        self._intern_elsewhere = intern
+
+    def now(self) -> Micros:
+        """Read anew each time: a wait for a lock may lie in between."""
+        return self._clock() if self._clock is not None else int(self._run("now")[0][0])
+
+    def _run(self, name: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        self._cursor.execute(self._sql[name], params)
+        return self._cursor.fetchall() if self._cursor.description else []
+
+    def _rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
+        return self._run(name, {key: to_param(key, value) for key, value in params.items()})
+
+    def _list(self, values: Iterable[Any]) -> list[Any]:
+        return list(values)
+
+    def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        return {"actors": [actor for actor, _ in keys], "requests": [request for _, request in keys]}
+
+    def _lock_settings(self) -> None:
+        self._run("lock_settings")
+
+    def _intern_profile(self, key: tuple[str, str, str]) -> int:
+        """In a transaction of its own where this one is a caller's: others must not wait for that one to end."""
+        if self._intern_elsewhere is not None:
+            return self._intern_elsewhere(key)
+        return super()._intern_profile(key)
+
+    def _now_at(self) -> Any:
+        """The injected time, or none: then the statement reads the server's clock."""
+        return None if self._clock is None else moment(self._clock())
+
+    # Hot verbs
+
+    def enqueue(self, items: Sequence[Enqueue]) -> list[Made]:
+        first = items[0]
+        shape = (first.queue, first.kind, first.actor, first.request_id)
+        profiles = [self.profile_id(item) for item in items]
+        if all(_is_bare(item) and (item.queue, item.kind, item.actor, item.request_id) == shape for item in items):
+            rows = self._run(
+                "enqueue_plain",
+                {
+                    "now_at": self._now_at(),
+                    "queue": first.queue,
+                    "kind": first.kind,
+                    "profile": profiles[0],
+                    "actor": str(first.actor),
+                    "request": first.request_id,
+                    "payloads": bytes_array([item.payload for item in items]),
+                },
+            )
+        else:
+            rows = self._run("enqueue", self._columns(items, profiles))
+        return [Made(row[0], row[1], True) for row in rows]
+
+    def _columns(self, items: Sequence[Enqueue], profiles: list[int]) -> dict[str, Any]:
+        return {
+            "now_at": self._now_at(),
+            "queues": [item.queue for item in items],
+            "kinds": [item.kind for item in items],
+            "priorities": plain_array([item.priority for item in items]),
+            "available": [moment(item.available_at) for item in items],
+            "delays": plain_array([item.delay_us for item in items]),
+            "profiles": plain_array(profiles),
+            "keys": [item.dedupe_key for item in items],
+            "forever": [item.dedupe_forever for item in items],
+            "correlations": [item.correlation_id for item in items],
+            "traces": [item.trace_id for item in items],
+            "replays": plain_array([item.replay_of for item in items]),
+            "actors": [str(item.actor) for item in items],
+            "requests": [item.request_id for item in items],
+            "payloads": bytes_array([item.payload for item in items]),
+        }
+
+    def enqueue_keyed(self, item: Enqueue) -> Made:
+        """Insert, or read who won; again where the winner has finished and let go of the key in between."""
+        self._run("lock_timeout")
+        params = {
+            "now_at": self._now_at(),
+            "queue": item.queue,
+            "kind": item.kind,
+            "priority": item.priority,
+            "available_at": moment(item.available_at),
+            "delay_us": item.delay_us,
+            "profile": self.profile_id(item),
+            "key": item.dedupe_key,
+            "forever": item.dedupe_forever,
+            "correlation": item.correlation_id,
+            "trace": item.trace_id,
+            "replay": item.replay_of,
+            "actor": str(item.actor),
+            "request": item.request_id,
+            "payload": item.payload,
+        }
+        for _ in range(KEYED_TRIES_MAX):
+            if made := self._run("enqueue_keyed", params):
+                return Made(made[0][0], made[0][1], True)
+            if found := self._run("find_dedupe", {"queue": item.queue, "key": item.dedupe_key}):
+                return Made(found[0][0], found[0][1], False)
+        raise Contention(f"the key {item.dedupe_key!r} changes hands too quickly")
+
+    def claim(self, command: ClaimNext) -> list[Job]:
+        mark = self._marks.of(command)
+        rows = self._claim_after(command, mark)
+        if mark.is_set and len(rows) < command.limit:
+            self._marks.drop(command)
+            rest = command.limit - len(rows)
+            rows += self._claim_after(command, Mark(), rest)
+        places = {queue: place for place, queue in enumerate(command.queues)}
+        rows.sort(key=lambda row: (places[row[1]], -row[5], row[6], row[0]))
+        if rows:
+            last = rows[-1]
+            self._marks.learn(command, seconds=rows[0][21], last=Mark(-last[5], moment(last[6]), last[0]), full=not mark.is_set)
+        return [self._claimed(row, command) for row in rows]
+
+    def _claim_after(self, command: ClaimNext, mark: Mark, limit: int | None = None) -> list[tuple[Any, ...]]:
+        start = command.start
+        return self._run(
+            "claim",
+            {
+                "now_at": self._now_at(),
+                "queues": list(command.queues),
+                "kinds": None if command.kinds is None else list(command.kinds),
+                "limit": limit or command.limit,
+                "mark_rank": mark.rank,
+                "mark_at": mark.available_at,
+                "mark_id": mark.job_id,
+                "status": "running" if start else "claimed",
+                "phase": "executing" if start else None,
+                "steps": 2 if start else 1,
+                "owner": command.actor.name,
+                "incarnation": command.actor.incarnation,
+                "token": command.token,
+                "actor": str(command.actor),
+                "request": command.request_id,
+            },
+        )
+
+    def _claimed(self, row: Sequence[Any], command: ClaimNext) -> Job:
+        (id_, queue, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner,
+         last_lease, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id, enqueued,
+         _) = row  # fmt: skip
+        body = payloads.decode(payloads.Enqueued, enqueued)
+        return Job(
+            id=id_,
+            queue=queue,
+            kind=kind,
+            status=Status.RUNNING if command.start else Status.CLAIMED,
+            rev=rev,
+            attempt=attempt,
+            priority=priority,
+            available_at=available_at,
+            created_at=created_at,
+            updated_at=at,
+            args=bytes(body.args),
+            correlation_id=correlation_id or default_correlation(self.ledger_id, id_),
+            phase=Phase.EXECUTING if command.start else None,
+            releases=releases,
+            owner=command.actor.name,
+            incarnation=command.actor.incarnation,
+            claimed_at=at,
+            lease_expires_at=lease_expires_at,
+            last_beat_at=at,
+            started_at=at if command.start else None,
+            progressed_at=at,
+            last_owner=last_owner,
+            last_lease_expires_at=last_lease,
+            last_error=last_error,
+            cancel_reason=cancel_reason,
+            dedupe_key=dedupe_key,
+            dedupe_forever=dedupe_forever,
+            tier=body.tier,
+            trace_id=trace_id,
+            replay_of=body.replay_of,
+            override=None if body.policy is None else bytes(body.policy),
+            policy=self._policy(policy_id),
+            token=command.token,
+        )
+
+    def _fences(self, commands: Sequence[Any]) -> dict[str, Any]:
+        return {
+            "now_at": self._now_at(),
+            "ids": plain_array([c.job_id for c in commands]),
+            "attempts": plain_array([c.fence.attempt for c in commands]),
+            "tokens": [c.fence.token for c in commands],
+        }
+
+    def _asked(self, commands: Sequence[Any]) -> dict[str, Any]:
+        revs, requests = [c.expected_rev for c in commands], [c.request_id for c in commands]
+        return self._fences(commands) | {"revs": plain_array(revs), "requests": requests}
+
+    def start(self, commands: Sequence[Start]) -> list[Change | None]:
+        rows = self._run("start", self._asked(_sorted(commands)))
+        done = {id_: Change(id_, rev, Status.RUNNING, at, lease) for id_, rev, at, lease in rows}
+        return [done.get(command.job_id) for command in commands]
+
+    def heartbeat(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
+        ordered = _sorted(commands)
+        if all(c.beat is payloads.NO_BEAT and c.expected_rev is None and c.request_id is None for c in ordered):
+            rows = self._run("beat", self._fences(ordered))
+        else:
+            beats = {
+                "stages": [c.beat.stage for c in ordered],
+                "progress": plain_array([c.beat.progress for c in ordered]),
+                "assists": [c.beat.assist_requested for c in ordered],
+                "payloads": bytes_array([payloads.beat_payload(c.beat) for c in ordered]),
+            }
+            rows = self._run("heartbeat", self._asked(ordered) | beats)
+        done = {
+            id_: Change(id_, rev, STATUSES[status], at, lease, phase == "aborting") for id_, rev, at, lease, status, phase in rows
+        }
+        return [done.get(command.job_id) for command in commands]
+
+    def complete(self, commands: Sequence[Complete]) -> list[Change | None]:
+        ordered = _sorted(commands)
+        bodies = {"payloads": bytes_array([c.payload for c in ordered])}
+        rows = self._run("complete", self._asked(ordered) | bodies)
+        done = {id_: Change(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in rows}
+        return [done.get(command.job_id) for command in commands]
+
+
+def _sorted(commands: Sequence[Any]) -> list[Any]:
+    """By job, so that every transaction locks rows in one order."""
+    return sorted(commands, key=lambda command: command.job_id)
+
+
+def _is_bare(item: Enqueue) -> bool:
+    """No option was given."""
+    return (
+        item.priority == 0
+        and item.available_at is None
+        and item.delay_us == 0
+        and item.dedupe_key is None
+        and item.tier is None
+        and item.override is None
+        and item.correlation_id is None
+        and item.trace_id is None
+        and item.replay_of is None
+    )

@@ -1,0 +1,259 @@
+-- Everything that is not hot.
+
+-- name: load
+SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.updated_at, j.phase,
+    j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
+    j.stage, j.progress, j.progressed_at, j.assist_requested, j.last_owner, j.last_lease_expires_at, j.last_error,
+    j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
+    j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
+    (SELECT r.payload FROM holdfast.events r WHERE r.job_id = j.id AND r.rev = j.result_rev)
+FROM unnest(%(ids)s::bigint[]) AS wanted (id)
+JOIN holdfast.jobs j ON j.id = wanted.id
+JOIN holdfast.events e ON e.job_id = j.id AND e.rev = 1;
+
+-- name: load_locked
+SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.updated_at, j.phase,
+    j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
+    j.stage, j.progress, j.progressed_at, j.assist_requested, j.last_owner, j.last_lease_expires_at, j.last_error,
+    j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
+    j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
+    (SELECT r.payload FROM holdfast.events r WHERE r.job_id = j.id AND r.rev = j.result_rev)
+FROM unnest(%(ids)s::bigint[]) AS wanted (id)
+JOIN holdfast.jobs j ON j.id = wanted.id
+JOIN holdfast.events e ON e.job_id = j.id AND e.rev = 1
+ORDER BY j.id FOR UPDATE OF j;
+
+-- name: save
+UPDATE holdfast.jobs
+SET status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(available_at)s, updated_at = %(updated_at)s,
+    phase = %(phase)s, releases = %(releases)s, owner = %(owner)s, incarnation = %(incarnation)s, claimed_at = %(claimed_at)s,
+    lease_expires_at = %(lease_expires_at)s, last_beat_at = %(last_beat_at)s, started_at = %(started_at)s,
+    finished_at = %(finished_at)s, stage = %(stage)s, progress = %(progress)s, progressed_at = %(progressed_at)s,
+    assist_requested = %(assist_requested)s, last_owner = %(last_owner)s, last_lease_expires_at = %(last_lease_expires_at)s,
+    last_error = %(last_error)s, stall_reason = %(stall_reason)s, stalled_at = %(stalled_at)s, revived_at = %(revived_at)s,
+    cancel_reason = %(cancel_reason)s, cancel_requested_at = %(cancel_requested_at)s, reason_code = %(reason_code)s,
+    failure_stage = %(failure_stage)s, note = %(note)s, token = %(token)s, policy_id = %(policy_id)s,
+    result_rev = coalesce(%(result_rev)s::integer, result_rev)
+WHERE id = %(id)s;
+
+-- name: insert_event
+INSERT INTO holdfast.events (
+    job_id, rev, type, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload, policy_id)
+VALUES (
+    %(job_id)s, %(rev)s, %(type)s, %(received_at)s, %(at)s, %(actor)s, %(attempt)s, %(from_status)s, %(to_status)s,
+    %(reason)s, %(request_id)s, %(cause)s, %(payload)s, %(policy_id)s);
+
+-- name: policies
+SELECT id, body FROM holdfast.policies;
+
+-- name: find_policy
+SELECT id FROM holdfast.policies WHERE body = %(body)s;
+
+-- name: insert_policy
+INSERT INTO holdfast.policies (body, lease) VALUES (%(body)s, %(lease_us)s * interval '1 microsecond') RETURNING id;
+
+-- name: settings
+SELECT scope, name, body FROM holdfast.settings
+WHERE (scope = 'kind' AND name = %(kind)s) OR (scope = 'tier' AND name = %(tier)s);
+
+-- name: upsert_settings
+INSERT INTO holdfast.settings (scope, name, body) VALUES (%(scope)s, %(name)s, %(body)s)
+ON CONFLICT (scope, name) DO UPDATE SET body = excluded.body;
+
+-- name: find_profile
+SELECT id, policy_id FROM holdfast.profiles WHERE kind = %(kind)s AND tier = %(tier)s AND override = %(override)s;
+
+-- name: insert_profile
+INSERT INTO holdfast.profiles (kind, tier, override, policy_id)
+VALUES (%(kind)s, %(tier)s, %(override)s, %(policy_id)s) RETURNING id;
+
+-- name: profiles_of_kind
+SELECT id, kind, tier, override FROM holdfast.profiles WHERE kind = %(name)s;
+
+-- name: profiles_of_tier
+SELECT id, kind, tier, override FROM holdfast.profiles WHERE tier = %(name)s;
+
+-- name: update_profile
+UPDATE holdfast.profiles SET policy_id = %(policy_id)s WHERE id = %(id)s;
+
+-- name: paused
+SELECT paused_at FROM holdfast.queues WHERE name = %(queue)s;
+
+-- name: set_paused
+INSERT INTO holdfast.queues (name, paused_at) VALUES (%(queue)s, %(paused_at)s)
+ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at;
+
+-- name: queues
+SELECT name, paused_at FROM holdfast.queues ORDER BY name;
+
+-- name: find_requests
+SELECT r.actor, r.request_id, r.verb, r.body_hash, r.answer
+FROM unnest(%(actors)s::text[], %(requests)s::text[]) AS wanted (actor, request_id)
+JOIN holdfast.requests r ON r.actor = wanted.actor AND r.request_id = wanted.request_id;
+
+-- name: keep_request
+INSERT INTO holdfast.requests (actor, request_id, verb, body_hash, answer, created_at)
+VALUES (%(actor)s, %(request_id)s, %(verb)s, %(body_hash)s, %(answer)s, %(created_at)s);
+
+-- name: find_event
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
+WHERE e.job_id = %(job_id)s AND e.request_id = %(request_id)s ORDER BY e.rev DESC LIMIT 1;
+
+-- name: events
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
+WHERE e.pos > %(after)s
+  AND (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
+  AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
+  AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
+ORDER BY e.pos LIMIT %(limit)s;
+
+-- name: events_of_jobs
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+FROM unnest(%(jobs)s::bigint[]) AS wanted (id)
+JOIN holdfast.events e ON e.job_id = wanted.id
+JOIN holdfast.jobs j ON j.id = e.job_id
+WHERE e.pos > %(after)s AND (%(rev_max)s::integer IS NULL OR e.rev <= %(rev_max)s::integer)
+  AND (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
+  AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
+  AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
+ORDER BY e.pos LIMIT %(limit)s;
+
+-- name: rare_events
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
+WHERE e.pos > %(after)s
+  AND e.type = ANY (%(types)s::text[])
+  AND e.type NOT IN ('enqueued', 'claimed', 'started', 'heartbeat', 'succeeded')
+  AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
+  AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
+ORDER BY e.pos LIMIT %(limit)s;
+
+-- name: jobs_of_correlation
+SELECT job_id FROM holdfast.events WHERE correlation_id = %(correlation_id)s ORDER BY job_id LIMIT 10000;
+
+-- name: list_jobs
+SELECT id FROM holdfast.jobs
+WHERE id > %(after)s
+  AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s::text[]))
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(jobs)s::bigint[] IS NULL OR id = ANY (%(jobs)s::bigint[]))
+  AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint)
+ORDER BY id LIMIT %(limit)s;
+
+-- name: list_active
+SELECT id FROM holdfast.jobs
+WHERE id > %(after)s AND status IN ('claimed', 'running', 'stalled')
+  AND status = ANY (%(statuses)s::text[])
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+ORDER BY id LIMIT %(limit)s;
+
+-- name: list_ended
+SELECT id FROM holdfast.jobs
+WHERE status = %(status)s AND status IN ('failed', 'cancelled', 'dead_lettered') AND id > %(after)s
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+ORDER BY id LIMIT %(limit)s;
+
+-- name: live_replay
+SELECT id FROM holdfast.jobs
+WHERE replay_of = %(job_id)s AND replay_of IS NOT NULL AND status IN ('queued', 'claimed', 'running', 'stalled')
+ORDER BY id LIMIT 1;
+
+-- name: counts
+SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER BY queue, status;
+
+-- name: due
+SELECT j.id FROM holdfast.jobs j
+JOIN (
+    SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
+        (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
+            * interval '1 ms' AS stall_after,
+        (body::json ->> 'progress_timeout_ms')::bigint * interval '1 ms' AS progress_timeout,
+        (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
+    FROM holdfast.policies
+) p ON p.id = j.policy_id
+WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > %(after)s
+  AND CASE j.status
+        WHEN 'stalled' THEN j.revived_at IS NOT NULL OR j.stalled_at + p.resume_window <= %(now_at)s
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < %(now_at)s)
+        ELSE j.lease_expires_at < %(now_at)s OR j.last_beat_at + p.stall_after < %(now_at)s
+            OR (j.status = 'running' AND j.progressed_at + p.progress_timeout < %(now_at)s)
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < %(now_at)s)
+      END
+ORDER BY j.id LIMIT %(limit)s;
+
+-- name: cursor
+SELECT pos FROM holdfast.cursors WHERE name = %(name)s;
+
+-- name: set_cursor
+INSERT INTO holdfast.cursors (name, pos) VALUES (%(name)s, %(pos)s) ON CONFLICT (name) DO UPDATE SET pos = excluded.pos;
+
+-- name: walk_jobs
+SELECT id, status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND finished_at < %(before_at)s
+FROM holdfast.jobs WHERE id > %(after)s ORDER BY id LIMIT %(limit)s;
+
+-- name: delete_events
+DELETE FROM holdfast.events WHERE job_id = ANY (%(ids)s::bigint[]);
+
+-- name: delete_jobs
+DELETE FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: walk_beats
+SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < %(before_at)s
+    AND EXISTS (SELECT 1 FROM holdfast.events later
+                WHERE later.job_id = e.job_id AND later.rev > e.rev AND later.type = 'heartbeat')
+    THEN e.payload END
+FROM holdfast.events e WHERE e.pos > %(after)s ORDER BY e.pos LIMIT %(limit)s;
+
+-- name: strip_beat
+UPDATE holdfast.events SET payload = %(payload)s WHERE pos = %(pos)s;
+
+-- name: prune_requests
+DELETE FROM holdfast.requests WHERE (actor, request_id) IN (
+    SELECT actor, request_id FROM holdfast.requests WHERE created_at < %(before_at)s LIMIT %(limit)s)
+RETURNING 1;
+
+-- name: lock_settings
+SELECT pg_advisory_xact_lock(hashtextextended('holdfast.settings', 0));
+
+-- name: now
+SELECT clock_timestamp();
+
+-- name: lock_timeout
+SET LOCAL lock_timeout = '2s';
+
+-- name: notify
+SELECT pg_notify(%(channel)s, name) FROM unnest(%(queues)s::text[]) AS q (name);
+
+-- Following the total order. A writer has its transaction id before it draws a position, so whoever drew one up to `last_value`
+-- has an id below the one this statement takes; once a snapshot's xmin is above that, they have all ended.
+
+-- name: horizon
+SELECT last_value, pg_current_xact_id()::text::bigint FROM holdfast.event_pos WHERE is_called;
+
+-- name: last_pos
+SELECT last_value FROM holdfast.event_pos WHERE is_called;
+
+-- name: xmin
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+-- name: settled
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
+WHERE e.pos > %(after)s AND e.pos <= %(until)s
+ORDER BY e.pos LIMIT %(limit)s;
+
+-- name: xact_status
+SELECT pg_xact_status(%(xid)s::text::xid8);
+
+-- name: identity
+SELECT s.system_identifier, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c;
+
+-- name: ledger_id
+SELECT value FROM holdfast.meta WHERE name = 'ledger_id';

@@ -1,0 +1,320 @@
+"""A PostgreSQL server as a store: any number of processes and connections, one row lock at a time."""
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.pq import TransactionStatus
+
+from holdfast.core.model import Event, Micros
+from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
+from holdfast.store.base import Contention, Lane, Session, Waiter
+from holdfast.store.postgres.marks import Marks
+from holdfast.store.postgres.session import PostgresSession
+from holdfast.store.postgres.values import cursor
+from holdfast.store.postgres.wake import Bell, Listener
+from holdfast.store.session import Memory
+from holdfast.store.statements import migrations, statements
+
+T = TypeVar("T")
+Connection = psycopg.Connection[Any]
+
+IDLE_MAX = 8
+CONNECT_SECONDS = 10
+SETTLE_SECONDS = 5.0
+"""How long to ask what became of a commit whose answer was lost."""
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+_IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
+
+
+class PostgresStore:
+    def __init__(self, url: str, clock: Callable[[], Micros] | None, draw_id: Callable[[], str]) -> None:
+        self._conninfo, schema = _split(url)
+        self._clock = clock
+        self._memory = Memory()
+        self._marks = Marks()
+        self._idle: list[Connection] = []
+        self._closed = False
+        self._sql = {
+            name: text.replace("holdfast.", f"{schema}.") for name, text in statements("holdfast.store.postgres").items()
+        }
+        self._schema = schema
+        self._settled = 0
+        self._settling = threading.Lock()
+        self._bell = Bell(schema, self._ring)
+        self.ledger_id = self._migrate(draw_id)
+
+    # Connections
+
+    def connect(self) -> Connection:
+        """A new connection, in autocommit: transactions are begun and ended by hand."""
+        try:
+            return psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=2, connect_timeout=CONNECT_SECONDS)
+        except psycopg.Error as error:
+            raise Unavailable(f"cannot reach the database: {_first_line(error)}") from error
+
+    def _take(self) -> tuple[Connection, bool]:
+        """A connection, and whether it has been used before and so may have died of old age."""
+        if self._closed:
+            raise Unavailable("this ledger is closed")
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                connection = self._idle.pop()
+                if not connection.closed:
+                    return connection, True
+        return self.connect(), False
+
+    def _give_back(self, connection: Connection) -> None:
+        if self._closed or connection.closed or len(self._idle) >= IDLE_MAX:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _session(self, connection: Connection) -> PostgresSession:
+        return PostgresSession(connection, self._sql, self.ledger_id, self._memory, self._clock, self._marks)
+
+    # The contract
+
+    def lanes(self) -> Sequence[Lane]:
+        return ("claim", "work", "keyed")
+
+    def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
+        connection, used = self._take()
+        try:
+            return self._transact(connection, work)
+        except Unavailable as error:
+            if not (used and error.outcome == "none" and connection.closed):
+                raise
+        return self._transact(self.connect(), work)
+
+    def _transact(self, connection: Connection, work: Callable[[Session], T]) -> T:
+        try:
+            xid = _begin(connection)
+            session = self._session(connection)
+            answer = work(session)
+        except BaseException as error:
+            self._memory.forget()
+            self._abandon(connection)
+            raise _translated(error) from error
+        try:
+            connection.execute("COMMIT")
+        except psycopg.Error as error:
+            self._memory.forget()
+            connection.close()
+            if not self._was_committed(xid, error):
+                raise _translated(error) from error
+        self._memory.keep(session)
+        self._give_back(connection)
+        return answer
+
+    def _abandon(self, connection: Connection) -> None:
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            connection.close()
+        else:
+            self._give_back(connection)
+
+    def _was_committed(self, xid: int, error: psycopg.Error) -> bool:
+        """What became of a commit whose answer was lost: the server knows, unless it is another server by now."""
+        unknown = Unavailable(f"the connection broke during the commit: {_first_line(error)}", outcome="unknown")
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            try:
+                connection = self.connect()
+                with connection:
+                    if self._identity(connection) != self.identity:
+                        raise unknown from error
+                    status = cursor(connection).execute(self._sql["xact_status"], {"xid": xid}).fetchone()
+                if status is not None and status[0] in ("committed", "aborted"):
+                    return bool(status[0] == "committed")
+            except (Unavailable, psycopg.Error) as lost:
+                if lost is unknown:
+                    raise
+            if time.monotonic() > deadline:
+                raise unknown from error
+            time.sleep(0.05)
+
+    def _identity(self, connection: Connection) -> Any:
+        return cursor(connection).execute(self._sql["identity"]).fetchone()
+
+    def within(self, connection: Any, work: Callable[[Session], T]) -> T:
+        if not isinstance(connection, psycopg.Connection):
+            raise ValidationError(
+                f"connection must be a psycopg.Connection, not {type(connection).__module__}.{type(connection).__name__}",
+                field="connection",
+            )
+        if connection.autocommit and connection.info.transaction_status != TransactionStatus.INTRANS:
+            raise ValidationError("connection has no open transaction", field="connection")
+        memory = Memory()
+        memory.profiles = self._memory.profiles
+        session = PostgresSession(connection, self._sql, self.ledger_id, memory, self._clock, self._marks, self._intern_profile)
+        try:
+            if session._one("ledger_id") != (self.ledger_id,):
+                raise ValidationError("connection is not to this ledger's database", field="connection")
+            answer = work(session)
+            session._rows("notify", channel=self._schema, queues=[""])
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        return answer
+
+    def _intern_profile(self, key: tuple[str, str, str]) -> int:
+        def work(session: Session) -> int:
+            assert isinstance(session, PostgresSession)
+            return session._intern_profile(key)
+
+        return self.transact("work", work)
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        return self._reading(lambda connection: self._read(connection, work))
+
+    def _read(self, connection: Connection, work: Callable[[Session], T]) -> T:
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        answer = work(self._session(connection))
+        connection.execute("COMMIT")
+        return answer
+
+    def _reading(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` on a connection; once more on a new one where an old one turns out dead."""
+        connection, used = self._take()
+        try:
+            try:
+                answer = work(connection)
+            except psycopg.Error:
+                if not (used and connection.closed):
+                    raise
+                connection = self.connect()
+                answer = work(connection)
+        except BaseException as error:
+            self._abandon(connection)
+            raise _translated(error) from error
+        self._give_back(connection)
+        return answer
+
+    # Following
+
+    def settled_events(self, after: int, limit: int) -> list[Event]:
+        if after >= self._settled and not self._settle(after):
+            return []
+        params = {"after": after, "until": self._settled, "limit": limit}
+
+        def work(connection: Connection) -> list[Event]:
+            session = self._session(connection)
+            return [session._event(row) for row in session._rows("settled", **params)]
+
+        return self._reading(work)
+
+    def _settle(self, after: int) -> bool:
+        """Move the mark below which no transaction can still add an event; False where there is nothing new to settle."""
+
+        def work(connection: Connection) -> bool:
+            session = self._session(connection)
+            newest = session._one("last_pos")
+            if newest is None or newest[0] <= after:
+                return False
+            found = session._one("horizon")
+            assert found is not None
+            last, mine = found
+            for pause in (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1):
+                time.sleep(pause)
+                oldest = session._one("xmin")
+                if oldest is not None and oldest[0] > mine:
+                    self._settled = max(self._settled, last)
+                    return True
+            return False
+
+        with self._settling:
+            return after < self._settled or self._reading(work)
+
+    # Waking
+
+    def wake(self, queues: Sequence[str]) -> None:
+        self._bell.ring(queues)
+
+    def _ring(self, queues: Sequence[str]) -> None:
+        self._reading(lambda c: self._session(c)._rows("notify", channel=self._schema, queues=list(queues)))
+
+    def waiter(self) -> Waiter:
+        return Listener(self.connect, self._schema)
+
+    def close(self) -> None:
+        self._closed = True
+        self._bell.close()
+        while self._idle:
+            self._idle.pop().close()
+
+    # Schema
+
+    def _migrate(self, draw_id: Callable[[], str]) -> str:
+        known = migrations("holdfast.store.postgres")
+        connection = self.connect()
+        try:
+            if connection.info.encoding != "utf-8" and connection.info.parameter_status("server_encoding") != "UTF8":
+                raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"holdfast:{self._schema}",))
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
+                connection.execute(f"CREATE TABLE IF NOT EXISTS {self._schema}.schema_version (version integer PRIMARY KEY)")
+                row = connection.execute(f"SELECT coalesce(max(version), 0) FROM {self._schema}.schema_version").fetchone()
+                newest: int = row[0] if row else 0
+                if newest > known[-1].version:
+                    raise SchemaTooNew(
+                        f"the database has schema {newest}; this Holdfast knows {known[-1].version}",
+                        found=newest,
+                        known=known[-1].version,
+                    )
+                for migration in known[newest:]:
+                    connection.execute(migration.text.replace("holdfast.", f"{self._schema}."))
+                    connection.execute(f"INSERT INTO {self._schema}.schema_version VALUES (%s)", (migration.version,))
+                connection.execute(
+                    f"INSERT INTO {self._schema}.meta VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING",
+                    (draw_id(),),
+                )
+            self.identity = self._identity(connection)
+            found = cursor(connection).execute(self._sql["ledger_id"]).fetchone()
+            assert found is not None
+            return str(found[0])
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        finally:
+            connection.close()
+
+
+def _begin(connection: Connection) -> int:
+    """Begin, and learn the transaction's id: should the answer to the commit be lost, it tells what became of it."""
+    made = connection.execute("BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
+    made.nextset()
+    row = made.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _translated(error: BaseException) -> BaseException:
+    """A driver's error as the contract names it; anything else as it is."""
+    if isinstance(error, _IN_THE_WAY):
+        return Contention(_first_line(error))
+    if isinstance(error, psycopg.Error):
+        return Unavailable(f"the database cannot do this now: {_first_line(error)}")
+    return error
+
+
+def _first_line(error: psycopg.Error) -> str:
+    """Without detail lines, which may quote values."""
+    return str(error).split("\n", 1)[0]
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The url for libpq, and the schema from its `schema` parameter, which libpq does not know."""
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    schema = dict(query).get("schema", "holdfast")
+    if not _SCHEMA.fullmatch(schema):
+        raise ValidationError("schema must be a plain lower-case name of at most 51 characters", field="url")
+    rest = urlencode([(name, value) for name, value in query if name != "schema"])
+    return urlunsplit(parts._replace(query=rest)), schema

@@ -1,0 +1,96 @@
+"""Waking other processes: NOTIFY after the commit, at most once a queue every few milliseconds, from a thread of its own."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+
+from holdfast.errors import HoldfastError
+
+APART_SECONDS = 0.005
+POLL_SECONDS = 0.5
+"""How long a listener that cannot listen waits before it lets its owner look for itself."""
+NOTHING = ""
+"""The name rung when no queue has new work but followers have something to read."""
+
+
+class Bell:
+    def __init__(self, name: str, ring: Callable[[Sequence[str]], None]) -> None:
+        self._name = name
+        self._ring = ring
+        self._pending: set[str] = set()
+        self._due = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._mutex = threading.Lock()
+        self._closed = False
+
+    def ring(self, queues: Sequence[str]) -> None:
+        with self._mutex:
+            self._pending.update(queues or (NOTHING,))
+        if not self._due.is_set():
+            self._due.set()
+        if self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
+        with self._mutex:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name=f"holdfast-bell-{self._name}", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._due.wait()
+            self._due.clear()
+            with self._mutex:
+                queues, self._pending = self._pending, set()
+            if queues and not self._closed:
+                with contextlib.suppress(HoldfastError):
+                    self._ring(sorted(queues))
+                time.sleep(APART_SECONDS)
+
+    def close(self) -> None:
+        self._closed = True
+        self._due.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+
+class Listener:
+    """LISTEN on a connection of its own; where that fails, the owner is sent to look every half second."""
+
+    def __init__(self, connect: "Callable[[], psycopg.Connection[Any]]", channel: str) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._connection: psycopg.Connection[Any] | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(HoldfastError, psycopg.Error):
+            connection = self._connect()
+            connection.execute(f"LISTEN {self._channel}")
+            self._connection = connection
+
+    def wait(self, timeout: float) -> frozenset[str] | None:
+        if self._connection is None:
+            self._listen()
+            if self._connection is not None:
+                return frozenset()
+        if self._connection is None:
+            time.sleep(min(timeout, POLL_SECONDS))
+            return frozenset()
+        try:
+            found = {notice.payload for notice in self._connection.notifies(timeout=timeout, stop_after=1)}
+        except psycopg.Error:
+            self.close()
+            return frozenset()
+        return frozenset(found - {NOTHING}) if found else None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None

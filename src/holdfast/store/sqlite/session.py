@@ -1,0 +1,237 @@
+"""One SQLite transaction. There is one writer at a time, so nothing read here can change before the commit."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apsw
+import msgspec
+
+from holdfast.core import payloads
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
+from holdfast.core.model import Actor, Job, Micros, Phase, Role, Status
+from holdfast.store.base import STATUSES, Change, Made, default_correlation
+from holdfast.store.session import Memory, SqlSession
+from holdfast.store.statements import statements
+
+_encode = msgspec.json.Encoder().encode
+SQL = statements("holdfast.store.sqlite")
+
+
+class SqliteSession(SqlSession):
+    def __init__(self, connection: apsw.Connection, ledger_id: str, memory: Memory, clock: Callable[[], Micros]) -> None:
+        super().__init__(ledger_id, memory)
+        self._connection = connection
+        self._clock = clock
+        self._read_at: Micros | None = None
+
+    def now(self) -> Micros:
+        """Read once a transaction: it holds the only write lock, so nobody's later time can be before it."""
+        if self._read_at is None:
+            self._read_at = self._clock()
+        return self._read_at
+
+    def _rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
+        return list(self._connection.execute(SQL["load" if name == "load_locked" else name], params))
+
+    def _list(self, values: Iterable[Any]) -> str:
+        return _encode(list(values)).decode()
+
+    def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        return {"keys": self._list(keys)}
+
+    # Hot verbs
+
+    def enqueue(self, items: Sequence[Enqueue]) -> list[Made]:
+        now, connection = self.now(), self._connection
+        profile = self.profile_id
+        first: int = connection.execute(SQL["last_job_id"]).get + 1
+        connection.executemany(
+            SQL["insert_job"],
+            [
+                (
+                    id_, item.queue, item.kind, item.priority,
+                    now + item.delay_us if item.available_at is None else item.available_at,
+                    now, now, profile(item), item.dedupe_key, item.dedupe_forever, item.correlation_id, item.trace_id,
+                    item.replay_of,
+                )
+                for id_, item in enumerate(items, first)
+            ],
+        )  # fmt: skip
+        actors: dict[Actor, str] = {}
+        connection.executemany(
+            SQL["insert_enqueued"],
+            [
+                (
+                    id_, now, actors.get(item.actor) or actors.setdefault(item.actor, str(item.actor)), item.request_id,
+                    item.payload, item.correlation_id,
+                )
+                for id_, item in enumerate(items, first)
+            ],
+        )  # fmt: skip
+        return [Made(id_, now, True) for id_ in range(first, first + len(items))]
+
+    def enqueue_keyed(self, item: Enqueue) -> Made:
+        found = self._connection.execute(SQL["find_dedupe"], (item.queue, item.dedupe_key)).get
+        if found is not None:
+            return Made(found[0], found[1], False)
+        return self.enqueue([item])[0]
+
+    def claim(self, command: ClaimNext) -> list[Job]:
+        held: list[Job] = []
+        for queue in command.queues:
+            if len(held) < command.limit and not self.paused(queue):
+                held += self._claim_from(queue, command, command.limit - len(held))
+        return held
+
+    def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[Job]:
+        actor, start = command.actor, command.start
+        rows: list[tuple[Any, ...]] = self._connection.execute(
+            SQL["claim"],
+            {
+                "status": "running" if start else "claimed",
+                "phase": "executing" if start else None,
+                "steps": 2 if start else 1,
+                "owner": actor.name,
+                "incarnation": actor.incarnation,
+                "token": command.token,
+                "now": self.now(),
+                "queue": queue,
+                "kinds": None if command.kinds is None else self._list(command.kinds),
+                "limit": limit,
+            },
+        ).fetchall()
+        rows.sort(key=lambda row: (-row[4], row[5], row[0]))
+        who, request_id, first = str(actor), command.request_id, 1 if start else 0
+        connection = self._connection
+        connection.executemany(
+            SQL["insert_claimed"], [(row[0], row[2] - first, row[7], who, row[3], request_id, row[18]) for row in rows]
+        )
+        if start:
+            connection.executemany(SQL["insert_started"], [(row[0], row[2], row[7], who, row[3], request_id) for row in rows])
+        return [self._claimed(row, queue, command) for row in rows]
+
+    def _claimed(self, row: Sequence[Any], queue: str, command: ClaimNext) -> Job:
+        (id_, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner, last_lease,
+         last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id, enqueued) = row  # fmt: skip
+        body = payloads.decode(payloads.Enqueued, enqueued)
+        return Job(
+            id=id_,
+            queue=queue,
+            kind=kind,
+            status=Status.RUNNING if command.start else Status.CLAIMED,
+            rev=rev,
+            attempt=attempt,
+            priority=priority,
+            available_at=available_at,
+            created_at=created_at,
+            updated_at=at,
+            args=bytes(body.args),
+            correlation_id=correlation_id or default_correlation(self.ledger_id, id_),
+            phase=Phase.EXECUTING if command.start else None,
+            releases=releases,
+            owner=command.actor.name,
+            incarnation=command.actor.incarnation,
+            claimed_at=at,
+            lease_expires_at=lease_expires_at,
+            last_beat_at=at,
+            started_at=at if command.start else None,
+            progressed_at=at,
+            last_owner=last_owner,
+            last_lease_expires_at=last_lease,
+            last_error=last_error,
+            cancel_reason=cancel_reason,
+            dedupe_key=dedupe_key,
+            dedupe_forever=bool(dedupe_forever),
+            tier=body.tier,
+            trace_id=trace_id,
+            replay_of=body.replay_of,
+            override=None if body.policy is None else bytes(body.policy),
+            policy=self._policy(policy_id),
+            token=command.token,
+        )
+
+    def _admitted(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
+        """The commands whose guards hold, each with its row. The write lock is held: what is read here stays true."""
+        found = self._connection.execute(SQL["guards"], (self._list([command.job_id for command in commands]),))
+        rows = {row[0]: row for row in found}
+        now = self.now()
+        for command in commands:
+            row = rows.get(command.job_id)
+            if row is None:
+                continue
+            guard = _Guard(*row)
+            fence, expected = command.fence, command.expected_rev
+            if (
+                guard.status in statuses
+                and guard.attempt == fence.attempt
+                and guard.token == fence.token
+                and max(now, guard.updated_at) <= guard.lease_expires_at
+                and (expected is None or expected == guard.rev)
+            ):
+                yield command, guard
+
+    def start(self, commands: Sequence[Start]) -> list[Change | None]:
+        now, done = self.now(), {}
+        updates, events = [], []
+        for command, guard in self._admitted(commands, _CLAIMED):
+            at = max(now, guard.updated_at)
+            change = Change(guard.id, guard.rev + 1, Status.RUNNING, at, at + guard.lease_us)
+            updates.append((guard.id, change.rev, at, change.lease_expires_at))
+            events.append((guard.id, change.rev, at, guard.worker, guard.attempt, command.request_id))
+            done[guard.id] = change
+        self._connection.executemany(SQL["start"], updates)
+        self._connection.executemany(SQL["insert_started"], events)
+        return [done.get(command.job_id) for command in commands]
+
+    def heartbeat(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
+        now, done = self.now(), {}
+        plain, full, events = [], [], []
+        for command, guard in self._admitted(commands, _HELD):
+            at, beat = max(now, guard.updated_at), command.beat
+            lease, body = at + guard.lease_us, payloads.beat_payload(beat)
+            if body is None:
+                plain.append((guard.id, guard.rev + 1, at, lease))
+            else:
+                full.append((guard.id, guard.rev + 1, at, lease, beat.stage, beat.progress, beat.assist_requested))
+            status, request_id = guard.status, command.request_id
+            events.append((guard.id, guard.rev + 1, at, guard.worker, guard.attempt, status, status, request_id, body))
+            done[guard.id] = Change(guard.id, guard.rev + 1, STATUSES[status], at, lease, guard.phase == "aborting")
+        self._connection.executemany(SQL["beat"], plain)
+        self._connection.executemany(SQL["heartbeat"], full)
+        self._connection.executemany(SQL["insert_heartbeat"], events)
+        return [done.get(command.job_id) for command in commands]
+
+    def complete(self, commands: Sequence[Complete]) -> list[Change | None]:
+        now, done = self.now(), {}
+        updates, events = [], []
+        for command, guard in self._admitted(commands, _RUNNING):
+            rev, at = guard.rev + 1, max(now, guard.updated_at)
+            updates.append((guard.id, rev, at))
+            events.append((guard.id, rev, at, guard.worker, guard.attempt, command.request_id, command.payload))
+            done[guard.id] = Change(guard.id, rev, Status.SUCCEEDED, at)
+        self._connection.executemany(SQL["complete"], updates)
+        self._connection.executemany(SQL["insert_succeeded"], events)
+        return [done.get(command.job_id) for command in commands]
+
+
+_CLAIMED, _RUNNING, _HELD = frozenset({"claimed"}), frozenset({"running"}), frozenset({"claimed", "running"})
+
+
+class _Guard(NamedTuple):
+    """What a holder's command is checked against."""
+
+    id: int
+    status: str
+    rev: int
+    attempt: int
+    token: str
+    updated_at: Micros
+    lease_expires_at: Micros
+    owner: str
+    incarnation: str
+    phase: str | None
+    lease_us: int
+
+    @property
+    def worker(self) -> str:
+        return f"{Role.WORKER.value}:{self.owner}#{self.incarnation}"

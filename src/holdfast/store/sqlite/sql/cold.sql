@@ -1,0 +1,194 @@
+-- Everything that is not hot.
+
+-- name: load
+SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.updated_at, j.phase,
+    j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
+    j.stage, j.progress, j.progressed_at, j.assist_requested, j.last_owner, j.last_lease_expires_at, j.last_error,
+    j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
+    j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
+    (SELECT r.payload FROM holdfast_events r WHERE r.job_id = j.id AND r.rev = j.result_rev)
+FROM json_each(:ids) wanted
+JOIN holdfast_jobs j ON j.id = wanted.value
+JOIN holdfast_events e ON e.job_id = j.id AND e.rev = 1;
+
+-- name: save
+UPDATE holdfast_jobs
+SET status = :status, rev = :rev, attempt = :attempt, available_at = :available_at, updated_at = :updated_at,
+    phase = :phase, releases = :releases, owner = :owner, incarnation = :incarnation, claimed_at = :claimed_at,
+    lease_expires_at = :lease_expires_at, last_beat_at = :last_beat_at, started_at = :started_at,
+    finished_at = :finished_at, stage = :stage, progress = :progress, progressed_at = :progressed_at,
+    assist_requested = :assist_requested, last_owner = :last_owner, last_lease_expires_at = :last_lease_expires_at,
+    last_error = :last_error, stall_reason = :stall_reason, stalled_at = :stalled_at, revived_at = :revived_at,
+    cancel_reason = :cancel_reason, cancel_requested_at = :cancel_requested_at, reason_code = :reason_code,
+    failure_stage = :failure_stage, note = :note, token = :token, policy_id = :policy_id,
+    result_rev = coalesce(:result_rev, result_rev)
+WHERE id = :id;
+
+-- name: insert_event
+INSERT INTO holdfast_events (
+    job_id, rev, type, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload, policy_id)
+VALUES (:job_id, :rev, :type, :received_at, :at, :actor, :attempt, :from_status, :to_status, :reason, :request_id, :cause, :payload, :policy_id);
+
+-- name: policies
+SELECT id, body FROM holdfast_policies;
+
+-- name: find_policy
+SELECT id FROM holdfast_policies WHERE body = :body;
+
+-- name: insert_policy
+INSERT INTO holdfast_policies (body, lease_us) VALUES (:body, :lease_us) RETURNING id;
+
+-- name: settings
+SELECT scope, name, body FROM holdfast_settings
+WHERE (scope = 'kind' AND name = :kind) OR (scope = 'tier' AND name = :tier);
+
+-- name: upsert_settings
+INSERT INTO holdfast_settings (scope, name, body) VALUES (:scope, :name, :body)
+ON CONFLICT (scope, name) DO UPDATE SET body = excluded.body;
+
+-- name: find_profile
+SELECT id, policy_id FROM holdfast_profiles WHERE kind = :kind AND tier = :tier AND override = :override;
+
+-- name: insert_profile
+INSERT INTO holdfast_profiles (kind, tier, override, policy_id) VALUES (:kind, :tier, :override, :policy_id) RETURNING id;
+
+-- name: profiles_of_kind
+SELECT id, kind, tier, override FROM holdfast_profiles WHERE kind = :name;
+
+-- name: profiles_of_tier
+SELECT id, kind, tier, override FROM holdfast_profiles WHERE tier = :name;
+
+-- name: update_profile
+UPDATE holdfast_profiles SET policy_id = :policy_id WHERE id = :id;
+
+-- name: paused
+SELECT paused_at FROM holdfast_queues WHERE name = :queue;
+
+-- name: set_paused
+INSERT INTO holdfast_queues (name, paused_at) VALUES (:queue, :paused_at)
+ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at;
+
+-- name: queues
+SELECT name, paused_at FROM holdfast_queues ORDER BY name;
+
+-- name: find_requests
+SELECT r.actor, r.request_id, r.verb, r.body_hash, r.answer
+FROM json_each(:keys) wanted
+JOIN holdfast_requests r ON r.actor = wanted.value ->> 0 AND r.request_id = wanted.value ->> 1;
+
+-- name: keep_request
+INSERT INTO holdfast_requests (actor, request_id, verb, body_hash, answer, created_at) VALUES (:actor, :request_id, :verb, :body_hash, :answer, :created_at);
+
+-- name: find_event
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+FROM holdfast_events e JOIN holdfast_jobs j ON j.id = e.job_id
+WHERE e.job_id = :job_id AND e.request_id = :request_id ORDER BY e.rev DESC LIMIT 1;
+
+-- name: events
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+FROM holdfast_events e JOIN holdfast_jobs j ON j.id = e.job_id
+WHERE e.pos > :after
+  AND (:types IS NULL OR e.type IN (SELECT value FROM json_each(:types)))
+  AND (:since_at IS NULL OR e.received_at >= :since_at) AND (:until_at IS NULL OR e.received_at < :until_at)
+ORDER BY e.pos LIMIT :limit;
+
+-- name: events_of_jobs
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+FROM json_each(:jobs) wanted
+JOIN holdfast_events e ON e.job_id = wanted.value
+JOIN holdfast_jobs j ON j.id = e.job_id
+WHERE e.pos > :after AND (:rev_max IS NULL OR e.rev <= :rev_max)
+  AND (:types IS NULL OR e.type IN (SELECT value FROM json_each(:types)))
+  AND (:since_at IS NULL OR e.received_at >= :since_at) AND (:until_at IS NULL OR e.received_at < :until_at)
+ORDER BY e.pos LIMIT :limit;
+
+-- name: rare_events
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+FROM holdfast_events e INDEXED BY holdfast_events_type JOIN holdfast_jobs j ON j.id = e.job_id
+WHERE e.pos > :after
+  AND e.type IN (SELECT value FROM json_each(:types))
+  AND e.type NOT IN ('enqueued', 'claimed', 'started', 'heartbeat', 'succeeded')
+  AND e.received_at >= coalesce(:since_at, 0) AND e.received_at < coalesce(:until_at, 9223372036854775807)
+ORDER BY e.pos LIMIT :limit;
+
+-- name: jobs_of_correlation
+SELECT job_id FROM holdfast_events WHERE correlation_id = :correlation_id ORDER BY job_id LIMIT 10000;
+
+-- name: list_jobs
+SELECT id FROM holdfast_jobs
+WHERE id > :after
+  AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
+  AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
+  AND (:jobs IS NULL OR id IN (SELECT value FROM json_each(:jobs)))
+  AND (:replay_of IS NULL OR replay_of = :replay_of)
+ORDER BY id LIMIT :limit;
+
+-- name: list_active
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_active
+WHERE id > :after AND status IN ('claimed', 'running', 'stalled')
+  AND status IN (SELECT value FROM json_each(:statuses))
+  AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
+ORDER BY id LIMIT :limit;
+
+-- name: list_ended
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_ended
+WHERE status = :status AND status IN ('failed', 'cancelled', 'dead_lettered') AND id > :after
+  AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
+ORDER BY id LIMIT :limit;
+
+-- name: live_replay
+SELECT id FROM holdfast_jobs
+WHERE replay_of = :job_id AND replay_of IS NOT NULL AND status IN ('queued', 'claimed', 'running', 'stalled')
+ORDER BY id LIMIT 1;
+
+-- name: counts
+SELECT queue, status, count(*) FROM holdfast_jobs GROUP BY queue, status ORDER BY queue, status;
+
+-- name: due
+SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_active JOIN holdfast_policies p ON p.id = j.policy_id
+WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > :after
+  AND CASE j.status
+        WHEN 'stalled' THEN j.revived_at IS NOT NULL
+            OR j.stalled_at + 1000 * (p.body ->> 'resume_window_ms') <= :now_at
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + 1000 * (p.body ->> 'cancel_grace_ms') < :now_at)
+        ELSE j.lease_expires_at < :now_at
+            OR j.last_beat_at + 1000 * (p.body ->> 'heartbeat_interval_ms') * (p.body ->> 'missed_beats_max') < :now_at
+            OR (j.status = 'running' AND j.progressed_at + 1000 * (p.body ->> 'progress_timeout_ms') < :now_at)
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + 1000 * (p.body ->> 'cancel_grace_ms') < :now_at)
+      END
+ORDER BY j.id LIMIT :limit;
+
+-- name: cursor
+SELECT pos FROM holdfast_cursors WHERE name = :name;
+
+-- name: set_cursor
+INSERT INTO holdfast_cursors (name, pos) VALUES (:name, :pos) ON CONFLICT (name) DO UPDATE SET pos = excluded.pos;
+
+-- name: walk_jobs
+SELECT id, status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND finished_at < :before_at
+FROM holdfast_jobs WHERE id > :after ORDER BY id LIMIT :limit;
+
+-- name: delete_events
+DELETE FROM holdfast_events WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: delete_jobs
+DELETE FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: walk_beats
+SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < :before_at
+    AND EXISTS (SELECT 1 FROM holdfast_events later
+                WHERE later.job_id = e.job_id AND later.rev > e.rev AND later.type = 'heartbeat')
+    THEN e.payload END
+FROM holdfast_events e WHERE e.pos > :after ORDER BY e.pos LIMIT :limit;
+
+-- name: strip_beat
+UPDATE holdfast_events SET payload = :payload WHERE pos = :pos;
+
+-- name: prune_requests
+DELETE FROM holdfast_requests WHERE (actor, request_id) IN (
+    SELECT actor, request_id FROM holdfast_requests WHERE created_at < :before_at LIMIT :limit)
+RETURNING 1;

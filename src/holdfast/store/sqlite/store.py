@@ -1,0 +1,211 @@
+"""A SQLite file as a store: WAL, synchronous=FULL, one writer at a time, shared fairly between processes by a file lock."""
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from holdfast.core.model import Event, Micros
+from holdfast.errors import HoldfastError, SchemaTooNew, Unavailable, ValidationError
+from holdfast.store.base import EventFilter, Lane, Session, Waiter
+from holdfast.store.session import Memory
+from holdfast.store.sqlite.session import SQL, SqliteSession
+from holdfast.store.sqlite.wake import FileWaiter, WakeFile
+from holdfast.store.statements import migrations
+
+T = TypeVar("T")
+
+BUSY_MS = 10_000
+"""How long a writer waits for a foreign connection that holds the database's own lock."""
+IDLE_READERS_MAX = 8
+
+
+class SqliteStore:
+    """Connections are opened when first needed: one for writing, a few for reading."""
+
+    def __init__(self, path: Path, clock: Callable[[], Micros], draw_id: Callable[[], str]) -> None:
+        self.path = path
+        self._clock = clock
+        self._memory = Memory()
+        self._writer: apsw.Connection | None = None
+        self._readers: list[apsw.Connection] = []
+        self._writing = threading.Lock()
+        self._lock_fd: int | None = None
+        _settle_allocator()
+        try:
+            self._lock_fd = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._wake = WakeFile(Path(f"{path}-wake"))
+            self.ledger_id = self._migrate(draw_id)
+        except (OSError, apsw.Error) as error:
+            self.close()
+            raise Unavailable(f"cannot open {path}: {error}") from error
+
+    # Connections
+
+    def _connect(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path))
+        connection.set_busy_timeout(BUSY_MS)
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -16384", "wal_autocheckpoint = 4000"):
+            connection.pragma(*pragma.split(" = "))
+        return connection
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[apsw.Connection]:
+        """The right to write: first among this process's threads, then among processes. Busy waiting would starve some."""
+        with self._writing:
+            if self._lock_fd is None:
+                raise Unavailable("this ledger is closed")
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+            try:
+                if self._writer is None:
+                    self._writer = self._connect()
+                yield self._writer
+            finally:
+                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def _session(self, connection: apsw.Connection) -> SqliteSession:
+        return SqliteSession(connection, self.ledger_id, self._memory, self._clock)
+
+    # The contract
+
+    def lanes(self) -> Sequence[Lane]:
+        return ("work",)
+
+    def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
+        with self._turn() as connection:
+            committing = False
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                session = self._session(connection)
+                answer = work(session)
+                committing = True
+                connection.execute("COMMIT")
+            except BaseException as error:
+                unknown = committing and not self._rolled_back(connection)
+                self._memory.forget()
+                if isinstance(error, apsw.Error | OSError):
+                    raise _unavailable(error, unknown) from error
+                raise
+            self._memory.keep(session)
+            return answer
+
+    def _rolled_back(self, connection: apsw.Connection) -> bool:
+        """End a failed transaction. A connection that cannot even do that is thrown away."""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+                return True
+        except apsw.Error:
+            pass
+        self._writer = None
+        with contextlib.suppress(apsw.Error):
+            connection.close()
+        return False
+
+    def within(self, connection: Any, work: Callable[[Session], T]) -> T:
+        if not isinstance(connection, apsw.Connection):
+            raise ValidationError(
+                f"connection must be an apsw.Connection, not {type(connection).__module__}.{type(connection).__name__}: "
+                "two SQLite libraries on one file break its locks",
+                field="connection",
+            )
+        if os.path.realpath(connection.db_filename("main")) != os.path.realpath(self.path):
+            raise ValidationError(f"connection is not to this ledger's file, {self.path}", field="connection")
+        if not connection.in_transaction:
+            raise ValidationError("connection has no open transaction", field="connection")
+        memory = Memory()
+        memory.profiles.update(self._memory.profiles)
+        try:
+            return work(SqliteSession(connection, self.ledger_id, memory, self._clock))
+        except apsw.Error as error:
+            raise _unavailable(error, unknown=False) from error
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        try:
+            connection = self._readers.pop() if self._readers else self._connect()
+            try:
+                connection.execute("BEGIN")
+                answer = work(self._session(connection))
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.close()
+                raise
+        except (apsw.Error, OSError) as error:
+            raise _unavailable(error, unknown=False) from error
+        if len(self._readers) < IDLE_READERS_MAX:
+            self._readers.append(connection)
+        else:
+            connection.close()
+        return answer
+
+    def settled_events(self, after: int, limit: int) -> list[Event]:
+        """One writer at a time: whatever is visible is settled."""
+        return self.read(lambda session: session.events(EventFilter(after=after, limit=limit)))
+
+    def wake(self, queues: Sequence[str]) -> None:
+        self._wake.ring()
+
+    def waiter(self) -> Waiter:
+        return FileWaiter(self._wake.path, self._data_version())
+
+    def _data_version(self) -> Callable[[], int]:
+        connection = self._connect()
+        return lambda: int(connection.pragma("data_version"))
+
+    def close(self) -> None:
+        with self._writing:
+            for connection in [*self._readers, *([self._writer] if self._writer else [])]:
+                connection.close()
+            self._readers, self._writer = [], None
+            if self._lock_fd is not None:
+                os.close(self._lock_fd)
+                self._lock_fd = None
+                self._wake.close()
+
+    # Schema
+
+    def _migrate(self, draw_id: Callable[[], str]) -> str:
+        known = migrations("holdfast.store.sqlite")
+        with self._turn() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.execute("CREATE TABLE IF NOT EXISTS holdfast_schema (version INTEGER PRIMARY KEY) STRICT")
+                newest: int = connection.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").get
+                if newest > known[-1].version:
+                    raise SchemaTooNew(
+                        f"{self.path} has schema {newest}; this Holdfast knows {known[-1].version}",
+                        found=newest,
+                        known=known[-1].version,
+                    )
+                for migration in known[newest:]:
+                    connection.execute(migration.text)
+                    connection.execute("INSERT INTO holdfast_schema VALUES (?)", (migration.version,))
+                connection.execute("INSERT INTO holdfast_meta VALUES ('ledger_id', ?) ON CONFLICT DO NOTHING", (draw_id(),))
+                found: str = connection.execute("SELECT value FROM holdfast_meta WHERE name = 'ledger_id'").get
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            return found
+
+
+def _settle_allocator() -> None:
+    """Free one large block, once.
+
+    glibc gives memory at the top of the heap back as soon as 128 KiB are free there, and SQLite's B-tree balancing takes and
+    frees about that much for each row it deletes from a small index: 150 µs of page faults a row where the heap's top
+    happens to be there. glibc raises that threshold to twice the largest block it has seen freed.
+    """
+    bytearray(8 << 20)
+
+
+def _unavailable(error: Exception, unknown: bool) -> HoldfastError:
+    return Unavailable(f"the ledger's file cannot be used: {error}", outcome="unknown" if unknown else "none")
+
+
+__all__ = ["SQL", "SqliteStore"]

@@ -1,0 +1,92 @@
+"""Waking other processes on the same machine: one byte into a file, seen through inotify.
+
+Behind it stands a slow look at the database's data_version, for systems without inotify and for commits by other means.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_IN_MODIFY = 0x2
+_IN_NONBLOCK = os.O_NONBLOCK
+_IN_CLOEXEC = os.O_CLOEXEC
+LOOK_SECONDS = 1.0
+"""How often the data_version is looked at where inotify works."""
+POLL_SECONDS = 0.025
+"""And where it does not."""
+
+
+class WakeFile:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def ring(self) -> None:
+        """Always at the start, so that the file stays one byte long. A bell that cannot ring must not fail a commit."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._fd, b"!", 0)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class FileWaiter:
+    def __init__(self, path: Path, data_version: Callable[[], int]) -> None:
+        self._data_version = data_version
+        self._seen = data_version()
+        self._fd = _inotify(path)
+
+    def wait(self, timeout: float) -> frozenset[str] | None:
+        """An empty set: SQLite's bell does not say which queue."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if self._rang(min(left, LOOK_SECONDS if self._fd is not None else POLL_SECONDS)) or self._moved():
+                return frozenset()
+            if time.monotonic() >= deadline:
+                return None
+
+    def _rang(self, seconds: float) -> bool:
+        if self._fd is None:
+            time.sleep(seconds)
+            return False
+        bell = select.poll()
+        bell.register(self._fd, select.POLLIN)
+        ready = bell.poll(seconds * 1_000)
+        if ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._fd, 65_536)
+            self._seen = self._data_version()
+        return bool(ready)
+
+    def _moved(self) -> bool:
+        version = self._data_version()
+        moved, self._seen = version != self._seen, version
+        return moved
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _inotify(path: Path) -> int | None:
+    """A descriptor that becomes readable when the file is written to; None where the system has no inotify."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
+    if fd < 0:
+        return None
+    if libc.inotify_add_watch(fd, os.fsencode(path), _IN_MODIFY) < 0:
+        os.close(fd)
+        return None
+    return fd

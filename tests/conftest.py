@@ -1,0 +1,79 @@
+"""The real parts the tests run against."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+from tools.pgserver import PostgresServer
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger
+    from holdfast.testing import ManualClock
+
+# How long an example takes says nothing on a busy machine.
+hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("holdfast")
+
+
+@pytest.fixture(scope="session")
+def pg_server() -> Iterator[PostgresServer]:
+    """The server that all tests of one process share. Leave it running: see `restartable_server`."""
+    with PostgresServer.create() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_url(pg_server: PostgresServer) -> str:
+    """A database on the shared server."""
+    return pg_server.url
+
+
+@pytest.fixture
+def restartable_server() -> Iterator[PostgresServer]:
+    """A server for one test alone, to be stopped and started at will."""
+    with PostgresServer.create() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty store of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/holdfast.db"
+        return
+    server_url: str = request.getfixturevalue("postgres_url")
+    schema = f"hf_{uuid.uuid4().hex}"
+    yield f"{server_url}?schema={schema}"
+    drop_schema(server_url, schema)
+
+
+@pytest.fixture
+def clock() -> "ManualClock":
+    """A clock that stands still until it is moved."""
+    from holdfast.testing import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture
+def ledger(store_url: str, clock: "ManualClock") -> "Iterator[Ledger]":
+    """An empty ledger on each kind of store."""
+    import holdfast
+
+    ledger = holdfast.open(store_url, clock=clock)
+    yield ledger
+    ledger.close()
+
+
+def drop_schema(server_url: str, schema: str) -> None:
+    import psycopg
+    from psycopg import sql
+
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        # A test that leaves a transaction open should fail, not hang.
+        connection.execute("SET lock_timeout = '10s'")
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
