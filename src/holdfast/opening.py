@@ -24,6 +24,7 @@ class Clock(Protocol):
     """Where a test's time comes from."""
 
     def now(self) -> datetime: ...
+    def monotonic(self) -> float: ...
 
 
 class SystemEntropy:
@@ -51,7 +52,8 @@ def open(url: str, *, clock: Clock | None = None, entropy: Entropy | None = None
     check_name("actor", actor)
     source = entropy or SystemEntropy()
     store = _store(url, None if clock is None else _reading(clock))
-    return Ledger(store, source, actor=actor, incarnation=source.nonce())
+    monotonic = time.monotonic if clock is None else clock.monotonic
+    return Ledger(store, source, monotonic, actor=actor, incarnation=source.nonce())
 
 
 def _reading(clock: Clock) -> Callable[[], Micros]:

@@ -109,9 +109,13 @@ class Requeue(JobCommand, frozen=True, kw_only=True):
 
 
 class Sweep(JobCommand, frozen=True, kw_only=True):
-    """Whatever is due for one job: stall, resume, requeue, exhaust, or a cancel that outlived its grace."""
+    """Whatever is due for one job: stall, resume, requeue, exhaust, or a cancel that outlived its grace.
+
+    Silence before `fresh_since` is not held against anybody: the clock stepped then, or nobody could reach the store.
+    """
 
     jitter: float = 1.0
+    fresh_since: Micros | None = None
 
 
 class Cancel(JobCommand, frozen=True, kw_only=True):

@@ -235,12 +235,13 @@ def _return_of_holder(draft: _Draft) -> None:
 
 def _claim_job(draft: _Draft, command: c.ClaimJob) -> None:
     job = draft.job
-    _require("claim by id", job) if job.status is not Status.QUEUED else None
-    if job.status in HELD and (job.owner, job.incarnation) == (command.actor.name, command.actor.incarnation):
-        if job.status is Status.RUNNING or not lease_over(job, draft.at):
-            _return_of_holder(draft)
-            draft.emit(EventType.HEARTBEAT)
-            return
+    if job.status is not Status.QUEUED:
+        _require("claim by id", job)
+    own = (job.owner, job.incarnation) == (command.actor.name, command.actor.incarnation)
+    if job.status in HELD and own and (job.status is Status.RUNNING or not lease_over(job, draft.at)):
+        _return_of_holder(draft)
+        draft.emit(EventType.HEARTBEAT)
+        return
     if job.status in HELD:
         if draft.at <= stall_limit(job):
             raise LeaseConflictError(f"job {job.id} is held by {job.owner}", **job.held_by)
@@ -397,7 +398,7 @@ def _sweep(draft: _Draft, command: c.Sweep) -> None:
     if _grace_over(job, draft.at):
         _cancel(draft, job.cancel_reason or "requested")
         return
-    if job.status in HELD and (reason := _due_stall(job, draft.at)) is not None:
+    if job.status in HELD and (reason := _due_stall(job, draft.at)) is not None and not _excused(job, command, draft.at):
         _stall(draft, reason)
     if draft.job.status is not Status.STALLED:
         return
@@ -408,6 +409,12 @@ def _sweep(draft: _Draft, command: c.Sweep) -> None:
             _cancel(draft, draft.job.cancel_reason or "requested")
         else:
             _requeue_or_exhaust(draft, command.jitter)
+
+
+def _excused(job: Job, command: c.Sweep, now: Micros) -> bool:
+    """After a step of the clock everyone gets one fresh interval to show a sign of life."""
+    assert job.policy is not None
+    return command.fresh_since is not None and now <= command.fresh_since + job.policy.stall_after_ms * MS
 
 
 def _grace_over(job: Job, now: Micros) -> bool:

@@ -4,6 +4,7 @@ Values come in as Python objects (`encode`) or as bytes from elsewhere (`check`)
 """
 
 import json
+import math
 import re
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ import msgspec
 from holdfast.core.limits import INTEGER_MAX, NESTING_MAX
 from holdfast.errors import LimitExceeded, ValidationError
 
+DIGITS_MAX = len(str(-INTEGER_MAX))
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _LONG_DIGITS = re.compile(rb"[0-9]{16}")
@@ -69,7 +71,7 @@ def _constant(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > 17:
+    if len(digits) > DIGITS_MAX:
         raise ValueError("a number has too many digits")
     return int(digits)
 
@@ -86,19 +88,23 @@ def _walk(what: str, value: Any, depth: int) -> None:
             if abs(value) > INTEGER_MAX:
                 raise ValidationError(f"{what} holds a whole number beyond ±{INTEGER_MAX}: send it as a text", field=what)
         case float():
-            if value != value or value in (float("inf"), float("-inf")):
+            if not math.isfinite(value):
                 raise ValidationError(f"{what} holds a number that is not finite", field=what)
         case list() | tuple():
             for item in value:
                 _walk(what, item, depth + 1)
         case dict():
             for key, item in value.items():
-                if not isinstance(key, str):
-                    raise ValidationError(f"{what} has a key that is not a text: {key!r:.80}", field=what)
-                _check_string(what, key)
+                _check_key(what, key)
                 _walk(what, item, depth + 1)
         case _:
             raise ValidationError(f"{what} holds a {type(value).__name__}, which JSON does not have", field=what)
+
+
+def _check_key(what: str, key: Any) -> None:
+    if not isinstance(key, str):
+        raise ValidationError(f"{what} has a key that is not a text: {key!r:.80}", field=what)
+    _check_string(what, key)
 
 
 def _check_string(what: str, value: str) -> None:

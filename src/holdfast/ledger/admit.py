@@ -205,7 +205,7 @@ _OPTIONS = frozenset(
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     unknown = given.keys() - _OPTIONS
     if unknown:
-        raise ValidationError(f"enqueue has no option {sorted(unknown)[0]!r:.80}", field="enqueue")
+        raise ValidationError(f"enqueue has no option {min(unknown)!r:.80}", field="enqueue")
     given = {name: value for name, value in given.items() if value is not None}
     if "delay" in given and "available_at" in given:
         raise ValidationError("give delay or available_at, not both", field="delay")

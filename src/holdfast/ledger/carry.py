@@ -7,7 +7,7 @@ from holdfast.core.commands import ClaimNext, Enqueue
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger.door import Call, Door
 from holdfast.ledger.execute import execute
-from holdfast.store.base import Contention, Lane, Session, Store
+from holdfast.store.base import Contention, Lane, Session, StatementFailed, Store
 
 T = TypeVar("T")
 
@@ -43,31 +43,35 @@ class Carrier:
         return lambda calls: self._carry(lane, calls)
 
     def _carry(self, lane: Lane, calls: list[Call]) -> None:
-        try:
-            self._run(lane, calls)
-        except (Contention, HoldfastError) as error:
-            if isinstance(error, Unavailable) and (error.outcome == "unknown" or len(calls) == 1):
-                raise
-            for call in calls:
-                self._run_alone(lane, call)
+        if lane == "keyed" or len(calls) == 1:
+            self._run_each(lane, calls)
+        else:
+            try:
+                self._run(lane, calls)
+            except (Contention, StatementFailed):
+                self._run_each(lane, calls)
         queues = set().union(*(call.wakes for call in calls))
         self._store.wake(sorted(queues))
 
     def _run(self, lane: Lane, calls: list[Call]) -> None:
         self._store.transact(lane, lambda session: execute(session, calls))
 
-    def _run_alone(self, lane: Lane, call: Call) -> None:
-        """A group failed: each of its calls gets its own transaction, so that only the guilty one hears of it."""
-        try:
-            _again(lambda: self._run(lane, [call]))
-        except HoldfastError as error:
-            call.answers, call.failure = [], error
+    def _run_each(self, lane: Lane, calls: list[Call]) -> None:
+        """Each call in a transaction of its own, so that only the guilty one hears of its failure."""
+        for call in calls:
+            try:
+                _again(lambda call=call: self._run(lane, [call]))
+            except HoldfastError as error:
+                call.answers, call.failure = [], error
 
 
 def _again(work: Callable[[], T]) -> T:
+    """Run `work`, again where other transactions get in its way."""
     for number in range(1, TRIES_MAX + 1):
         try:
             return work()
+        except StatementFailed as error:
+            raise Unavailable(f"the database refused this: {error}") from error
         except Contention as error:
             if number == TRIES_MAX:
                 raise Unavailable(f"other transactions kept getting in the way: {error}") from error

@@ -228,6 +228,8 @@ def _decide_one(session: Session, job: Job | None, item: Item, now: int) -> Any:
         session.save(outcome.job, outcome.events)
         if outcome.job.status is Status.QUEUED and outcome.job.available_at <= now:
             item.call.wakes.add(outcome.job.queue)
+    if isinstance(command, c.Sweep):
+        return tuple(event.type for event in outcome.events)
     return _change(outcome.job) if isinstance(command, _CHANGE_ONLY) else outcome.job
 
 

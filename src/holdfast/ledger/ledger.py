@@ -20,6 +20,7 @@ from holdfast.ledger import admit
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Beat, Change, Event, Job, public_event, to_datetime
+from holdfast.ledger.sweep import Sweeper
 from holdfast.store.base import Change as StoreChange
 from holdfast.store.base import EventFilter, JobFilter, Made, Session, Store, Waiter, chunks, default_correlation
 
@@ -41,11 +42,12 @@ class Ledger:
     `actor=` (who is asking); verbs on one job take `expected_rev=`.
     """
 
-    def __init__(self, store: Store, entropy: Entropy, *, actor: str, incarnation: str) -> None:
+    def __init__(self, store: Store, entropy: Entropy, monotonic: Callable[[], float], *, actor: str, incarnation: str) -> None:
         self._store = store
         self._entropy = entropy
         self._actor = actor
         self._carrier = Carrier(store)
+        self._sweeper = Sweeper(store, self._carrier, entropy.jitter, monotonic)
         self._enqueues = admit.Enqueues()
         self.incarnation = incarnation
         """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""
@@ -441,7 +443,7 @@ class Ledger:
         return {name: to_datetime(at) for name, at in found if at is not None}
 
     def set_policy(self, kind: str | None = None, *, tier: str | None = None, **fields: Any) -> None:
-        """Set a kind's or a tier's policy as a whole; leases issued from now on follow it. Durations: seconds, "30s", timedelta."""
+        """Set a kind's or a tier's policy as a whole, for leases issued from now on. Durations: seconds, "30s", timedelta."""
         if (kind is None) == (tier is None):
             raise ValidationError("set_policy takes a kind or a tier", field="kind")
         layer = policies.settings(fields)
@@ -451,16 +453,7 @@ class Ledger:
 
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
         """One liveness tick: everything that is due for up to `limit` jobs. Answers how many of each event that made."""
-        limits.check_integer("limit", limit, 1, limits.WRITE_CHUNK)
-        now, ids = self._store.read(lambda session: _due(session, limit))
-        sweeps = [c.Sweep(actor=SYSTEM, job_id=id_, jitter=self._entropy.jitter()) for id_ in ids]
-        done: dict[str, int] = {}
-        if sweeps:
-            before = self._store.read(lambda session: session.load(ids, lock=False))
-            for answer in self._carrier.go(Call("sweep", sweeps, repeat=False, keep=False, body_hash=b"")):
-                if isinstance(answer, Record) and answer.rev != before[answer.id].rev:
-                    done[answer.status.value] = done.get(answer.status.value, 0) + 1
-        return done
+        return self._sweeper.tick(limit)
 
     def prune(self, *, jobs_before: datetime | None = None, beats_before: datetime | None = None,
               requests_before: datetime | None = None, batch: int = 1_000) -> dict[str, int]:  # fmt: skip
@@ -628,9 +621,8 @@ class Ledger:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
         answers: builtins.list[Any] = []
         for number, part in enumerate(chunks(commands, limits.WRITE_CHUNK)):
-            if request_id is not None and number:
-                part = [_renamed(command, f"{request_id}#{number}") for command in part]
-            answers += self._carrier.go(self._quick(verb, part, request_id))
+            named = part if request_id is None or not number else [_renamed(c, f"{request_id}#{number}") for c in part]
+            answers += self._carrier.go(self._quick(verb, named, request_id))
         return [answer if isinstance(answer, HoldfastError) else dress(answer) for answer in answers]
 
     def _on_job(self, verb: str, command: c.JobCommand, request_id: str | None, body: tuple[Any, ...] = ()) -> Job:
@@ -638,11 +630,6 @@ class Ledger:
         hashed = admit.body_hash(verb, command.job_id, command.expected_rev, fence and (fence.attempt, fence.token), body)
         call = Call(verb, [command], repeat=request_id is not None, keep=True, body_hash=hashed)
         return _shown(self._carrier.one(call))
-
-
-def _due(session: Session, limit: int) -> tuple[Micros, list[int]]:
-    now = session.now()
-    return now, session.due(now, 0, limit)
 
 
 def _body(command: Any) -> Any:

@@ -4,6 +4,7 @@ A `Session` is one open transaction. Its hot verbs are the compiled form of `dec
 it did, and None for a command whose guard did not hold; that one is then loaded, decided and saved like any other.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -23,6 +24,10 @@ somebody else's transaction, so they wait alone."""
 
 class Contention(Exception):
     """Another transaction got in the way (a deadlock, a race for the same key) and nothing was changed: run it again."""
+
+
+class StatementFailed(Exception):
+    """The database refused a statement for what it said, and nothing was changed: whoever shares its transaction is innocent."""
 
 
 class Change(NamedTuple):
@@ -141,6 +146,9 @@ class Waiter(Protocol):
     def close(self) -> None: ...
 
 
+_JOB_ID = re.compile(r"[1-9][0-9]{0,17}")
+
+
 def default_correlation(ledger_id: str, job_id: int) -> str:
     """The correlation id of a job that was given none: derived, so that it costs nothing to keep."""
     return f"{ledger_id}-{job_id}"
@@ -149,7 +157,7 @@ def default_correlation(ledger_id: str, job_id: int) -> str:
 def job_of_correlation(ledger_id: str, correlation_id: str) -> int | None:
     """The job whose derived correlation id this is."""
     prefix, _, number = correlation_id.rpartition("-")
-    return int(number) if prefix == ledger_id and number.isascii() and number.isdigit() and len(number) < 19 else None
+    return int(number) if prefix == ledger_id and _JOB_ID.fullmatch(number) else None
 
 
 STATUSES: dict[str, Status] = {status.value: status for status in Status}
@@ -203,7 +211,7 @@ def saved_values(job: Job) -> dict[str, Any]:
     return values
 
 
-def result_rev(job: Job, events: Sequence[Event]) -> int | None:
+def result_rev(events: Sequence[Event]) -> int | None:
     """Where a succeeded job's result is: its `succeeded` event among `events`."""
     return next((event.rev for event in events if event.type is EventType.SUCCEEDED), None)
 

@@ -33,6 +33,8 @@ _encode = msgspec.json.Encoder().encode
 class Memory:
     """What a store remembers between transactions: rows that never change once they are committed."""
 
+    ACTORS_MAX = 10_000
+
     def __init__(self) -> None:
         self.policies: dict[int, Policy] = {}
         self.profiles: dict[tuple[str, str, str], int] = {}
@@ -49,7 +51,7 @@ class Memory:
     def actor(self, text: str) -> Actor:
         found = self.actors.get(text)
         if found is None:
-            if len(self.actors) > 10_000:
+            if len(self.actors) >= self.ACTORS_MAX:
                 self.actors.clear()
             found = self.actors[text] = Actor.parse(text)
         return found
@@ -68,14 +70,14 @@ class SqlSession(ABC):
         """The ledger's time, read now."""
 
     @abstractmethod
-    def _rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
     def _list(self, values: Iterable[Any]) -> Any:
         """A list as a parameter."""
 
-    def _one(self, name: str, /, **params: Any) -> tuple[Any, ...] | None:
-        rows = self._rows(name, **params)
+    def one(self, name: str, /, **params: Any) -> tuple[Any, ...] | None:
+        rows = self.rows(name, **params)
         return rows[0] if rows else None
 
     # Policies
@@ -86,14 +88,14 @@ class SqlSession(ABC):
         return self.memory.policies[policy_id]
 
     def _learn_policies(self) -> None:
-        for id_, body in self._rows("policies"):
+        for id_, body in self.rows("policies"):
             self.memory.policies[id_] = _policy.decode(body)
 
     def _policy_id(self, policy: Policy) -> int:
         body = _encode(policy).decode()
-        found = self._one("find_policy", body=body)
+        found = self.one("find_policy", body=body)
         if found is None:
-            found = self._one("insert_policy", body=body, lease_us=policy.lease_ttl_ms * 1_000)
+            found = self.one("insert_policy", body=body, lease_us=policy.lease_ttl_ms * 1_000)
         assert found is not None
         return int(found[0])
 
@@ -101,39 +103,40 @@ class SqlSession(ABC):
         """The row that stands for an item's kind, tier and own settings."""
         key = (item.kind, item.tier or "", "" if item.override is None else item.override.decode())
         known = self.memory.profiles.get(key) or self.learned.get(key)
-        return known if known is not None else self._intern_profile(key)
+        return known if known is not None else self.intern_profile(key)
 
-    def _intern_profile(self, key: tuple[str, str, str]) -> int:
+    def intern_profile(self, key: tuple[str, str, str]) -> int:
         kind, tier, override = key
         self._lock_settings()
-        found = self._one("find_profile", kind=kind, tier=tier, override=override)
+        found = self.one("find_profile", kind=kind, tier=tier, override=override)
         if found is None:
             policy_id = self._policy_id(self._resolve(kind, tier, override))
-            found = self._one("insert_profile", kind=kind, tier=tier, override=override, policy_id=policy_id)
+            found = self.one("insert_profile", kind=kind, tier=tier, override=override, policy_id=policy_id)
         assert found is not None
         self.learned[key] = int(found[0])
         return int(found[0])
 
+    @abstractmethod
     def _lock_settings(self) -> None:
-        """Hold off anybody else who sets or resolves policies until this transaction ends. One writer needs no lock."""
+        """Hold off anybody else who sets or resolves policies until this transaction ends."""
 
     def _resolve(self, kind: str, tier: str, override: str) -> Policy:
-        layers = {scope: _settings.decode(body) for scope, _, body in self._rows("settings", kind=kind, tier=tier)}
+        layers = {scope: _settings.decode(body) for scope, _, body in self.rows("settings", kind=kind, tier=tier)}
         by_job = _settings.decode(override) if override else NO_SETTINGS
         return resolve(tier or None, layers.get("kind", NO_SETTINGS), layers.get("tier", NO_SETTINGS), by_job)
 
     def policy_of(self, job: Job) -> Policy:
         """The policy a lease on this job would have now."""
         key = (job.kind, job.tier or "", "" if job.override is None else job.override.decode())
-        found = self._one("find_profile", kind=key[0], tier=key[1], override=key[2])
+        found = self.one("find_profile", kind=key[0], tier=key[1], override=key[2])
         assert found is not None
         return self._policy(found[1])
 
     def set_settings(self, scope: Literal["kind", "tier"], name: str, settings: Settings) -> None:
         self._lock_settings()
-        self._rows("upsert_settings", scope=scope, name=name, body=_encode(settings).decode())
-        for id_, kind, tier, override in self._rows(f"profiles_of_{scope}", name=name):
-            self._rows("update_profile", policy_id=self._policy_id(self._resolve(kind, tier, override)), id=id_)
+        self.rows("upsert_settings", scope=scope, name=name, body=_encode(settings).decode())
+        for id_, kind, tier, override in self.rows(f"profiles_of_{scope}", name=name):
+            self.rows("update_profile", policy_id=self._policy_id(self._resolve(kind, tier, override)), id=id_)
 
     # Jobs
 
@@ -145,13 +148,13 @@ class SqlSession(ABC):
         return {row[0]: build_job(row, self.memory.policies, self.ledger_id) for row in rows}
 
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, Job]:
-        return self._jobs(self._rows("load_locked" if lock else "load", ids=self._list(sorted(set(ids)))))
+        return self._jobs(self.rows("load_locked" if lock else "load", ids=self._list(sorted(set(ids)))))
 
     def save(self, job: Job, events: Sequence[Event]) -> None:
         policy_id = None if job.policy is None else self._policy_id(job.policy)
-        self._rows("save", id=job.id, policy_id=policy_id, result_rev=result_rev(job, events), **saved_values(job))
+        self.rows("save", id=job.id, policy_id=policy_id, result_rev=result_rev(events), **saved_values(job))
         for event in events:
-            self._rows(
+            self.rows(
                 "insert_event",
                 job_id=event.job_id,
                 rev=event.rev,
@@ -170,7 +173,7 @@ class SqlSession(ABC):
             )
 
     def live_replay(self, job_id: int) -> int | None:
-        found = self._one("live_replay", job_id=job_id)
+        found = self.one("live_replay", job_id=job_id)
         return None if found is None else int(found[0])
 
     def jobs(self, chosen: JobFilter) -> list[Job]:
@@ -184,43 +187,43 @@ class SqlSession(ABC):
         }
         plain = chosen.correlation_id is None and chosen.replay_of is None
         if plain and chosen.statuses and set(chosen.statuses) <= {"claimed", "running", "stalled"}:
-            rows = self._rows("list_active", statuses=statuses, **common)
+            rows = self.rows("list_active", statuses=statuses, **common)
         elif (
             plain
             and chosen.statuses
             and len(chosen.statuses) == 1
             and chosen.statuses[0] in ("failed", "cancelled", "dead_lettered")
         ):
-            rows = self._rows("list_ended", status=chosen.statuses[0], **common)
+            rows = self.rows("list_ended", status=chosen.statuses[0], **common)
         else:
             jobs = None if chosen.correlation_id is None else self._list(self._correlated(chosen.correlation_id))
-            rows = self._rows("list_jobs", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **common)
+            rows = self.rows("list_jobs", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **common)
         found = self.load([row[0] for row in rows], lock=False)
         return [found[row[0]] for row in rows]
 
     def counts(self) -> list[tuple[str, str, int]]:
-        return [(queue, status, count) for queue, status, count in self._rows("counts")]
+        return [(queue, status, count) for queue, status, count in self.rows("counts")]
 
     def due(self, now: Micros, after: int, limit: int) -> list[int]:
         """Jobs for which a sweep may have something to do; `decide` has the last word."""
-        return [row[0] for row in self._rows("due", now_at=now, after=after, limit=limit)]
+        return [row[0] for row in self.rows("due", now_at=now, after=after, limit=limit)]
 
     # Queues
 
     def paused(self, queue: str) -> bool:
-        found = self._one("paused", queue=queue)
+        found = self.one("paused", queue=queue)
         return found is not None and found[0] is not None
 
     def set_paused(self, queue: str, paused: bool) -> None:
-        self._rows("set_paused", queue=queue, paused_at=self.now() if paused else None)
+        self.rows("set_paused", queue=queue, paused_at=self.now() if paused else None)
 
     def queues(self) -> list[tuple[str, Micros | None]]:
-        return [(name, paused_at) for name, paused_at in self._rows("queues")]
+        return [(name, paused_at) for name, paused_at in self.rows("queues")]
 
     # Requests
 
     def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Kept]:
-        found = [Kept(*row) for row in self._rows("find_requests", **self._keys(keys))]
+        found = [Kept(*row) for row in self.rows("find_requests", **self._keys(keys))]
         return {(row.actor, row.request_id): row for row in found}
 
     @abstractmethod
@@ -228,11 +231,11 @@ class SqlSession(ABC):
 
     def keep_requests(self, rows: Sequence[Kept], now: Micros) -> None:
         for row in rows:
-            self._rows("keep_request", created_at=now, **row._asdict())
+            self.rows("keep_request", created_at=now, **row._asdict())
 
     # Events
 
-    def _event(self, row: Sequence[Any]) -> Event:
+    def event(self, row: Sequence[Any]) -> Event:
         (pos, job_id, rev, kind, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
          policy_id, correlation_id, trace_id) = row  # fmt: skip
         return Event(
@@ -256,11 +259,11 @@ class SqlSession(ABC):
         )
 
     def find_event(self, job_id: int, request_id: str) -> Event | None:
-        found = self._one("find_event", job_id=job_id, request_id=request_id)
-        return None if found is None else self._event(found)
+        found = self.one("find_event", job_id=job_id, request_id=request_id)
+        return None if found is None else self.event(found)
 
     def _correlated(self, correlation_id: str) -> list[int]:
-        found = [row[0] for row in self._rows("jobs_of_correlation", correlation_id=correlation_id)]
+        found = [row[0] for row in self.rows("jobs_of_correlation", correlation_id=correlation_id)]
         derived = job_of_correlation(self.ledger_id, correlation_id)
         return found if derived is None else [*found, derived]
 
@@ -274,39 +277,39 @@ class SqlSession(ABC):
         }
         if chosen.job_id is not None or chosen.correlation_id is not None:
             wanted = [chosen.job_id] if chosen.job_id is not None else self._correlated(chosen.correlation_id or "")
-            rows = self._rows("events_of_jobs", jobs=self._list(wanted), rev_max=chosen.rev_max, **common)
+            rows = self.rows("events_of_jobs", jobs=self._list(wanted), rev_max=chosen.rev_max, **common)
         elif chosen.types is not None and not EVERYDAY.intersection(chosen.types):
-            rows = self._rows("rare_events", **common)
+            rows = self.rows("rare_events", **common)
         else:
-            rows = self._rows("events", **common)
-        return [self._event(row) for row in rows]
+            rows = self.rows("events", **common)
+        return [self.event(row) for row in rows]
 
     # Retention
 
     def _place(self, name: str) -> int:
-        found = self._one("cursor", name=name)
+        found = self.one("cursor", name=name)
         return 0 if found is None else int(found[0])
 
     def prune_jobs(self, before: Micros, limit: int) -> int:
         """Delete finished jobs among the next `limit` by id, with their events; the walk starts over at the end."""
         after = self._place("prune_jobs")
-        rows = self._rows("walk_jobs", after=after, before_at=before, limit=limit)
+        rows = self.rows("walk_jobs", after=after, before_at=before, limit=limit)
         old = self._list([id_ for id_, is_old in rows if is_old])
-        self._rows("delete_events", ids=old)
-        self._rows("delete_jobs", ids=old)
-        self._rows("set_cursor", name="prune_jobs", pos=rows[-1][0] if len(rows) == limit else 0)
+        self.rows("delete_events", ids=old)
+        self.rows("delete_jobs", ids=old)
+        self.rows("set_cursor", name="prune_jobs", pos=rows[-1][0] if len(rows) == limit else 0)
         return sum(1 for _, is_old in rows if is_old)
 
     def prune_beats(self, before: Micros, limit: int) -> int:
         """Replace payloads of old beats by their hash. The last beat of a job stays."""
         after = self._place("prune_beats")
-        rows = self._rows("walk_beats", after=after, before_at=before, limit=limit)
+        rows = self.rows("walk_beats", after=after, before_at=before, limit=limit)
         old = [(pos, body) for pos, body in rows if body is not None and not body.startswith(b'{"pruned"')]
         for pos, body in old:
             digest = payloads.Beat(pruned=hashlib.sha256(body).hexdigest())
-            self._rows("strip_beat", pos=pos, payload=digest.encode())
-        self._rows("set_cursor", name="prune_beats", pos=rows[-1][0] if len(rows) == limit else 0)
+            self.rows("strip_beat", pos=pos, payload=digest.encode())
+        self.rows("set_cursor", name="prune_beats", pos=rows[-1][0] if len(rows) == limit else 0)
         return len(old)
 
     def prune_requests(self, before: Micros, limit: int) -> int:
-        return len(self._rows("prune_requests", before_at=before, limit=limit))
+        return len(self.rows("prune_requests", before_at=before, limit=limit))

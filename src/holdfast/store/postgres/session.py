@@ -42,7 +42,7 @@ class PostgresSession(SqlSession):
         self._cursor.execute(self._sql[name], params)
         return self._cursor.fetchall() if self._cursor.description else []
 
-    def _rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
         return self._run(name, {key: to_param(key, value) for key, value in params.items()})
 
     def _list(self, values: Iterable[Any]) -> list[Any]:
@@ -54,11 +54,11 @@ class PostgresSession(SqlSession):
     def _lock_settings(self) -> None:
         self._run("lock_settings")
 
-    def _intern_profile(self, key: tuple[str, str, str]) -> int:
+    def intern_profile(self, key: tuple[str, str, str]) -> int:
         """In a transaction of its own where this one is a caller's: others must not wait for that one to end."""
         if self._intern_elsewhere is not None:
             return self._intern_elsewhere(key)
-        return super()._intern_profile(key)
+        return super().intern_profile(key)
 
     def _now_at(self) -> Any:
         """The injected time, or none: then the statement reads the server's clock."""

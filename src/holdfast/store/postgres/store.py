@@ -1,6 +1,7 @@
 """A PostgreSQL server as a store: any number of processes and connections, one row lock at a time."""
 
 import contextlib
+import os
 import re
 import threading
 import time
@@ -14,7 +15,7 @@ from psycopg.pq import TransactionStatus
 
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
-from holdfast.store.base import Contention, Lane, Session, Waiter
+from holdfast.store.base import Contention, Lane, Session, StatementFailed, Waiter
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.postgres.values import cursor
@@ -41,6 +42,7 @@ class PostgresStore:
         self._marks = Marks()
         self._idle: list[Connection] = []
         self._closed = False
+        self._pid = os.getpid()
         self._sql = {
             name: text.replace("holdfast.", f"{schema}.") for name, text in statements("holdfast.store.postgres").items()
         }
@@ -63,6 +65,8 @@ class PostgresStore:
         """A connection, and whether it has been used before and so may have died of old age."""
         if self._closed:
             raise Unavailable("this ledger is closed")
+        if os.getpid() != self._pid:
+            raise Unavailable("this ledger was opened before a fork: open it again in the child")
         while self._idle:
             with contextlib.suppress(IndexError):
                 connection = self._idle.pop()
@@ -154,20 +158,20 @@ class PostgresStore:
             raise ValidationError("connection has no open transaction", field="connection")
         memory = Memory()
         memory.profiles = self._memory.profiles
-        session = PostgresSession(connection, self._sql, self.ledger_id, memory, self._clock, self._marks, self._intern_profile)
+        session = PostgresSession(connection, self._sql, self.ledger_id, memory, self._clock, self._marks, self.intern_profile)
         try:
-            if session._one("ledger_id") != (self.ledger_id,):
+            if session.one("ledger_id") != (self.ledger_id,):
                 raise ValidationError("connection is not to this ledger's database", field="connection")
             answer = work(session)
-            session._rows("notify", channel=self._schema, queues=[""])
+            session.rows("notify", channel=self._schema, queues=[""])
         except psycopg.Error as error:
             raise _translated(error) from error
         return answer
 
-    def _intern_profile(self, key: tuple[str, str, str]) -> int:
+    def intern_profile(self, key: tuple[str, str, str]) -> int:
         def work(session: Session) -> int:
             assert isinstance(session, PostgresSession)
-            return session._intern_profile(key)
+            return session.intern_profile(key)
 
         return self.transact("work", work)
 
@@ -206,7 +210,7 @@ class PostgresStore:
 
         def work(connection: Connection) -> list[Event]:
             session = self._session(connection)
-            return [session._event(row) for row in session._rows("settled", **params)]
+            return [session.event(row) for row in session.rows("settled", **params)]
 
         return self._reading(work)
 
@@ -215,15 +219,15 @@ class PostgresStore:
 
         def work(connection: Connection) -> bool:
             session = self._session(connection)
-            newest = session._one("last_pos")
+            newest = session.one("last_pos")
             if newest is None or newest[0] <= after:
                 return False
-            found = session._one("horizon")
+            found = session.one("horizon")
             assert found is not None
             last, mine = found
             for pause in (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1):
                 time.sleep(pause)
-                oldest = session._one("xmin")
+                oldest = session.one("xmin")
                 if oldest is not None and oldest[0] > mine:
                     self._settled = max(self._settled, last)
                     return True
@@ -238,7 +242,7 @@ class PostgresStore:
         self._bell.ring(queues)
 
     def _ring(self, queues: Sequence[str]) -> None:
-        self._reading(lambda c: self._session(c)._rows("notify", channel=self._schema, queues=list(queues)))
+        self._reading(lambda c: self._session(c).rows("notify", channel=self._schema, queues=list(queues)))
 
     def waiter(self) -> Waiter:
         return Listener(self.connect, self._schema)
@@ -299,6 +303,8 @@ def _translated(error: BaseException) -> BaseException:
     """A driver's error as the contract names it; anything else as it is."""
     if isinstance(error, _IN_THE_WAY):
         return Contention(_first_line(error))
+    if isinstance(error, pg.DataError | pg.IntegrityError | pg.ProgrammingError):
+        return StatementFailed(_first_line(error))
     if isinstance(error, psycopg.Error):
         return Unavailable(f"the database cannot do this now: {_first_line(error)}")
     return error

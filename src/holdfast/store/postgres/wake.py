@@ -76,11 +76,8 @@ class Listener:
 
     def wait(self, timeout: float) -> frozenset[str] | None:
         if self._connection is None:
-            self._listen()
-            if self._connection is not None:
-                return frozenset()
-        if self._connection is None:
             time.sleep(min(timeout, POLL_SECONDS))
+            self._listen()
             return frozenset()
         try:
             found = {notice.payload for notice in self._connection.notifies(timeout=timeout, stop_after=1)}

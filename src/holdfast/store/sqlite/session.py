@@ -30,11 +30,14 @@ class SqliteSession(SqlSession):
             self._read_at = self._clock()
         return self._read_at
 
-    def _rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
         return list(self._connection.execute(SQL["load" if name == "load_locked" else name], params))
 
     def _list(self, values: Iterable[Any]) -> str:
         return _encode(list(values)).decode()
+
+    def _lock_settings(self) -> None:
+        """The only writer needs no lock."""
 
     def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
         return {"keys": self._list(keys)}

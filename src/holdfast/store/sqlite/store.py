@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import apsw
 
 from holdfast.core.model import Event, Micros
-from holdfast.errors import HoldfastError, SchemaTooNew, Unavailable, ValidationError
-from holdfast.store.base import EventFilter, Lane, Session, Waiter
+from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
+from holdfast.store.base import EventFilter, Lane, Session, StatementFailed, Waiter
 from holdfast.store.session import Memory
 from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
@@ -35,6 +35,7 @@ class SqliteStore:
         self._writer: apsw.Connection | None = None
         self._readers: list[apsw.Connection] = []
         self._writing = threading.Lock()
+        self._pid = os.getpid()
         self._lock_fd: int | None = None
         _settle_allocator()
         try:
@@ -58,8 +59,8 @@ class SqliteStore:
     def _turn(self) -> Iterator[apsw.Connection]:
         """The right to write: first among this process's threads, then among processes. Busy waiting would starve some."""
         with self._writing:
-            if self._lock_fd is None:
-                raise Unavailable("this ledger is closed")
+            self._check_usable()
+            assert self._lock_fd is not None
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             try:
                 if self._writer is None:
@@ -67,6 +68,13 @@ class SqliteStore:
                 yield self._writer
             finally:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def _check_usable(self) -> None:
+        """SQLite's locks and connections do not survive a fork."""
+        if self._lock_fd is None:
+            raise Unavailable("this ledger is closed")
+        if os.getpid() != self._pid:
+            raise Unavailable("this ledger was opened before a fork: open it again in the child")
 
     def _session(self, connection: apsw.Connection) -> SqliteSession:
         return SqliteSession(connection, self.ledger_id, self._memory, self._clock)
@@ -86,26 +94,23 @@ class SqliteStore:
                 committing = True
                 connection.execute("COMMIT")
             except BaseException as error:
-                unknown = committing and not self._rolled_back(connection)
+                self._roll_back(connection)
                 self._memory.forget()
                 if isinstance(error, apsw.Error | OSError):
-                    raise _unavailable(error, unknown) from error
+                    raise _translated(error, committing) from error
                 raise
             self._memory.keep(session)
             return answer
 
-    def _rolled_back(self, connection: apsw.Connection) -> bool:
+    def _roll_back(self, connection: apsw.Connection) -> None:
         """End a failed transaction. A connection that cannot even do that is thrown away."""
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-                return True
         except apsw.Error:
-            pass
-        self._writer = None
-        with contextlib.suppress(apsw.Error):
-            connection.close()
-        return False
+            self._writer = None
+            with contextlib.suppress(apsw.Error):
+                connection.close()
 
     def within(self, connection: Any, work: Callable[[Session], T]) -> T:
         if not isinstance(connection, apsw.Connection):
@@ -123,11 +128,12 @@ class SqliteStore:
         try:
             return work(SqliteSession(connection, self.ledger_id, memory, self._clock))
         except apsw.Error as error:
-            raise _unavailable(error, unknown=False) from error
+            raise _translated(error, committing=False) from error
 
     def read(self, work: Callable[[Session], T]) -> T:
+        self._check_usable()
         try:
-            connection = self._readers.pop() if self._readers else self._connect()
+            connection = self._take_reader()
             try:
                 connection.execute("BEGIN")
                 answer = work(self._session(connection))
@@ -136,12 +142,17 @@ class SqliteStore:
                 connection.close()
                 raise
         except (apsw.Error, OSError) as error:
-            raise _unavailable(error, unknown=False) from error
+            raise _translated(error, committing=False) from error
         if len(self._readers) < IDLE_READERS_MAX:
             self._readers.append(connection)
         else:
             connection.close()
         return answer
+
+    def _take_reader(self) -> apsw.Connection:
+        with contextlib.suppress(IndexError):
+            return self._readers.pop()
+        return self._connect()
 
     def settled_events(self, after: int, limit: int) -> list[Event]:
         """One writer at a time: whatever is visible is settled."""
@@ -151,11 +162,7 @@ class SqliteStore:
         self._wake.ring()
 
     def waiter(self) -> Waiter:
-        return FileWaiter(self._wake.path, self._data_version())
-
-    def _data_version(self) -> Callable[[], int]:
-        connection = self._connect()
-        return lambda: int(connection.pragma("data_version"))
+        return FileWaiter(self._wake.path, self._connect())
 
     def close(self) -> None:
         with self._writing:
@@ -204,7 +211,18 @@ def _settle_allocator() -> None:
     bytearray(8 << 20)
 
 
-def _unavailable(error: Exception, unknown: bool) -> HoldfastError:
+_ITS_OWN_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError, apsw.SQLError)
+
+
+def _translated(error: Exception, committing: bool) -> Exception:
+    """A driver's error as the contract names it.
+
+    When a commit fails for lack of space, nothing was written. When the disk fails under it, what was written may still come
+    back with the next recovery.
+    """
+    if isinstance(error, _ITS_OWN_FAULT):
+        return StatementFailed(str(error))
+    unknown = committing and isinstance(error, apsw.IOError)
     return Unavailable(f"the ledger's file cannot be used: {error}", outcome="unknown" if unknown else "none")
 
 

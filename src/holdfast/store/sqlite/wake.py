@@ -9,8 +9,9 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+
+import apsw
 
 _IN_MODIFY = 0x2
 _IN_NONBLOCK = os.O_NONBLOCK
@@ -39,10 +40,13 @@ class WakeFile:
 
 
 class FileWaiter:
-    def __init__(self, path: Path, data_version: Callable[[], int]) -> None:
-        self._data_version = data_version
-        self._seen = data_version()
+    def __init__(self, path: Path, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._seen = self._data_version()
         self._fd = _inotify(path)
+
+    def _data_version(self) -> int:
+        return int(self._connection.pragma("data_version"))
 
     def wait(self, timeout: float) -> frozenset[str] | None:
         """An empty set: SQLite's bell does not say which queue."""
@@ -73,6 +77,7 @@ class FileWaiter:
         return moved
 
     def close(self) -> None:
+        self._connection.close()
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,0 +1,63 @@
+"""The liveness tick: finds what is due and sends it through the door like any other command.
+
+Time is the ledger's. But when its clock and this process's monotonic one disagree about how long it was since the last tick,
+the clock has stepped; and when the store was out of reach, beats could not get through. Then everyone gets one fresh interval.
+Plain silence is neither.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from holdfast.core.commands import Sweep
+from holdfast.core.limits import WRITE_CHUNK, check_integer
+from holdfast.core.model import SYSTEM, Micros
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.ledger.carry import Carrier
+from holdfast.ledger.door import Call
+from holdfast.store.base import Session, Store
+
+STEP_US = 2_000_000
+"""A disagreement beyond this is a step. Clocks are slewed by less than a thousandth; ticks are seconds apart."""
+
+
+class Sweeper:
+    def __init__(self, store: Store, carrier: Carrier, jitter: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._carrier = carrier
+        self._jitter = jitter
+        self._monotonic = monotonic
+        self._last: tuple[Micros, float] | None = None
+        self._cut_off = False
+        self._fresh_since: Micros | None = None
+
+    def tick(self, limit: int) -> dict[str, int]:
+        """Everything that is due for up to `limit` jobs; how many events of each type that made."""
+        check_integer("limit", limit, 1, WRITE_CHUNK)
+        try:
+            return self._tick(limit)
+        except Unavailable:
+            self._cut_off = True
+            raise
+
+    def _tick(self, limit: int) -> dict[str, int]:
+        def due(session: Session) -> tuple[Micros, list[int]]:
+            now = session.now()
+            return now, session.due(now, 0, limit)
+
+        now, ids = self._store.read(due)
+        self._notice_steps(now)
+        sweeps = [Sweep(actor=SYSTEM, job_id=id_, jitter=self._jitter(), fresh_since=self._fresh_since) for id_ in ids]
+        made: Counter[str] = Counter()
+        if sweeps:
+            for answer in self._carrier.go(Call("sweep", sweeps, repeat=False, keep=False, body_hash=b"")):
+                if not isinstance(answer, HoldfastError):
+                    made.update(kind.value for kind in answer)
+        return dict(made)
+
+    def _notice_steps(self, now: Micros) -> None:
+        passed = self._monotonic()
+        if self._last is not None:
+            before, then = self._last
+            if self._cut_off or abs((now - before) - (passed - then) * 1_000_000) > STEP_US:
+                self._fresh_since = now
+        self._last, self._cut_off = (now, passed), False
