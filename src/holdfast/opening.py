@@ -34,7 +34,7 @@ class SystemEntropy:
         return os.urandom(16).hex()
 
     def nonce(self) -> str:
-        return os.urandom(12).hex()
+        return os.urandom(8).hex()
 
     def jitter(self) -> float:
         return random.uniform(0.5, 1.5)  # noqa: S311 - spreads retries, protects nothing

@@ -1,6 +1,7 @@
 """Between the door and the store: which lane a call takes, what happens when a group fails, and who is woken afterwards."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.commands import ClaimNext, Enqueue
@@ -32,7 +33,10 @@ class Carrier:
 
     def within(self, connection: Any, call: Call) -> list[Any]:
         """Straight into the caller's own transaction."""
-        self._store.within(connection, lambda session: execute(session, [call]))
+        try:
+            self._store.within(connection, lambda session: execute(session, [call]))
+        except (Contention, StatementFailed) as error:
+            raise Unavailable(f"the database refused this: {error}") from error
         return call.answers
 
     def alone(self, work: Callable[[Session], T]) -> T:
@@ -60,7 +64,7 @@ class Carrier:
         """Each call in a transaction of its own, so that only the guilty one hears of its failure."""
         for call in calls:
             try:
-                _again(lambda call=call: self._run(lane, [call]))
+                _again(partial(self._run, lane, [call]))
             except HoldfastError as error:
                 call.answers, call.failure = [], error
 
