@@ -54,11 +54,13 @@ class Carrier:
                 self._run(lane, calls)
             except (Contention, StatementFailed):
                 self._run_each(lane, calls)
-        queues = set().union(*(call.wakes for call in calls))
+        queues = set().union(*(call.wakes for call in calls if call.settled))
         self._store.wake(sorted(queues))
 
     def _run(self, lane: Lane, calls: list[Call]) -> None:
         self._store.transact(lane, lambda session: execute(session, calls))
+        for call in calls:
+            call.settled = True
 
     def _run_each(self, lane: Lane, calls: list[Call]) -> None:
         """Each call in a transaction of its own, so that only the guilty one hears of its failure."""
@@ -66,7 +68,7 @@ class Carrier:
             try:
                 _again(partial(self._run, lane, [call]))
             except HoldfastError as error:
-                call.answers, call.failure = [], error
+                call.failure = error
 
 
 def _again(work: Callable[[], T]) -> T:

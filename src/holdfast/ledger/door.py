@@ -28,6 +28,7 @@ class Call:
         "leads",
         "parked",
         "repeat",
+        "settled",
         "verb",
         "wakes",
     )
@@ -44,6 +45,8 @@ class Call:
         self.wakes: set[str] = set()
         """Queues that have new work because of this call."""
         self.failure: BaseException | None = None
+        self.settled = False
+        """The transaction that made the answers was committed: only now are they true."""
         self.parked = threading.Lock()
         self.done = False
         self.leads = False
@@ -51,6 +54,7 @@ class Call:
     def outcome(self) -> list[Any]:
         if self.failure is not None:
             raise self.failure
+        assert self.settled
         return self.answers
 
 
@@ -124,5 +128,5 @@ class Door:
 
 def _fail(group: Sequence[Call], error: HoldfastError) -> None:
     for call in group:
-        if not call.answers:
+        if not call.settled:
             call.failure = error
