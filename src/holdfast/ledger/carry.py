@@ -68,7 +68,7 @@ class Carrier:
             try:
                 _again(partial(self._run, lane, [call]))
             except HoldfastError as error:
-                call.failure = error
+                call.fail(error)
 
 
 def _again(work: Callable[[], T]) -> T:

@@ -51,6 +51,12 @@ class Call:
         self.done = False
         self.leads = False
 
+    def fail(self, error: HoldfastError) -> None:
+        """What befell the whole call. An unknown outcome comes with the id that will settle it, whoever drew it."""
+        if isinstance(error, Unavailable):
+            error = Unavailable(error.message, outcome=error.outcome, request_id=self.commands[0].request_id)
+        self.failure = error
+
     def outcome(self) -> list[Any]:
         if self.failure is not None:
             raise self.failure
@@ -129,4 +135,4 @@ class Door:
 def _fail(group: Sequence[Call], error: HoldfastError) -> None:
     for call in group:
         if not call.settled:
-            call.failure = error
+            call.fail(error)

@@ -121,7 +121,7 @@ class Store(Protocol):
         """Run `work` in one transaction, committed when it returns. Raises Unavailable with the outcome stated."""
 
     def within(self, connection: Any, work: Callable[[Session], T]) -> T:
-        """Run `work` in the caller's own transaction on the caller's own connection."""
+        """Run `work` in the caller's own transaction on the caller's own connection, behind a savepoint."""
 
     def read(self, work: Callable[[Session], T]) -> T:
         """Run `work` on one snapshot; it must not write."""

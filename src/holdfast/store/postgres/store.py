@@ -162,7 +162,8 @@ class PostgresStore:
         try:
             if session.one("ledger_id") != (self.ledger_id,):
                 raise ValidationError("connection is not to this ledger's database", field="connection")
-            answer = work(session)
+            with connection.transaction():
+                answer = work(session)
             session.rows("notify", channel=self._schema, queues=[""])
         except psycopg.Error as error:
             raise _translated(error) from error

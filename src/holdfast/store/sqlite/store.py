@@ -126,7 +126,8 @@ class SqliteStore:
         memory = Memory()
         memory.profiles.update(self._memory.profiles)
         try:
-            return work(SqliteSession(connection, self.ledger_id, memory, self._clock))
+            with connection:
+                return work(SqliteSession(connection, self.ledger_id, memory, self._clock))
         except apsw.Error as error:
             raise _translated(error, committing=False) from error
 
