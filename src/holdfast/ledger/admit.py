@@ -61,6 +61,8 @@ def moment(what: str, given: Any) -> Micros:
 
 def json_value(what: str, given: Any, bytes_max: int) -> bytes:
     """Strict JSON bytes from a Python value, or from `Raw` bytes, which are kept as they came."""
+    if given is None:
+        return b"null"
     if isinstance(given, msgspec.Raw):
         return strictjson.check(what, bytes(given), bytes_max)
     return strictjson.encode(what, given, bytes_max)

@@ -96,9 +96,9 @@ class Job:
     cancel_requested_at: datetime | None = _time("cancel_requested_at")
 
     @property
-    def attempts_max(self) -> int:
-        """By the newest attempt's policy; by the defaults before the first claim."""
-        return (self.record.policy or Policy()).attempts_max
+    def attempts_max(self) -> int | None:
+        """By the newest attempt's policy; None before the first claim, since policies are resolved when a lease is issued."""
+        return None if self.record.policy is None else self.record.policy.attempts_max
 
     @property
     def args(self) -> Any:

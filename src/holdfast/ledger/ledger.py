@@ -223,7 +223,11 @@ class Ledger:
 
     def heartbeat_many(self, fences: Iterable[Fence]) -> list[Beat | HoldfastError]:
         """Beats for many leases, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
-        commands = [c.Heartbeat(beat=payloads.NO_BEAT, **self._holder(fence, None, None, draw=False)) for fence in fences]
+        actors = _Actors()
+        commands = [
+            c.Heartbeat(actor=actors[fence.worker], job_id=fence.job_id, fence=fence, beat=payloads.NO_BEAT)
+            for fence in map(admit.fence, fences)
+        ]
         return self._many("heartbeat", commands, None, _beat)
 
     def complete(
@@ -239,13 +243,13 @@ class Ledger:
     ) -> list[Change | HoldfastError]:
         """Many completions, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
         drawn = admit.request_id(request_id) or self._entropy.nonce()
-        commands = []
+        commands, actors = [], _Actors()
         for fence, result in results:
             admit.fence(fence)
             body = admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX)
             commands.append(
                 c.Complete(
-                    actor=Actor(Role.WORKER, fence.worker),
+                    actor=actors[fence.worker],
                     request_id=drawn,
                     job_id=fence.job_id,
                     fence=fence,
@@ -630,6 +634,14 @@ class Ledger:
         hashed = admit.body_hash(verb, command.job_id, command.expected_rev, fence and (fence.attempt, fence.token), body)
         call = Call(verb, [command], repeat=request_id is not None, keep=True, body_hash=hashed)
         return _shown(self._carrier.one(call))
+
+
+class _Actors(dict[str, Actor]):
+    """Workers by name, made once for a batch."""
+
+    def __missing__(self, name: str) -> Actor:
+        actor = self[name] = Actor(Role.WORKER, name)
+        return actor
 
 
 def _body(command: Any) -> Any:

@@ -10,7 +10,7 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Star
 from holdfast.core.model import Job, Micros, Phase, Status
 from holdfast.store.base import STATUSES, Change, Contention, Made, default_correlation
 from holdfast.store.postgres.marks import Mark, Marks
-from holdfast.store.postgres.values import bytes_array, cursor, moment, plain_array, to_param
+from holdfast.store.postgres.values import bytes_array, cursor, moment, plain_array, text_array, to_param
 from holdfast.store.session import Memory, SqlSession
 
 KEYED_TRIES_MAX = 10
@@ -90,19 +90,19 @@ class PostgresSession(SqlSession):
     def _columns(self, items: Sequence[Enqueue], profiles: list[int]) -> dict[str, Any]:
         return {
             "now_at": self._now_at(),
-            "queues": [item.queue for item in items],
-            "kinds": [item.kind for item in items],
+            "queues": text_array([item.queue for item in items]),
+            "kinds": text_array([item.kind for item in items]),
             "priorities": plain_array([item.priority for item in items]),
             "available": [moment(item.available_at) for item in items],
             "delays": plain_array([item.delay_us for item in items]),
             "profiles": plain_array(profiles),
-            "keys": [item.dedupe_key for item in items],
+            "keys": text_array([item.dedupe_key for item in items]),
             "forever": [item.dedupe_forever for item in items],
-            "correlations": [item.correlation_id for item in items],
-            "traces": [item.trace_id for item in items],
+            "correlations": text_array([item.correlation_id for item in items]),
+            "traces": text_array([item.trace_id for item in items]),
             "replays": plain_array([item.replay_of for item in items]),
-            "actors": [str(item.actor) for item in items],
-            "requests": [item.request_id for item in items],
+            "actors": text_array([str(item.actor) for item in items]),
+            "requests": text_array([item.request_id for item in items]),
             "payloads": bytes_array([item.payload for item in items]),
         }
 
@@ -216,12 +216,12 @@ class PostgresSession(SqlSession):
             "now_at": self._now_at(),
             "ids": plain_array([c.job_id for c in commands]),
             "attempts": plain_array([c.fence.attempt for c in commands]),
-            "tokens": [c.fence.token for c in commands],
+            "tokens": text_array([c.fence.token for c in commands]),
         }
 
     def _asked(self, commands: Sequence[Any]) -> dict[str, Any]:
         revs, requests = [c.expected_rev for c in commands], [c.request_id for c in commands]
-        return self._fences(commands) | {"revs": plain_array(revs), "requests": requests}
+        return self._fences(commands) | {"revs": plain_array(revs), "requests": text_array(requests)}
 
     def start(self, commands: Sequence[Start]) -> list[Change | None]:
         rows = self._run("start", self._asked(_sorted(commands)))
@@ -234,7 +234,7 @@ class PostgresSession(SqlSession):
             rows = self._run("beat", self._fences(ordered))
         else:
             beats = {
-                "stages": [c.beat.stage for c in ordered],
+                "stages": text_array([c.beat.stage for c in ordered]),
                 "progress": plain_array([c.beat.progress for c in ordered]),
                 "assists": [c.beat.assist_requested for c in ordered],
                 "payloads": bytes_array([payloads.beat_payload(c.beat) for c in ordered]),

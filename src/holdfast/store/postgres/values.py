@@ -61,5 +61,13 @@ def plain_array(values: Iterable[Any]) -> str:
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
+def text_array(values: Iterable[str | None]) -> str:
+    return "{" + ",".join(["NULL" if value is None else _quoted(value) for value in values]) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def bytes_array(values: Iterable[bytes | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else '"\\\\x' + value.hex() + '"' for value in values]) + "}"

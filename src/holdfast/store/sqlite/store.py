@@ -127,9 +127,10 @@ class SqliteStore:
         memory.profiles.update(self._memory.profiles)
         try:
             with connection:
-                return work(SqliteSession(connection, self.ledger_id, memory, self._clock))
+                answer = work(SqliteSession(connection, self.ledger_id, memory, self._clock))
         except apsw.Error as error:
             raise _translated(error, committing=False) from error
+        return answer
 
     def read(self, work: Callable[[Session], T]) -> T:
         self._check_usable()
