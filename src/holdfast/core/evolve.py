@@ -40,7 +40,7 @@ def _enqueued(event: Event) -> Job:
         tier=body.tier,
         trace_id=event.trace_id,
         replay_of=body.replay_of,
-        override=None if body.policy is None else bytes(body.policy),
+        override=payloads.body_of(body.policy),
     )
 
 
@@ -109,8 +109,9 @@ def _stalled(job: Job, event: Event) -> dict[str, Any]:
         "revived_at": None,
         **_no_holder(job),
     }
-    if body.error is not None:
-        changes["last_error"] = bytes(body.error)
+    error = payloads.body_of(body.error)
+    if error is not None:
+        changes["last_error"] = error
     if event.reason == StallReason.RELEASED:
         changes["releases"] = job.releases + 1
     return changes
@@ -167,7 +168,7 @@ def _dead_lettered(job: Job, event: Event) -> dict[str, Any]:
     return {
         "reason_code": body.reason_code,
         "failure_stage": body.failure_stage,
-        "last_error": None if body.last_error is None else bytes(body.last_error),
+        "last_error": None if bytes(body.last_error) == payloads.NULL else bytes(body.last_error),
         **_finished(job, event),
     }
 

@@ -173,7 +173,7 @@ def _stall(draft: _Draft, reason: StallReason, *, actor: Actor | None = None, er
     body = payloads.Stalled(
         last_beat_at=job.last_beat_at,
         lease_expires_at=job.lease_expires_at,
-        error=None if error is None else msgspec.Raw(error),
+        error=payloads.verbatim(error),
     )
     draft.emit(EventType.STALLED, Status.STALLED, actor=actor, reason=reason.value, payload=body.encode(), policy=job.policy)
 
@@ -194,7 +194,7 @@ def _dead_letter(draft: _Draft, code: ReasonCode, stage: FailureStage, error: by
     body = payloads.DeadLettered(
         reason_code=code.value,
         failure_stage=stage.value,
-        last_error=None if last_error is None else msgspec.Raw(last_error),
+        last_error=msgspec.Raw(payloads.NULL if last_error is None else last_error),
         attempts=job.attempt,
         last_owner=job.owner or job.last_owner,
         last_lease_expires_at=job.lease_expires_at or job.last_lease_expires_at,
@@ -501,7 +501,7 @@ def replay_of(job: Job, command: c.Replay) -> c.Enqueue:
         priority=job.priority,
         dedupe_key=key,
         tier=job.tier,
-        policy=None if job.override is None else msgspec.Raw(job.override),
+        policy=payloads.verbatim(job.override),
         replay_of=job.id,
     )
     return c.Enqueue(

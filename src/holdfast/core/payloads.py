@@ -6,6 +6,9 @@ import msgspec
 
 from holdfast.core.model import EventType, Micros
 
+UNSET = msgspec.UNSET
+Verbatim = msgspec.Raw | msgspec.UnsetType
+"""JSON kept as it came, or nothing."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -24,7 +27,7 @@ class Enqueued(Payload, frozen=True):
     dedupe_key: str | None = None
     dedupe_forever: bool = False
     tier: str | None = None
-    policy: msgspec.Raw | None = None
+    policy: Verbatim = UNSET
     replay_of: int | None = None
 
 
@@ -39,7 +42,7 @@ class Beat(Payload, frozen=True):
 class Stalled(Payload, frozen=True):
     last_beat_at: Micros | None = None
     lease_expires_at: Micros | None = None
-    error: msgspec.Raw | None = None
+    error: Verbatim = UNSET
 
 
 class Requeued(Payload, frozen=True):
@@ -59,11 +62,22 @@ class DeadLettered(Payload, frozen=True, omit_defaults=False):
 
     reason_code: str
     failure_stage: str
-    last_error: msgspec.Raw | None
+    last_error: msgspec.Raw
     attempts: int
     last_owner: str | None
     last_lease_expires_at: Micros | None
     correlation_id: str
+
+
+def verbatim(body: bytes | None) -> Verbatim:
+    return UNSET if body is None else msgspec.Raw(body)
+
+
+def body_of(value: Verbatim) -> bytes | None:
+    return None if isinstance(value, msgspec.UnsetType) else bytes(value)
+
+
+NULL = b"null"
 
 
 SHAPES: dict[EventType, type[Payload]] = {

@@ -183,7 +183,7 @@ class Enqueues:
             queue=queue,
             kind=kind,
             args=msgspec.Raw(args),
-            policy=None if override is None else msgspec.Raw(override),
+            policy=payloads.verbatim(override),
             **chosen,
         )
         return c.Enqueue(

@@ -52,7 +52,9 @@ class Carrier:
         else:
             try:
                 self._run(lane, calls)
-            except (Contention, StatementFailed):
+            except Unavailable:
+                raise
+            except Exception:  # noqa: BLE001 - whatever it was, it was one call's: each gets to know by itself
                 self._run_each(lane, calls)
         queues = set().union(*(call.wakes for call in calls if call.settled))
         self._store.wake(sorted(queues))
@@ -67,7 +69,7 @@ class Carrier:
         for call in calls:
             try:
                 _again(partial(self._run, lane, [call]))
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001 - the caller gets it
                 call.fail(error)
 
 

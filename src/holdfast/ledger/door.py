@@ -51,7 +51,7 @@ class Call:
         self.done = False
         self.leads = False
 
-    def fail(self, error: HoldfastError) -> None:
+    def fail(self, error: Exception) -> None:
         """What befell the whole call. An unknown outcome comes with the id that will settle it, whoever drew it."""
         if isinstance(error, Unavailable):
             error = Unavailable(error.message, outcome=error.outcome, request_id=self.commands[0].request_id)

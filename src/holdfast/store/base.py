@@ -174,7 +174,7 @@ JOB_COLUMNS = (
 """What a store selects to build a Job: its row, then the payloads of its first and of its `succeeded` event."""
 
 
-def build_job(row: Sequence[Any], policies: dict[int, Policy], ledger_id: str) -> Job:
+def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> Job:
     """A Job from a row in the order of JOB_COLUMNS."""
     (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
      incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
@@ -190,7 +190,7 @@ def build_job(row: Sequence[Any], policies: dict[int, Policy], ledger_id: str) -
         cancel_requested_at, reason_code, failure_stage,
         None if outcome is None else bytes(payloads.decode(payloads.Succeeded, outcome).result),
         note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
-        None if body.policy is None else bytes(body.policy), None if policy_id is None else policies[policy_id], token,
+        payloads.body_of(body.policy), None if policy_id is None else policy(policy_id), token,
     )  # fmt: skip
 
 

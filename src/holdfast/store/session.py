@@ -41,12 +41,11 @@ class Memory:
         self.actors: dict[str, Actor] = {}
 
     def keep(self, session: "SqlSession") -> None:
-        """The session was committed."""
-        self.profiles.update(session.learned)
-
-    def forget(self) -> None:
-        """A session was rolled back: what it had read of its own writes never was."""
-        self.policies = {}
+        """The session was committed: what it read, its own writes among it, is so."""
+        if session.learned:
+            self.profiles.update(session.learned)
+        if session.policies:
+            self.policies.update(session.policies)
 
     def actor(self, text: str) -> Actor:
         found = self.actors.get(text)
@@ -64,6 +63,8 @@ class SqlSession(ABC):
         self.ledger_id = ledger_id
         self.memory = memory
         self.learned: dict[tuple[str, str, str], int] = {}
+        self.policies: dict[int, Policy] = {}
+        """What this session alone knows as yet."""
 
     @abstractmethod
     def now(self) -> Micros:
@@ -83,13 +84,11 @@ class SqlSession(ABC):
     # Policies
 
     def _policy(self, policy_id: int) -> Policy:
-        if policy_id not in self.memory.policies:
-            self._learn_policies()
-        return self.memory.policies[policy_id]
-
-    def _learn_policies(self) -> None:
-        for id_, body in self.rows("policies"):
-            self.memory.policies[id_] = _policy.decode(body)
+        found = self.memory.policies.get(policy_id) or self.policies.get(policy_id)
+        if found is None:
+            self.policies = {id_: _policy.decode(body) for id_, body in self.rows("policies")}
+            found = self.policies[policy_id]
+        return found
 
     def _policy_id(self, policy: Policy) -> int:
         body = _encode(policy).decode()
@@ -141,11 +140,7 @@ class SqlSession(ABC):
     # Jobs
 
     def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, Job]:
-        rows = list(rows)
-        for row in rows:
-            if row[39] is not None:
-                self._policy(row[39])
-        return {row[0]: build_job(row, self.memory.policies, self.ledger_id) for row in rows}
+        return {row[0]: build_job(row, self._policy, self.ledger_id) for row in rows}
 
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, Job]:
         return self._jobs(self.rows("load_locked" if lock else "load", ids=self._list(sorted(set(ids)))))

@@ -206,7 +206,7 @@ class PostgresSession(SqlSession):
             tier=body.tier,
             trace_id=trace_id,
             replay_of=body.replay_of,
-            override=None if body.policy is None else bytes(body.policy),
+            override=payloads.body_of(body.policy),
             policy=self._policy(policy_id),
             token=command.token,
         )

@@ -103,13 +103,11 @@ class PostgresStore:
             session = self._session(connection)
             answer = work(session)
         except BaseException as error:
-            self._memory.forget()
             self._abandon(connection)
             raise _translated(error) from error
         try:
             connection.execute("COMMIT")
         except psycopg.Error as error:
-            self._memory.forget()
             connection.close()
             if not self._was_committed(xid, error):
                 raise _translated(error) from error
@@ -160,7 +158,8 @@ class PostgresStore:
         memory.profiles = self._memory.profiles
         session = PostgresSession(connection, self._sql, self.ledger_id, memory, self._clock, self._marks, self.intern_profile)
         try:
-            if session.one("ledger_id") != (self.ledger_id,):
+            here = session.one("ledger_id")
+            if here is None or here[0] != self.ledger_id:
                 raise ValidationError("connection is not to this ledger's database", field="connection")
             with connection.transaction():
                 answer = work(session)
@@ -181,8 +180,10 @@ class PostgresStore:
 
     def _read(self, connection: Connection, work: Callable[[Session], T]) -> T:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        answer = work(self._session(connection))
+        session = self._session(connection)
+        answer = work(session)
         connection.execute("COMMIT")
+        self._memory.keep(session)
         return answer
 
     def _reading(self, work: Callable[[Connection], T]) -> T:
@@ -211,7 +212,9 @@ class PostgresStore:
 
         def work(connection: Connection) -> list[Event]:
             session = self._session(connection)
-            return [session.event(row) for row in session.rows("settled", **params)]
+            found = [session.event(row) for row in session.rows("settled", **params)]
+            self._memory.keep(session)
+            return found
 
         return self._reading(work)
 
@@ -249,8 +252,8 @@ class PostgresStore:
         return Listener(self.connect, self._schema)
 
     def close(self) -> None:
-        self._closed = True
         self._bell.close()
+        self._closed = True
         while self._idle:
             self._idle.pop().close()
 

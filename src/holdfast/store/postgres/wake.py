@@ -1,5 +1,6 @@
 """Waking other processes: NOTIFY after the commit, at most once a queue every few milliseconds, from a thread of its own."""
 
+import atexit
 import contextlib
 import threading
 import time
@@ -11,6 +12,7 @@ import psycopg
 from holdfast.errors import HoldfastError
 
 APART_SECONDS = 0.005
+CLOSE_SECONDS = 5
 POLL_SECONDS = 0.5
 """How long a listener that cannot listen waits before it lets its owner look for itself."""
 NOTHING = ""
@@ -40,23 +42,31 @@ class Bell:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name=f"holdfast-bell-{self._name}", daemon=True)
                 self._thread.start()
+                atexit.register(self.close)
 
     def _run(self) -> None:
-        while not self._closed:
+        while True:
             self._due.wait()
             self._due.clear()
             with self._mutex:
                 queues, self._pending = self._pending, set()
-            if queues and not self._closed:
+            if queues:
                 with contextlib.suppress(HoldfastError):
                     self._ring(sorted(queues))
+            elif self._closed:
+                return
+            if not self._closed:
                 time.sleep(APART_SECONDS)
+            else:
+                self._due.set()
 
     def close(self) -> None:
+        """What is still to be rung is rung first: a process may end right after its last enqueue."""
+        atexit.unregister(self.close)
         self._closed = True
         self._due.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=5)
+            self._thread.join(timeout=CLOSE_SECONDS)
 
 
 class Listener:

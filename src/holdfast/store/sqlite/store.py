@@ -95,7 +95,6 @@ class SqliteStore:
                 connection.execute("COMMIT")
             except BaseException as error:
                 self._roll_back(connection)
-                self._memory.forget()
                 if isinstance(error, apsw.Error | OSError):
                     raise _translated(error, committing) from error
                 raise
@@ -138,13 +137,15 @@ class SqliteStore:
             connection = self._take_reader()
             try:
                 connection.execute("BEGIN")
-                answer = work(self._session(connection))
+                session = self._session(connection)
+                answer = work(session)
                 connection.execute("COMMIT")
             except BaseException:
                 connection.close()
                 raise
         except (apsw.Error, OSError) as error:
             raise _translated(error, committing=False) from error
+        self._memory.keep(session)
         if len(self._readers) < IDLE_READERS_MAX:
             self._readers.append(connection)
         else:

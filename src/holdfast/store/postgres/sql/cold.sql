@@ -255,5 +255,7 @@ SELECT pg_xact_status(%(xid)s::text::xid8);
 -- name: identity
 SELECT s.system_identifier, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c;
 
+-- In a caller's transaction, which may not have an id yet: it must have one before it draws a position.
+
 -- name: ledger_id
-SELECT value FROM holdfast.meta WHERE name = 'ledger_id';
+SELECT value, pg_current_xact_id()::text FROM holdfast.meta WHERE name = 'ledger_id';
