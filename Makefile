@@ -63,7 +63,7 @@ bench: $(READY) ## measure
 	$(BIN)/python -m bench $(ARGS)
 
 docs: $(READY) ## make the generated pages anew
-	$(BIN)/python -m holdfast.core.pictures docs/reference/lifecycle.md
+	$(BIN)/python docs/generate.py
 
 lock: ## make requirements.lock anew of pyproject.toml and requirements.in
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \

@@ -112,8 +112,6 @@ def _stalled(job: Job, event: Event) -> dict[str, Any]:
     error = payloads.body_of(body.error)
     if error is not None:
         changes["last_error"] = error
-    if event.reason == StallReason.RELEASED:
-        changes["releases"] = job.releases + 1
     return changes
 
 
@@ -132,7 +130,14 @@ def _resumed(job: Job, event: Event) -> dict[str, Any]:
 
 def _requeued(job: Job, event: Event) -> dict[str, Any]:
     body = payloads.decode(payloads.Requeued, event.payload)
-    return {"phase": None, "available_at": body.available_at, "stalled_at": None, "revived_at": None, "token": None}
+    return {
+        "phase": None,
+        "available_at": body.available_at,
+        "stalled_at": None,
+        "revived_at": None,
+        "token": None,
+        "releases": job.releases + (event.reason == StallReason.RELEASED),
+    }
 
 
 def _finished(job: Job, event: Event) -> dict[str, Any]:

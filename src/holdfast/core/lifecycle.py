@@ -31,10 +31,11 @@ from holdfast.core.model import (
     Status,
 )
 from holdfast.core.policy import backoff_us, with_ttl
-from holdfast.core.table import sources
+from holdfast.core.table import outsiders, sources
 from holdfast.errors import (
     Conflict,
     FenceLost,
+    Forbidden,
     InvalidTransition,
     LeaseConflictError,
     NotClaimable,
@@ -102,6 +103,8 @@ def decide(job: Job | None, command: c.JobCommand, now: Micros) -> Outcome:
     fence: Fence | None = getattr(command, "fence", None)
     if fence is not None:
         command = msgspec.structs.replace(command, actor=_holder(job, fence))
+    elif (verb := _OUTSIDE.get(type(command))) is not None:
+        _check_role(verb, command.actor, outsiders(verb))
     if command.expected_rev is not None and command.expected_rev != job.rev:
         raise Conflict(
             f"job {job.id} is at rev {job.rev}, not {command.expected_rev}",
@@ -125,6 +128,11 @@ def _holder(job: Job, fence: Fence) -> Actor:
             **job.held_by,
         )
     return Actor(Role.WORKER, job.owner or job.last_owner or "", job.incarnation or "")
+
+
+def _check_role(verb: str, actor: Actor, allowed: frozenset[Role]) -> None:
+    if actor.role not in allowed:
+        raise Forbidden(f"{verb} is not for a {actor.role.value}", verb=verb, allowed=sorted(allowed))
 
 
 def _require(verb: str, job: Job) -> None:
@@ -178,9 +186,9 @@ def _stall(draft: _Draft, reason: StallReason, *, actor: Actor | None = None, er
     draft.emit(EventType.STALLED, Status.STALLED, actor=actor, reason=reason.value, payload=body.encode(), policy=job.policy)
 
 
-def _requeue(draft: _Draft, delay_us: int) -> None:
+def _requeue(draft: _Draft, delay_us: int, reason: StallReason | None = None) -> None:
     body = payloads.Requeued(available_at=draft.at + delay_us)
-    draft.emit(EventType.REQUEUED, Status.QUEUED, payload=body.encode())
+    draft.emit(EventType.REQUEUED, Status.QUEUED, reason=None if reason is None else reason.value, payload=body.encode())
 
 
 def _backoff(draft: _Draft, jitter: float) -> int:
@@ -317,12 +325,13 @@ def _fail_job(draft: _Draft, command: c.Fail) -> None:
 
 def _release(draft: _Draft, command: c.Release) -> None:
     _return_of_holder(draft)
-    _require("release", draft.job)
-    _stall(draft, StallReason.RELEASED)
+    if draft.job.status is not Status.STALLED:
+        _require("release", draft.job)
+        _stall(draft, StallReason.RELEASED)
     if draft.job.phase is Phase.ABORTING:
         _cancel(draft, draft.job.cancel_reason or "requested")
     else:
-        _requeue(draft, 0)
+        _requeue(draft, 0, StallReason.RELEASED)
 
 
 def _acknowledge_cancel(draft: _Draft, command: c.AcknowledgeCancel) -> None:
@@ -340,12 +349,12 @@ def _silence(job: Job, now: Micros) -> StallReason:
     return StallReason.NO_HEARTBEAT
 
 
-def _due_stall(job: Job, now: Micros) -> StallReason | None:
-    """Why the system may stall a held job now; None while it may not."""
-    if now > stall_limit(job):
+def _due_stall(job: Job, now: Micros, wanted: StallReason | None = None) -> StallReason | None:
+    """Why the system may stall a held job now, for the reason it wants to give if it names one; None while it may not."""
+    if wanted is not StallReason.NO_PROGRESS and now > stall_limit(job):
         return _silence(job, now)
     moved_by = progress_limit(job)
-    if moved_by is not None and now > moved_by:
+    if wanted in (None, StallReason.NO_PROGRESS) and moved_by is not None and now > moved_by:
         return StallReason.NO_PROGRESS
     return None
 
@@ -356,8 +365,8 @@ def _stall_job(draft: _Draft, command: c.Stall) -> None:
     if command.fence is not None:
         _stall(draft, command.reason or StallReason.WORKER_ERROR)
         return
-    due = _due_stall(job, draft.at)
-    if due is None or (command.reason is StallReason.NO_PROGRESS and due is not StallReason.NO_PROGRESS):
+    due = _due_stall(job, draft.at, command.reason)
+    if due is None:
         raise NotStalledYet(
             f"job {job.id} may not be stalled yet",
             limit=stall_limit(job),
@@ -471,6 +480,19 @@ _DECISIONS: dict[type[c.JobCommand], Callable[[_Draft, Any], None]] = {
 }
 
 
+_OUTSIDE: dict[type[c.JobCommand], str] = {
+    c.Stall: "stall",
+    c.Resume: "resume",
+    c.Requeue: "requeue",
+    c.Sweep: "requeue",
+    c.Cancel: "cancel",
+    c.DeadLetter: "dead_letter",
+    c.Assist: "assist",
+    c.Annotate: "annotate",
+}
+"""The verb whose line of the table says who may ask for a command without a fence."""
+
+
 def enqueued(job_id: int, command: c.Enqueue, now: Micros, correlation_id: str) -> Event:
     """The first event of a new job."""
     return Event(
@@ -491,6 +513,7 @@ def enqueued(job_id: int, command: c.Enqueue, now: Micros, correlation_id: str) 
 
 def replay_of(job: Job, command: c.Replay) -> c.Enqueue:
     """The new job that repeats a finished one, with everything the first was given. A key held forever stays with the first."""
+    _check_role("replay", command.actor, frozenset({Role.OPERATOR}))
     if job.status not in TERMINAL - {Status.SUCCEEDED}:
         raise InvalidTransition(f"replay: job {job.id} is {job.status.value}", verb="replay", **job.held_by)
     key = None if job.dedupe_forever else job.dedupe_key

@@ -27,6 +27,9 @@ PRIORITY_MAX = 1_000
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
 TIME_US_MAX = 253_402_300_799_000_000
 """The last second of the year 9999."""
+JOB_ID_MAX = 2**63 - 1
+REV_MAX = 2**31 - 1
+"""Revisions and attempts of one job."""
 LEASE_MS_MIN = 1_000
 LEASE_MS_MAX = 3_600_000
 PRUNE_BATCH_MAX = 10_000

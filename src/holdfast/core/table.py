@@ -104,6 +104,11 @@ SIGNERS: dict[EventType, frozenset[Role]] = {
 """Who may stand behind an event of each type."""
 
 
+def outsiders(verb: str) -> frozenset[Role]:
+    """Who may ask for `verb` without holding the job."""
+    return frozenset(role for move in MOVES if move.verb == verb for role in move.by) - {R.WORKER}
+
+
 def sources(verb: str) -> frozenset[Status]:
     """The statuses from which `verb` is allowed, over all its lines."""
     return frozenset().union(*(move.sources for move in MOVES if move.verb == verb))

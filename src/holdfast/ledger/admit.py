@@ -27,12 +27,19 @@ def body_hash(*fields: Any) -> bytes:
 
 def actor(given: "str | Actor | None", role: Role, fallback: str) -> Actor:
     if isinstance(given, Actor):
+        limits.check_name("actor", given.name)
+        if given.role is Role.WORKER:
+            return worker(given.name, given.incarnation)
+        if given.incarnation:
+            raise ValidationError("only a worker has an incarnation", field="actor")
         return given
     return Actor(role, fallback if given is None else limits.check_name("actor", given))
 
 
 def worker(name: Any, incarnation: Any) -> Actor:
-    return Actor(Role.WORKER, limits.check_name("worker", name), limits.check_name("incarnation", incarnation))
+    if "#" in limits.check_name("incarnation", incarnation):
+        raise ValidationError("an incarnation has no #: that is what separates it from the name", field="incarnation")
+    return Actor(Role.WORKER, limits.check_name("worker", name), incarnation)
 
 
 def request_id(given: Any) -> str | None:
@@ -40,16 +47,27 @@ def request_id(given: Any) -> str | None:
 
 
 def job_id(given: Any) -> int:
-    return limits.check_integer("job_id", given, 1, 2**63 - 1)
+    return limits.check_integer("job_id", given, 1, limits.JOB_ID_MAX)
 
 
 def rev(given: Any) -> int | None:
-    return None if given is None else limits.check_integer("expected_rev", given, 1, 2**31 - 1)
+    return None if given is None else limits.check_integer("expected_rev", given, 1, limits.REV_MAX)
 
 
 def fence(given: Any) -> Fence:
     if not isinstance(given, Fence):
         raise ValidationError(f"fence must be a Fence, not {type(given).__name__}", field="fence")
+    if not (
+        type(given.job_id) is int
+        and type(given.attempt) is int
+        and type(given.token) is str
+        and type(given.worker) is str
+        and 0 < given.job_id <= limits.JOB_ID_MAX
+        and 0 <= given.attempt <= limits.REV_MAX
+        and given.token.isprintable()
+        and given.worker.isprintable()
+    ):
+        raise ValidationError("this fence is not one a ledger has issued", field="fence")
     return given
 
 

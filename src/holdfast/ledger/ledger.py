@@ -503,7 +503,7 @@ class Ledger:
             kind=None if kind is None else limits.check_name("kind", kind),
             correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
             replay_of=None if replay_of is None else admit.job_id(replay_of),
-            after=limits.check_integer("after", after, 0, 2**63 - 1),
+            after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
             limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
         )
         return [_shown(job) for job in self._store.read(lambda session: session.jobs(chosen))]
@@ -530,7 +530,7 @@ class Ledger:
             since=None if since is None else admit.moment("since", since),
             until=None if until is None else admit.moment("until", until),
             correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
-            after=limits.check_integer("after", after, 0, 2**63 - 1),
+            after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
             limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
         )
         return [public_event(event) for event in self._store.read(lambda session: session.events(chosen))]

@@ -1,0 +1,25 @@
+"""The figures, by name, in the order in which they are taken."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bench.figures import bulk, drain, heartbeats, history, horizon, memory, single
+from bench.places import Host
+from bench.report import Heading, Row
+from bench.sizes import Sizes
+
+
+class Figure(NamedTuple):
+    heading: Heading
+    measure: Callable[[Host, Sizes], list[Row]]
+
+
+FIGURES = {
+    "drain": Figure(drain.HEADING, drain.measure),
+    "bulk": Figure(bulk.HEADING, bulk.measure),
+    "single": Figure(single.HEADING, single.measure),
+    "history": Figure(history.HEADING, history.measure),
+    "horizon": Figure(horizon.HEADING, horizon.measure),
+    "heartbeats": Figure(heartbeats.HEADING, heartbeats.measure),
+    "memory": Figure(memory.HEADING, memory.measure),
+}

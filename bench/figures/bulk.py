@@ -1,0 +1,33 @@
+"""Filling a queue: many jobs in one call."""
+
+from bench import ours
+from bench.places import Host, opened
+from bench.report import Heading, Row
+from bench.rounds import median, take_turns, timed
+from bench.sizes import Sizes
+
+HEADING = Heading("Bulk enqueue: batches of 500, one thread")
+TARGET = 0.6
+
+
+def measure(host: Host, sizes: Sizes) -> list[Row]:
+    size = sizes.per_round
+    with host.place() as place:
+        before = place.events("enqueued")
+        with opened(place) as (ledger, raw):
+
+            def through_us(_: int, count: int = size) -> float:
+                prepared = ours.items("ours", count)
+                return timed(count, lambda: ours.enqueue(ledger, prepared))
+
+            def bare(_: int, count: int = size) -> float:
+                prepared = raw.prepare_enqueue("raw", count)
+                return timed(count, lambda: raw.enqueue(prepared))
+
+            through_us(0, sizes.warm_up)
+            bare(0, sizes.warm_up)
+            place.settle()
+            mine, base = take_turns(sizes.rounds, through_us, bare)
+        written = place.events("enqueued") - before
+        assert written == 2 * (sizes.warm_up + sizes.rounds * size)
+    return [Row(host.name, median(mine), median(base), TARGET, written, {"ours": mine, "raw": base})]

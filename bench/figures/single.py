@@ -1,0 +1,28 @@
+"""One job a call: callers on many threads share their commits, so together they should be far quicker than one alone."""
+
+from bench import ours
+from bench.places import Host, opened
+from bench.report import Heading, Row
+from bench.rounds import median, take_turns, timed
+from bench.sizes import Sizes
+
+HEADING = Heading("Single enqueues: many threads against one", ours="64 threads", base="one thread")
+TARGETS = {"PostgreSQL": 5.0, "SQLite": 2.5}
+
+
+def measure(host: Host, sizes: Sizes) -> list[Row]:
+    few, many = max(1, sizes.singles // sizes.rounds), sizes.per_round
+    with host.place() as place:
+        before = place.events("enqueued")
+        with opened(place) as (ledger, _):
+            ours.enqueue_singly(ledger, "warm", few, sizes.threads)
+            place.settle()
+            together, alone = take_turns(
+                sizes.rounds,
+                lambda _: timed(many, lambda: ours.enqueue_singly(ledger, "many", many, sizes.threads)),
+                lambda _: timed(few, lambda: ours.enqueue_singly(ledger, "one", few, 1)),
+            )
+        written = place.events("enqueued") - before
+        assert written == few + sizes.rounds * (few + many)
+    rounds = {"threads": together, "one thread": alone}
+    return [Row(host.name, median(together), median(alone), TARGETS[host.name], written, rounds)]

@@ -1,0 +1,200 @@
+"""Where a measurement takes place: a ledger of its own, and a way around Holdfast to fill it and to look into it."""
+
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import apsw
+import psycopg
+
+import holdfast
+from bench.raw_postgres import RawPostgres
+from bench.raw_sqlite import RawSqlite
+from bench.texts import texts
+from bench.work import KIND
+from holdfast import Ledger
+from tools.pgserver import PostgresServer
+
+FILL_AT_ONCE = 50_000
+
+
+class Raw(Protocol):
+    """The frozen statements with nothing around them."""
+
+    def prepare_enqueue(self, queue: str, count: int) -> Any: ...
+    def enqueue(self, prepared: Any) -> None: ...
+    def drain(self, queue: str, count: int) -> int: ...
+    def hold(self, queue: str, count: int) -> list[list[int]]: ...
+    def beat(self, chunks: Sequence[list[int]]) -> int: ...
+    def close(self) -> None: ...
+
+
+class Place(Protocol):
+    """One empty ledger."""
+
+    url: str
+
+    def raw(self) -> Raw: ...
+    def fill(self, queue: str, count: int, *, finished: bool = False) -> None:
+        """Add jobs that are ready, or that have succeeded, with all their events."""
+
+    def settle(self) -> None:
+        """What a database does by itself sooner or later: statistics, and everything on disk."""
+
+    def events(self, kind: str) -> int:
+        """How many events of a type there are."""
+
+
+class Host(Protocol):
+    """A kind of store."""
+
+    name: str
+    versions: str
+
+    def place(self) -> AbstractContextManager[Place]:
+        """A new place, cleared away in the end."""
+
+
+class SqlitePlace:
+    def __init__(self, path: Path) -> None:
+        self.url = f"sqlite:///{path}"
+        self._path = path
+        self._connection = apsw.Connection(str(path))
+        self._connection.set_busy_timeout(10_000)
+
+    def raw(self) -> Raw:
+        return RawSqlite(self._path)
+
+    def fill(self, queue: str, count: int, *, finished: bool = False) -> None:
+        connection, sql = self._connection, texts("fill/sqlite.sql")
+        state = "finished" if finished else "queued"
+        for start in range(0, count, FILL_AT_ONCE):
+            first = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM holdfast_jobs").get
+            last = first + min(FILL_AT_ONCE, count - start) - 1
+            params = {"first": first, "last": last, "queue": queue, "kind": KIND, "now": time.time_ns() // 1_000}
+            connection.execute("BEGIN IMMEDIATE")
+            for table in ("jobs", "events"):
+                text = sql[f"{state}_{table}"]
+                connection.execute(text, {name: value for name, value in params.items() if f":{name}" in text})
+            connection.execute("COMMIT")
+
+    def settle(self) -> None:
+        self._connection.execute("ANALYZE")
+        self._connection.pragma("wal_checkpoint", "TRUNCATE")
+
+    def events(self, kind: str) -> int:
+        return int(self._connection.execute("SELECT count(*) FROM holdfast_events WHERE type = ?", (kind,)).get)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class PostgresPlace:
+    def __init__(self, server_url: str, schema: str) -> None:
+        self.url = f"{server_url}?schema={schema}"
+        self.server_url = server_url
+        self._schema = schema
+        self._connection = psycopg.connect(server_url, autocommit=True)
+
+    def raw(self) -> Raw:
+        return RawPostgres(self.server_url, self._schema)
+
+    def fill(self, queue: str, count: int, *, finished: bool = False) -> None:
+        schema, state = self._schema, "finished" if finished else "queued"
+        sql = {name: text.replace("holdfast.", f"{schema}.") for name, text in texts("fill/postgres.sql").items()}
+        for start in range(0, count, FILL_AT_ONCE):
+            first = self._one(f"SELECT nextval('{schema}.job_id')")
+            last = first + min(FILL_AT_ONCE, count - start) - 1
+            params = {"first": first, "last": last, "queue": queue, "kind": KIND}
+            with self._connection.transaction():
+                for table in ("jobs", "events"):
+                    self._connection.execute(sql[f"{state}_{table}"], params)
+                self._connection.execute(f"SELECT setval('{schema}.job_id', %s)", (last,))
+
+    def settle(self) -> None:
+        for table in ("jobs", "events"):
+            self._connection.execute(f"VACUUM (ANALYZE) {self._schema}.{table}")
+        self._connection.execute("CHECKPOINT")
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Somebody's transaction with a snapshot and an id of its own, open all the while: nothing newer can be vacuumed."""
+        with psycopg.connect(self.server_url) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute("SELECT pg_current_xact_id()")
+            connection.execute(f"SELECT count(*) FROM {self._schema}.queues")
+            yield
+            connection.rollback()
+
+    def events(self, kind: str) -> int:
+        return self._one(f"SELECT count(*) FROM {self._schema}.events WHERE type = %s", (kind,))
+
+    def _one(self, text: str, params: Sequence[Any] = ()) -> int:
+        found = self._connection.execute(text, params).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    def close(self) -> None:
+        self._connection.execute(f"DROP SCHEMA {self._schema} CASCADE")
+        self._connection.close()
+
+
+class SqliteHost:
+    name = "SQLite"
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.versions = f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}"
+
+    @contextmanager
+    def place(self) -> Iterator[SqlitePlace]:
+        home = self._home / uuid.uuid4().hex
+        home.mkdir(parents=True)
+        _found(f"sqlite:///{home}/ledger.db")
+        place = SqlitePlace(home / "ledger.db")
+        try:
+            yield place
+        finally:
+            place.close()
+            shutil.rmtree(home)
+
+
+class PostgresHost:
+    name = "PostgreSQL"
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._url = server.url
+        with psycopg.connect(server.url) as connection:
+            version = connection.info.parameter_status("server_version")
+        self.versions = f"PostgreSQL {version}, psycopg {psycopg.__version__} ({psycopg.pq.__impl__})"
+
+    @contextmanager
+    def place(self) -> Iterator[PostgresPlace]:
+        schema = f"bench_{uuid.uuid4().hex}"
+        _found(f"{self._url}?schema={schema}")
+        place = PostgresPlace(self._url, schema)
+        try:
+            yield place
+        finally:
+            place.close()
+
+
+def _found(url: str) -> None:
+    """Make the tables, and the policy that the jobs will have."""
+    with holdfast.open(url) as ledger:
+        ledger.enqueue(KIND, queue="first")
+
+
+@contextmanager
+def opened(place: Place) -> Iterator[tuple[Ledger, Raw]]:
+    """Both contenders on one place."""
+    raw = place.raw()
+    try:
+        with holdfast.open(place.url) as ledger:
+            yield ledger, raw
+    finally:
+        raw.close()

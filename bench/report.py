@@ -1,0 +1,70 @@
+"""A figure's table."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+
+class Row(NamedTuple):
+    what: str
+    ours: float
+    base: float
+    target: float | None
+    events: int
+    """Events that were found written."""
+    rounds: dict[str, list[float]]
+
+
+class Heading(NamedTuple):
+    """How a figure is called, what stands in its columns, and what is held against the target."""
+
+    title: str
+    ours: str = "Holdfast"
+    base: str = "raw"
+    judged: Literal["ratio", "rate", "growth"] = "ratio"
+
+
+def met(heading: Heading, row: Row) -> bool | None:
+    if row.target is None:
+        return None
+    if heading.judged == "growth":
+        return row.ours - row.base < row.target
+    return (row.ours / row.base if heading.judged == "ratio" else row.ours) >= row.target
+
+
+def table(heading: Heading, rows: Sequence[Row]) -> str:
+    grows = heading.judged == "growth"
+    cells = [("", heading.ours, heading.base, "growth" if grows else "ratio", "target", "")]
+    cells += [
+        (
+            row.what,
+            _amount(row.ours, heading),
+            _amount(row.base, heading),
+            _amount(row.ours - row.base, heading) if grows else f"{row.ours / row.base:.2f}",
+            _target(row.target, heading),
+            {None: "", True: "met", False: "MISSED"}[met(heading, row)],
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))])
+        for line in cells
+    ]
+    return "\n".join([heading.title, *(f"  {line.rstrip()}" for line in lines)])
+
+
+def _amount(value: float, heading: Heading) -> str:
+    return f"{value:,.1f} MiB" if heading.judged == "growth" else f"{value:,.0f}/s"
+
+
+def _target(value: float | None, heading: Heading) -> str:
+    if value is None:
+        return "–"
+    if heading.judged == "ratio":
+        return f"≥ {value:.2f}"
+    return f"{'<' if heading.judged == 'growth' else '≥'} {_amount(value, heading)}"
+
+
+def plain(name: str, heading: Heading, rows: Sequence[Row]) -> dict[str, Any]:
+    """The same for another program to read."""
+    return {"name": name, **heading._asdict(), "rows": [row._asdict() | {"met": met(heading, row)} for row in rows]}

@@ -1,0 +1,32 @@
+"""How much of everything is measured."""
+
+from typing import NamedTuple
+
+
+class Sizes(NamedTuple):
+    jobs: int = 200_000
+    """Jobs each contender works through, in all rounds together."""
+    rounds: int = 8
+    singles: int = 20_000
+    """Calls with one job each from a single thread; many threads make `jobs` of them."""
+    threads: int = 64
+    history: int = 1_000_000
+    leases: int = 10_000
+    beats: int = 20
+    """How often every lease is renewed."""
+    small: int = 100_000
+    large: int = 1_000_000
+    """What the memory of a process is compared over."""
+
+    @property
+    def per_round(self) -> int:
+        return max(1, self.jobs // self.rounds)
+
+    @property
+    def warm_up(self) -> int:
+        """Enough batches for every statement to have got its lasting plan, where there are enough jobs at all."""
+        return min(10_000, self.per_round)
+
+
+FULL = Sizes()
+QUICK = Sizes(jobs=20_000, rounds=4, singles=1_000, history=100_000, leases=5_000, beats=5, small=5_000, large=25_000)

@@ -1,0 +1,189 @@
+"""Makes the generated parts of README.md and the pages here anew, from the code they speak of.
+
+A part stands between `<!-- generated: name -->` and `<!-- end -->`. `make docs` runs this; a test fails where a page has drifted.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast import errors
+from holdfast.core import limits, pictures, vocabulary
+from holdfast.core.model import EventType, Policy
+from holdfast.core.payloads import SHAPES
+from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_INTERVAL_MS, UNKNOWN_TIER_INTERVAL_MS
+from holdfast.core.table import MOVES, SIGNERS
+
+ROOT = Path(__file__).parents[1]
+
+LIMITS = {
+    "NAME_BYTES_MAX": "a queue, kind, worker, incarnation, actor, tier, stage or fenced resource, in UTF-8 bytes",
+    "KEY_BYTES_MAX": "a request id, dedupe key, correlation id or trace id, in UTF-8 bytes",
+    "REASON_BYTES_MAX": "the reason of a cancel or a note, in UTF-8 bytes",
+    "PAYLOAD_BYTES_MAX": "the args of a job, and its result, in bytes of JSON",
+    "ERROR_BYTES_MAX": "an error given as an object, in bytes of JSON; exceptions and texts are cut to fit",
+    "NESTING_MAX": "how deep JSON may be nested",
+    "INTEGER_MAX": "a whole number in JSON, either sign; also `progress`",
+    "ENQUEUE_BATCH_MAX": "jobs in one `enqueue_many`",
+    "CLAIM_BATCH_MAX": "jobs in one `claim`",
+    "WRITE_BATCH_MAX": "items in one `complete_many` or `heartbeat_many`",
+    "WRITE_CHUNK": "items of those that share a transaction; also the most jobs in one `sweep`",
+    "PAGE_MAX": "jobs in one `list`, events in one `events`",
+    "NAMES_PER_CLAIM_MAX": "queues, and kinds, in one `claim`",
+    "PRIORITY_MAX": "a priority, either sign",
+    "DELAY_US_MAX": "`delay` and `retry_after`, in microseconds: ten years",
+    "TIME_US_MAX": "a point in time, in microseconds since 1970: the end of the year 9999",
+    "LEASE_MS_MIN": "the shortest lease, in milliseconds",
+    "LEASE_MS_MAX": "the longest `ttl` of a claim, and the longest `lease_ttl` unless `lease_widened` is set, in milliseconds",
+    "JOB_ID_MAX": "a job id, and a position",
+    "REV_MAX": "a revision, and an attempt",
+    "PRUNE_BATCH_MAX": "rows looked at in one step of `prune`",
+}
+
+POLICY = {
+    "heartbeat_interval": "how often a holder means to beat",
+    "missed_beats_max": "intervals of silence before a stall; their product is `stall_after`",
+    "lease_ttl": "length of a lease; raised to `stall_after` where it is shorter",
+    "resume_window": "how long a stalled job waits for its holder before it is requeued; with a tier, `stall_after` unless set",
+    "attempts_max": "attempts that count before the job is exhausted",
+    "on_exhausted": "what an exhausted job becomes",
+    "backoff_base": "wait before the second attempt; doubled for each one after it",
+    "backoff_max": "where the doubling stops, before jitter",
+    "cancel_grace": "how long a soft cancel waits before the sweep makes it hard",
+    "progress_timeout": "how long a running job may beat without a change of stage or progress",
+    "requires_operator_coverage": "kept in the snapshot for those who watch stalls; decides nothing",
+    "signed": "kept in the snapshot; nothing is signed yet",
+    "lease_widened": "allows a `lease_ttl` beyond an hour, up to a day; not part of the snapshot",
+}
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _leaves(kind: type[errors.HoldfastError]) -> list[type[errors.HoldfastError]]:
+    return [leaf for sub in kind.__subclasses__() for leaf in (sub, *_leaves(sub))]
+
+
+def error_table() -> str:
+    return _table(
+        ["code", "class", "same call later?", "whose move", "HTTP", "what to do"],
+        [
+            [
+                f"`{kind.code}`",
+                f"`{kind.__name__}`",
+                "may succeed" if kind.retryable else "no",
+                kind.fault,
+                str(kind.http_status),
+                kind.action or "–",
+            ]
+            for kind in _leaves(errors.HoldfastError)
+        ],
+    )
+
+
+def limit_table() -> str:
+    return _table(
+        ["what", "limit", "name in `holdfast.core.limits`"],
+        [[what, f"{getattr(limits, name):,}", f"`{name}`"] for name, what in LIMITS.items()],
+    )
+
+
+def _ms(ms: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms and ms % size == 0:
+            return f"{ms // size} {unit}"
+    return f"{ms} ms" if ms else "0"
+
+
+def policy_table() -> str:
+    defaults = msgspec.structs.asdict(Policy())
+    rows = []
+    for name, what in POLICY.items():
+        if name in _DURATIONS:
+            default, allowed = defaults[f"{name}_ms"], " – ".join(map(_ms, _DURATIONS[name]))
+            rows.append([f"`{name}`", "off" if default is None else _ms(default), allowed, what])
+        elif name in _COUNTS:
+            low, high = _COUNTS[name]
+            rows.append([f"`{name}`", str(defaults[name]), f"{low} – {high:,}", what])
+        elif name in _CHOICES:
+            rows.append([f"`{name}`", f'`"{defaults[name]}"`', ", ".join(f'`"{c}"`' for c in _CHOICES[name]), what])
+        elif name in _SWITCHES:
+            rows.append([f"`{name}`", str(defaults.get(name, False)), "True, False", what])
+    return _table(["field", "default", "allowed", "what it sets"], rows)
+
+
+def tier_table() -> str:
+    rows = [[f"`{tier}`", _ms(interval)] for tier, interval in TIER_INTERVAL_MS.items()]
+    return _table(["tier", "heartbeat_interval"], [*rows, ["any other", _ms(UNKNOWN_TIER_INTERVAL_MS)]])
+
+
+def event_table() -> str:
+    snapshots = {EventType.CLAIMED, EventType.STALLED}
+    rows = []
+    for kind in EventType:
+        verbs = [move.verb for move in MOVES if kind in move.events]
+        if kind is EventType.ENQUEUED:
+            verbs = ["enqueue", "replay"]
+        if kind is EventType.STARTED:
+            verbs.append("claim with start")
+        fields = [*(msgspec.structs.fields(SHAPES[kind]) if kind in SHAPES else ())]
+        names = [field.name for field in fields] + ["policy"] * (kind in snapshots)
+        by = ", ".join(sorted(role.value for role in SIGNERS[kind]))
+        rows.append([f"`{kind.value}`", ", ".join(dict.fromkeys(verbs)), by, _code(names) or "–"])
+    return _table(["type", "made by", "actor's role", "payload"], rows)
+
+
+def alias_table() -> str:
+    rows = [
+        *(["event type", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.EVENT_ALIASES.items()),
+        *(["status", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.STATUS_ALIASES.items()),
+        *(["phase", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.PHASE_ALIASES.items()),
+        *(["stall reason", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.REASON_ALIASES.items()),
+    ]
+    return _table(["of", "seeds' name", "name here"], rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "errors": error_table,
+    "limits": limit_table,
+    "policy": policy_table,
+    "tiers": tier_table,
+    "events": event_table,
+    "aliases": alias_table,
+}
+
+_EMPTY = re.compile(r"(<!-- generated: \w+ -->\n)(<!-- end -->)")
+_MARKED = re.compile(rf"(<!-- generated: ({'|'.join(PARTS)}) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+
+
+def insert(page: str) -> str:
+    """`page` with all its generated parts made anew."""
+    page = pictures.insert(_EMPTY.sub(r"\1\n\2", page))
+    return _MARKED.sub(lambda found: found[1] + PARTS[found[2]]() + found[3], page)
+
+
+def pages() -> list[Path]:
+    """README.md and every page of the docs."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def main() -> None:
+    for path in pages():
+        before = path.read_text()
+        after = insert(before)
+        if after != before:
+            path.write_text(after)
+            sys.stdout.write(f"{path.relative_to(ROOT)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""A thin slice of every figure on both stores. How long anything takes is not looked at."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import main
+from bench.figures import FIGURES
+from bench.places import Host, PostgresHost, SqliteHost
+from bench.report import Heading, Row, met, table
+from bench.sizes import Sizes
+from bench.texts import texts
+from tools.pgserver import PostgresServer
+
+TINY = Sizes(jobs=1_100, rounds=2, singles=20, threads=4, history=300, leases=60, beats=2, small=100, large=700)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
+    if request.param == "sqlite":
+        return SqliteHost(tmp_path)
+    server: PostgresServer = request.getfixturevalue("pg_server")
+    return PostgresHost(server)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_comes_out_and_has_written_its_events(host: Host, name: str) -> None:
+    heading, measure = FIGURES[name]
+    rows = measure(host, TINY)
+    if name == "horizon" and host.name == "SQLite":
+        assert rows == []
+        return
+    assert rows
+    for row in rows:
+        assert row.ours > 0
+        assert row.base > 0
+        assert row.events > 0
+        assert all(rate > 0 for rates in row.rounds.values() for rate in rates)
+        assert row.what in table(heading, rows)
+
+
+def test_the_raw_loops_run_every_frozen_statement(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schema moves on and the frozen texts do not: they have to go on fitting it."""
+    used: set[str] = set()
+    file = f"frozen/{'sqlite' if host.name == 'SQLite' else 'postgres'}.sql"
+
+    with host.place() as place:
+        raw = place.raw()
+        monkeypatch.setattr(raw, "_sql", Noting(raw._sql, used))  # type: ignore[attr-defined]
+        raw.enqueue(raw.prepare_enqueue("frozen", 700))
+        assert place.events("enqueued") == 701
+        held = raw.hold("frozen", 100)
+        assert [len(chunk) for chunk in held] == [100]
+        assert raw.beat(held) == 100
+        assert raw.drain("frozen", 600) == 600
+        raw.close()
+        written = {kind: place.events(kind) for kind in ("claimed", "started", "heartbeat", "succeeded")}
+    assert written == {"claimed": 700, "started": 700, "heartbeat": 100, "succeeded": 600}
+    assert used == texts(file).keys()
+
+
+class Noting(dict[str, str]):
+    """Statements that remember which of them were asked for."""
+
+    def __init__(self, found: dict[str, str], used: set[str]) -> None:
+        super().__init__(found)
+        self._used = used
+
+    def __getitem__(self, name: str) -> str:
+        self._used.add(name)
+        return super().__getitem__(name)
+
+
+def test_raw_and_ours_leave_the_same_rows(host: Host) -> None:
+    """Two jobs, one each way: all that differs is who did it, and when."""
+    import holdfast
+    from bench import ours
+
+    with host.place() as place:
+        raw = place.raw()
+        with holdfast.open(place.url) as ledger:
+            ours.enqueue(ledger, ours.items("same", 1))
+            raw.enqueue(raw.prepare_enqueue("same", 1))
+            assert ours.drain(ledger, "same", 1) == raw.drain("same", 1) == 1
+            mine, bare = ledger.list(queue="same")
+            assert ledger.check(mine.id) == ledger.check(bare.id) == []
+            assert mine.result == bare.result
+            assert mine.args.keys() == bare.args.keys()
+            assert [event.type for event in ledger.events(mine.id)] == [event.type for event in ledger.events(bare.id)]
+        raw.close()
+
+
+def test_filled_jobs_have_an_honest_history(host: Host) -> None:
+    import holdfast
+
+    with host.place() as place:
+        place.fill("ready", 3)
+        place.fill("past", 3, finished=True)
+        with holdfast.open(place.url) as ledger:
+            assert ledger.counts() == {"first": {"queued": 1}, "past": {"succeeded": 3}, "ready": {"queued": 3}}
+            assert [ledger.check(job.id) for job in ledger.list()] == [[]] * 7
+            ledger.enqueue("report")
+
+
+def test_the_command_prints_tables_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["bulk", "--quick", "--jobs", "40", "--store", "sqlite", "--json", str(tmp_path / "figures.json")])
+    printed = capsys.readouterr().out
+    assert "fdatasync: " in printed
+    assert "Bulk enqueue" in printed
+    (figure,) = json.loads((tmp_path / "figures.json").read_text())["figures"]
+    assert figure["name"] == "bulk"
+    assert [row["what"] for row in figure["rows"]] == ["SQLite"]
+    assert len(figure["rows"][0]["rounds"]["ours"]) == 4
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["--jobs", "0"], ["--jobs", "many"]])
+def test_the_command_refuses_what_it_does_not_know(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+
+
+@pytest.mark.parametrize(
+    ("heading", "ours", "base", "target", "expected"),
+    [
+        (Heading("ratio"), 6.0, 10.0, 0.6, True),
+        (Heading("ratio"), 5.9, 10.0, 0.6, False),
+        (Heading("rate", judged="rate"), 25_000.0, 90_000.0, 25_000.0, True),
+        (Heading("growth", judged="growth"), 30.0, 10.0, 20.0, False),
+        (Heading("growth", judged="growth"), 29.9, 10.0, 20.0, True),
+        (Heading("ratio"), 1.0, 10.0, None, None),
+    ],
+)
+def test_a_target_is_met_or_not(heading: Heading, ours: float, base: float, target: float | None, expected: bool | None) -> None:
+    assert met(heading, Row("here", ours, base, target, 1, {})) is expected

@@ -1,0 +1,155 @@
+"""A job in any status, in one line; and the few questions every test asks."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast import Fence, HoldfastError, Job, Ledger
+
+WORKER = "w-1"
+WINDOW = {"resume_window": "60s"}
+"""A policy under which a stalled job waits for its holder."""
+
+_queues = (f"q-{number}" for number in itertools.count(1))
+
+
+class Made(NamedTuple):
+    """A job and the fence of its newest attempt; a guessed one where it was never claimed."""
+
+    id: int
+    fence: Fence
+
+
+def queued(ledger: Ledger, **options: Any) -> Made:
+    job = ledger.enqueue(options.pop("kind", "index_page"), {"n": 1}, queue=options.pop("queue", next(_queues)), **options)
+    return Made(job.id, Fence(job.id, 1, "guessed", WORKER))
+
+
+def claim(ledger: Ledger, job_id: int, worker: str = WORKER, **options: Any) -> Made:
+    """The job by id, whatever else is in its queue."""
+    fence = ledger.claim_job(job_id, worker, **options).fence
+    assert fence is not None
+    return Made(job_id, fence)
+
+
+def claimed(ledger: Ledger, **options: Any) -> Made:
+    made = queued(ledger, **options)
+    [job] = ledger.claim(WORKER, [ledger.get(made.id).queue])
+    assert job.id == made.id
+    assert job.fence is not None
+    return Made(job.id, job.fence)
+
+
+def running(ledger: Ledger, **options: Any) -> Made:
+    made = claimed(ledger, **options)
+    ledger.start(made.fence)
+    return made
+
+
+def aborting(ledger: Ledger, **options: Any) -> Made:
+    made = running(ledger, **options)
+    ledger.cancel(made.id, reason="not needed")
+    return made
+
+
+def assisted(ledger: Ledger, **options: Any) -> Made:
+    made = running(ledger, **options)
+    ledger.assist(made.id)
+    return made
+
+
+def _stalled(build: Callable[..., Made], ledger: Ledger, options: dict[str, Any]) -> Made:
+    made = build(ledger, **{"policy": WINDOW} | options)
+    ledger.stall(made.fence)
+    return made
+
+
+def claimed_stalled(ledger: Ledger, **options: Any) -> Made:
+    """Stalled before it was started."""
+    return _stalled(claimed, ledger, options)
+
+
+def running_stalled(ledger: Ledger, **options: Any) -> Made:
+    return _stalled(running, ledger, options)
+
+
+def aborting_stalled(ledger: Ledger, **options: Any) -> Made:
+    return _stalled(aborting, ledger, options)
+
+
+def succeeded(ledger: Ledger, **options: Any) -> Made:
+    made = running(ledger, **options)
+    ledger.complete(made.fence, {"pages": 3})
+    return made
+
+
+def failed(ledger: Ledger, **options: Any) -> Made:
+    made = running(ledger, **options)
+    ledger.fail(made.fence, "no such page", retryable=False)
+    return made
+
+
+def cancelled(ledger: Ledger, **options: Any) -> Made:
+    """Cancelled hard while it ran."""
+    made = running(ledger, **options)
+    ledger.cancel(made.id, hard=True)
+    return made
+
+
+def dead_lettered(ledger: Ledger, **options: Any) -> Made:
+    """Taken out by an operator while it ran."""
+    made = running(ledger, **options)
+    ledger.dead_letter(made.id, reason_code="policy_violation")
+    return made
+
+
+BUILDERS: dict[str, Callable[..., Made]] = {
+    "queued": queued,
+    "claimed": claimed,
+    "running": running,
+    "aborting": aborting,
+    "assisted": assisted,
+    "claimed_stalled": claimed_stalled,
+    "running_stalled": running_stalled,
+    "aborting_stalled": aborting_stalled,
+    "succeeded": succeeded,
+    "failed": failed,
+    "cancelled": cancelled,
+    "dead_lettered": dead_lettered,
+}
+
+LIVE = ("queued", "claimed", "running", "aborting", "assisted", "claimed_stalled", "running_stalled", "aborting_stalled")
+FINISHED = ("succeeded", "failed", "cancelled", "dead_lettered")
+
+
+def types(ledger: Ledger, job_id: int, after_rev: int = 0) -> list[str]:
+    """The types of the job's events after a revision."""
+    return [event.type.value for event in ledger.events(job_id) if event.rev > after_rev]
+
+
+@contextmanager
+def refused(code: str) -> Iterator[pytest.ExceptionInfo[HoldfastError]]:
+    with pytest.raises(HoldfastError) as caught:
+        yield caught
+    assert caught.value.code == code, caught.value
+
+
+def trace(ledger: Ledger) -> tuple[list[Any], list[Any]]:
+    """Everything that a refusal must leave as it was."""
+    return [job.record for job in ledger.list(limit=1_000)], ledger.events()
+
+
+@contextmanager
+def refused_without_trace(ledger: Ledger, code: str) -> Iterator[pytest.ExceptionInfo[HoldfastError]]:
+    before = trace(ledger)
+    with refused(code) as caught:
+        yield caught
+    assert trace(ledger) == before
+
+
+def held(job: Job) -> Fence:
+    assert job.fence is not None
+    return job.fence

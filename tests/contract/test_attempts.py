@@ -1,0 +1,233 @@
+"""Attempts, releases, retries and their end."""
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.testing import ManualClock
+from tests.contract.builders import WINDOW, WORKER, Made, claim, claimed, queued, refused, running, running_stalled, types
+
+
+def _again(ledger: Ledger, clock: ManualClock, job_id: int) -> Made:
+    """The next attempt, running."""
+    clock.advance(100)
+    made = claim(ledger, job_id)
+    ledger.start(made.fence)
+    return made
+
+
+def _wait_s(ledger: Ledger, clock: ManualClock, job_id: int) -> float:
+    return (ledger.get(job_id).available_at - clock.now()).total_seconds()
+
+
+# Rules 2 and 3
+
+
+def test_attempt_starts_at_0_and_is_one_more_with_each_claim_that_changes_hands(ledger: Ledger, clock: ManualClock):
+    made = queued(ledger)
+    seen = [ledger.get(made.id).attempt]
+    for _ in range(3):
+        made = claim(ledger, made.id)
+        seen.append(ledger.get(made.id).attempt)
+        ledger.release(made.fence)
+    assert seen == [0, 1, 2, 3]
+
+
+def test_attempt_changes_at_nothing_else(ledger: Ledger):
+    made = running(ledger, policy=WINDOW)
+    ledger.heartbeat(made.fence)
+    ledger.claim_job(made.id, WORKER)
+    ledger.assist(made.id)
+    ledger.stall(made.fence)
+    ledger.heartbeat(made.fence)
+    ledger.resume(made.id)
+    ledger.cancel(made.id)
+    ledger.acknowledge_cancel(made.fence)
+    ledger.discard(made.id)
+    assert ledger.get(made.id).attempt == 1
+    assert [event.attempt for event in ledger.events(made.id)] == [0] + [1] * 11
+
+
+def test_rev_starts_at_1_and_has_no_gap(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    ledger.fail(made.fence, "x")
+    made = _again(ledger, clock, made.id)
+    ledger.complete(made.fence, 1)
+    assert [event.rev for event in ledger.events(made.id)] == list(range(1, ledger.get(made.id).rev + 1))
+
+
+def test_every_event_says_where_it_came_from_and_where_it_led(ledger: Ledger):
+    made = running(ledger)
+    ledger.fail(made.fence, "x")
+    steps = [(event.from_status, event.to_status) for event in ledger.events(made.id)]
+    assert steps == [
+        (None, "queued"),
+        ("queued", "claimed"),
+        ("claimed", "running"),
+        ("running", "stalled"),
+        ("stalled", "queued"),
+    ]
+
+
+# Retries
+
+
+def test_a_transient_error_stalls_and_requeues_in_one_step(ledger: Ledger):
+    made = running(ledger)
+    job = ledger.fail(made.fence, {"message": "out of reach", "host": "b"})
+    assert types(ledger, made.id)[-2:] == ["stalled", "requeued"]
+    assert (job.status, job.stall_reason, job.last_error) == (
+        "queued",
+        "TRANSIENT_ERROR",
+        {"message": "out of reach", "host": "b"},
+    )
+    assert (job.owner, job.claim_expires_at, job.error, job.result) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(("attempt", "plain_s"), [(1, 0.5), (2, 1), (3, 2), (4, 4)])
+def test_backoff_doubles_with_each_attempt_and_is_spread_by_half(
+    ledger: Ledger, clock: ManualClock, attempt: int, plain_s: float
+):
+    made = running(ledger)
+    for _ in range(attempt - 1):
+        ledger.fail(made.fence, "x")
+        made = _again(ledger, clock, made.id)
+    ledger.fail(made.fence, "x")
+    assert 0.5 * plain_s <= _wait_s(ledger, clock, made.id) <= 1.5 * plain_s
+
+
+def test_backoff_has_a_ceiling(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, policy={"backoff_base": "50s", "backoff_max": "60s"})
+    ledger.fail(made.fence, "x")
+    made = _again(ledger, clock, made.id)
+    ledger.fail(made.fence, "x")
+    assert 30 <= _wait_s(ledger, clock, made.id) <= 90
+
+
+def test_backoff_counts_attempts_released_ones_too(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, policy={"backoff_base": "5s"})
+    for _ in range(3):
+        ledger.release(made.fence)
+        made = _again(ledger, clock, made.id)
+    ledger.fail(made.fence, "x")
+    assert 20 <= _wait_s(ledger, clock, made.id) <= 60
+
+
+@pytest.mark.parametrize(("given", "seconds"), [(7, 7), ("90s", 90), (0, 0)])
+def test_retry_after_replaces_the_backoff(ledger: Ledger, clock: ManualClock, given, seconds: float):
+    made = running(ledger)
+    ledger.fail(made.fence, "x", retry_after=given)
+    assert _wait_s(ledger, clock, made.id) == seconds
+
+
+# Releases
+
+
+@pytest.mark.parametrize("build", [claimed, running])
+def test_a_release_hands_back_without_backoff(ledger: Ledger, clock: ManualClock, build):
+    made = build(ledger)
+    job = ledger.release(made.fence)
+    assert (job.status, job.stall_reason, job.available_at) == ("queued", "RELEASED", clock.now())
+    assert claim(ledger, made.id, "w-2").fence.attempt == 2
+
+
+def test_releases_do_not_count_against_attempts_max(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, policy={"attempts_max": 2})
+    for _ in range(3):
+        ledger.release(made.fence)
+        made = _again(ledger, clock, made.id)
+    assert ledger.fail(made.fence, "x").status == "queued"
+    made = _again(ledger, clock, made.id)
+    assert ledger.fail(made.fence, "x").status == "dead_lettered"
+    assert ledger.check(made.id) == []
+
+
+# Exhaustion
+
+
+def test_the_last_attempts_failure_dead_letters(ledger: Ledger):
+    made = running(ledger, policy={"attempts_max": 1})
+    job = ledger.fail(made.fence, "x", failure_stage="fetch")
+    assert types(ledger, made.id)[-2:] == ["started", "dead_lettered"]
+    assert job.dead_letter is not None
+    assert (job.dead_letter["reason_code"], job.dead_letter["failure_stage"]) == ("exhausted_retries", "fetch")
+    assert job.dead_letter["last_error"] == {"message": "x"}
+
+
+def test_on_exhausted_fail_fails_instead(ledger: Ledger):
+    made = running(ledger, policy={"attempts_max": 1, "on_exhausted": "fail"})
+    job = ledger.fail(made.fence, "x")
+    assert (job.status, job.error) == ("failed", {"message": "x"})
+
+
+def test_attempts_left_mean_another_try(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, policy={"attempts_max": 2})
+    assert ledger.fail(made.fence, "x").status == "queued"
+    assert ledger.fail(_again(ledger, clock, made.id).fence, "x").status == "dead_lettered"
+
+
+@pytest.mark.parametrize(("on_exhausted", "status"), [("dead_letter", "dead_lettered"), ("fail", "failed")])
+def test_the_sweep_exhausts_a_silent_job_without_attempts_left(
+    ledger: Ledger, clock: ManualClock, on_exhausted: str, status: str
+):
+    made = running(ledger, policy={"attempts_max": 1, "on_exhausted": on_exhausted})
+    clock.advance(31)
+    ledger.sweep()
+    assert types(ledger, made.id)[-2:] == ["stalled", status]
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize(("on_exhausted", "status"), [("dead_letter", "dead_lettered"), ("fail", "failed")])
+def test_a_requeue_without_attempts_left_exhausts(ledger: Ledger, on_exhausted: str, status: str):
+    made = running_stalled(ledger, policy={"attempts_max": 1, "on_exhausted": on_exhausted} | WINDOW)
+    assert ledger.requeue(made.id).status == status
+
+
+def test_an_exhausted_job_keeps_the_last_error_it_had(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, policy={"attempts_max": 2, "on_exhausted": "fail"})
+    ledger.fail(made.fence, "first")
+    made = _again(ledger, clock, made.id)
+    clock.advance(31)
+    ledger.sweep()
+    assert ledger.get(made.id).error == {"message": "first"}
+
+
+def test_an_exhausted_stalled_job_cannot_be_claimed(ledger: Ledger, clock: ManualClock):
+    made = running_stalled(ledger, policy={"attempts_max": 1} | WINDOW)
+    clock.advance(61)
+    with refused("not_claimable") as caught:
+        ledger.claim_job(made.id, "w-2")
+    assert caught.value.context["why"] == "exhausted"
+
+
+# Failing for good
+
+
+def test_a_permanent_error_fails_whatever_attempts_are_left(ledger: Ledger):
+    made = running(ledger)
+    job = ledger.fail(made.fence, KeyError("url"), retryable=False)
+    assert (job.status, job.error) == ("failed", {"type": "KeyError", "message": "'url'"})
+    assert (job.owner, job.claim_expires_at, job.result, job.phase) == (None, None, None, None)
+
+
+def test_input_no_retry_will_mend_is_dead_lettered_with_reason_and_stage(ledger: Ledger):
+    made = running(ledger)
+    job = ledger.fail(made.fence, "no url", retryable=False, reason_code="parse_error", failure_stage="input")
+    assert job.dead_letter is not None
+    assert (job.dead_letter["reason_code"], job.dead_letter["failure_stage"]) == ("parse_error", "input")
+
+
+def test_completing_twice_is_refused_the_second_time(ledger: Ledger):
+    made = running(ledger)
+    ledger.complete(made.fence, 1)
+    with refused("invalid_transition"):
+        ledger.complete(made.fence, 1)
+
+
+@pytest.mark.parametrize("result", [None, 0, "", [], {}, {"a": [1, 2.5, True]}, "é€😀\x00"], ids=repr)
+def test_a_result_is_set_even_where_it_is_null(ledger: Ledger, result):
+    made = running(ledger)
+    ledger.complete(made.fence, result)
+    job = ledger.get(made.id)
+    assert job.result == result
+    assert job.record.result is not None
+    assert ledger.check(made.id) == []

@@ -1,0 +1,180 @@
+"""Cancelling: softly with a grace, or hard at once."""
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.testing import ManualClock
+from tests.contract.builders import (
+    BUILDERS,
+    WINDOW,
+    aborting,
+    aborting_stalled,
+    assisted,
+    claimed,
+    queued,
+    refused_without_trace,
+    running,
+    types,
+)
+
+GRACE_S = 30
+
+
+@pytest.mark.parametrize("status", ["queued", "claimed", "claimed_stalled", "running_stalled"])
+@pytest.mark.parametrize("hard", [False, True])
+def test_where_nothing_runs_it_is_cancelled_at_once(ledger: Ledger, status: str, hard: bool):
+    made = BUILDERS[status](ledger)
+    job = ledger.cancel(made.id, hard=hard, reason="moved away")
+    assert (job.status, job.cancel_reason, job.owner, job.claim_expires_at) == ("cancelled", "moved away", None, None)
+
+
+def test_the_holder_learns_of_a_soft_cancel_with_its_next_beat(ledger: Ledger):
+    made = running(ledger)
+    assert not ledger.heartbeat(made.fence).cancel_requested
+    ledger.cancel(made.id)
+    beat = ledger.heartbeat(made.fence)
+    assert (beat.cancel_requested, beat.status) == (True, "running")
+
+
+def test_a_batch_of_beats_tells_it_too(ledger: Ledger):
+    calm, leaving = running(ledger), aborting(ledger)
+    beats = ledger.heartbeat_many([calm.fence, leaving.fence])
+    assert [beat.cancel_requested for beat in beats if not isinstance(beat, Exception)] == [False, True]
+
+
+def test_the_holder_acknowledges(ledger: Ledger):
+    made = aborting(ledger)
+    job = ledger.acknowledge_cancel(made.fence)
+    assert (job.status, job.cancel_reason, job.owner) == ("cancelled", "not needed", None)
+    assert ledger.check(made.id) == []
+
+
+def test_nobody_acknowledges_what_nobody_asked_for(ledger: Ledger):
+    made = running(ledger)
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.acknowledge_cancel(made.fence)
+
+
+def test_work_finished_while_aborting_counts(ledger: Ledger):
+    made = aborting(ledger)
+    ledger.complete(made.fence, {"saved": True})
+    job = ledger.get(made.id)
+    assert (job.status, job.result) == ("succeeded", {"saved": True})
+    assert ledger.check(made.id) == []
+
+
+def test_a_transient_error_while_aborting_cancels(ledger: Ledger):
+    made = aborting(ledger)
+    assert ledger.fail(made.fence, "x").status == "cancelled"
+
+
+def test_an_exhausted_transient_error_while_aborting_cancels(ledger: Ledger):
+    made = aborting(ledger, policy={"attempts_max": 1})
+    assert ledger.fail(made.fence, "x").status == "cancelled"
+
+
+def test_within_the_grace_the_sweep_leaves_the_holder_alone(ledger: Ledger, clock: ManualClock):
+    made = aborting(ledger)
+    clock.advance(GRACE_S)
+    ledger.heartbeat(made.fence)
+    assert ledger.sweep() == {}
+
+
+def test_past_the_grace_the_sweep_makes_it_hard(ledger: Ledger, clock: ManualClock):
+    made = aborting(ledger)
+    clock.advance(20)
+    ledger.heartbeat(made.fence)
+    clock.advance(10.001)
+    assert ledger.sweep() == {"cancelled": 1}
+    assert ledger.get(made.id).cancel_reason == "not needed"
+    with refused_without_trace(ledger, "fence_lost"):
+        ledger.complete(made.fence, 1)
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize("seconds", [5, 120])
+def test_the_grace_is_the_policys(ledger: Ledger, clock: ManualClock, seconds: int):
+    made = aborting(ledger, policy={"cancel_grace": seconds, "heartbeat_interval": 100})
+    clock.advance(seconds)
+    assert ledger.sweep() == {}
+    clock.advance(0.001)
+    assert ledger.sweep() == {"cancelled": 1}
+    assert ledger.get(made.id).status == "cancelled"
+
+
+def test_repeating_a_soft_cancel_changes_nothing(ledger: Ledger, clock: ManualClock):
+    made = aborting(ledger)
+    before = ledger.get(made.id)
+    clock.advance(1)
+    assert ledger.cancel(made.id, reason="again") == before
+    assert types(ledger, made.id)[-1] == "cancel_requested"
+
+
+def test_repeating_does_not_prolong_the_grace(ledger: Ledger, clock: ManualClock):
+    made = aborting(ledger)
+    clock.advance(20)
+    ledger.heartbeat(made.fence)
+    ledger.cancel(made.id)
+    clock.advance(11)
+    assert ledger.sweep() == {"cancelled": 1}
+
+
+def test_a_hard_cancel_overtakes_a_soft_one(ledger: Ledger):
+    made = aborting(ledger)
+    assert ledger.cancel(made.id, hard=True, reason="now").status == "cancelled"
+    with refused_without_trace(ledger, "fence_lost"):
+        ledger.acknowledge_cancel(made.fence)
+
+
+def test_a_stalled_job_that_was_aborting_is_cancelled_never_requeued(ledger: Ledger, clock: ManualClock):
+    made = aborting_stalled(ledger, policy={"cancel_grace": "1h"} | WINDOW)
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.requeue(made.id)
+    clock.advance(60)
+    assert ledger.sweep() == {"cancelled": 1}
+    assert ledger.check(made.id) == []
+
+
+def test_a_silent_aborting_job_is_stalled_and_cancelled_in_one_tick(ledger: Ledger, clock: ManualClock):
+    made = aborting(ledger, policy={"cancel_grace": "1h"})
+    clock.advance(31)
+    ledger.sweep()
+    assert types(ledger, made.id)[-2:] == ["stalled", "cancelled"]
+
+
+def test_nobody_claims_a_stalled_job_that_was_aborting(ledger: Ledger, clock: ManualClock):
+    made = aborting_stalled(ledger, policy={"cancel_grace": "1h"} | WINDOW)
+    clock.advance(61)
+    with refused_without_trace(ledger, "not_claimable") as caught:
+        ledger.claim_job(made.id, "w-2")
+    assert caught.value.context["why"] == "cancelling"
+
+
+def test_a_released_aborting_job_is_cancelled(ledger: Ledger):
+    made = aborting(ledger)
+    assert ledger.release(made.fence).status == "cancelled"
+
+
+def test_an_assisted_job_is_asked_like_any_other(ledger: Ledger):
+    made = assisted(ledger)
+    assert ledger.cancel(made.id).phase == "aborting"
+
+
+def test_a_claimed_job_starts_no_more_once_cancelled(ledger: Ledger):
+    made = claimed(ledger)
+    ledger.cancel(made.id)
+    with refused_without_trace(ledger, "fence_lost"):
+        ledger.start(made.fence)
+
+
+def test_a_cancelled_job_is_not_handed_out(ledger: Ledger):
+    made = queued(ledger, queue="crawl")
+    ledger.cancel(made.id)
+    assert ledger.claim("w-1", ["crawl"]) == []
+
+
+def test_the_request_says_who_and_why(ledger: Ledger):
+    made = running(ledger)
+    ledger.cancel(made.id, reason="out of paper", actor="ann")
+    event = ledger.events(made.id)[-1]
+    assert (event.type, event.actor, event.reason) == ("cancel_requested", "client:ann", "out of paper")

@@ -1,0 +1,258 @@
+"""Who gets which job, and when."""
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.testing import ManualClock
+from tests.contract.builders import (
+    WINDOW,
+    WORKER,
+    claim,
+    claimed,
+    held,
+    queued,
+    refused_without_trace,
+    running,
+    running_stalled,
+    types,
+)
+
+
+def _ids(ledger: Ledger, queues: list[str], limit: int = 100, **options) -> list[int]:
+    return [job.id for job in ledger.claim(WORKER, queues, limit=limit, **options)]
+
+
+# The next ones
+
+
+def test_queues_are_served_in_the_order_they_are_named(ledger: Ledger):
+    a, b = queued(ledger, queue="a"), queued(ledger, queue="b", priority=9)
+    assert _ids(ledger, ["a", "b"]) == [a.id, b.id]
+
+
+def test_the_second_queue_fills_what_the_first_leaves(ledger: Ledger):
+    b, a = queued(ledger, queue="b"), queued(ledger, queue="a")
+    queued(ledger, queue="b")
+    assert _ids(ledger, ["a", "b"], limit=2) == [a.id, b.id]
+
+
+def test_higher_priority_goes_first(ledger: Ledger):
+    low, high, plain = (queued(ledger, queue="a", priority=priority).id for priority in (-5, 5, 0))
+    assert _ids(ledger, ["a"]) == [high, plain, low]
+
+
+def test_then_what_has_waited_longest(ledger: Ledger, clock: ManualClock):
+    late, early = (queued(ledger, queue="a", delay=delay).id for delay in (20, 10))
+    clock.advance(30)
+    assert _ids(ledger, ["a"]) == [early, late]
+
+
+def test_then_the_lower_id(ledger: Ledger):
+    ids = [queued(ledger, queue="a").id for _ in range(5)]
+    assert _ids(ledger, ["a"]) == ids
+
+
+def test_one_at_a_time_gives_the_same_order(ledger: Ledger):
+    ids = [queued(ledger, queue="a", priority=priority).id for priority in (1, 3, 2, 3)]
+    assert [_ids(ledger, ["a"], limit=1)[0] for _ in ids] == [ids[1], ids[3], ids[2], ids[0]]
+
+
+def test_nothing_ready_is_an_empty_list(ledger: Ledger):
+    assert ledger.claim(WORKER, ["a"]) == []
+
+
+def test_no_more_than_the_limit(ledger: Ledger):
+    for _ in range(3):
+        queued(ledger, queue="a")
+    assert len(_ids(ledger, ["a"], limit=2)) == 2
+
+
+def test_a_queue_named_twice_is_served_once(ledger: Ledger):
+    made = queued(ledger, queue="a")
+    assert _ids(ledger, ["a", "a"]) == [made.id]
+
+
+def test_kinds_choose_among_them(ledger: Ledger):
+    wanted = [queued(ledger, queue="a", kind=kind).id for kind in ("x", "y", "z")]
+    assert _ids(ledger, ["a"], kinds=["x", "z"]) == [wanted[0], wanted[2]]
+    assert _ids(ledger, ["a"]) == [wanted[1]]
+
+
+def test_a_claim_gives_a_lease_and_counts_as_a_beat(ledger: Ledger, clock: ManualClock):
+    queued(ledger, queue="a")
+    [job] = ledger.claim(WORKER, ["a"])
+    assert (job.status, job.phase, job.owner, job.attempt, job.rev) == ("claimed", None, WORKER, 1, 2)
+    assert job.claimed_at == job.last_heartbeat_at == clock.now()
+    assert job.claim_expires_at == clock.now() + timedelta(seconds=60)
+
+
+def test_the_answer_is_the_row(ledger: Ledger):
+    made = running(ledger, queue="a", tier="in_home", correlation_id="c", trace_id="t", dedupe_key="d")
+    ledger.fail(made.fence, "x", retry_after=0)
+    [job] = ledger.claim("w-2", ["a"])
+    assert job.record == ledger.get(made.id).record
+
+
+def test_a_claim_may_start_in_the_same_step(ledger: Ledger):
+    made = queued(ledger, queue="a")
+    [job] = ledger.claim(WORKER, ["a"], start=True)
+    assert (job.status, job.phase, job.rev) == ("running", "executing", 3)
+    assert types(ledger, made.id) == ["enqueued", "claimed", "started"]
+    assert job.record == ledger.get(made.id).record
+    assert ledger.check(made.id) == []
+
+
+def test_a_claim_takes_nothing_that_is_held_or_over(ledger: Ledger):
+    made = running(ledger, queue="a")
+    assert _ids(ledger, ["a"]) == []
+    ledger.complete(made.fence)
+    assert _ids(ledger, ["a"]) == []
+
+
+# Waiting
+
+
+@pytest.mark.parametrize("when", [{"delay": 10}, {"delay": "10s"}, {"delay": timedelta(seconds=10)}], ids=str)
+def test_a_delayed_job_waits(ledger: Ledger, clock: ManualClock, when):
+    made = queued(ledger, queue="a", **when)
+    clock.advance(9.999_999)
+    assert _ids(ledger, ["a"]) == []
+    clock.advance(0.000_001)
+    assert _ids(ledger, ["a"]) == [made.id]
+
+
+def test_a_job_for_later_waits_for_its_time(ledger: Ledger, clock: ManualClock):
+    at = clock.now() + timedelta(days=1)
+    made = queued(ledger, queue="a", available_at=at)
+    assert (ledger.get(made.id).available_at, _ids(ledger, ["a"])) == (at, [])
+    clock.advance(86_400)
+    assert _ids(ledger, ["a"]) == [made.id]
+
+
+def test_delay_and_available_at_exclude_each_other(ledger: Ledger, clock: ManualClock):
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.enqueue("a", delay=1, available_at=clock.now())
+
+
+# Pausing
+
+
+def test_nothing_is_claimed_from_a_paused_queue(ledger: Ledger, clock: ManualClock):
+    queued(ledger, queue="a")
+    other = queued(ledger, queue="b")
+    ledger.pause("a")
+    assert ledger.paused() == {"a": clock.now()}
+    assert _ids(ledger, ["a", "b"]) == [other.id]
+
+
+def test_unpausing_lets_it_go_on(ledger: Ledger):
+    made = queued(ledger, queue="a")
+    ledger.pause("a")
+    ledger.unpause("a")
+    assert (ledger.paused(), _ids(ledger, ["a"])) == ({}, [made.id])
+
+
+def test_pausing_never_touches_holders(ledger: Ledger):
+    made = claimed(ledger, queue="a")
+    ledger.pause("a")
+    ledger.start(made.fence)
+    ledger.heartbeat(made.fence)
+    assert held(ledger.claim_job(made.id, WORKER)) == made.fence
+    assert ledger.complete(made.fence).status == "succeeded"
+
+
+def test_jobs_may_be_put_into_a_paused_queue(ledger: Ledger):
+    ledger.pause("a")
+    assert ledger.enqueue("x", queue="a").status == "queued"
+
+
+# One by id
+
+
+def test_ones_own_is_renewed_and_the_attempt_stays(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(20)
+    job = ledger.claim_job(made.id, WORKER)
+    assert (job.attempt, job.status, held(job)) == (1, "running", made.fence)
+    assert job.claim_expires_at == clock.now() + timedelta(seconds=60)
+    assert types(ledger, made.id)[-1] == "heartbeat"
+
+
+def test_anothers_live_lease_is_a_conflict(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(30)
+    with refused_without_trace(ledger, "lease_conflict"):
+        ledger.claim_job(made.id, "w-2")
+
+
+def test_anothers_silent_lease_is_stalled_first(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(30.000_001)
+    job = ledger.claim_job(made.id, "w-2")
+    assert types(ledger, made.id)[-2:] == ["stalled", "claimed"]
+    assert (job.owner, job.attempt, job.status) == ("w-2", 2, "claimed")
+    assert ledger.check(made.id) == []
+
+
+def test_a_stalled_job_is_claimed_once_the_window_is_over(ledger: Ledger, clock: ManualClock):
+    made = running_stalled(ledger)
+    clock.advance(59.999_999)
+    with refused_without_trace(ledger, "not_claimable") as caught:
+        ledger.claim_job(made.id, "w-2")
+    assert caught.value.context["why"] == "resume_window"
+    clock.advance(0.000_001)
+    assert claim(ledger, made.id, "w-2").fence.attempt == 2
+    assert ledger.check(made.id) == []
+
+
+def test_a_silent_holder_within_the_window_keeps_its_job(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, policy=WINDOW)
+    clock.advance(31)
+    with refused_without_trace(ledger, "not_claimable"):
+        ledger.claim_job(made.id, "w-2")
+    assert ledger.complete(made.fence).status == "succeeded"
+
+
+def test_a_job_in_backoff_is_not_claimable(ledger: Ledger):
+    made = running(ledger)
+    ledger.fail(made.fence, "x", retry_after=5)
+    with refused_without_trace(ledger, "not_claimable") as caught:
+        ledger.claim_job(made.id, WORKER)
+    assert caught.value.context["why"] == "backoff"
+
+
+def test_a_job_for_later_is_not_claimable(ledger: Ledger):
+    made = queued(ledger, delay=5)
+    with refused_without_trace(ledger, "not_claimable") as caught:
+        ledger.claim_job(made.id, WORKER)
+    assert caught.value.context["why"] == "scheduled"
+
+
+def test_a_job_in_a_paused_queue_is_not_claimable(ledger: Ledger):
+    made = queued(ledger, queue="a")
+    ledger.pause("a")
+    with refused_without_trace(ledger, "not_claimable") as caught:
+        ledger.claim_job(made.id, WORKER)
+    assert caught.value.context["why"] == "paused"
+
+
+def test_a_ttl_sets_the_lease(ledger: Ledger, clock: ManualClock):
+    job = ledger.claim_job(queued(ledger).id, WORKER, ttl="15m")
+    assert job.claim_expires_at == clock.now() + timedelta(minutes=15)
+
+
+def test_silence_is_judged_by_a_chosen_ttl(ledger: Ledger, clock: ManualClock):
+    made = claim(ledger, queued(ledger).id, ttl="15m")
+    clock.advance(900)
+    assert ledger.sweep() == {}
+    clock.advance(0.001)
+    ledger.sweep()
+    assert ledger.get(made.id).status == "queued"
+
+
+def test_a_renewal_keeps_a_chosen_ttl(ledger: Ledger, clock: ManualClock):
+    made = claim(ledger, queued(ledger).id, ttl=120)
+    clock.advance(60)
+    assert ledger.heartbeat(made.fence).lease_expires_at == clock.now() + timedelta(seconds=120)

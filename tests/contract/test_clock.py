@@ -1,0 +1,101 @@
+"""Rule 8: the ledger's clock alone decides, and its steps hurt nobody."""
+
+from itertools import pairwise
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.testing import ManualClock
+from tests.contract.builders import WINDOW, claim, queued, running, running_stalled, types
+
+STEPS = [-3_600, -1, 0, 1, 3_600]
+
+
+@pytest.mark.parametrize("first", STEPS)
+@pytest.mark.parametrize("second", STEPS)
+def test_times_of_a_job_never_run_backwards(ledger: Ledger, clock: ManualClock, first: float, second: float):
+    made = running(ledger, policy={"attempts_max": 9})
+    clock.jump(first)
+    ledger.heartbeat(made.fence, progress=1)
+    clock.jump(second)
+    ledger.heartbeat(made.fence)
+    clock.jump(first)
+    ledger.fail(made.fence, "again")
+    times = [event.received_at for event in ledger.events(made.id)]
+    assert all(earlier <= later for earlier, later in pairwise(times))
+    assert ledger.check(made.id) == []
+
+
+def test_a_step_back_never_shortens_a_lease(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    before = ledger.get(made.id).claim_expires_at
+    clock.jump(-600)
+    after = ledger.heartbeat(made.fence).lease_expires_at
+    assert before is not None
+    assert after is not None
+    assert after >= before
+
+
+@pytest.mark.parametrize("step", [-3_600, 3_600])
+def test_a_step_stalls_nobody_at_once(ledger: Ledger, clock: ManualClock, step: float):
+    made = running(ledger)
+    ledger.sweep()
+    clock.jump(step)
+    clock.advance(1)
+    assert ledger.sweep() == {}
+    assert ledger.get(made.id).status == "running"
+
+
+def test_after_a_step_forward_everyone_gets_one_fresh_interval(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    ledger.sweep()
+    clock.jump(3_600)
+    ledger.sweep()
+    clock.advance(30)
+    assert ledger.sweep() == {}
+    clock.advance(0.001)
+    ledger.sweep()
+    assert types(ledger, made.id)[-2:] == ["stalled", "requeued"]
+
+
+def test_whoever_beats_within_the_fresh_interval_stays(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, policy=WINDOW)
+    ledger.sweep()
+    clock.jump(3_600)
+    ledger.sweep()
+    clock.advance(5)
+    ledger.heartbeat(made.fence)
+    clock.advance(29)
+    assert ledger.sweep() == {}
+    assert ledger.get(made.id).status == "running"
+
+
+def test_plain_silence_is_not_a_step(ledger: Ledger, clock: ManualClock):
+    running(ledger)
+    ledger.sweep()
+    clock.advance(3_600)
+    assert ledger.sweep() == {"stalled": 1, "requeued": 1}
+
+
+def test_a_step_does_not_end_a_resume_window_early(ledger: Ledger, clock: ManualClock):
+    made = running_stalled(ledger)
+    ledger.sweep()
+    clock.jump(3_600)
+    assert ledger.sweep() == {}
+    assert ledger.get(made.id).status == "stalled"
+
+
+def test_a_job_made_before_a_step_back_can_still_be_worked_on(ledger: Ledger, clock: ManualClock):
+    made = queued(ledger, delay=0)
+    clock.jump(-5)
+    clock.advance(5)
+    fence = claim(ledger, made.id).fence
+    ledger.start(fence)
+    ledger.complete(fence, 1)
+    assert ledger.check(made.id) == []
+
+
+def test_received_at_is_the_ledgers_time(ledger: Ledger, clock: ManualClock):
+    made = queued(ledger)
+    [event] = ledger.events(made.id)
+    assert event.received_at == event.at == clock.now()

@@ -1,0 +1,278 @@
+"""Stalling, resuming and requeuing: who may, and from which moment on."""
+
+import pytest
+
+from holdfast import Actor, Ledger, Role
+from holdfast.testing import ManualClock
+from tests.contract.builders import (
+    WINDOW,
+    WORKER,
+    aborting,
+    aborting_stalled,
+    assisted,
+    claimed,
+    claimed_stalled,
+    refused,
+    refused_without_trace,
+    running,
+    running_stalled,
+    types,
+)
+
+STALL_AFTER_S = 30
+TICK_S = 0.000_001
+
+# The limit
+
+
+@pytest.mark.parametrize("build", [claimed, running])
+def test_at_the_limit_a_job_is_not_stalled_yet(ledger: Ledger, clock: ManualClock, build):
+    made = build(ledger)
+    clock.advance(STALL_AFTER_S)
+    assert ledger.sweep() == {}
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.stall(made.id)
+
+
+@pytest.mark.parametrize("build", [claimed, running, assisted, aborting])
+def test_past_the_limit_it_is(ledger: Ledger, clock: ManualClock, build):
+    made = build(ledger)
+    clock.advance(STALL_AFTER_S + TICK_S)
+    job = ledger.stall(made.id)
+    assert (job.status, job.stall_reason, job.owner, job.last_owner) == ("stalled", "NO_HEARTBEAT", None, WORKER)
+    assert ledger.check(made.id) == []
+
+
+def test_not_stalled_yet_says_when(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    with refused("not_stalled_yet") as caught:
+        ledger.stall(made.id)
+    expected = int(clock.now().timestamp() + STALL_AFTER_S) * 1_000_000
+    assert caught.value.context["limit"] == expected
+
+
+def test_a_lease_that_ends_before_the_silence_limit_decides(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, policy={"heartbeat_interval": 20, "missed_beats_max": 3, "lease_ttl": 60})
+    clock.advance(60 + TICK_S)
+    assert ledger.stall(made.id).stall_reason == "LEASE_EXPIRED"
+
+
+def test_a_reason_does_not_bring_the_limit_forward(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(STALL_AFTER_S)
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.stall(made.id, reason="OPERATOR_QUEUE_TIMEOUT")
+
+
+def test_a_beat_moves_the_limit(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(20)
+    ledger.heartbeat(made.fence)
+    clock.advance(STALL_AFTER_S)
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.stall(made.id)
+
+
+@pytest.mark.parametrize("missed", [1, 2, 3])
+def test_missed_beats_times_the_interval_is_the_limit(ledger: Ledger, clock: ManualClock, missed: int):
+    made = running(ledger, policy={"heartbeat_interval": 10, "missed_beats_max": missed})
+    clock.advance(10 * missed)
+    with refused("not_stalled_yet"):
+        ledger.stall(made.id)
+    clock.advance(TICK_S)
+    assert ledger.stall(made.id).status == "stalled"
+
+
+def test_the_stall_carries_the_snapshot(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, kind="walk", policy={"heartbeat_interval": 5} | WINDOW)
+    ledger.set_policy("walk", heartbeat_interval=50)
+    clock.advance(15 + TICK_S)
+    ledger.sweep()
+    claimed_event, stalled_event = (event for event in ledger.events(made.id) if event.type in ("claimed", "stalled"))
+    assert stalled_event.payload["policy"] == claimed_event.payload["policy"]
+    assert stalled_event.payload["policy"]["stall_after_ms"] == 15_000
+
+
+def test_a_holder_may_stall_at_any_time(ledger: Ledger):
+    made = running(ledger)
+    job = ledger.stall(made.fence)
+    assert (job.status, job.stall_reason) == ("stalled", "WORKER_ERROR")
+
+
+def test_a_holder_may_say_why_in_a_seeds_words(ledger: Ledger):
+    made = running(ledger)
+    assert ledger.stall(made.fence, reason="ROBOT_ERROR").stall_reason == "WORKER_ERROR"
+
+
+# Alive but no progress
+
+
+def test_beats_without_progress_are_the_second_signal(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, policy={"progress_timeout": 40} | WINDOW)
+    for _ in range(2):
+        clock.advance(20)
+        ledger.heartbeat(made.fence)
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.stall(made.id)
+    clock.advance(TICK_S)
+    ledger.sweep()
+    assert ledger.get(made.id).stall_reason == "NO_PROGRESS"
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize("moved", [{"stage": "LATER"}, {"progress": 8}])
+def test_progress_moves_its_limit(ledger: Ledger, clock: ManualClock, moved):
+    made = running(ledger, policy={"progress_timeout": 40})
+    clock.advance(25)
+    ledger.heartbeat(made.fence, **moved)
+    clock.advance(25)
+    ledger.heartbeat(made.fence)
+    assert ledger.sweep() == {}
+    clock.advance(15 + TICK_S)
+    ledger.heartbeat(made.fence, **moved)
+    assert ledger.stall(made.id).stall_reason == "NO_PROGRESS"
+
+
+def test_progress_is_not_asked_of_a_claimed_job(ledger: Ledger, clock: ManualClock):
+    made = claimed(ledger, policy={"progress_timeout": 20})
+    clock.advance(21)
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.stall(made.id)
+
+
+@pytest.mark.parametrize("reason", ["NO_HEARTBEAT", "LEASE_EXPIRED", "WORKER_ERROR"])
+def test_lack_of_progress_is_not_recorded_as_silence(ledger: Ledger, clock: ManualClock, reason: str):
+    made = running(ledger, policy={"progress_timeout": 20})
+    clock.advance(20 + TICK_S)
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.stall(made.id, reason=reason)
+
+
+def test_silence_is_not_recorded_as_lack_of_progress(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(STALL_AFTER_S + 1)
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.stall(made.id, reason="NO_PROGRESS")
+
+
+# Resuming
+
+
+def test_the_system_resumes_only_after_a_beat_received_after_the_stall(ledger: Ledger):
+    made = running_stalled(ledger)
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.resume(made.id)
+    ledger.heartbeat(made.fence)
+    job = ledger.resume(made.id)
+    assert (job.status, job.phase, job.owner, job.attempt) == ("running", "executing", WORKER, 1)
+    assert ledger.check(made.id) == []
+
+
+def test_a_beat_before_the_stall_is_no_proof(ledger: Ledger):
+    made = running(ledger, policy=WINDOW)
+    ledger.heartbeat(made.fence)
+    ledger.stall(made.fence)
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.resume(made.id)
+
+
+def test_a_beat_of_an_earlier_stall_is_no_proof(ledger: Ledger):
+    made = running_stalled(ledger)
+    ledger.heartbeat(made.fence)
+    ledger.resume(made.id)
+    ledger.stall(made.fence)
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.resume(made.id)
+
+
+def test_the_system_does_not_resume_an_attempt_that_had_not_started(ledger: Ledger):
+    made = claimed_stalled(ledger)
+    ledger.heartbeat(made.fence)
+    assert ledger.sweep() == {}
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.resume(made.id)
+
+
+def test_the_sweep_resumes_after_a_beat(ledger: Ledger):
+    made = running_stalled(ledger)
+    ledger.heartbeat(made.fence)
+    assert ledger.sweep() == {"resumed": 1}
+    assert ledger.get(made.id).status == "running"
+
+
+def test_a_resume_gives_a_new_lease(ledger: Ledger, clock: ManualClock):
+    made = running_stalled(ledger)
+    clock.advance(50)
+    job = ledger.resume(made.fence)
+    assert job.claim_expires_at is not None
+    assert (job.claim_expires_at - clock.now()).total_seconds() == 60
+
+
+def test_an_assisted_job_resumes_executing(ledger: Ledger):
+    made = assisted(ledger, policy=WINDOW)
+    ledger.stall(made.fence)
+    assert ledger.resume(made.fence).phase == "executing"
+
+
+def test_an_aborting_job_resumes_aborting(ledger: Ledger):
+    made = aborting_stalled(ledger)
+    ledger.heartbeat(made.fence)
+    ledger.sweep()
+    assert ledger.get(made.id).phase == "aborting"
+
+
+# The resume window
+
+
+def test_without_a_window_stall_and_requeue_are_one_tick(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(STALL_AFTER_S + TICK_S)
+    assert ledger.sweep() == {"stalled": 1, "requeued": 1}
+    assert types(ledger, made.id)[-2:] == ["stalled", "requeued"]
+    assert ledger.check(made.id) == []
+
+
+def test_within_its_window_a_stalled_job_waits(ledger: Ledger, clock: ManualClock):
+    made = running_stalled(ledger)
+    clock.advance(60 - TICK_S)
+    assert ledger.sweep() == {}
+    clock.advance(TICK_S)
+    assert ledger.sweep() == {"requeued": 1}
+    assert ledger.get(made.id).status == "queued"
+
+
+def test_a_requeued_job_waits_for_its_backoff(ledger: Ledger, clock: ManualClock):
+    made = running_stalled(ledger)
+    wait = (ledger.requeue(made.id).available_at - clock.now()).total_seconds()
+    assert 0.25 <= wait <= 0.75
+
+
+def test_the_sweep_looks_at_beats_before_it_calls_a_job_exhausted(ledger: Ledger, clock: ManualClock):
+    made = running_stalled(ledger, policy={"attempts_max": 1} | WINDOW)
+    clock.advance(120)
+    ledger.heartbeat(made.fence)
+    assert ledger.sweep() == {"resumed": 1}
+    assert ledger.get(made.id).status == "running"
+
+
+def test_a_sweep_handles_no_more_than_its_limit(ledger: Ledger, clock: ManualClock):
+    for _ in range(3):
+        running(ledger)
+    clock.advance(STALL_AFTER_S + 1)
+    assert ledger.sweep(limit=2) == {"stalled": 2, "requeued": 2}
+    assert ledger.sweep(limit=2) == {"stalled": 1, "requeued": 1}
+    assert ledger.sweep(limit=2) == {}
+
+
+def test_the_sweep_signs_as_the_system(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(STALL_AFTER_S + 1)
+    ledger.sweep()
+    assert {event.actor for event in ledger.events(made.id)[-2:]} == {"system:ledger"}
+
+
+def test_the_system_may_have_a_name_of_its_own(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(STALL_AFTER_S + 1)
+    ledger.stall(made.id, actor=Actor(Role.SYSTEM, "watchdog"))
+    assert ledger.events(made.id)[-1].actor == "system:watchdog"

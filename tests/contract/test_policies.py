@@ -1,0 +1,224 @@
+"""Policies: three layers, the nearest wins, resolved when a lease is issued."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger, Policy
+from holdfast.testing import ManualClock
+from tests.contract.builders import WORKER, claim, claimed, queued, refused_without_trace, running
+
+DEFAULTS = {
+    "heartbeat_interval_ms": 10_000,
+    "missed_beats_max": 3,
+    "lease_ttl_ms": 60_000,
+    "resume_window_ms": 0,
+    "attempts_max": 5,
+    "on_exhausted": "dead_letter",
+    "backoff_base_ms": 500,
+    "backoff_max_ms": 60_000,
+    "cancel_grace_ms": 30_000,
+    "progress_timeout_ms": None,
+    "requires_operator_coverage": False,
+    "signed": "none",
+    "stall_after_ms": 30_000,
+}
+
+
+def _policy(ledger: Ledger, **options: Any) -> Policy:
+    """What a lease on such a job is issued under."""
+    policy = ledger.get(claimed(ledger, **options).id).policy
+    assert policy is not None
+    return policy
+
+
+def test_the_defaults_are_the_contracts(ledger: Ledger):
+    made = claimed(ledger)
+    assert ledger.events(made.id)[-1].payload["policy"] == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("tier", "interval_s"),
+    [
+        ("in_home", 30),
+        ("managed_building", 60),
+        ("hospitality", 60),
+        ("office_after_hours", 60),
+        ("submarine", 60),
+        (None, 10),
+    ],
+)
+def test_a_tier_has_numbers_of_its_own(ledger: Ledger, tier: str | None, interval_s: int):
+    policy = _policy(ledger, tier=tier)
+    assert policy.heartbeat_interval_ms == interval_s * 1_000
+    assert policy.stall_after_ms == interval_s * 3_000
+    assert policy.lease_ttl_ms == max(60_000, interval_s * 3_000)
+    assert policy.resume_window_ms == (0 if tier is None else interval_s * 3_000)
+
+
+def test_a_kind_sets_a_policy(ledger: Ledger):
+    ledger.set_policy("walk", attempts_max=2, lease_ttl="90s", on_exhausted="fail")
+    policy = _policy(ledger, kind="walk")
+    assert (policy.attempts_max, policy.lease_ttl_ms, policy.on_exhausted) == (2, 90_000, "fail")
+    assert _policy(ledger, kind="other").attempts_max == 5
+
+
+def test_a_tier_sets_a_policy(ledger: Ledger):
+    ledger.set_policy(tier="in_home", heartbeat_interval=20)
+    assert _policy(ledger, tier="in_home").heartbeat_interval_ms == 20_000
+    assert _policy(ledger, tier="hospitality").heartbeat_interval_ms == 60_000
+
+
+def test_the_nearest_wins(ledger: Ledger):
+    ledger.set_policy("walk", attempts_max=2, missed_beats_max=2, cancel_grace=2)
+    ledger.set_policy(tier="in_home", missed_beats_max=4, cancel_grace=4)
+    policy = _policy(ledger, kind="walk", tier="in_home", policy={"cancel_grace": 8})
+    assert (policy.attempts_max, policy.missed_beats_max, policy.cancel_grace_ms) == (2, 4, 8_000)
+
+
+def test_a_kinds_policy_outweighs_a_tiers_own_numbers(ledger: Ledger):
+    ledger.set_policy("walk", heartbeat_interval=5)
+    assert _policy(ledger, kind="walk", tier="in_home").heartbeat_interval_ms == 5_000
+
+
+def test_setting_again_replaces_the_whole(ledger: Ledger):
+    ledger.set_policy("walk", attempts_max=2, cancel_grace=2)
+    ledger.set_policy("walk", cancel_grace=3)
+    policy = _policy(ledger, kind="walk")
+    assert (policy.attempts_max, policy.cancel_grace_ms) == (5, 3_000)
+
+
+def test_a_lease_never_ends_before_stall_after(ledger: Ledger):
+    assert _policy(ledger, policy={"heartbeat_interval": 40, "lease_ttl": 60}).lease_ttl_ms == 120_000
+
+
+def test_two_missed_beats_are_expressible(ledger: Ledger):
+    assert _policy(ledger, policy={"missed_beats_max": 2}).stall_after_ms == 20_000
+
+
+# When
+
+
+def test_a_policy_set_after_the_enqueue_counts_at_the_claim(ledger: Ledger):
+    made = queued(ledger, kind="walk")
+    ledger.set_policy("walk", lease_ttl=120)
+    claim(ledger, made.id)
+    policy = ledger.get(made.id).policy
+    assert policy is not None
+    assert policy.lease_ttl_ms == 120_000
+
+
+def test_a_lease_keeps_the_policy_it_was_issued_under(ledger: Ledger, clock: ManualClock):
+    made = running(ledger, kind="walk")
+    ledger.set_policy("walk", lease_ttl=600, heartbeat_interval=200)
+    clock.advance(20)
+    assert ledger.heartbeat(made.fence).lease_expires_at == clock.now() + timedelta(seconds=60)
+    clock.advance(31)
+    ledger.sweep()
+    assert ledger.get(made.id).status == "queued"
+    assert ledger.check(made.id) == []
+
+
+def test_the_next_attempt_follows_the_new_policy(ledger: Ledger):
+    made = claimed(ledger, kind="walk")
+    ledger.set_policy("walk", attempts_max=9)
+    ledger.release(made.fence)
+    assert ledger.claim_job(made.id, WORKER).attempts_max == 9
+
+
+def test_both_ways_to_claim_issue_the_same_policy(ledger: Ledger):
+    ledger.set_policy("walk", attempts_max=2)
+    options: dict[str, Any] = {"kind": "walk", "tier": "in_home", "policy": {"cancel_grace": 9}}
+    by_id = ledger.claim_job(queued(ledger, **options).id, WORKER)
+    assert by_id.policy == _policy(ledger, **options)
+
+
+# Bounds
+
+EDGES: list[tuple[str, Any]] = [
+    ("heartbeat_interval", 1),
+    ("heartbeat_interval", "1h"),
+    ("missed_beats_max", 1),
+    ("lease_ttl", 1),
+    ("lease_ttl", "1h"),
+    ("resume_window", 0),
+    ("attempts_max", 1),
+    ("cancel_grace", 0),
+    ("progress_timeout", timedelta(seconds=1)),
+    ("backoff_base", "500ms"),
+    ("requires_operator_coverage", True),
+    ("signed", "all"),
+]
+PAST: list[tuple[str, Any]] = [
+    ("heartbeat_interval", 0.999),
+    ("heartbeat_interval", 3_600.001),
+    ("missed_beats_max", 0),
+    ("lease_ttl", 0.999),
+    ("lease_ttl", "3601s"),
+    ("resume_window", -1),
+    ("attempts_max", 0),
+    ("cancel_grace", -1),
+    ("progress_timeout", 0),
+    ("backoff_base", float("nan")),
+    ("backoff_max", float("inf")),
+    ("lease_ttl", 10**400),
+]
+WRONG: list[tuple[str, Any]] = [
+    ("heartbeat_interval", "soon"),
+    ("heartbeat_interval", True),
+    ("heartbeat_interval", [10]),
+    ("missed_beats_max", 2.5),
+    ("missed_beats_max", True),
+    ("attempts_max", "5"),
+    ("on_exhausted", "retry"),
+    ("signed", "some"),
+    ("requires_operator_coverage", 1),
+    ("colour", "blue"),
+    ("lease_ttl_ms", 60_000),
+]
+
+
+def _names(cases: list[tuple[str, Any]]) -> list[str]:
+    return [f"{name}={str(value)[:20]}" for name, value in cases]
+
+
+@pytest.mark.parametrize(("name", "value"), EDGES, ids=_names(EDGES))
+def test_at_its_bound_a_field_may_be_set(ledger: Ledger, name: str, value: Any):
+    ledger.set_policy("walk", **{name: value})
+    assert _policy(ledger, kind="walk") == _policy(ledger, policy={name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [(*case, "limit_exceeded") for case in PAST] + [(*case, "validation_error") for case in WRONG],
+    ids=_names(PAST + WRONG),
+)
+def test_past_its_bound_or_of_another_type_it_is_refused(ledger: Ledger, name: str, value: Any, code: str):
+    with refused_without_trace(ledger, code):
+        ledger.set_policy("walk", **{name: value})
+    with refused_without_trace(ledger, code):
+        ledger.enqueue("walk", policy={name: value})
+    assert _policy(ledger, kind="walk") == _policy(ledger)
+
+
+def test_an_operator_may_widen_the_lease(ledger: Ledger):
+    ledger.set_policy("walk", lease_ttl="2h", lease_widened=True)
+    assert _policy(ledger, kind="walk").lease_ttl_ms == 7_200_000
+
+
+def test_a_job_cannot_widen_its_own_lease(ledger: Ledger):
+    with refused_without_trace(ledger, "limit_exceeded"):
+        ledger.enqueue("walk", policy={"lease_ttl": "2h", "lease_widened": True})
+
+
+@pytest.mark.parametrize("scope", [{}, {"kind": "a", "tier": "b"}], ids=str)
+def test_a_policy_is_for_a_kind_or_for_a_tier(ledger: Ledger, scope):
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.set_policy(**scope, attempts_max=2)
+
+
+@pytest.mark.parametrize("given", [[], "fast", 7])
+def test_a_jobs_policy_is_a_mapping(ledger: Ledger, given):
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.enqueue("walk", policy=given)

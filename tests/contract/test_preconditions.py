@@ -1,0 +1,196 @@
+"""Rules 3 to 5 and 7: revisions, events, and who may do what."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Actor, HoldfastError, Ledger, Role
+from holdfast.testing import ManualClock
+from tests.contract.builders import (
+    WORKER,
+    Made,
+    aborting,
+    assisted,
+    claimed,
+    failed,
+    queued,
+    refused,
+    refused_without_trace,
+    running,
+    running_stalled,
+    types,
+)
+
+Call = Callable[..., Any]
+Case = tuple[Callable[..., Made], Call]
+
+ON_A_JOB: dict[str, Case] = {
+    "claim_job": (queued, lambda ledger, made, **extra: ledger.claim_job(made.id, WORKER, **extra)),
+    "start": (claimed, lambda ledger, made, **extra: ledger.start(made.fence, **extra)),
+    "heartbeat": (running, lambda ledger, made, **extra: ledger.heartbeat(made.fence, **extra)),
+    "heartbeat, full": (running, lambda ledger, made, **extra: ledger.heartbeat(made.fence, progress=1, **extra)),
+    "complete": (running, lambda ledger, made, **extra: ledger.complete(made.fence, 1, **extra)),
+    "fail": (running, lambda ledger, made, **extra: ledger.fail(made.fence, "x", **extra)),
+    "release": (running, lambda ledger, made, **extra: ledger.release(made.fence, **extra)),
+    "acknowledge_cancel": (aborting, lambda ledger, made, **extra: ledger.acknowledge_cancel(made.fence, **extra)),
+    "stall": (running, lambda ledger, made, **extra: ledger.stall(made.fence, **extra)),
+    "resume": (running_stalled, lambda ledger, made, **extra: ledger.resume(made.fence, **extra)),
+    "requeue": (running_stalled, lambda ledger, made, **extra: ledger.requeue(made.id, **extra)),
+    "assist": (running, lambda ledger, made, **extra: ledger.assist(made.id, **extra)),
+    "unassist": (assisted, lambda ledger, made, **extra: ledger.unassist(made.id, **extra)),
+    "cancel": (running, lambda ledger, made, **extra: ledger.cancel(made.id, **extra)),
+    "cancel hard": (running, lambda ledger, made, **extra: ledger.cancel(made.id, hard=True, **extra)),
+    "dead_letter": (running, lambda ledger, made, **extra: ledger.dead_letter(made.id, reason_code="timeout", **extra)),
+    "replay": (failed, lambda ledger, made, **extra: ledger.replay(made.id, **extra)),
+    "discard": (failed, lambda ledger, made, **extra: ledger.discard(made.id, **extra)),
+}
+every_verb = pytest.mark.parametrize(("build", "call"), ON_A_JOB.values(), ids=ON_A_JOB)
+
+
+@every_verb
+def test_the_right_revision_lets_it_pass(ledger: Ledger, build, call: Call):
+    made = build(ledger)
+    call(ledger, made, expected_rev=ledger.get(made.id).rev)
+    assert ledger.check(made.id) == []
+
+
+@every_verb
+def test_another_revision_is_a_conflict_that_says_the_current_one(ledger: Ledger, build, call: Call):
+    made = build(ledger)
+    rev = ledger.get(made.id).rev
+    for expected in {max(1, rev - 1), rev + 1} - {rev}:
+        with refused_without_trace(ledger, "conflict") as caught:
+            call(ledger, made, expected_rev=expected)
+        assert caught.value.context["rev"] == rev
+
+
+@every_verb
+def test_what_is_no_revision_is_refused(ledger: Ledger, build, call: Call):
+    made = build(ledger)
+    for rev, code in ((0, "limit_exceeded"), (-1, "limit_exceeded"), (2**31, "limit_exceeded")):
+        with refused_without_trace(ledger, code):
+            call(ledger, made, expected_rev=rev)
+    for rev in (True, "3", 2.0):
+        with refused_without_trace(ledger, "validation_error"):
+            call(ledger, made, expected_rev=rev)
+
+
+def test_a_moved_revision_does_not_hurt_the_holder(ledger: Ledger):
+    made = running(ledger)
+    for _ in range(3):
+        ledger.heartbeat(made.fence)
+    assert ledger.complete(made.fence).status == "succeeded"
+
+
+def test_a_cancel_that_has_nothing_to_do_still_minds_the_revision(ledger: Ledger):
+    made = aborting(ledger)
+    with refused("conflict"):
+        ledger.cancel(made.id, expected_rev=1)
+
+
+def test_one_change_is_one_event_with_the_jobs_revision(ledger: Ledger):
+    made = running(ledger)
+    for _ in range(5):
+        ledger.heartbeat(made.fence)
+        assert ledger.events(made.id)[-1].rev == ledger.get(made.id).rev
+
+
+def test_an_event_is_named_by_job_and_revision(ledger: Ledger):
+    made = running(ledger)
+    assert [event.id for event in ledger.events(made.id)] == [f"{made.id}-{rev}" for rev in (1, 2, 3)]
+
+
+# Who may
+
+
+WORKS_ELSEWHERE = Actor(Role.WORKER, "w-9", "boot")
+SYSTEM, OPERATOR, CLIENT = Actor(Role.SYSTEM, "ledger"), Actor(Role.OPERATOR, "ann"), Actor(Role.CLIENT, "shop")
+
+FORBIDDEN = [
+    ("requeue", OPERATOR),
+    ("requeue", CLIENT),
+    ("requeue", WORKS_ELSEWHERE),
+    ("assist", CLIENT),
+    ("assist", SYSTEM),
+    ("assist", WORKS_ELSEWHERE),
+    ("unassist", CLIENT),
+    ("unassist", SYSTEM),
+    ("unassist", WORKS_ELSEWHERE),
+    ("cancel", WORKS_ELSEWHERE),
+    ("cancel hard", WORKS_ELSEWHERE),
+    ("dead_letter", CLIENT),
+    ("dead_letter", WORKS_ELSEWHERE),
+    ("replay", CLIENT),
+    ("replay", WORKS_ELSEWHERE),
+    ("discard", CLIENT),
+    ("discard", WORKS_ELSEWHERE),
+]
+
+
+@pytest.mark.parametrize(("verb", "actor"), FORBIDDEN, ids=[f"{verb} by {actor.role}" for verb, actor in FORBIDDEN])
+def test_a_role_the_table_does_not_name_is_refused(ledger: Ledger, verb: str, actor: Actor):
+    build, call = ON_A_JOB[verb]
+    made = build(ledger)
+    with refused_without_trace(ledger, "forbidden"):
+        call(ledger, made, actor=actor)
+
+
+@pytest.mark.parametrize("verb", ["stall", "resume"])
+@pytest.mark.parametrize("actor", [OPERATOR, CLIENT, WORKS_ELSEWHERE], ids=lambda actor: actor.role.value)
+def test_only_the_system_calls_others_stalled_or_back(ledger: Ledger, clock: ManualClock, verb: str, actor: Actor):
+    made = running(ledger, policy={"resume_window": "1h"})
+    clock.advance(31)
+    if verb == "resume":
+        ledger.stall(made.id)
+        ledger.heartbeat(made.fence)
+    with refused_without_trace(ledger, "forbidden"):
+        getattr(ledger, verb)(made.id, actor=actor)
+
+
+ALLOWED = [
+    ("cancel", CLIENT),
+    ("cancel", OPERATOR),
+    ("cancel", SYSTEM),
+    ("cancel hard", OPERATOR),
+    ("dead_letter", OPERATOR),
+    ("dead_letter", SYSTEM),
+    ("requeue", SYSTEM),
+    ("assist", OPERATOR),
+    ("unassist", OPERATOR),
+    ("replay", OPERATOR),
+    ("discard", OPERATOR),
+    ("discard", SYSTEM),
+]
+
+
+@pytest.mark.parametrize(("verb", "actor"), ALLOWED, ids=[f"{verb} by {actor.role}" for verb, actor in ALLOWED])
+def test_a_role_the_table_names_signs_the_event(ledger: Ledger, verb: str, actor: Actor):
+    build, call = ON_A_JOB[verb]
+    made = build(ledger)
+    job = call(ledger, made, actor=actor)
+    assert ledger.events(job.id)[-1].actor == str(actor)
+    assert ledger.check(job.id) == []
+
+
+@pytest.mark.parametrize(
+    "actor",
+    [
+        Actor(Role.CLIENT, ""),
+        Actor(Role.CLIENT, "a\nb"),
+        Actor(Role.CLIENT, "x" * 201),
+        Actor(Role.CLIENT, "\ud800"),
+        Actor(Role.CLIENT, "shop", "boot"),
+        "",
+        "a\nb",
+        "x" * 201,
+        7,
+    ],
+    ids=lambda actor: ascii(actor)[:60],
+)
+def test_an_actor_has_a_proper_name(ledger: Ledger, actor):
+    made = queued(ledger)
+    with pytest.raises(HoldfastError) as caught:
+        ledger.cancel(made.id, actor=actor)
+    assert caught.value.code in ("limit_exceeded", "validation_error")
+    assert types(ledger, made.id) == ["enqueued"]

@@ -1,0 +1,219 @@
+"""Reading: jobs, events, counts."""
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.testing import ManualClock
+from tests.contract.builders import (
+    BUILDERS,
+    cancelled,
+    claimed,
+    dead_lettered,
+    failed,
+    queued,
+    refused,
+    running,
+    running_stalled,
+    succeeded,
+)
+
+STATUS = {name: name for name in ("queued", "claimed", "running", "succeeded", "failed", "cancelled", "dead_lettered")} | {
+    "running_stalled": "stalled"
+}
+
+
+def test_a_job_that_is_not_there_is_not_found(ledger: Ledger):
+    with refused("not_found") as caught:
+        ledger.get(7)
+    assert caught.value.context["job_id"] == 7
+
+
+@pytest.mark.parametrize("given", ["1", True, 1.0, None])
+def test_an_id_is_a_whole_number(ledger: Ledger, given):
+    with refused("validation_error"):
+        ledger.get(given)
+
+
+@pytest.mark.parametrize("given", ["1", True, 1.0, None])
+def test_an_id_to_check_is_a_whole_number(ledger: Ledger, given):
+    queued(ledger)
+    with refused("validation_error"):
+        ledger.check(given)
+
+
+def test_a_job_shows_what_it_was_given(ledger: Ledger, clock: ManualClock):
+    job = ledger.enqueue("walk", {"to": "lobby"}, queue="robots", priority=3, tier="in_home", trace_id="t", dedupe_key="d")
+    assert ledger.get(job.id) == job
+    assert (job.kind, job.args, job.queue, job.priority, job.tier, job.trace_id, job.dedupe_key) == (
+        "walk",
+        {"to": "lobby"},
+        "robots",
+        3,
+        "in_home",
+        "t",
+        "d",
+    )
+    assert job.created_at == job.available_at == clock.now()
+
+
+# Lists
+
+
+@pytest.mark.parametrize("status", STATUS)
+def test_jobs_by_status(ledger: Ledger, status: str):
+    made = {name: BUILDERS[name](ledger).id for name in STATUS}
+    assert [job.id for job in ledger.list(status=STATUS[status])] == [made[status]]
+
+
+def test_jobs_of_several_statuses(ledger: Ledger):
+    made = {name: BUILDERS[name](ledger).id for name in STATUS}
+    assert [job.id for job in ledger.list(status=["failed", "queued"])] == [made["queued"], made["failed"]]
+    assert [job.id for job in ledger.list(status=["running", "claimed"])] == [made["claimed"], made["running"]]
+
+
+def test_no_status_at_all_is_no_job(ledger: Ledger):
+    queued(ledger)
+    assert ledger.list(status=[]) == []
+
+
+@pytest.mark.parametrize("alias", ["assigned", "claimed"])
+def test_assigned_is_read_as_claimed(ledger: Ledger, alias: str):
+    made = claimed(ledger)
+    assert [job.id for job in ledger.list(status=alias)] == [made.id]
+    assert ledger.get(made.id).status == "claimed"
+
+
+@pytest.mark.parametrize("status", ["done", "", 7, ["queued", "done"]], ids=repr)
+def test_an_unknown_status_is_refused(ledger: Ledger, status):
+    with refused("validation_error"):
+        ledger.list(status=status)
+
+
+def test_jobs_by_queue_and_kind(ledger: Ledger):
+    made = {(queue, kind): queued(ledger, queue=queue, kind=kind).id for queue in "ab" for kind in "xy"}
+    assert [job.id for job in ledger.list(queue="a")] == [made["a", "x"], made["a", "y"]]
+    assert [job.id for job in ledger.list(kind="y")] == [made["a", "y"], made["b", "y"]]
+    assert [job.id for job in ledger.list(queue="b", kind="x", status="queued")] == [made["b", "x"]]
+
+
+@pytest.mark.parametrize("build", [running, running_stalled, failed])
+def test_jobs_of_a_status_by_queue_and_kind(ledger: Ledger, build):
+    wanted = build(ledger, queue="a", kind="x")
+    build(ledger, queue="a", kind="y")
+    build(ledger, queue="b", kind="x")
+    status = ledger.get(wanted.id).status
+    assert [job.id for job in ledger.list(status=status, queue="a", kind="x")] == [wanted.id]
+
+
+def test_jobs_by_correlation_given_or_derived(ledger: Ledger):
+    given = [queued(ledger, correlation_id="order-7").id for _ in range(2)]
+    derived = queued(ledger).id
+    assert [job.id for job in ledger.list(correlation_id="order-7")] == given
+    assert [job.id for job in ledger.list(correlation_id=ledger.get(derived).correlation_id)] == [derived]
+    assert ledger.list(correlation_id="order-8") == []
+
+
+def test_a_derived_correlation_is_not_that_of_a_job_that_was_given_another(ledger: Ledger):
+    made = queued(ledger, correlation_id="order-7")
+    assert ledger.list(correlation_id=f"{ledger.id}-{made.id}") == []
+    assert ledger.events(correlation_id=f"{ledger.id}-{made.id}") == []
+
+
+def test_jobs_by_what_they_replay(ledger: Ledger):
+    made = failed(ledger)
+    fresh = ledger.replay(made.id)
+    assert [job.id for job in ledger.list(replay_of=made.id)] == [fresh.id]
+
+
+@pytest.mark.parametrize("status", [None, "queued", "running", "failed"])
+def test_pages_follow_each_other_without_gap_or_overlap(ledger: Ledger, status: str | None):
+    build = BUILDERS[status or "queued"]
+    ids = [build(ledger).id for _ in range(7)]
+    seen: list[int] = []
+    while page := ledger.list(status=status, after=seen[-1] if seen else 0, limit=3):
+        seen += [job.id for job in page]
+    assert seen == ids
+
+
+# Events
+
+
+def test_events_of_a_job_come_in_order(ledger: Ledger):
+    made = succeeded(ledger)
+    queued(ledger)
+    assert [event.type for event in ledger.events(made.id)] == ["enqueued", "claimed", "started", "succeeded"]
+
+
+def test_events_come_in_one_total_order(ledger: Ledger):
+    succeeded(ledger)
+    failed(ledger)
+    places = [event.pos for event in ledger.events()]
+    assert places == sorted(set(places))
+
+
+@pytest.mark.parametrize("types", [["failed"], ["cancelled", "dead_lettered"], ["enqueued"], ["heartbeat", "failed"]], ids=str)
+def test_events_by_type(ledger: Ledger, types: list[str]):
+    for build in (succeeded, failed, cancelled, dead_lettered):
+        build(ledger)
+    assert {event.type.value for event in ledger.events(types=types)} == set(types) - {"heartbeat"}
+
+
+@pytest.mark.parametrize("types", [["enqueued"], ["failed"]], ids=str)
+def test_events_by_time_from_inclusive_to_exclusive(ledger: Ledger, clock: ManualClock, types: list[str]):
+    start, made = clock.now(), []
+    for _ in range(3):
+        made.append(failed(ledger).id)
+        clock.advance(10)
+    found = ledger.events(types=types, since=start + timedelta(seconds=10), until=start + timedelta(seconds=20))
+    assert [event.job_id for event in found] == [made[1]]
+
+
+@pytest.mark.parametrize("alias", ["JOB_HEARTBEAT", "job_heartbeat", "job_lease_renewed", "task_heartbeat", "heartbeat"])
+def test_the_seeds_names_of_events_are_read(ledger: Ledger, alias: str):
+    made = running(ledger)
+    ledger.heartbeat(made.fence)
+    assert [event.type for event in ledger.events(types=[alias])] == ["heartbeat"]
+
+
+@pytest.mark.parametrize("types", ["heartbeat", ["beat"], 7, [7]], ids=repr)
+def test_unknown_types_are_refused(ledger: Ledger, types):
+    with refused("validation_error"):
+        ledger.events(types=types)
+
+
+def test_events_by_correlation_given_or_derived(ledger: Ledger):
+    first, second, third = queued(ledger, correlation_id="c"), queued(ledger, correlation_id="c"), running(ledger)
+    assert [event.job_id for event in ledger.events(correlation_id="c")] == [first.id, second.id]
+    derived = ledger.get(third.id).correlation_id
+    assert [event.rev for event in ledger.events(correlation_id=derived)] == [1, 2, 3]
+    assert {event.correlation_id for event in ledger.events(third.id)} == {derived}
+
+
+def test_every_event_of_a_job_carries_its_correlation_and_trace(ledger: Ledger):
+    made = running(ledger, correlation_id="c", trace_id="t")
+    assert {(event.correlation_id, event.trace_id) for event in ledger.events(made.id)} == {("c", "t")}
+
+
+def test_events_are_paged_by_position(ledger: Ledger):
+    for _ in range(3):
+        running(ledger)
+    whole, seen = ledger.events(), []
+    while page := ledger.events(after=seen[-1].pos if seen else 0, limit=4):
+        seen += page
+    assert seen == whole
+
+
+# Counts
+
+
+def test_counts_are_by_queue_and_status(ledger: Ledger):
+    queued(ledger, queue="a")
+    queued(ledger, queue="a")
+    failed(ledger, queue="b")
+    assert ledger.counts() == {"a": {"queued": 2}, "b": {"failed": 1}}
+
+
+def test_an_empty_ledger_counts_nothing(ledger: Ledger):
+    assert (ledger.counts(), ledger.list(), ledger.events(), ledger.sweep()) == ({}, [], [], {})

@@ -1,0 +1,137 @@
+"""Rule 6: which answers are kept for a repetition: claims, batches, and what is forgotten."""
+
+from datetime import timedelta
+
+from holdfast import HoldfastError, Ledger
+from holdfast.testing import ManualClock
+from tests.contract.builders import WORKER, claimed, held, queued, refused_without_trace, running, trace, types
+
+# Claims
+
+
+def test_a_repeated_claim_gives_back_the_jobs_still_held_in_the_same_order(ledger: Ledger):
+    for priority in (1, 2, 3):
+        queued(ledger, queue="a", priority=priority)
+    first = ledger.claim(WORKER, ["a"], limit=2, request_id="r-1")
+    again = ledger.claim(WORKER, ["a"], limit=2, request_id="r-1")
+    assert [job.fence for job in again] == [job.fence for job in first]
+    assert ledger.counts() == {"a": {"claimed": 2, "queued": 1}}
+
+
+def test_a_repeated_claim_leaves_out_what_is_no_longer_held(ledger: Ledger):
+    queued(ledger, queue="a")
+    queued(ledger, queue="a")
+    first = ledger.claim(WORKER, ["a"], limit=2, start=True, request_id="r-1")
+    ledger.complete(held(first[0]))
+    assert [job.id for job in ledger.claim(WORKER, ["a"], limit=2, start=True, request_id="r-1")] == [first[1].id]
+
+
+def test_a_repeated_claim_with_another_body_is_a_conflict(ledger: Ledger):
+    queued(ledger, queue="a")
+    ledger.claim(WORKER, ["a"], request_id="r-1")
+    for other in ({"limit": 2}, {"start": True}, {"kinds": ["x"]}, {"queues": ["b"]}):
+        with refused_without_trace(ledger, "idempotency_conflict"):
+            ledger.claim(WORKER, **{"queues": ["a"], "request_id": "r-1"} | other)
+
+
+def test_an_empty_claim_is_not_kept(ledger: Ledger):
+    assert ledger.claim(WORKER, ["a"], request_id="r-1") == []
+    made = queued(ledger, queue="a")
+    assert [job.id for job in ledger.claim(WORKER, ["a"], request_id="r-1")] == [made.id]
+
+
+def test_a_repeated_claim_by_id_gives_the_fence_again(ledger: Ledger):
+    made = queued(ledger)
+    first = ledger.claim_job(made.id, WORKER, request_id="r-1")
+    assert ledger.claim_job(made.id, WORKER, request_id="r-1").fence == first.fence
+
+
+# Refusals and batches
+
+
+def test_refusals_are_not_kept(ledger: Ledger):
+    made = claimed(ledger)
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.complete(made.fence, 1, request_id="r-1")
+    ledger.start(made.fence)
+    assert ledger.complete(made.fence, 2, request_id="r-1").status == "succeeded"
+
+
+def test_a_batch_of_completions_is_repeated_as_a_whole(ledger: Ledger):
+    good, bad = running(ledger), claimed(ledger)
+    batch = [(good.fence, 1), (bad.fence, 2)]
+    first = ledger.complete_many(batch, request_id="r-1")
+    before = trace(ledger)
+    again = ledger.complete_many(batch, request_id="r-1")
+    assert again[0] == first[0]
+    assert [getattr(answer, "code", None) for answer in again] == [None, "invalid_transition"]
+    assert trace(ledger) == before
+
+
+def test_another_batch_under_the_same_id_is_refused_item_by_item(ledger: Ledger):
+    first, second = running(ledger), running(ledger)
+    ledger.complete_many([(first.fence, 1)], request_id="r-1")
+    [answer] = ledger.complete_many([(second.fence, 1)], request_id="r-1")
+    assert isinstance(answer, HoldfastError)
+    assert answer.code == "idempotency_conflict"
+    assert ledger.get(second.id).status == "running"
+
+
+def test_a_refused_one_does_not_hurt_the_others(ledger: Ledger):
+    jobs = [running(ledger), claimed(ledger), running(ledger)]
+    answers = ledger.complete_many([(made.fence, number) for number, made in enumerate(jobs)])
+    assert [getattr(answer, "code", "done") for answer in answers] == ["done", "invalid_transition", "done"]
+    assert [ledger.get(made.id).result for made in jobs] == [0, None, 2]
+
+
+def test_a_batch_of_beats_answers_each(ledger: Ledger):
+    jobs = [running(ledger), queued(ledger), claimed(ledger)]
+    answers = ledger.heartbeat_many([made.fence for made in jobs])
+    assert [getattr(answer, "code", "beat") for answer in answers] == ["beat", "fence_lost", "beat"]
+    assert types(ledger, jobs[0].id)[-1] == types(ledger, jobs[2].id)[-1] == "heartbeat"
+
+
+def test_one_fence_may_beat_twice_in_a_batch(ledger: Ledger):
+    made = running(ledger)
+    first, second = ledger.heartbeat_many([made.fence, made.fence])
+    assert (first.rev, second.rev) == (4, 5)  # type: ignore[union-attr]
+    assert ledger.check(made.id) == []
+
+
+# What is kept
+
+
+def test_the_sweeps_changes_carry_an_id_too(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(31)
+    ledger.sweep()
+    assert all(event.request_id is not None for event in ledger.events(made.id)[-2:])
+
+
+def test_the_id_is_in_the_event(ledger: Ledger):
+    made = running(ledger)
+    ledger.complete(made.fence, request_id="r-1")
+    assert ledger.events(made.id)[-1].request_id == "r-1"
+
+
+def test_answers_are_kept_until_they_are_pruned(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    ledger.assist(made.id, request_id="r-1")
+    clock.advance(86_400)
+    assert ledger.prune(requests_before=clock.now() - timedelta(days=1))["requests"] >= 0
+    assert ledger.assist(made.id, request_id="r-1").phase == "assisted"
+    clock.advance(1)
+    assert ledger.prune(requests_before=clock.now() - timedelta(days=1))["requests"] >= 1
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.assist(made.id, request_id="r-1")
+
+
+def test_a_completion_is_recognised_even_after_its_answer_was_pruned(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    first = ledger.complete(made.fence, 1, request_id="r-1")
+    clock.advance(1)
+    ledger.prune(requests_before=clock.now())
+    again = ledger.complete(made.fence, 1, request_id="r-1")
+    assert (again.rev, again.status) == (first.rev, first.status)
+    with refused_without_trace(ledger, "idempotency_conflict"):
+        ledger.complete(made.fence, 2, request_id="r-1")

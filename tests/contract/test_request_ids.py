@@ -1,0 +1,215 @@
+"""Rule 6: a request id makes a repetition safe."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.testing import ManualClock
+from tests.contract.builders import (
+    WORKER,
+    Made,
+    aborting,
+    assisted,
+    claimed,
+    failed,
+    queued,
+    refused_without_trace,
+    running,
+    running_stalled,
+    trace,
+)
+
+Call = Callable[..., Any]
+Case = tuple[Callable[..., Made], Call, Call]
+"""A job, the request, and a request of the same verb with another body."""
+
+CASES: dict[str, Case] = {
+    "enqueue": (
+        queued,
+        lambda ledger, made, **extra: ledger.enqueue("a", {"n": 1}, **extra),
+        lambda ledger, made, **extra: ledger.enqueue("a", {"n": 2}, **extra),
+    ),
+    "enqueue_many": (
+        queued,
+        lambda ledger, made, **extra: ledger.enqueue_many([{"kind": "a"}, {"kind": "b"}], **extra),
+        lambda ledger, made, **extra: ledger.enqueue_many([{"kind": "b"}, {"kind": "a"}], **extra),
+    ),
+    "claim_job": (
+        queued,
+        lambda ledger, made, **extra: ledger.claim_job(made.id, WORKER, **extra),
+        lambda ledger, made, **extra: ledger.claim_job(made.id, WORKER, ttl=30, **extra),
+    ),
+    "start": (
+        claimed,
+        lambda ledger, made, **extra: ledger.start(made.fence, **extra),
+        lambda ledger, made, **extra: ledger.start(made.fence, expected_rev=2, **extra),
+    ),
+    "heartbeat": (
+        running,
+        lambda ledger, made, **extra: ledger.heartbeat(made.fence, progress=1, **extra),
+        lambda ledger, made, **extra: ledger.heartbeat(made.fence, progress=2, **extra),
+    ),
+    "complete": (
+        running,
+        lambda ledger, made, **extra: ledger.complete(made.fence, 1, **extra),
+        lambda ledger, made, **extra: ledger.complete(made.fence, 2, **extra),
+    ),
+    "fail": (
+        running,
+        lambda ledger, made, **extra: ledger.fail(made.fence, "x", **extra),
+        lambda ledger, made, **extra: ledger.fail(made.fence, "x", retryable=False, **extra),
+    ),
+    "release": (
+        running,
+        lambda ledger, made, **extra: ledger.release(made.fence, **extra),
+        lambda ledger, made, **extra: ledger.release(made.fence, expected_rev=3, **extra),
+    ),
+    "acknowledge_cancel": (
+        aborting,
+        lambda ledger, made, **extra: ledger.acknowledge_cancel(made.fence, **extra),
+        lambda ledger, made, **extra: ledger.acknowledge_cancel(made.fence, expected_rev=4, **extra),
+    ),
+    "stall": (
+        running,
+        lambda ledger, made, **extra: ledger.stall(made.fence, **extra),
+        lambda ledger, made, **extra: ledger.stall(made.fence, reason="NO_PROGRESS", **extra),
+    ),
+    "resume": (
+        running_stalled,
+        lambda ledger, made, **extra: ledger.resume(made.fence, **extra),
+        lambda ledger, made, **extra: ledger.resume(made.fence, expected_rev=4, **extra),
+    ),
+    "requeue": (
+        running_stalled,
+        lambda ledger, made, **extra: ledger.requeue(made.id, **extra),
+        lambda ledger, made, **extra: ledger.requeue(made.id, expected_rev=4, **extra),
+    ),
+    "assist": (
+        running,
+        lambda ledger, made, **extra: ledger.assist(made.id, **extra),
+        lambda ledger, made, **extra: ledger.assist(made.id, expected_rev=3, **extra),
+    ),
+    "unassist": (
+        assisted,
+        lambda ledger, made, **extra: ledger.unassist(made.id, **extra),
+        lambda ledger, made, **extra: ledger.unassist(made.id, expected_rev=4, **extra),
+    ),
+    "cancel": (
+        running,
+        lambda ledger, made, **extra: ledger.cancel(made.id, **extra),
+        lambda ledger, made, **extra: ledger.cancel(made.id, hard=True, **extra),
+    ),
+    "dead_letter": (
+        running,
+        lambda ledger, made, **extra: ledger.dead_letter(made.id, reason_code="timeout", **extra),
+        lambda ledger, made, **extra: ledger.dead_letter(made.id, reason_code="parse_error", **extra),
+    ),
+    "replay": (
+        failed,
+        lambda ledger, made, **extra: ledger.replay(made.id, **extra),
+        lambda ledger, made, **extra: ledger.replay(made.id, expected_rev=4, **extra),
+    ),
+    "discard": (
+        failed,
+        lambda ledger, made, **extra: ledger.discard(made.id, **extra),
+        lambda ledger, made, **extra: ledger.discard(made.id, reason="seen", **extra),
+    ),
+}
+every_case = pytest.mark.parametrize(("build", "call", "other"), CASES.values(), ids=CASES)
+AS_CLIENT = [name for name in CASES if name in ("enqueue", "enqueue_many", "cancel", "dead_letter", "replay", "discard")]
+
+
+def _shape(answer: Any) -> Any:
+    """An answer with all that a caller can see in it."""
+    if isinstance(answer, list):
+        return [_shape(item) for item in answer]
+    record = getattr(answer, "record", None)
+    return answer if record is None else (record.rev, record.status, record.attempt, record.updated_at, answer.id, answer.is_new)
+
+
+@every_case
+def test_the_same_request_answers_the_same_and_changes_nothing(
+    ledger: Ledger, clock: ManualClock, build: Callable[..., Made], call: Call, other: Call
+):
+    made = build(ledger)
+    first = call(ledger, made, request_id="r-1")
+    before = trace(ledger)
+    clock.advance(1)
+    assert _shape(call(ledger, made, request_id="r-1")) == _shape(first)
+    assert trace(ledger) == before
+
+
+@every_case
+def test_another_body_is_a_conflict(ledger: Ledger, build: Callable[..., Made], call: Call, other: Call):
+    made = build(ledger)
+    call(ledger, made, request_id="r-1")
+    with refused_without_trace(ledger, "idempotency_conflict"):
+        other(ledger, made, request_id="r-1")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("enqueue")])
+def test_another_job_is_a_conflict(ledger: Ledger, name: str):
+    build, call, _ = CASES[name]
+    first, second = build(ledger), build(ledger)
+    call(ledger, first, request_id="r-1")
+    with refused_without_trace(ledger, "idempotency_conflict"):
+        call(ledger, second, request_id="r-1")
+
+
+@every_case
+def test_a_repetition_is_answered_even_after_the_job_has_moved_on(
+    ledger: Ledger, build: Callable[..., Made], call: Call, other: Call
+):
+    made = build(ledger)
+    first = call(ledger, made, request_id="r-1")
+    if ledger.get(made.id).status not in ("succeeded", "failed", "cancelled", "dead_lettered"):
+        ledger.cancel(made.id, hard=True)
+    before = trace(ledger)
+    assert _shape(call(ledger, made, request_id="r-1")) == _shape(first)
+    assert trace(ledger) == before
+
+
+def test_another_verb_is_a_conflict(ledger: Ledger):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, request_id="r-1")
+    with refused_without_trace(ledger, "idempotency_conflict"):
+        ledger.complete(made.fence, request_id="r-1")
+
+
+@pytest.mark.parametrize("name", AS_CLIENT)
+def test_two_actors_may_use_one_id(ledger: Ledger, name: str):
+    build, call, _ = CASES[name]
+    call(ledger, build(ledger), request_id="r-1", actor="ann")
+    before = len(ledger.events())
+    second = build(ledger)
+    call(ledger, second, request_id="r-1", actor="bob")
+    assert len(ledger.events()) > before
+
+
+def test_two_workers_may_use_one_id(ledger: Ledger):
+    queued(ledger, queue="a")
+    queued(ledger, queue="a")
+    [first] = ledger.claim("w-1", ["a"], request_id="r-1")
+    [second] = ledger.claim("w-2", ["a"], request_id="r-1")
+    assert first.id != second.id
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"correlation_id": "c-2"}, {"trace_id": "t-2"}, {"priority": 2}, {"delay": 2}, {"tier": "x"}, {"queue": "b"}],
+    ids=str,
+)
+def test_every_option_of_an_enqueue_is_part_of_its_body(ledger: Ledger, other):
+    ledger.enqueue("a", {"n": 1}, request_id="r-1")
+    with refused_without_trace(ledger, "idempotency_conflict"):
+        ledger.enqueue("a", {"n": 1}, request_id="r-1", **other)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("enqueue") and name != "heartbeat"])
+def test_where_the_caller_gives_none_an_id_is_drawn(ledger: Ledger, name: str):
+    build, call, _ = CASES[name]
+    made = build(ledger)
+    call(ledger, made)
+    assert ledger.events()[-1].request_id is not None

@@ -1,0 +1,166 @@
+"""Retention: bounded steps, live jobs untouched, histories still whole."""
+
+import hashlib
+from datetime import timedelta
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.testing import ManualClock
+from tests.contract.builders import BUILDERS, FINISHED, LIVE, failed, queued, refused, refused_without_trace, running, succeeded
+
+# Jobs
+
+
+@pytest.mark.parametrize("status", FINISHED)
+def test_a_finished_job_goes_with_its_events(ledger: Ledger, clock: ManualClock, status: str):
+    made = BUILDERS[status](ledger)
+    clock.advance(1)
+    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 1}
+    assert ledger.events() == []
+    with refused("not_found"):
+        ledger.get(made.id)
+
+
+@pytest.mark.parametrize("status", LIVE)
+def test_a_live_job_survives(ledger: Ledger, clock: ManualClock, status: str):
+    made = BUILDERS[status](ledger)
+    clock.advance(86_400)
+    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 0}
+    assert ledger.check(made.id) == []
+
+
+def test_a_job_finished_at_that_very_time_stays(ledger: Ledger, clock: ManualClock):
+    made = succeeded(ledger)
+    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 0}
+    assert ledger.get(made.id).status == "succeeded"
+
+
+def test_jobs_go_in_bounded_batches(ledger: Ledger, clock: ManualClock):
+    kept = queued(ledger)
+    for _ in range(5):
+        succeeded(ledger)
+    clock.advance(1)
+    taken = [ledger.prune(jobs_before=clock.now(), batch=2)["jobs"] for _ in range(6)]
+    assert max(taken) <= 2
+    assert sum(taken) == 5
+    assert [job.id for job in ledger.list()] == [kept.id]
+
+
+def test_the_walk_comes_back_to_what_finished_later(ledger: Ledger, clock: ManualClock):
+    first, second = running(ledger), running(ledger)
+    ledger.complete(second.fence)
+    clock.advance(1)
+    ledger.prune(jobs_before=clock.now(), batch=1)
+    ledger.complete(first.fence)
+    clock.advance(1)
+    for _ in range(4):
+        ledger.prune(jobs_before=clock.now(), batch=1)
+    assert ledger.list() == []
+
+
+def test_ids_are_never_used_again(ledger: Ledger, clock: ManualClock):
+    made = succeeded(ledger)
+    clock.advance(1)
+    ledger.prune(jobs_before=clock.now())
+    assert queued(ledger).id > made.id
+
+
+def test_a_replay_outlives_what_it_replays(ledger: Ledger, clock: ManualClock):
+    made = failed(ledger)
+    fresh = ledger.replay(made.id)
+    clock.advance(1)
+    ledger.prune(jobs_before=clock.now())
+    assert ledger.get(fresh.id).replay_of == made.id
+    assert ledger.check(fresh.id) == []
+
+
+# Beats
+
+
+def _beaten(ledger: Ledger, clock: ManualClock, count: int = 4):
+    made = running(ledger)
+    for number in range(count):
+        clock.advance(1)
+        ledger.heartbeat(made.fence, stage=f"S{number}", progress=number)
+    clock.advance(1)
+    return made
+
+
+def _beats(ledger: Ledger, job_id: int):
+    return [event.payload for event in ledger.events(job_id, types=["heartbeat"])]
+
+
+def test_a_pruned_beat_leaves_its_hash(ledger: Ledger, clock: ManualClock):
+    made = _beaten(ledger, clock, 2)
+    assert ledger.prune(beats_before=clock.now()) == {"beats": 1}
+    assert _beats(ledger, made.id)[0] == {"pruned": hashlib.sha256(b'{"stage":"S0","progress":0}').hexdigest()}
+
+
+def test_the_last_beat_of_a_job_is_never_pruned(ledger: Ledger, clock: ManualClock):
+    made = _beaten(ledger, clock)
+    ledger.complete(made.fence)
+    clock.advance(1)
+    ledger.prune(beats_before=clock.now())
+    assert [("pruned" in payload) for payload in _beats(ledger, made.id)] == [True, True, True, False]
+    assert _beats(ledger, made.id)[-1] == {"stage": "S3", "progress": 3}
+
+
+def test_the_history_is_still_whole(ledger: Ledger, clock: ManualClock):
+    made = _beaten(ledger, clock)
+    before = [(event.id, event.received_at, event.actor) for event in ledger.events(made.id)]
+    ledger.prune(beats_before=clock.now())
+    assert [(event.id, event.received_at, event.actor) for event in ledger.events(made.id)] == before
+    assert ledger.get(made.id).stage == "S3"
+    assert ledger.check(made.id) == []
+
+
+def test_a_job_with_pruned_beats_can_still_be_worked_on(ledger: Ledger, clock: ManualClock):
+    made = _beaten(ledger, clock)
+    ledger.prune(beats_before=clock.now())
+    ledger.heartbeat(made.fence, progress=9)
+    ledger.complete(made.fence, 1)
+    assert ledger.check(made.id) == []
+
+
+def test_beats_go_in_bounded_batches_and_only_once(ledger: Ledger, clock: ManualClock):
+    _beaten(ledger, clock, 6)
+    taken = [ledger.prune(beats_before=clock.now(), batch=3)["beats"] for _ in range(8)]
+    assert max(taken) <= 3
+    assert sum(taken) == 5
+
+
+def test_newer_beats_stay(ledger: Ledger, clock: ManualClock):
+    made = _beaten(ledger, clock)
+    ledger.prune(beats_before=clock.now() - timedelta(seconds=3))
+    assert [("pruned" in payload) for payload in _beats(ledger, made.id)] == [True, False, False, False]
+
+
+def test_a_stall_long_after_pruned_beats_still_checks(ledger: Ledger, clock: ManualClock):
+    made = _beaten(ledger, clock)
+    ledger.prune(beats_before=clock.now())
+    clock.advance(100)
+    ledger.sweep()
+    assert ledger.check(made.id) == []
+
+
+# All together
+
+
+def test_nothing_asked_is_nothing_done(ledger: Ledger):
+    succeeded(ledger)
+    assert ledger.prune() == {}
+
+
+@pytest.mark.parametrize(("batch", "code"), [(0, "limit_exceeded"), (10_001, "limit_exceeded"), (True, "validation_error")])
+def test_a_batch_has_its_bounds(ledger: Ledger, clock: ManualClock, batch, code: str):
+    succeeded(ledger)
+    clock.advance(1)
+    with refused_without_trace(ledger, code):
+        ledger.prune(jobs_before=clock.now(), batch=batch)
+
+
+@pytest.mark.parametrize("field", ["jobs_before", "beats_before", "requests_before"])
+def test_a_time_without_zone_is_refused(ledger: Ledger, clock: ManualClock, field: str):
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.prune(**{field: clock.now().replace(tzinfo=None)})  # type: ignore[arg-type]

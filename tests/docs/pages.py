@@ -1,0 +1,36 @@
+"""Reading the pages: their code blocks, their links, their marks."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from docs.generate import ROOT, pages
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PRINTED = re.compile(r"^\s*print\(.*\)  # → (.*)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def printed(self) -> list[str]:
+        """What the block says it prints."""
+        return _PRINTED.findall(self.text)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    text = page.read_text()
+    found = [Block(page, text[: m.start()].count("\n") + 2, m[1], m[2]) for m in _BLOCK.finditer(text)]
+    return [block for block in found if block.language in languages]
+
+
+def with_blocks(*languages: str) -> list[Path]:
+    return [page for page in pages() if blocks(page, *languages)]

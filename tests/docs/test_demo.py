@@ -1,0 +1,113 @@
+"""`holdfast demo`, from start to end: real processes, a real SIGKILL, a real ledger left behind."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.cli.demo import Demo, DemoError
+from holdfast.cli.page import Page
+
+COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()"]
+
+
+def run(*arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, *arguments], env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_the_demo_loses_a_worker_and_no_job(tmp_path: Path) -> None:
+    done = run("demo", env={"TMPDIR": str(tmp_path)})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "SIGKILL" in done.stdout
+    assert "fence_lost" in done.stdout
+    assert "200 jobs, all succeeded" in done.stdout
+    assert "\x1b" not in done.stdout
+    [kept] = tmp_path.glob("holdfast-demo-*/demo.db")
+    assert f"sqlite:///{kept}" in done.stdout
+    with holdfast.open(f"sqlite:///{kept}") as ledger:
+        [counts] = ledger.counts().values()
+        assert counts == {"succeeded": 200}
+        [lost] = [event.job_id for event in ledger.events(types=["stalled"])]
+        assert [event.type.value for event in ledger.events(lost)] == re.findall(
+            r"^ +\d+  (\w+) ", done.stdout.partition("The life of job")[2], re.MULTILINE
+        )
+
+
+def test_the_demo_runs_on_postgresql(postgres_url: str) -> None:
+    done = run("demo", "--jobs", "20", "--workers", "2", "--db", f"{postgres_url}?schema=demo")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "20 jobs, all succeeded" in done.stdout
+
+
+@pytest.mark.parametrize(("no_color", "colour"), [("", True), ("1", False)])
+def test_colour_is_for_terminals_that_want_it(tmp_path: Path, no_color: str, colour: bool) -> None:
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "demo", "--jobs", "1", "--workers", "2"],
+        env={**os.environ, "TMPDIR": str(tmp_path), "NO_COLOR": no_color, "TERM": "xterm"},
+        stdout=theirs,
+        stdin=subprocess.DEVNULL,
+    ) as process:
+        os.close(theirs)
+        said = read_all(ours)
+        assert process.wait(60) == 0
+    assert (b"\x1b[" in said) == colour
+
+
+def read_all(descriptor: int) -> bytes:
+    """Until the other end of the terminal is closed, which Linux reports as an error."""
+    said = b""
+    try:
+        while chunk := os.read(descriptor, 65_536):
+            said += chunk
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    return said
+
+
+def test_a_demo_that_cannot_open_its_ledger_says_why(tmp_path: Path) -> None:
+    done = run("demo", "--db", f"sqlite:///{tmp_path}/missing/demo.db")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Failed: unavailable: cannot open")
+
+
+def test_a_worker_that_fails_fails_the_demo(tmp_path: Path) -> None:
+    """The workers find another holdfast than the parent, one that is broken."""
+    broken = tmp_path / "holdfast"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise SystemExit(7)\n")
+    program = f"import os; from holdfast.cli import main; os.environ['PYTHONPATH'] = {str(tmp_path)!r}; main()"
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, "demo"], env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert done.returncode == 1
+    assert "ended by itself with exit code 7" in done.stderr
+
+
+def test_a_wrong_result_is_not_verified(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path}/demo.db") as ledger:
+        ledger.enqueue("digest", {"text": "one"})
+        [held] = ledger.claim("ant", start=True)
+        assert held.fence is not None
+        ledger.complete(held.fence, {"sha256": "0" * 64, "by": "ant"})
+        demo = Demo(ledger, Page(), "sqlite:///demo.db", ["ant"])
+        with pytest.raises(DemoError, match="job 1 is succeeded with the result"):
+            demo._verify_job(ledger.get(held.id), "one", lost=False)
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert run("--version").stdout == f"holdfast, version {holdfast.__version__}\n"

@@ -1,0 +1,90 @@
+"""Every example in README and docs is run, and says what it prints."""
+
+import io
+import re
+import shlex
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from docs.generate import ROOT
+from tests.docs.pages import Block, blocks, name, with_blocks
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An empty database of its own."""
+    server: str = request.getfixturevalue("postgres_url")
+    database = f"docs_{uuid.uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+        yield server.rpartition("/")[0] + "/" + database
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(database)))
+
+
+@pytest.mark.parametrize("page", with_blocks("python"), ids=name)
+def test_python_blocks_run_in_order(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    found = blocks(page, "python")
+    monkeypatch.chdir(tmp_path)
+    if any("DATABASE_URL" in block.text for block in found):
+        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("database_url"))
+    names: dict[str, Any] = {"__name__": "example"}
+    for block in found:
+        run(block, names)
+
+
+@pytest.mark.parametrize("store", ["postgres"])
+def test_the_verbs_answer_the_same_on_postgresql(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "example"}
+    for block in blocks(ROOT / "docs/reference/api.md", "python"):
+        run(block._replace(text=block.text.replace("sqlite:///jobs.db", database_url)), names)
+
+
+def run(block: Block, names: dict[str, Any]) -> None:
+    """Run a block under its page's name and lines, so that a failure points at the page."""
+    source = "\n" * (block.line - 1) + block.text
+    said = io.StringIO()
+    with redirect_stdout(said):
+        exec(compile(source, str(block.page), "exec"), names)  # noqa: S102 - the examples are this project's own
+    if block.printed:
+        assert said.getvalue().splitlines() == block.printed
+
+
+@pytest.mark.parametrize("page", with_blocks("sh", "console"), ids=name)
+def test_shell_blocks_name_commands_that_work(page: Path) -> None:
+    for block in blocks(page, "sh", "console"):
+        for line in block.text.splitlines():
+            command = shlex.split(line.removeprefix("$ "), comments=True)
+            if command:
+                check_command(command)
+
+
+def check_command(command: list[str]) -> None:
+    match command:
+        case ["make", *targets]:
+            known = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            assert set(targets) <= set(known)
+        case ["pip", "install", *what]:
+            dry = ["--dry-run", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "-qq"]
+            subprocess.run([sys.executable, "-m", "pip", "install", *dry, *what], cwd=ROOT, check=True)
+        case _:
+            pytest.fail(f"a page shows a command that nobody checks: {shlex.join(command)}")
+
+
+def test_a_wrong_claim_about_output_is_noticed() -> None:
+    block = Block(ROOT / "README.md", 1, "python", "print(1 + 1)  # → 3\n")
+    with pytest.raises(AssertionError):
+        run(block, {})

@@ -1,0 +1,144 @@
+"""Pages and code say the same."""
+
+import inspect
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from markdown_it import MarkdownIt
+
+from docs import generate
+from docs.generate import ROOT, pages
+from holdfast import Ledger, errors
+from holdfast.core import limits, policy, vocabulary
+from holdfast.core.model import EventType, FailureStage, Phase, ReasonCode, StallReason, Status
+from tests.docs.pages import name
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def rows(page: str, part: str) -> list[list[str]]:
+    """The rows of a generated table, as their readers see them."""
+    found = re.search(rf"<!-- generated: {part} -->\n(.*?)\n<!-- end -->", text(page), re.DOTALL)
+    assert found
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()[2:]]
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_generated_parts_are_up_to_date(page: Path) -> None:
+    assert page.read_text() == generate.insert(page.read_text()), "run `make docs`"
+
+
+def test_generating_mends_a_page_that_has_drifted() -> None:
+    page = text("docs/reference/errors.md")
+    assert generate.insert(page.replace("`fence_lost` | `FenceLost`", "`fence_gone` | `FenceLost`")) == page
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_every_mark_is_known_and_closed(page: Path) -> None:
+    marks = re.findall(r"<!-- generated: (.*?) -->", page.read_text())
+    assert set(marks) <= {*generate.PARTS, "table", "diagram"}
+    assert len(marks) == page.read_text().count("<!-- end -->")
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_tables_have_whole_rows(page: Path) -> None:
+    """Markdown pads or drops cells without a word where a row is too short or too long."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text())
+    lines = page.read_text().splitlines()
+    for token in tokens:
+        if token.type == "table_open":
+            assert token.map
+            widths = {len(re.findall(r"(?<!\\)\|", line)) for line in lines[slice(*token.map)]}
+            assert len(widths) == 1, lines[token.map[0]]
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        aim = (page.parent / target).resolve() if target else page
+        assert aim.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", aim.read_text(), re.MULTILINE)
+            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
+
+
+def test_every_verb_has_its_heading() -> None:
+    verbs = {verb for verb, _ in inspect.getmembers(Ledger, inspect.isfunction) if not verb.startswith("_")}
+    assert set(re.findall(r"^### (\w+)$", text("docs/reference/api.md"), re.MULTILINE)) == verbs
+
+
+def test_every_error_code_is_in_the_table() -> None:
+    classes = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)]
+    expected = {kind.code: kind for kind in classes if kind is not errors.HoldfastError}
+    found = {row[0].strip("`"): row for row in rows("docs/reference/errors.md", "errors")}
+    assert found.keys() == expected.keys()
+    for code, kind in expected.items():
+        assert found[code][1:5] == [
+            f"`{kind.__name__}`", "may succeed" if kind.retryable else "no", kind.fault, str(kind.http_status)
+        ]  # fmt: skip
+
+
+def test_every_limit_is_in_the_table() -> None:
+    numbers = {key: value for key, value in vars(limits).items() if key.isupper() and isinstance(value, int)}
+    found = {row[2].strip("`"): int(row[1].replace(",", "")) for row in rows("docs/reference/limits.md", "limits")}
+    assert found == numbers
+
+
+def test_every_policy_field_is_in_the_table() -> None:
+    found = [row[0].strip("`") for row in rows("docs/reference/limits.md", "policy")]
+    settings = {field.name.removesuffix("_ms") for field in msgspec.structs.fields(policy.Settings)}
+    assert set(found) == settings
+    assert len(found) == len(settings)
+
+
+@pytest.mark.parametrize("field", sorted(policy._DURATIONS))
+def test_the_bounds_of_a_duration_are_those_of_the_page(field: str) -> None:
+    [row] = [row for row in rows("docs/reference/limits.md", "policy") if row[0] == f"`{field}`"]
+    low, high = (milliseconds(side) for side in row[2].split(" – "))
+    wide = {"lease_widened": True} if field == "lease_ttl" else {}
+    for ms in (low, high):
+        assert getattr(policy.settings({field: ms / 1_000, **wide}), f"{field}_ms") == ms
+    for ms in (low - 1, high + 1):
+        with pytest.raises(errors.LimitExceeded):
+            policy.settings({field: ms / 1_000, **wide})
+
+
+def milliseconds(shown: str) -> int:
+    number, _, unit = shown.partition(" ")
+    return int(number) * {"": 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}[unit]
+
+
+def test_every_alias_is_in_the_table() -> None:
+    known: dict[str, dict[str, str]] = {
+        "event type": {alias: ours.value for alias, ours in vocabulary.EVENT_ALIASES.items()},
+        "status": {alias: ours.value for alias, ours in vocabulary.STATUS_ALIASES.items()},
+        "phase": {alias: ours.value for alias, ours in vocabulary.PHASE_ALIASES.items()},
+        "stall reason": {alias: ours.value for alias, ours in vocabulary.REASON_ALIASES.items()},
+    }
+    found: dict[str, dict[str, str]] = {}
+    for of, alias, ours in rows("docs/reference/events.md", "aliases"):
+        found.setdefault(of, {})[alias.strip("`")] = ours.strip("`")
+    assert found == known
+
+
+def test_every_event_type_is_in_the_table() -> None:
+    assert [row[0] for row in rows("docs/reference/events.md", "events")] == [f"`{kind.value}`" for kind in EventType]
+
+
+@pytest.mark.parametrize("kind", [Status, Phase, StallReason, FailureStage])
+def test_the_lifecycle_names_every(kind: type[Status | Phase | StallReason | FailureStage]) -> None:
+    page = text("docs/reference/lifecycle.md")
+    assert [member.value for member in kind if member.value not in page] == []
+
+
+def test_the_reasons_of_dead_letters_are_those_of_the_verb() -> None:
+    page = text("docs/reference/lifecycle.md") + text("docs/reference/errors.md") + text("docs/reference/api.md")
+    assert [code.value for code in ReasonCode if f"`{code.value}`" not in page] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text("README.md").splitlines()) < 130

@@ -1,0 +1,125 @@
+"""Interrupts a program in the middle of its calls, as Ctrl-C would, and says what became of everybody else's."""
+
+import contextlib
+import faulthandler
+import json
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+import holdfast
+
+
+def say(*facts: object) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+def follower(ledger: holdfast.Ledger) -> None:
+    """The main thread waits behind a leader that takes its time, and is interrupted while it does."""
+    leading, go_on = threading.Event(), threading.Event()
+    transact = ledger._store.transact
+
+    def slow(lane: Any, work: Any) -> Any:
+        if not leading.is_set():
+            leading.set()
+            go_on.wait(30)
+        return transact(lane, work)
+
+    ledger._store.transact = slow  # type: ignore[method-assign]
+    answers: list[int] = []
+    leader = threading.Thread(target=lambda: answers.append(ledger.enqueue("leader").id))
+    leader.start()
+    leading.wait(30)
+    waiting = ledger._carrier._doors["work"]._waiting
+
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        while not waiting:
+            time.sleep(0.001)
+        # To the main thread itself: only that wakes it where it waits.
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    interrupted = False
+    try:
+        ledger.enqueue("interrupted")
+    except KeyboardInterrupt:
+        interrupted = True
+    behind = threading.Thread(target=lambda: answers.append(ledger.enqueue("behind").id))
+    behind.start()
+    go_on.set()
+    leader.join(30)
+    behind.join(30)
+    after = ledger.enqueue("after").id
+    say(interrupted, len(answers), after > 0, sorted(job.kind for job in ledger.list()))
+
+
+def storm(ledger: holdfast.Ledger, seconds: float) -> None:
+    """The main thread is interrupted every few hundred microseconds, wherever it is, while others go on calling."""
+    stop = threading.Event()
+    counts = [0, 0]
+    surprises: list[str] = []
+
+    def others(place: int) -> None:
+        while not stop.is_set():
+            try:
+                ledger.enqueue("other")
+                counts[place] += 1
+            except holdfast.Unavailable as error:
+                if "interrupted" not in error.message:
+                    surprises.append(repr(error))
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the test shall see it
+                surprises.append(repr(error))
+
+    threads = [threading.Thread(target=others, args=(place,), daemon=True) for place in (0, 1)]
+    for thread in threads:
+        thread.start()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    answered = interrupted = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.00001 * (interrupted % 300))
+                ledger.enqueue("main")
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                answered += 1
+            except KeyboardInterrupt:
+                interrupted += 1
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    # Anybody may call on: nobody is left behind a leader that is no more.
+    done = threading.Event()
+
+    def after() -> None:
+        with contextlib.suppress(holdfast.Unavailable):
+            ledger.enqueue("after")
+        done.set()
+
+    threading.Thread(target=after, daemon=True).start()
+    open_again = done.wait(5)
+    stop.set()
+    for thread in threads:
+        thread.join(5)
+    if not open_again:
+        faulthandler.dump_traceback()
+    say(open_again, [thread.is_alive() for thread in threads], interrupted, answered, counts, surprises[:5])
+
+
+if __name__ == "__main__":
+    mode, url, *rest = sys.argv[1:]
+    opened = holdfast.open(url)
+    if mode == "follower":
+        follower(opened)
+    else:
+        storm(opened, float(rest[0]))

@@ -1,0 +1,125 @@
+"""What the processes of a fleet do."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import holdfast
+
+Go = Callable[[], None]
+
+
+def claim_all(number: int, go: Go, *, url: str, limit: int) -> list[list[int]]:
+    """Claim until nothing is left: every job and attempt."""
+    with holdfast.open(url) as ledger:
+        go()
+        held: list[list[int]] = []
+        while jobs := ledger.claim(f"worker-{number}", limit=limit):
+            held += [[job.id, job.attempt] for job in jobs]
+        return held
+
+
+def drain(number: int, go: Go, *, url: str, limit: int) -> int:
+    """Claim, start and complete until nothing is left: how many."""
+    with holdfast.open(url) as ledger:
+        go()
+        done = 0
+        while jobs := ledger.claim(f"worker-{number}", limit=limit, start=True):
+            assert all(job.fence is not None for job in jobs)
+            answers = ledger.complete_many([(job.fence, {"by": number}) for job in jobs if job.fence])
+            assert all(isinstance(answer, holdfast.Change) for answer in answers)
+            done += len(answers)
+        return done
+
+
+def check_all(number: int, go: Go, *, url: str, ids: list[int], parts: int) -> list[str]:
+    """Everything wrong with this process's part of the jobs."""
+    with holdfast.open(url) as ledger:
+        go()
+        return [str(problem) for id_ in ids[number::parts] for problem in ledger.check(id_)]
+
+
+def write_out_of_order(number: int, go: Go, *, url: str, rounds: int) -> int:
+    """Batches of very different sizes, so that transactions overlap and commit in another order than they began."""
+    chance = random.Random(number)
+    with holdfast.open(url) as ledger:
+        go()
+        events = 0
+        for _ in range(rounds):
+            size = chance.choice([1, 1, 1, 5, 40, 200])
+            events += len(ledger.enqueue_many([{"kind": "write", "queue": f"q{chance.randrange(3)}"}] * size))
+            jobs = ledger.claim(f"w{number}", ["q0", "q1", "q2"], limit=chance.choice([1, 10, 100]), start=True)
+            events += 2 * len(jobs)
+            fences = [job.fence for job in jobs if job.fence]
+            events += sum(isinstance(beat, holdfast.Beat) for beat in ledger.heartbeat_many(fences))
+            done = ledger.complete_many([(fence, None) for fence in fences if chance.random() < 0.7])
+            events += sum(isinstance(change, holdfast.Change) for change in done)
+        return events
+
+
+def enqueue_key(number: int, go: Go, *, url: str, key: str) -> list[Any]:
+    with holdfast.open(url) as ledger:
+        go()
+        job = ledger.enqueue("once", {"by": number}, dedupe_key=key)
+        return [job.id, job.is_new]
+
+
+def open_at_once(number: int, go: Go, *, url: str) -> list[Any]:
+    go()
+    with holdfast.open(url) as ledger:
+        return [ledger.id, ledger.enqueue("first", {"by": number}).id]
+
+
+def write_for(number: int, go: Go, *, url: str, seconds: float) -> int:
+    """How many transactions this process gets through."""
+    with holdfast.open(url) as ledger:
+        ledger.enqueue("warm")
+        go()
+        count, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            ledger.enqueue("write")
+            count += 1
+        return count
+
+
+def beat_opposed(number: int, go: Go, *, url: str, fences: list[list[Any]], rounds: int) -> list[int]:
+    """Beats for all fences: odd processes begin at the other end. How many were accepted, how many refused."""
+    mine = [holdfast.Fence(*fence) for fence in fences]
+    if number % 2:
+        mine.reverse()
+    with holdfast.open(url) as ledger:
+        go()
+        answers = [beat for _ in range(rounds) for beat in ledger.heartbeat_many(mine)]
+        good = sum(isinstance(answer, holdfast.Beat) for answer in answers)
+        return [good, len(answers) - good]
+
+
+def same_request(number: int, go: Go, *, url: str, request_id: str) -> list[Any]:
+    """One claim with one request id, sent by every process."""
+    with holdfast.open(url) as ledger:
+        go()
+        jobs = ledger.claim("twin", limit=5, request_id=request_id, incarnation="one")
+        return sorted([job.id, job.attempt, job.fence.token if job.fence else None] for job in jobs)
+
+
+def check_first_fence(number: int, go: Go, *, url: str) -> bool:
+    """The first fence a PostgreSQL database ever sees, from many sides at once."""
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        go()
+        holdfast.check_fence(connection, f"resource-{number}", holdfast.Fence(1, 1, "token"))
+    return True
+
+
+def check_first_fence_in_file(number: int, go: Go, *, path: str) -> bool:
+    import apsw
+
+    connection = apsw.Connection(path)
+    connection.set_busy_timeout(30_000)
+    go()
+    connection.execute("BEGIN IMMEDIATE")
+    holdfast.check_fence(connection, f"resource-{number}", holdfast.Fence(1, 1, "token"))
+    connection.execute("COMMIT")
+    return True

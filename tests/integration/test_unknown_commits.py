@@ -1,0 +1,211 @@
+"""A connection that breaks around a COMMIT: applied once or not at all, and whoever asked can find out which."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast import Fence, HoldfastError, Ledger, Unavailable
+from tests.integration.conftest import Opener
+from tests.support.histories import all_events, problems
+from tests.support.proxy import Cut, Proxy
+from tests.support.waiting import wait_until
+
+Act = Callable[[Ledger, Fence], Any]
+
+VERBS: dict[str, Act] = {
+    "enqueue": lambda ledger, fence: ledger.enqueue("new", request_id="r"),
+    "enqueue_many": lambda ledger, fence: ledger.enqueue_many([{"kind": "new"}] * 50, request_id="r"),
+    "enqueue with a key": lambda ledger, fence: ledger.enqueue("new", dedupe_key="k", request_id="r"),
+    "claim": lambda ledger, fence: ledger.claim("other", limit=3, request_id="r"),
+    "complete": lambda ledger, fence: ledger.complete(fence, {"n": 1}, request_id="r"),
+    "fail": lambda ledger, fence: ledger.fail(fence, "broken", retryable=False, request_id="r"),
+    "cancel": lambda ledger, fence: ledger.cancel(fence.job_id, hard=True, request_id="r"),
+}
+EVENTS = {"enqueue_many": 50, "claim": 3}
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[Proxy]:
+    port = urlsplit(postgres_url).port
+    assert port is not None
+    with Proxy(port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def direct(pg_url: str, opened: Opener) -> Ledger:
+    """The same ledger, without a proxy in between."""
+    return opened(pg_url)
+
+
+@pytest.fixture
+def cut_off(pg_url: str, direct: Ledger, proxy: Proxy, opened: Opener) -> Ledger:
+    return opened(proxy.url(pg_url))
+
+
+def running(ledger: Ledger) -> Fence:
+    """A running job, and a few that are queued; the connections have been used."""
+    for _ in range(3):
+        ledger.enqueue_many([{"kind": "work"}] * 2)
+    [job] = ledger.claim("worker", start=True)
+    assert job.fence is not None
+    ledger.heartbeat(job.fence)
+    return job.fence
+
+
+def positions(ledger: Ledger) -> set[int]:
+    return {event.pos for event in all_events(ledger)}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_commit_whose_answer_is_lost_counts_once(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
+    fence = running(cut_off)
+    before = positions(direct)
+    proxy.cut("after")
+
+    VERBS[verb](cut_off, fence)
+
+    assert proxy.was_cut.is_set()
+    assert len(positions(direct) - before) == EVENTS.get(verb, 1)
+    VERBS[verb](cut_off, fence)
+    assert len(positions(direct) - before) == EVENTS.get(verb, 1)
+    assert problems(direct) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_commit_that_never_arrives_leaves_no_trace(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
+    fence = running(cut_off)
+    before = positions(direct)
+    proxy.cut("before")
+
+    try:
+        VERBS[verb](cut_off, fence)
+    except Unavailable as error:
+        assert error.outcome == "none"
+        assert positions(direct) == before
+    else:
+        # It was tried again on a connection that works.
+        assert len(positions(direct) - before) == EVENTS.get(verb, 1)
+
+    assert proxy.was_cut.is_set()
+    VERBS[verb](cut_off, fence)
+    assert len(positions(direct) - before) == EVENTS.get(verb, 1)
+    assert problems(direct) == []
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_unknown_outcome_is_settled_by_its_request_id(
+    cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str, cut: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.store.SETTLE_SECONDS", 0.2)
+    fence = running(cut_off)
+    before = positions(direct)
+    proxy.cut(cut, then_gone=True)
+
+    with pytest.raises(Unavailable) as caught:
+        VERBS[verb](cut_off, fence)
+
+    assert proxy.was_cut.is_set()
+    assert caught.value.outcome == "unknown"
+    assert caught.value.retryable
+    # Nobody else can be reached meanwhile, and says so.
+    with pytest.raises(Unavailable) as refused:
+        cut_off.enqueue("meanwhile")
+    assert refused.value.outcome == "none"
+
+    proxy.come_back()
+    VERBS[verb](cut_off, fence)
+    assert len(positions(direct) - before) == EVENTS.get(verb, 1)
+    assert problems(direct) == []
+
+
+def test_everybody_in_a_group_hears_that_its_outcome_is_unknown(
+    cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.store.SETTLE_SECONDS", 0.2)
+    running(cut_off)
+    before = positions(direct)
+    first_runs, go_on = threading.Event(), threading.Event()
+    transact = cut_off._store.transact
+
+    def held(lane: Any, work: Any) -> Any:
+        if not first_runs.is_set():
+            first_runs.set()
+            assert go_on.wait(30)
+        return transact(lane, work)
+
+    monkeypatch.setattr(cut_off._store, "transact", held)
+
+    def enqueue(number: int) -> HoldfastError | int:
+        try:
+            return cut_off.enqueue("new", {"n": number}, request_id=f"r{number}").id
+        except HoldfastError as error:
+            return error
+
+    with ThreadPoolExecutor(9) as pool:
+        leader = pool.submit(enqueue, 0)
+        assert first_runs.wait(30)
+        group = [pool.submit(enqueue, number) for number in range(1, 9)]
+        waiting = cut_off._carrier._doors["work"]._waiting
+        wait_until(lambda: len(waiting) == 8, what="everybody waits at the door")
+        proxy.cut("after", then_gone=True)
+        # The leader's own commit is the one that is cut; the group then finds nobody there.
+        go_on.set()
+        answers = [leader.result(60), *(call.result(60) for call in group)]
+
+    assert [type(answer) for answer in answers] == [Unavailable] * 9
+    assert [answer.outcome for answer in answers if isinstance(answer, Unavailable)] == ["unknown"] + ["none"] * 8
+    proxy.come_back()
+    ids = [enqueue(number) for number in range(9)]
+    assert len(set(ids)) == 9
+    assert all(isinstance(id_, int) for id_ in ids)
+    assert len(positions(direct) - before) == 9
+
+
+def test_a_group_whose_commit_is_cut_is_unknown_to_all_of_it(
+    cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.store.SETTLE_SECONDS", 0.2)
+    running(cut_off)
+    before = positions(direct)
+    entered, go_on = threading.Event(), threading.Event()
+    transact = cut_off._store.transact
+
+    def held(lane: Any, work: Any) -> Any:
+        if entered.is_set():
+            return transact(lane, work)
+        answer = transact(lane, work)
+        entered.set()
+        assert go_on.wait(30)
+        return answer
+
+    monkeypatch.setattr(cut_off._store, "transact", held)
+
+    def enqueue(number: int) -> HoldfastError | int:
+        try:
+            return cut_off.enqueue("new", {"n": number}, request_id=f"r{number}").id
+        except HoldfastError as error:
+            return error
+
+    with ThreadPoolExecutor(9) as pool:
+        leader = pool.submit(enqueue, 0)
+        assert entered.wait(30)
+        group = [pool.submit(enqueue, number) for number in range(1, 9)]
+        waiting = cut_off._carrier._doors["work"]._waiting
+        wait_until(lambda: len(waiting) == 8, what="everybody waits at the door")
+        proxy.cut("after", then_gone=True)
+        go_on.set()
+        assert isinstance(leader.result(60), int)
+        answers = [call.result(60) for call in group]
+
+    assert [getattr(answer, "outcome", answer) for answer in answers] == ["unknown"] * 8
+    proxy.come_back()
+    ids = [enqueue(number) for number in range(9)]
+    assert len(set(ids)) == 9
+    assert len(positions(direct) - before) == 9
+    assert problems(direct) == []

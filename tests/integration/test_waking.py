@@ -1,0 +1,150 @@
+"""Waking: other processes hear of new work at once, for next to nothing while there is none."""
+
+import time
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import holdfast
+from holdfast import Ledger
+from tests.integration.conftest import Opener
+from tests.support.processes import Program
+from tests.support.waiting import wait_until
+
+PROMPT = 0.5
+"""Far above what waking takes, below every fallback that polls once a second."""
+
+
+@pytest.mark.parametrize("mode", ["waiter", "follow"])
+def test_another_process_hears_of_an_enqueue_at_once(store_url: str, real: Ledger, mode: str) -> None:
+    with Program("listener", mode, store_url) as program:
+        assert program.answer() == ["ready"]
+        late = []
+        for _ in range(5):
+            # It has read our line and is about to wait again; an early ring must not be lost either.
+            at = time.monotonic()
+            job = real.enqueue("work")
+            heard_at, what = program.answer()
+            assert what in (True, job.id)
+            late.append(heard_at - at)
+            program.tell()
+        # One of five may fall victim to a busy machine.
+        assert sorted(late)[-2] < PROMPT
+
+
+def test_a_process_that_ends_right_after_its_enqueue_has_rung_the_bell(store_url: str, real: Ledger) -> None:
+    with Program("listener", "waiter", store_url) as listener, Program("listener", "enqueue", store_url) as enqueuer:
+        assert listener.answer() == ["ready"]
+        assert enqueuer.answer() == ["ready"]
+        enqueuer.tell()
+        at, _ = enqueuer.answer()
+        heard_at, woken = listener.answer()
+        assert woken
+        assert heard_at - at < PROMPT
+
+
+def test_waiting_idly_costs_next_to_nothing(store_url: str, real: Ledger) -> None:
+    real.enqueue("before")
+    with Program("listener", "idle", store_url, 2) as program:
+        [[waiting, following]] = program.answer()
+        woken, events = program.answer()
+    assert (woken, events) == (False, 0)
+    assert waiting < 0.05 * 2
+    assert following < 0.05 * 2
+
+
+def test_other_verbs_wake_a_worker_too(real: Ledger) -> None:
+    """Whatever makes a job ready: a release, a retry at once, an unpause, a replay."""
+    real.enqueue("work")
+    waiter = real.waiter()
+    try:
+        while waiter.wait(0.05) is not None:
+            pass
+        [job] = real.claim("worker", start=True)
+        assert job.fence is not None
+        wake_all(waiter)
+        real.release(job.fence)
+        assert waiter.wait(5) is not None
+        [job] = real.claim("worker", start=True)
+        assert job.fence is not None
+        wake_all(waiter)
+        real.fail(job.fence, "again", retry_after=0)
+        assert waiter.wait(5) is not None
+        real.pause("default")
+        wake_all(waiter)
+        real.unpause("default")
+        assert waiter.wait(5) is not None
+        real.cancel(job.id)
+        wake_all(waiter)
+        real.replay(job.id)
+        assert waiter.wait(5) is not None
+    finally:
+        waiter.close()
+
+
+def wake_all(waiter: "holdfast.store.base.Waiter") -> None:
+    """Until it is quiet."""
+    while waiter.wait(0.1) is not None:
+        pass
+
+
+def listeners(connection: "psycopg.Connection[tuple[object, ...]]", channel: str) -> list[int]:
+    """The server processes that wait for notifications of this ledger."""
+    rows = connection.execute("SELECT pid FROM pg_stat_activity WHERE query = %s", (f"LISTEN {channel}",)).fetchall()
+    return [pid for (pid,) in rows if isinstance(pid, int)]
+
+
+@pytest.mark.parametrize("mode", ["waiter", "follow"])
+def test_a_terminated_listener_listens_again(pg_url: str, postgres_url: str, on_postgres: Ledger, mode: str) -> None:
+    channel = pg_url.partition("schema=")[2]
+    with Program("listener", mode, pg_url) as program, psycopg.connect(postgres_url, autocommit=True) as connection:
+        assert program.answer() == ["ready"]
+        [pid] = wait_until(lambda: listeners(connection, channel))
+        connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        if mode == "waiter":
+            # It is sent to look for itself: something may have been missed.
+            assert program.answer()[1] is True
+            program.tell()
+        wait_until(lambda: set(listeners(connection, channel)) - {pid}, what="a new listener")
+        at = time.monotonic()
+        job = on_postgres.enqueue("work")
+        heard_at, what = program.answer()
+        assert what in (True, job.id)
+        assert heard_at - at < 2.0
+
+
+def test_following_polls_where_listening_is_impossible(pg_url: str, postgres_url: str, opened: Opener) -> None:
+    """A role that gets no further connection: everything goes on over the ones that are open."""
+    opened(pg_url)
+    schema = pg_url.partition("schema=")[2]
+    role = f"r_{schema[3:20]}"
+    names = {"role": sql.Identifier(role), "schema": sql.Identifier(schema)}
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {role} LOGIN").format(**names))
+        try:
+            connection.execute(sql.SQL("GRANT ALL ON SCHEMA {schema} TO {role}").format(**names))
+            connection.execute(sql.SQL("GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}").format(**names))
+            connection.execute(sql.SQL("GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**names))
+            connection.execute(sql.SQL("GRANT CREATE ON DATABASE postgres TO {role}").format(**names))
+            limited = holdfast.open(pg_url.replace("postgres@", f"{role}@"))
+            try:
+                first = limited.enqueue("first")
+                count = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s"
+                wait_until(lambda: limited.get(first.id), what="an idle connection")
+                connection.execute(sql.SQL("ALTER ROLE {role} CONNECTION LIMIT 1").format(**names))
+                following = limited.follow()
+                assert next(following).job_id == first.id
+                for _ in range(2):
+                    second = limited.enqueue("second")
+                    at = time.monotonic()
+                    assert next(following).job_id == second.id
+                    assert time.monotonic() - at < 3.0
+                assert listeners(connection, schema) == []
+                assert connection.execute(count, (role,)).fetchone() != (0,)
+                following.close()
+            finally:
+                limited.close()
+        finally:
+            connection.execute(sql.SQL("DROP OWNED BY {role}").format(**names))
+            connection.execute(sql.SQL("DROP ROLE {role}").format(**names))

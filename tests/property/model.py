@@ -1,0 +1,634 @@
+"""The ledger as a pure thing: a few dictionaries and the core's own functions. Knows nothing of SQL, transactions or files.
+
+It has the verbs of `Ledger`, for input that is well-formed, and answers with what a caller would see. What the stores do is
+compared with it: rows, events, answers and refusals.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads, strictjson
+from holdfast.core import policy as policies
+from holdfast.core.evolve import evolve
+from holdfast.core.lifecycle import decide, enqueued, replay_of
+from holdfast.core.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX
+from holdfast.core.model import (
+    HELD,
+    LIVE,
+    SYSTEM,
+    TERMINAL,
+    Actor,
+    Event,
+    EventType,
+    FailureStage,
+    Fence,
+    Job,
+    Micros,
+    Phase,
+    Policy,
+    ReasonCode,
+    Role,
+    StallReason,
+    Status,
+)
+from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict, NotFound
+
+T = TypeVar("T")
+
+STEP_US = 2_000_000
+"""A clock that is off by more than this has stepped."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def micros(moment: datetime) -> Micros:
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+class Draws:
+    """One source of randomness for several ledgers: within a step everybody draws the same."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def token(self) -> str:
+        return hashlib.sha256(f"token {self.step}".encode()).hexdigest()[:32]
+
+    def nonce(self) -> str:
+        return f"nonce-{self.step}"
+
+    def jitter(self) -> float:
+        return 0.5 + (self.step * 37 % 101) / 101
+
+
+class Seen(NamedTuple):
+    """A job as an answer shows it."""
+
+    job: Job
+    fence: Fence | None = None
+    is_new: bool = True
+
+
+class Changed(NamedTuple):
+    """What a start or a completion answers."""
+
+    job_id: int
+    rev: int
+    status: Status
+    at: Micros
+
+
+class Beaten(NamedTuple):
+    """What a beat answers."""
+
+    job_id: int
+    rev: int
+    status: Status
+    lease_expires_at: Micros | None
+    cancel_requested: bool
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An answered request."""
+
+    body: Any
+    answers: list[Any]
+    at: Micros
+
+
+@dataclass
+class Model:
+    """All state of a ledger. `ledger_id` only shows in correlation ids that nobody gave."""
+
+    now: Callable[[], Micros]
+    passed: Callable[[], float]
+    """Seconds, by a clock that never steps."""
+    draws: Draws
+    ledger_id: str
+    actor: str = "client"
+    incarnation: str = "nonce-0"
+    jobs: dict[int, Job] = field(default_factory=dict)
+    history: dict[int, list[Event]] = field(default_factory=dict)
+    requests: dict[tuple[str, str], Kept] = field(default_factory=dict)
+    paused_at: dict[str, Micros] = field(default_factory=dict)
+    by_kind: dict[str, policies.Settings] = field(default_factory=dict)
+    by_tier: dict[str, policies.Settings] = field(default_factory=dict)
+    last_id: int = 0
+    swept_at: tuple[Micros, float] | None = None
+    fresh_since: Micros | None = None
+    stripped: set[int] = field(default_factory=set)
+    """Jobs of which a beat has been pruned."""
+
+    # Requests
+
+    def _once(self, actor: str, request_id: str | None, body: Any, work: Callable[[], list[Any]]) -> list[Any]:
+        """Answer a call, or again what it was answered before. Refusals and empty claims are not kept."""
+        kept = None if request_id is None else self.requests.get((actor, request_id))
+        if kept is not None:
+            if kept.body != body:
+                raise IdempotencyConflict("another body")
+            return [self._again(answer) for answer in kept.answers]
+        answers = work()
+        if request_id is not None and any(not isinstance(answer, HoldfastError) for answer in answers):
+            self.requests[actor, request_id] = Kept(body, answers, self.now())
+        return answers
+
+    def _again(self, answer: Any) -> Any:
+        """An answer, said once more: the same, but for a fence that is no longer worth anything."""
+        if isinstance(answer, HoldfastError):
+            return type(answer)(answer.message)
+        if not isinstance(answer, Seen):
+            return answer if answer.job_id in self.jobs else IdempotencyConflict("pruned")
+        if answer.job.id not in self.jobs:
+            return IdempotencyConflict("pruned")
+        return answer if self._holds(answer.fence) else answer._replace(fence=None)
+
+    def _holds(self, fence: Fence | None) -> bool:
+        job = None if fence is None else self.jobs.get(fence.job_id)
+        return job is not None and fence is not None and job.token == fence.token and job.status in HELD
+
+    def _one(self, actor: str, request_id: str | None, body: Any, work: Callable[[], T]) -> T:
+        def alone() -> list[Any]:
+            return [work()]
+
+        answer = self._once(actor, request_id, body, alone)[0]
+        if isinstance(answer, HoldfastError):
+            raise answer
+        found: T = answer
+        return found
+
+    # Making jobs
+
+    def enqueue(self, kind: str, args: Any = None, *, request_id: Any = None, actor: Any = None, **options: Any) -> Seen:
+        return self._enqueue([{"kind": kind, "args": args, **options}], request_id, actor)[0]
+
+    def enqueue_many(self, items: Sequence[Mapping[str, Any]], *, request_id: Any = None, actor: Any = None) -> list[Seen]:
+        return self._enqueue(items, request_id, actor) if items else []
+
+    def _enqueue(self, items: Sequence[Mapping[str, Any]], request_id: str | None, actor: str | None) -> list[Seen]:
+        who = Actor(Role.CLIENT, actor or self.actor)
+        commands = [_enqueue_command(who, request_id, **item) for item in items]
+        body = ("enqueue", [(command.payload, command.correlation_id, command.trace_id) for command in commands])
+        answers = self._once(who.name, request_id, body, lambda: [self._make(command) for command in commands])
+        for answer in answers:
+            if isinstance(answer, HoldfastError):
+                raise answer
+        return answers
+
+    def _make(self, command: c.Enqueue) -> Seen:
+        holder = self._key_holder(command)
+        if holder is not None:
+            return Seen(holder, is_new=False)
+        self.last_id += 1
+        event = enqueued(
+            self.last_id, command, self.now(), command.correlation_id or f"{self.ledger_id}-{self.last_id}"
+        )
+        self.jobs[self.last_id] = evolve(None, event)
+        self.history[self.last_id] = [event]
+        return Seen(self.jobs[self.last_id])
+
+    def _key_holder(self, command: c.Enqueue) -> Job | None:
+        if command.dedupe_key is None:
+            return None
+        for job in self.jobs.values():
+            if (job.queue, job.dedupe_key) == (command.queue, command.dedupe_key):
+                if job.dedupe_forever or job.status in LIVE:
+                    return job
+        return None
+
+    def replay(self, job_id: int, *, request_id: Any = None, actor: Any = None, expected_rev: Any = None) -> Seen:
+        who = Actor(Role.OPERATOR, actor or self.actor)
+        request = request_id or self.draws.nonce()
+        command = c.Replay(actor=who, request_id=request, job_id=job_id, expected_rev=expected_rev)
+        return self._one(who.name, request_id, ("replay", job_id, expected_rev), lambda: self._replay(command))
+
+    def _replay(self, command: c.Replay) -> Seen:
+        job = self.jobs.get(command.job_id)
+        if job is None:
+            raise NotFound("no such job", job_id=command.job_id)
+        if command.expected_rev not in (None, job.rev):
+            raise Conflict("another rev", expected_rev=command.expected_rev, **job.held_by)
+        fresh = replay_of(job, command)
+        living = [other for other in self.jobs.values() if other.replay_of == job.id and other.status in LIVE]
+        if living:
+            return Seen(living[0], is_new=False)
+        made = self._make(fresh)
+        if not made.is_new:
+            raise Conflict("the key is held", holder=made.job.id, rev=job.rev)
+        return made
+
+    # Claiming
+
+    def claim(
+        self,
+        worker: str,
+        queues: Sequence[str] = ("default",),
+        *,
+        limit: int = 1,
+        start: bool = False,
+        kinds: Sequence[str] | None = None,
+        incarnation: str | None = None,
+        request_id: str | None = None,
+    ) -> list[Seen]:
+        who = Actor(Role.WORKER, worker, incarnation or self.incarnation)
+        request = request_id or self.draws.nonce()
+        wanted = tuple(dict.fromkeys(queues))
+        body = ("claim", wanted, limit, None if kinds is None else tuple(dict.fromkeys(kinds)), start)
+        kept = None if request_id is None else self.requests.get((who.name, request_id))
+        if kept is not None and kept.body == body:
+            held = [answer.fence for answer in kept.answers if self._holds(answer.fence)]
+            return [Seen(self.jobs[fence.job_id], fence) for fence in held]
+        return self._once(who.name, request_id, body, lambda: self._claim(who, request, wanted, limit, kinds, start))
+
+    def _claim(
+        self, who: Actor, request: str, queues: Sequence[str], limit: int, kinds: Sequence[str] | None, start: bool
+    ) -> list[Seen]:
+        token = self.draws.token()
+        held = []
+        for job in self._ready(queues, kinds)[:limit]:
+            fence = Fence(job.id, job.attempt + 1, token, who.name)
+            policy = self.policy_of(job)
+            self._decide(c.ClaimJob(actor=who, request_id=request, job_id=job.id, token=token, policy=policy))
+            if start:
+                self._decide(c.Start(actor=who, request_id=request, job_id=job.id, fence=fence))
+            held.append(Seen(self.jobs[job.id], fence))
+        return held
+
+    def _ready(self, queues: Sequence[str], kinds: Sequence[str] | None) -> list[Job]:
+        """In the order of claims: queues as they were named, higher priority, earlier time, lower id."""
+        now = self.now()
+        found = [
+            job
+            for job in self.jobs.values()
+            if job.status is Status.QUEUED
+            and job.available_at <= now
+            and job.queue in queues
+            and job.queue not in self.paused_at
+            and (kinds is None or job.kind in kinds)
+        ]
+        return sorted(found, key=lambda job: (queues.index(job.queue), -job.priority, job.available_at, job.id))
+
+    def policy_of(self, job: Job) -> Policy:
+        """What a lease issued now would follow."""
+        by_job = policies.NO_SETTINGS if job.override is None else msgspec.json.decode(job.override, type=policies.Settings)
+        by_kind = self.by_kind.get(job.kind, policies.NO_SETTINGS)
+        by_tier = self.by_tier.get(job.tier or "", policies.NO_SETTINGS)
+        return policies.resolve(job.tier, by_kind, by_tier, by_job)
+
+    def claim_job(
+        self,
+        job_id: int,
+        worker: str,
+        *,
+        ttl: Any = None,
+        incarnation: str | None = None,
+        request_id: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Seen:
+        ttl_ms = None if ttl is None else policies.duration_ms("ttl", ttl, 1_000, 3_600_000)
+        job = self.jobs.get(job_id)
+        command = c.ClaimJob(
+            actor=Actor(Role.WORKER, worker, incarnation or self.incarnation),
+            request_id=request_id or self.draws.nonce(),
+            job_id=job_id,
+            expected_rev=expected_rev,
+            token=self.draws.token(),
+            ttl_ms=ttl_ms,
+            policy=None if job is None else self.policy_of(job),
+            paused=job is not None and job.queue in self.paused_at,
+        )
+        body = ("claim_job", job_id, ttl_ms, expected_rev)
+        return self._one(worker, request_id, body, lambda: _held(self._decide(command)))
+
+    # A holder's verbs
+
+    def start(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Changed:
+        command = c.Start(**self._holder(fence, request_id, expected_rev))
+        body = ("start", _said(fence), expected_rev)
+        return self._one(fence.worker, request_id, body, lambda: self._settle(command))
+
+    def heartbeat(
+        self,
+        fence: Fence,
+        *,
+        stage: str | None = None,
+        progress: int | None = None,
+        assist_requested: bool | None = None,
+        request_id: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Beaten:
+        beat = payloads.Beat(stage=stage, progress=progress, assist_requested=assist_requested)
+        command = c.Heartbeat(beat=beat, **self._holder(fence, request_id, expected_rev) | {"request_id": request_id})
+        body = ("heartbeat", _said(fence), expected_rev, beat)
+        return self._one(fence.worker, request_id, body, lambda: _beaten(self._decide(command)))
+
+    def heartbeat_many(self, fences: Iterable[Fence]) -> list[Beaten | HoldfastError]:
+        return [_refusal(lambda f=fence: self.heartbeat(f)) for fence in fences]  # type: ignore[misc]
+
+    def complete(
+        self, fence: Fence, result: Any = None, *, request_id: str | None = None, expected_rev: int | None = None
+    ) -> Changed:
+        command = _complete(result, self._holder(fence, request_id, expected_rev))
+        body = ("complete", [(_said(fence), expected_rev, command.payload)])
+        return self._one(fence.worker, request_id, body, lambda: self._settle(command))
+
+    def complete_many(
+        self, results: Sequence[tuple[Fence, Any]], *, request_id: str | None = None
+    ) -> list[Changed | HoldfastError]:
+        """One call: its request id is in the scope of the first fence's worker, and stands in every event."""
+        if not results:
+            return []
+        commands = [_complete(result, self._holder(fence, request_id, None)) for fence, result in results]
+        body = ("complete", [(_said(command.fence), None, command.payload) for command in commands])
+
+        def work() -> list[Any]:
+            return [_refusal(lambda m=command: self._settle(m)) for command in commands]  # type: ignore[misc]
+
+        try:
+            return self._once(commands[0].actor.name, request_id, body, work)
+        except IdempotencyConflict as conflict:
+            return [conflict] * len(commands)
+
+    def _settle(self, command: c.Start | c.Complete) -> Changed:
+        """Decide; where that is refused because this very request has already done it, answer what it did."""
+        try:
+            return _changed(self._decide(command))
+        except HoldfastError:
+            mine = [e for e in self.history.get(command.job_id, []) if e.request_id == command.request_id]
+            if not mine or mine[-1].actor.name != command.actor.name:
+                raise
+        event = mine[-1]
+        if isinstance(command, c.Complete):
+            same = event.type is EventType.SUCCEEDED and event.payload == command.payload
+        else:
+            same = event.type in (EventType.STARTED, EventType.RESUMED)
+        if not same:
+            raise IdempotencyConflict("another body")
+        return Changed(event.job_id, event.rev, event.to_status, event.received_at)
+
+    def fail(
+        self,
+        fence: Fence,
+        error: Any,
+        *,
+        retryable: bool = True,
+        reason_code: str | None = None,
+        failure_stage: str | None = None,
+        retry_after: Any = None,
+        request_id: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Seen:
+        after = None if retry_after is None else policies.duration_ms("retry_after", retry_after, 0, 10**12) * 1_000
+        command = c.Fail(
+            error=_error(error),
+            retryable=retryable,
+            reason_code=None if reason_code is None else ReasonCode(reason_code),
+            failure_stage=None if failure_stage is None else FailureStage(failure_stage),
+            retry_after_us=after,
+            jitter=self.draws.jitter(),
+            **self._holder(fence, request_id, expected_rev),
+        )
+        return self._on_job("fail", command, request_id, (command.error, retryable, reason_code, failure_stage, after))
+
+    def release(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Seen:
+        return self._on_job("release", c.Release(**self._holder(fence, request_id, expected_rev)), request_id)
+
+    def acknowledge_cancel(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Seen:
+        command = c.AcknowledgeCancel(**self._holder(fence, request_id, expected_rev))
+        return self._on_job("acknowledge_cancel", command, request_id)
+
+    # Everybody else's verbs
+
+    def stall(self, job: int | Fence, *, reason: str | None = None, **rest: Any) -> Seen:
+        who = self._target(job, **rest)
+        command = c.Stall(reason=None if reason is None else StallReason(reason), **who)
+        return self._on_job("stall", command, rest.get("request_id"), (reason,))
+
+    def resume(self, job: int | Fence, **rest: Any) -> Seen:
+        return self._on_job("resume", c.Resume(**self._target(job, **rest)), rest.get("request_id"))
+
+    def requeue(self, job_id: int, **rest: Any) -> Seen:
+        command = c.Requeue(jitter=self.draws.jitter(), **self._outside(job_id, Role.SYSTEM, **rest))
+        return self._on_job("requeue", command, rest.get("request_id"))
+
+    def assist(self, job_id: int, **rest: Any) -> Seen:
+        command = c.Assist(on=True, **self._outside(job_id, Role.OPERATOR, **rest))
+        return self._on_job("assist", command, rest.get("request_id"))
+
+    def unassist(self, job_id: int, **rest: Any) -> Seen:
+        command = c.Assist(on=False, **self._outside(job_id, Role.OPERATOR, **rest))
+        return self._on_job("unassist", command, rest.get("request_id"))
+
+    def cancel(self, job_id: int, *, hard: bool = False, reason: str = "requested", **rest: Any) -> Seen:
+        command = c.Cancel(hard=hard, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
+        return self._on_job("cancel", command, rest.get("request_id"), (hard, reason))
+
+    def dead_letter(
+        self, job_id: int, *, reason_code: str, failure_stage: str = "exec", error: Any = None, **rest: Any
+    ) -> Seen:
+        command = c.DeadLetter(
+            reason_code=ReasonCode(reason_code),
+            failure_stage=FailureStage(failure_stage),
+            error=None if error is None else _error(error),
+            **self._outside(job_id, Role.OPERATOR, **rest),
+        )
+        return self._on_job("dead_letter", command, rest.get("request_id"), (reason_code, failure_stage, command.error))
+
+    def discard(self, job_id: int, *, reason: str | None = None, **rest: Any) -> Seen:
+        return self.annotate(job_id, "discarded", reason=reason, **rest)
+
+    def annotate(self, job_id: int, note: str, *, reason: str | None = None, **rest: Any) -> Seen:
+        who = self._outside(job_id, Role.OPERATOR, **rest)
+        command = c.Annotate(note=EventType(note), reason=reason, **who)  # type: ignore[arg-type]
+        return self._on_job("annotate", command, rest.get("request_id"), (note, reason))
+
+    def pause(self, queue: str) -> None:
+        self.paused_at[queue] = self.now()
+
+    def unpause(self, queue: str) -> None:
+        self.paused_at.pop(queue, None)
+
+    def set_policy(self, kind: str | None = None, *, tier: str | None = None, **fields: Any) -> None:
+        if kind is not None:
+            self.by_kind[kind] = policies.settings(fields)
+        if tier is not None:
+            self.by_tier[tier] = policies.settings(fields)
+
+    def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
+        """What is due, for the first `limit` jobs for which anything is; how many events of each type that made."""
+        self._notice_steps()
+        swept, made = 0, Counter[str]()
+        for job_id in sorted(self.jobs):
+            before = len(self.history[job_id])
+            if self.jobs[job_id].status in LIVE and swept < limit:
+                jitter, fresh_since = self.draws.jitter(), self.fresh_since
+                self._decide(c.Sweep(actor=SYSTEM, job_id=job_id, jitter=jitter, fresh_since=fresh_since))
+                made.update(event.type.value for event in self.history[job_id][before:])
+                swept += len(self.history[job_id]) > before
+        return dict(made)
+
+    def _notice_steps(self) -> None:
+        """Where the clock and the time that passed disagree since the last sweep, everyone gets a fresh interval."""
+        now, passed = self.now(), self.passed()
+        if self.swept_at is not None:
+            before, then = self.swept_at
+            if abs((now - before) - (passed - then) * 1_000_000) > STEP_US:
+                self.fresh_since = now
+        self.swept_at = (now, passed)
+
+    def prune(
+        self,
+        *,
+        jobs_before: datetime | None = None,
+        beats_before: datetime | None = None,
+        requests_before: datetime | None = None,
+        batch: int = 1_000,
+    ) -> dict[str, int]:
+        """With a batch that is larger than everything there is."""
+        done = {}
+        if jobs_before is not None:
+            done["jobs"] = self._prune_jobs(micros(jobs_before))
+        if beats_before is not None:
+            done["beats"] = sum(self._prune_beats(events, micros(beats_before)) for events in self.history.values())
+        if requests_before is not None:
+            old = [key for key, kept in self.requests.items() if kept.at < micros(requests_before)]
+            done["requests"] = len(old)
+            for key in old:
+                del self.requests[key]
+        return done
+
+    def _prune_jobs(self, before: Micros) -> int:
+        old = [job.id for job in self.jobs.values() if job.status in TERMINAL and (job.finished_at or 0) < before]
+        for job_id in old:
+            del self.jobs[job_id], self.history[job_id]
+        return len(old)
+
+    def _prune_beats(self, events: list[Event], before: Micros) -> int:
+        """Every beat's contents but those of the last one."""
+        beats = [place for place, event in enumerate(events) if event.type is EventType.HEARTBEAT]
+        done = 0
+        for place in beats[:-1]:
+            event = events[place]
+            if event.payload is not None and event.received_at < before and b'"pruned"' not in event.payload:
+                digest = payloads.Beat(pruned=hashlib.sha256(event.payload).hexdigest())
+                events[place] = msgspec.structs.replace(event, payload=digest.encode())
+                self.stripped.add(event.job_id)
+                done += 1
+        return done
+
+    # Shared steps
+
+    def _decide(self, command: c.JobCommand) -> Job:
+        outcome = decide(self.jobs.get(command.job_id), command, self.now())
+        if outcome.events:
+            self.jobs[command.job_id] = outcome.job
+            self.history[command.job_id] += outcome.events
+        return outcome.job
+
+    def _on_job(self, verb: str, command: c.JobCommand, request_id: str | None, body: tuple[Any, ...] = ()) -> Seen:
+        fence: Fence | None = getattr(command, "fence", None)
+        said = (verb, command.job_id, command.expected_rev, fence and _said(fence), body)
+        return self._one(command.actor.name, request_id, said, lambda: Seen(self._decide(command)))
+
+    def _holder(self, fence: Fence, request_id: str | None = None, expected_rev: int | None = None) -> dict[str, Any]:
+        return {
+            "actor": Actor(Role.WORKER, fence.worker),
+            "request_id": request_id or self.draws.nonce(),
+            "job_id": fence.job_id,
+            "fence": fence,
+            "expected_rev": expected_rev,
+        }
+
+    def _outside(
+        self,
+        job_id: int,
+        role: Role,
+        *,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> dict[str, Any]:
+        fallback = SYSTEM.name if role is Role.SYSTEM else self.actor
+        return {
+            "actor": actor if isinstance(actor, Actor) else Actor(role, actor or fallback),
+            "request_id": request_id or self.draws.nonce(),
+            "job_id": job_id,
+            "expected_rev": expected_rev,
+        }
+
+    def _target(self, job: int | Fence, **rest: Any) -> dict[str, Any]:
+        if isinstance(job, Fence):
+            return self._holder(job, rest.get("request_id"), rest.get("expected_rev"))
+        return self._outside(job, Role.SYSTEM, **rest)
+
+
+def _enqueue_command(who: Actor, request_id: str | None, kind: str, args: Any = None, **options: Any) -> c.Enqueue:
+    body = b"{}" if args is None else _json(args)
+    layer = policies.settings(dict(options.get("policy") or {}))
+    override = None if layer == policies.NO_SETTINGS else msgspec.json.encode(layer)
+    available_at = options.get("available_at")
+    shared = {
+        "queue": options.get("queue", "default"),
+        "kind": kind,
+        "priority": options.get("priority", 0),
+        "available_at": None if available_at is None else micros(available_at),
+        "delay_us": policies.duration_ms("delay", options.get("delay") or 0, 0, 10**12) * 1_000,
+        "dedupe_key": options.get("dedupe_key"),
+        "dedupe_forever": options.get("dedupe") == "forever",
+        "tier": options.get("tier"),
+    }
+    policy = payloads.UNSET if override is None else msgspec.Raw(override)
+    payload = payloads.Enqueued(args=msgspec.Raw(body), policy=policy, **shared)
+    return c.Enqueue(
+        actor=who,
+        request_id=request_id,
+        payload=payload.encode(),
+        override=override,
+        correlation_id=options.get("correlation_id"),
+        trace_id=options.get("trace_id"),
+        **shared,
+    )
+
+
+def _json(value: Any) -> bytes:
+    return bytes(value) if isinstance(value, msgspec.Raw) else strictjson.encode("value", value, PAYLOAD_BYTES_MAX)
+
+
+def _error(error: Any) -> bytes:
+    return strictjson.encode("error", {"message": error} if isinstance(error, str) else error, ERROR_BYTES_MAX)
+
+
+def _complete(result: Any, holder: dict[str, Any]) -> c.Complete:
+    return c.Complete(payload=payloads.Succeeded(result=msgspec.Raw(_json(result))).encode(), **holder)
+
+
+def _said(fence: Fence) -> tuple[int, int, str]:
+    return fence.job_id, fence.attempt, fence.token
+
+
+def _held(job: Job) -> Seen:
+    assert job.owner is not None and job.token is not None
+    return Seen(job, Fence(job.id, job.attempt, job.token, job.owner))
+
+
+def _changed(job: Job) -> Changed:
+    return Changed(job.id, job.rev, job.status, job.updated_at)
+
+
+def _beaten(job: Job) -> Beaten:
+    return Beaten(job.id, job.rev, job.status, job.lease_expires_at, job.phase is Phase.ABORTING)
+
+
+def _refusal(work: Callable[[], T]) -> T | HoldfastError:
+    """In a batch a refusal is an answer like any other."""
+    try:
+        return work()
+    except HoldfastError as error:
+        return error

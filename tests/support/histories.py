@@ -1,0 +1,50 @@
+"""Looking at a whole ledger at once."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from holdfast import Event, Job, Ledger
+from holdfast.core import model
+from holdfast.core.audit import check_history
+from holdfast.store.base import EventFilter, JobFilter
+
+PAGE = 1_000
+
+
+def all_events(ledger: Ledger) -> Iterator[Event]:
+    after = 0
+    while page := ledger.events(after=after, limit=PAGE):
+        yield from page
+        after = page[-1].pos
+
+
+def all_jobs(ledger: Ledger) -> Iterator[Job]:
+    after = 0
+    while page := ledger.list(after=after, limit=PAGE):
+        yield from page
+        after = page[-1].id
+
+
+def count_jobs(ledger: Ledger) -> int:
+    return sum(sum(by_status.values()) for by_status in ledger.counts().values())
+
+
+def problems(ledger: Ledger) -> list[str]:
+    """Everything wrong with any history or row, as `Ledger.check` would say it of each, and with their numbers."""
+    histories: defaultdict[int, list[model.Event]] = defaultdict(list)
+    after = 0
+    while events := ledger._store.read(lambda session: session.events(EventFilter(after=after, limit=10 * PAGE))):  # noqa: B023
+        for event in events:
+            histories[event.job_id].append(event)
+        after = events[-1].pos
+    found: list[str] = []
+    last = rows = 0
+    while page := ledger._store.read(lambda session: session.jobs(JobFilter(after=last, limit=PAGE))):  # noqa: B023
+        rows += len(page)
+        last = page[-1].id
+        for row in page:
+            found += map(str, check_history(histories.pop(row.id, []), row))
+    found += [f"events of job {id_}, which has no row" for id_ in histories]
+    if count_jobs(ledger) != rows:
+        found.append(f"{rows} jobs, but {count_jobs(ledger)} over all statuses")
+    return found

@@ -1,0 +1,79 @@
+"""Other processes: a fleet of forks that start together, and single programs to talk to line by line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = "tests.integration.programs"
+
+
+def fleet(function: str, count: int, *, timeout: float = 120.0, **arguments: Any) -> list[Any]:
+    """What `count` processes answer that all run `module.function` at the same time.
+
+    Each gets its number, `go` (to be called once it is ready; returns when all are) and the arguments.
+    """
+    module, _, name = function.partition(".")
+    command = [sys.executable, "-m", f"{PROGRAMS}.fleet", f"{PROGRAMS}.{module}", name, str(count), json.dumps(arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done.stderr
+    answers: list[Any] = json.loads(done.stdout)
+    return answers
+
+
+class Program:
+    """One running program. Ends with the block, by a kill if need be."""
+
+    def __init__(self, name: str, *arguments: Any) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{PROGRAMS}.{name}", *map(str, arguments)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+
+    def line(self) -> str:
+        """The next line it says; fails where it has ended instead."""
+        assert self._process.stdout is not None
+        text = self._process.stdout.readline()
+        if not text:
+            self._process.wait(timeout=60)
+            assert self._process.stderr is not None
+            raise AssertionError(f"the program ended with {self._process.returncode}: {self._process.stderr.read()}")
+        return text.rstrip("\n")
+
+    def answer(self) -> Any:
+        return json.loads(self.line())
+
+    def tell(self, text: str = "") -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(text + "\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> list[str]:
+        """SIGKILL, and whatever it had said before that nobody has read yet."""
+        self._process.kill()
+        assert self._process.stdout is not None
+        rest = self._process.stdout.read()
+        self._process.wait()
+        # What was cut off in mid-line was not said.
+        return rest.split("\n")[:-1]
+
+    def wait(self, timeout: float = 60.0) -> None:
+        """Until it ends by itself, in good order."""
+        _, said = self._process.communicate(timeout=timeout)
+        assert self._process.returncode == 0, said
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()

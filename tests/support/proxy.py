@@ -1,0 +1,195 @@
+"""A TCP proxy in front of PostgreSQL that can break a connection at the worst moment: around a COMMIT.
+
+It reads the client's side of the protocol, so it knows a COMMIT however it is sent: as text, or as a prepared statement.
+"""
+
+import contextlib
+import socket
+import struct
+import threading
+from types import TracebackType
+from typing import Literal, Self
+
+Cut = Literal["before", "after"]
+"""Before the COMMIT is passed on; or after the server has carried it out, before its answer is passed back."""
+
+HOST = "127.0.0.1"
+_STARTUP = 196_608
+_PIECE = 65_536
+
+
+class Proxy:
+    """Passes everything on to a server on this machine, until told otherwise."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = self._listen(0)
+        self.port: int = self._listener.getsockname()[1]
+        self._pairs: set[Pair] = set()
+        self._cut: Cut | None = None
+        self._gone = False
+        self._mutex = threading.Lock()
+        self.was_cut = threading.Event()
+        self._accept()
+
+    def url(self, url: str) -> str:
+        """The same address by way of this proxy."""
+        return url.replace(f":{self._target}/", f":{self.port}/")
+
+    def cut(self, when: Cut, *, then_gone: bool = False) -> None:
+        """Break the connection that commits next; with `then_gone`, all others too, and refuse new ones."""
+        self.was_cut.clear()
+        with self._mutex:
+            self._cut, self._gone = when, then_gone
+
+    def come_back(self) -> None:
+        """Take connections again."""
+        self._gone = False
+        self._listener = self._listen(self.port)
+        self._accept()
+
+    def at_commit(self) -> Cut | None:
+        """A connection is about to commit: what is to become of it. Only one is cut each time."""
+        with self._mutex:
+            cut, self._cut = self._cut, None
+        if cut is not None and self._gone:
+            self._refuse()
+        return cut
+
+    def did_cut(self) -> None:
+        if self._gone:
+            for pair in list(self._pairs):
+                pair.close()
+        self.was_cut.set()
+
+    def close(self) -> None:
+        self._refuse()
+        for pair in list(self._pairs):
+            pair.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _refuse(self) -> None:
+        with contextlib.suppress(OSError):
+            # close() alone would leave the thread in accept(), and with it the port open.
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _listen(self, port: int) -> socket.socket:
+        listener = socket.create_server((HOST, port), backlog=128)
+        return listener
+
+    def _accept(self) -> None:
+        threading.Thread(target=self._run, args=(self._listener,), name="proxy", daemon=True).start()
+
+    def _run(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection((HOST, self._target))
+            except OSError:
+                client.close()
+                continue
+            self._pairs.add(Pair(self, client, server))
+
+    def forget(self, pair: "Pair") -> None:
+        self._pairs.discard(pair)
+
+
+class Pair:
+    """One client's connection and the server's side of it."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._reader = Reader()
+        self._withhold = threading.Event()
+        for work in (self._forward, self._back):
+            threading.Thread(target=work, name="proxy-pair", daemon=True).start()
+
+    def _forward(self) -> None:
+        with contextlib.suppress(OSError):
+            while piece := self._client.recv(_PIECE):
+                cut = self._proxy.at_commit() if self._reader.commits(piece) else None
+                if cut == "before":
+                    self.close()
+                    self._proxy.did_cut()
+                    return
+                if cut == "after":
+                    self._withhold.set()
+                self._server.sendall(piece)
+        if not self._withhold.is_set():
+            self.close()
+
+    def _back(self) -> None:
+        with contextlib.suppress(OSError):
+            while piece := self._server.recv(_PIECE):
+                if self._withhold.is_set():
+                    # The answer is here, so the commit is done. Nobody will hear of it.
+                    self.close()
+                    self._proxy.did_cut()
+                    return
+                self._client.sendall(piece)
+        self.close()
+
+    def close(self) -> None:
+        self._proxy.forget(self)
+        for end in (self._client, self._server):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+class Reader:
+    """Reads a client's messages as they come in pieces."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._started = False
+        self._statements: dict[bytes, bytes] = {}
+
+    def commits(self, piece: bytes) -> bool:
+        """Whether a COMMIT is carried out by what has come in."""
+        self._rest += piece
+        found = False
+        while (message := self._next()) is not None:
+            found |= self._is_commit(*message)
+        return found
+
+    def _next(self) -> tuple[bytes, bytes] | None:
+        """The next whole message: its kind and its body. The first ones of a connection have no kind."""
+        head = 1 if self._started else 0
+        if len(self._rest) < head + 4:
+            return None
+        (length,) = struct.unpack_from("!i", self._rest, head)
+        if len(self._rest) < head + length:
+            return None
+        kind, body = self._rest[:head], self._rest[head + 4 : head + length]
+        self._rest = self._rest[head + length :]
+        if not self._started and struct.unpack_from("!i", body)[0] == _STARTUP:
+            self._started = True
+        return kind, body
+
+    def _is_commit(self, kind: bytes, body: bytes) -> bool:
+        match kind:
+            case b"Q":
+                return _means_commit(body)
+            case b"P":
+                name, _, rest = body.partition(b"\0")
+                self._statements[name] = rest.partition(b"\0")[0]
+            case b"B":
+                name = body.partition(b"\0")[2].partition(b"\0")[0]
+                return _means_commit(self._statements.get(name, b""))
+        return False
+
+
+def _means_commit(text: bytes) -> bool:
+    return text.rstrip(b"\0; ").strip().upper() == b"COMMIT"

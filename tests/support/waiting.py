@@ -1,0 +1,17 @@
+"""Waiting for what happens elsewhere: for the thing itself, never for a while."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], *, seconds: float = 30.0, what: str = "") -> T:
+    """What `condition` answers once it is true; fails when that takes longer than `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what or condition}")
+        time.sleep(0.005)
+    return found
