@@ -51,10 +51,12 @@ def _check_sqlite(connection: Any, row: tuple[str, int, int, str]) -> int | None
     if not connection.in_transaction:
         raise ValidationError("connection has no open transaction", field="connection")
     sql = statements("holdfast.store.sqlite")
-    connection.execute(sql["create_fences"])
-    if connection.execute(sql["raise_fence"], row).fetchall():
+    cursor = connection.cursor()
+    cursor.row_trace = None
+    cursor.execute(sql["create_fences"])
+    if cursor.execute(sql["raise_fence"], row).fetchall():
         return None
-    return int(connection.execute(sql["seen_fence"], row[:2]).get)
+    return int(cursor.execute(sql["seen_fence"], row[:2]).get)
 
 
 def _check_postgres(connection: Any, row: tuple[str, int, int, str]) -> int | None:

@@ -14,7 +14,7 @@ from holdfast.core.model import Micros
 from holdfast.errors import ValidationError
 from holdfast.ledger import Ledger
 from holdfast.ledger.face import to_micros
-from holdfast.ledger.ledger import Entropy
+from holdfast.ledger.sweep import Entropy
 from holdfast.store.base import Store
 
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -71,7 +71,10 @@ def _store(url: str, clock: Callable[[], Micros] | None) -> Store:
 
         return SqliteStore(_sqlite_path(url), clock or _system_micros, _draw_ledger_id)
     if scheme in ("postgresql", "postgres"):
-        from holdfast.store.postgres import PostgresStore
+        try:
+            from holdfast.store.postgres import PostgresStore
+        except ImportError as error:
+            raise ValidationError("PostgreSQL needs a driver: pip install 'holdfast[postgres]'", field="url") from error
 
         return PostgresStore(url, clock, _draw_ledger_id)
     raise ValidationError("a ledger's url starts with sqlite:/// or postgresql://", field="url")

@@ -94,7 +94,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     | _all(("running_stalled", "aborting_stalled"), "resumed, dead_lettered > dead_lettered"),
     "release": GONE
     | {"claimed": AGAIN, "running": AGAIN, "assisted": AGAIN, "aborting": "stalled, cancelled > cancelled"}
-    | {"claimed_stalled": RESUMED_AGAIN, "running_stalled": RESUMED_AGAIN}
+    | {"claimed_stalled": "requeued > queued", "running_stalled": RESUMED_AGAIN}
     | {"aborting_stalled": "resumed, stalled, cancelled > cancelled"},
     "acknowledge": GONE
     | _all(("claimed", "running", "assisted", "claimed_stalled", "running_stalled"), INVALID)

@@ -54,5 +54,3 @@ def on_sqlite(sqlite_url: str, opened: Opener) -> Ledger:
 @pytest.fixture
 def on_postgres(pg_url: str, opened: Opener) -> Ledger:
     return opened(pg_url)
-
-

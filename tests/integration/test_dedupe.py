@@ -142,7 +142,6 @@ def test_other_keys_do_not_wait_for_a_key_that_is_held_up(postgres_url: str, pg_
         finally:
             connection.commit()
         assert rival.result(30).id == first.id
-    # And no enqueue without a key waits at all.
 
 
 def test_an_enqueue_without_a_key_never_waits(postgres_url: str, pg_url: str, opened: Opener) -> None:

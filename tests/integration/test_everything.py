@@ -33,7 +33,9 @@ class Walker:
     def run(self, count: int) -> None:
         try:
             jobs = self.ledger.enqueue_many([{"kind": "walk", "queue": self.name}] * (count // 2))
-            jobs += [self.ledger.enqueue("walk", queue=self.name, dedupe_key=f"{self.name}-{n}") for n in range(count - len(jobs))]
+            jobs += [
+                self.ledger.enqueue("walk", queue=self.name, dedupe_key=f"{self.name}-{n}") for n in range(count - len(jobs))
+            ]
             for job in jobs:
                 self.answered(job.id, job.rev)
             for job in self.ledger.claim(self.name, [self.name], limit=count // 4, start=True):

@@ -88,6 +88,21 @@ def test_a_late_event_that_is_rolled_back_holds_nobody_up(postgres_url: str, on_
     assert [event.job_id for event in on_postgres.follow(timeout=0.5)] == [job.id]
 
 
+def test_positions_that_were_drawn_in_vain_do_not_stop_a_follower(postgres_url: str, on_postgres: Ledger) -> None:
+    """A rollback, or a crash of the server, leaves positions at the end of the order that no event will ever have."""
+    first = on_postgres.enqueue("first")
+    [seen] = on_postgres.follow(timeout=0.2)
+    assert seen.job_id == first.id
+    with psycopg.connect(postgres_url) as connection:
+        on_postgres.enqueue_many([{"kind": "never"}] * 5, connection=connection)
+        connection.rollback()
+    assert list(on_postgres.follow(seen.pos, timeout=0.2)) == []
+
+    second = on_postgres.enqueue("second")
+
+    assert [event.job_id for event in on_postgres.follow(seen.pos, timeout=1.0)] == [second.id]
+
+
 def test_a_position_drawn_before_the_transaction_has_an_id_is_not_missed(
     pg_url: str, postgres_url: str, on_postgres: Ledger
 ) -> None:

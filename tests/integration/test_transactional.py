@@ -50,7 +50,9 @@ def test_committed_with_the_callers_own_rows(real: Ledger, begin: Begin) -> None
     job = real.enqueue("ship", {"order": 1}, queue="orders", connection=connection)
     more = real.enqueue_many([{"kind": "ship"}] * 3, connection=connection)
     assert count_jobs(real) == 0
-    assert real.claim("worker", ["orders", "default"], limit=10) == [] if not is_sqlite(connection) else True
+    if not isinstance(connection, apsw.Connection):
+        # A file has one writer at a time: there a claim would wait for the caller.
+        assert real.claim("worker", ["orders", "default"], limit=10) == []
     connection.execute("COMMIT")
 
     assert [found.id for found in real.list()] == [job.id, *(each.id for each in more)]
@@ -58,10 +60,6 @@ def test_committed_with_the_callers_own_rows(real: Ledger, begin: Begin) -> None
     assert (found.args, found.status, found.record) == ({"order": 1}, "queued", job.record)
     assert [claimed.id for claimed in real.claim("worker", ["orders"])] == [job.id]
     assert problems(real) == []
-
-
-def is_sqlite(connection: Any) -> bool:
-    return isinstance(connection, apsw.Connection)
 
 
 def test_rolled_back_with_the_callers_own_rows(real: Ledger, begin: Begin) -> None:

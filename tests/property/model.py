@@ -204,7 +204,7 @@ class Model:
         return None
 
     def replay(self, job_id: int, *, request_id: Any = None, actor: Any = None, expected_rev: Any = None) -> Seen:
-        who = Actor(Role.OPERATOR, actor or self.actor)
+        who = actor if isinstance(actor, Actor) else Actor(Role.OPERATOR, actor or self.actor)
         request = request_id or self.draws.nonce()
         command = c.Replay(actor=who, request_id=request, job_id=job_id, expected_rev=expected_rev)
         return self._one(who.name, request_id, ("replay", job_id, expected_rev), lambda: self._replay(command))

@@ -152,6 +152,12 @@ def differences(found: Any, wanted: Any, place: str = "") -> list[str]:
     return [f"{place or 'it'} is {found!r}, should be {wanted!r}"]
 
 
+def _by_id(verb: str, answer: Any) -> Any:
+    if verb != "claim" or not isinstance(answer, list):
+        return answer
+    return sorted(answer, key=lambda seen: (seen.job if isinstance(seen, Seen) else seen).id)
+
+
 def outcome(verb: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     try:
         return verb(*args, **kwargs)
@@ -163,6 +169,7 @@ def outcome(verb: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 QUEUES = ("default", "b", 'odd "{,}\\ é')
 KINDS = ("k", "NULL")
+TIERS = ("in_home", "unheard of")
 WORKERS = ("w", "w:1#2")
 texts = st.sampled_from(["x", "é", 'a"\\{}'])
 values = st.sampled_from([None, 0, 1.5, "text é\x00", [], {"n": [1, None]}, msgspec.Raw(b'{"b" : 1, "a":\t2.0}')])
@@ -189,7 +196,7 @@ enqueue_options = st.fixed_dictionaries(
         "queue": st.sampled_from(QUEUES),
         "priority": st.integers(-2, 2),
         "dedupe_key": st.sampled_from(["key", "kéy"]),
-        "tier": st.sampled_from(["in_home", "unheard of"]),
+        "tier": st.sampled_from(TIERS),
         "correlation_id": texts,
         "trace_id": texts,
         "policy": policies,
@@ -198,8 +205,9 @@ enqueue_options = st.fixed_dictionaries(
 items = st.fixed_dictionaries({"kind": st.sampled_from(KINDS), "args": args}, optional={"options": enqueue_options})
 delays = st.one_of(st.none(), st.none(), seconds.map(lambda s: ("delay", s)), st.integers(-9, 9).map(lambda s: ("at", s)))
 requests = st.sampled_from(["none", "none", "none", "fresh", "fresh", "r1", "r2"])
-revs = st.sampled_from(["any", "any", "any", "right", "wrong"])
-actors = st.sampled_from([None, None, "ann", "w"])
+revs = st.sampled_from(["any", "any", "any", "any", "right", "right", "wrong"])
+actors = st.sampled_from([*[None] * 8, "ann", "w", *(Actor(role, "x", "y" * (role is Role.WORKER)) for role in Role)])
+clients = st.sampled_from([None, None, "ann", "w"])
 picks = st.integers(0, 20)
 fences = st.tuples(st.sampled_from(["live"] * 7 + ["old", "old", "forged"]), picks)
 beats = st.fixed_dictionaries(
@@ -257,6 +265,8 @@ class ThreeWays(RuleBasedStateMachine):
                 twin.ledger._store._marks = Marks()  # type: ignore[attr-defined]
             told = {name: twin.told(value) for name, value in kwargs.items()}
             answer = outcome(getattr(twin.ledger, verb), twin.told(args), told)
+            # until mended: F5, a repeated claim answers by id and not in the order of the claim; delete the next line
+            expected, answer = _by_id(verb, expected), _by_id(verb, answer)
             if verb in ("enqueue", "enqueue_many", "replay"):
                 self._meet(twin, expected, answer)
             _same(f"{twin.name}: answer to {verb}", self._shown(plain(answer, twin)), self._shown(plain(expected)))
@@ -372,27 +382,26 @@ class ThreeWays(RuleBasedStateMachine):
             found["dedupe"] = "forever"
         return found
 
-    # The verbs
+    # Making and claiming jobs
 
-    @initialize(item=items)
-    def begin(self, item: dict[str, Any]) -> None:
-        self.tell("enqueue", item["kind"], item["args"], **item.get("options", {}))
+    @initialize(batch=st.lists(items, min_size=1, max_size=4))
+    def begin(self, batch: list[dict[str, Any]]) -> None:
+        self._enqueue_many(batch)
 
-    @rule(item=items, when=delays, forever=st.booleans(), request=requests, actor=actors)
+    @rule(item=items, when=delays, forever=st.booleans(), request=requests, actor=clients)
     def enqueue(self, item: dict[str, Any], when: Any, forever: bool, request: str, actor: str | None) -> None:
         options = self.options(item.get("options", {}), when, forever)
         self.tell("enqueue", item["kind"], item["args"], actor=actor, **options, **self.request(request))
 
-    @rule(batch=st.lists(items, min_size=1, max_size=4), request=requests, actor=actors)
+    @rule(batch=st.lists(items, min_size=1, max_size=4), request=requests, actor=clients)
     def enqueue_many(self, batch: list[dict[str, Any]], request: str, actor: str | None) -> None:
+        self._enqueue_many(batch, actor=actor, **self.request(request))
+
+    def _enqueue_many(self, batch: list[dict[str, Any]], **rest: Any) -> None:
         made = [{"kind": item["kind"], "args": item["args"], **item.get("options", {})} for item in batch]
         # until mended: F3, within a batch jobs with a key get later ids than jobs without; delete the next line
         made.sort(key=lambda item: "dedupe_key" in item)
-        self.tell("enqueue_many", made, actor=actor, **self.request(request))
-
-    def _claim(self, worker: str, queues: list[str], limit: int, start: bool, kinds: Any, incarnation: Any, request: str) -> None:
-        rest = self.request(request)
-        self.tell("claim", worker, queues, limit=limit, start=start, kinds=kinds, incarnation=incarnation, **rest)
+        self.tell("enqueue_many", made, **rest)
 
     @rule(
         worker=st.sampled_from(WORKERS),
@@ -406,11 +415,12 @@ class ThreeWays(RuleBasedStateMachine):
     def claim(
         self, worker: str, queues: list[str], limit: int, start: bool, kinds: Any, incarnation: Any, request: str
     ) -> None:
-        self._claim(worker, queues, limit, start, kinds, incarnation, request)
+        rest = self.request(request)
+        self.tell("claim", worker, queues, limit=limit, start=start, kinds=kinds, incarnation=incarnation, **rest)
 
     @rule(start=st.booleans(), limit=st.integers(1, 4))
-    def claim_plainly(self, start: bool, limit: int) -> None:
-        self._claim("w", list(QUEUES), limit, start, None, None, "none")
+    def claim_from_all(self, start: bool, limit: int) -> None:
+        self.tell("claim", "w", list(QUEUES), limit=limit, start=start)
 
     @precondition(has_job)
     @rule(
@@ -422,12 +432,14 @@ class ThreeWays(RuleBasedStateMachine):
         rev=revs,
     )
     def claim_job(self, place: int, worker: str, ttl: Any, incarnation: Any, request: str, rev: str) -> None:
-        job_id = self.pick(place, frozenset({Status.QUEUED, Status.STALLED, Status.RUNNING, Status.CLAIMED}))
+        job_id = self.pick(place, LIVE)
         # until mended: F2, a repeated claim by id that renewed its own lease answers no fence; delete the next two lines
         if (job := self.model.jobs.get(job_id)) is not None and job.status in HELD:
             request = "none"
         rest = self.request(request) | self.rev(rev, job_id)
         self.tell("claim_job", job_id, worker, ttl=ttl, incarnation=incarnation, **rest)
+
+    # Holding them
 
     @precondition(has_fence)
     @rule(which=fences, request=requests, rev=revs)
@@ -461,7 +473,7 @@ class ThreeWays(RuleBasedStateMachine):
     @rule(
         which=fences,
         error=errors,
-        retryable=st.sampled_from([True, True, False]),
+        retryable=st.sampled_from([True, True, True, False]),
         code=st.one_of(st.none(), reason_codes),
         stage=st.one_of(st.none(), stages),
         after=st.one_of(st.none(), st.none(), seconds),
@@ -474,103 +486,119 @@ class ThreeWays(RuleBasedStateMachine):
         self.tell("fail", fence, error, **said, **self.request(request), **self.rev(rev, fence.job_id))
 
     @precondition(has_fence)
-    @rule(which=fences, verb=st.sampled_from(["release", "acknowledge_cancel", "resume"]), request=requests, rev=revs)
-    def holder_verb(self, which: Any, verb: str, request: str, rev: str) -> None:
+    @rule(
+        which=fences,
+        verb=st.sampled_from(["release", "stall", "resume", "acknowledge_cancel"]),
+        reason=st.sampled_from([None, "WORKER_ERROR", "OPERATOR_QUEUE_TIMEOUT"]),
+        request=requests,
+        rev=revs,
+    )
+    def let_go_or_return(self, which: Any, verb: str, reason: Any, request: str, rev: str) -> None:
         fence = self.fence(which)
-        self.tell(verb, fence, **self.request(request), **self.rev(rev, fence.job_id))
+        said = {"reason": reason} if verb == "stall" else {}
+        self.tell(verb, fence, **said, **self.request(request), **self.rev(rev, fence.job_id))
 
-    @precondition(has_fence)
-    @rule(which=fences, reason=st.sampled_from([None, "WORKER_ERROR", "OPERATOR_QUEUE_TIMEOUT"]), request=requests, rev=revs)
-    def give_up(self, which: Any, reason: Any, request: str, rev: str) -> None:
-        fence = self.fence(which)
-        self.tell("stall", fence, reason=reason, **self.request(request), **self.rev(rev, fence.job_id))
-
-    @precondition(has_job)
-    @rule(place=picks, reason=st.sampled_from([None, None, "NO_PROGRESS"]), request=requests, rev=revs)
-    def stall(self, place: int, reason: Any, request: str, rev: str) -> None:
-        job_id = self.pick(place, HELD)
-        self.tell("stall", job_id, reason=reason, **self.request(request), **self.rev(rev, job_id))
-
-    @precondition(has_job)
-    @rule(place=picks, verb=st.sampled_from(["resume", "requeue"]), request=requests, rev=revs)
-    def system_verb(self, place: int, verb: str, request: str, rev: str) -> None:
-        job_id = self.pick(place, frozenset({Status.STALLED}))
-        self.tell(verb, job_id, **self.request(request), **self.rev(rev, job_id))
-
-    @precondition(has_job)
-    @rule(place=picks, verb=st.sampled_from(["assist", "unassist"]), request=requests, actor=actors, rev=revs)
-    def assist(self, place: int, verb: str, request: str, actor: Any, rev: str) -> None:
-        job_id = self.pick(place, frozenset({Status.RUNNING}))
-        self.tell(verb, job_id, actor=actor, **self.request(request), **self.rev(rev, job_id))
-
-    @precondition(has_job)
-    @rule(place=picks, hard=st.booleans(), reason=texts, request=requests, actor=actors, rev=revs)
-    def cancel(self, place: int, hard: bool, reason: str, request: str, actor: Any, rev: str) -> None:
-        job_id = self.pick(place, frozenset({Status.RUNNING, Status.STALLED}))
-        self.tell("cancel", job_id, hard=hard, reason=reason, actor=actor, **self.request(request), **self.rev(rev, job_id))
-
-    @precondition(has_job)
-    @rule(place=picks, code=reason_codes, error=st.one_of(st.none(), errors), request=requests, actor=actors, rev=revs)
-    def dead_letter(self, place: int, code: str, error: Any, request: str, actor: Any, rev: str) -> None:
-        job_id = self.pick(place, LIVE)
-        rest = self.request(request) | self.rev(rev, job_id)
-        self.tell("dead_letter", job_id, reason_code=code, error=error, actor=actor, **rest)
-
-    @precondition(has_job)
-    @rule(place=picks, request=requests, actor=actors, rev=revs)
-    def replay(self, place: int, request: str, actor: Any, rev: str) -> None:
-        job_id = self.pick(place, TERMINAL - {Status.SUCCEEDED})
-        self.tell("replay", job_id, actor=actor, **self.request(request), **self.rev(rev, job_id))
+    # From outside
 
     @precondition(has_job)
     @rule(
         place=picks,
-        note=st.sampled_from(["discarded", "compensated", "compensation_failed"]),
-        reason=st.one_of(st.none(), texts),
+        verb=st.sampled_from(["stall", "resume", "requeue"]),
+        reason=st.sampled_from([None, None, None, "NO_PROGRESS", "LEASE_EXPIRED", "WORKER_ERROR"]),
         request=requests,
+        actor=actors,
         rev=revs,
     )
-    def annotate(self, place: int, note: str, reason: Any, request: str, rev: str) -> None:
-        job_id = self.pick(place, TERMINAL)
-        self.tell("annotate", job_id, note, reason=reason, **self.request(request), **self.rev(rev, job_id))
-
-    # The ledger as a whole
-
-    @rule(queue=st.sampled_from(QUEUES), verb=st.sampled_from(["pause", "unpause", "unpause"]))
-    def pause(self, queue: str, verb: str) -> None:
-        self.tell(verb, queue)
-
-    @rule(kind=st.sampled_from(KINDS), policy=policies)
-    def set_policy(self, kind: str, policy: dict[str, Any]) -> None:
-        self.tell("set_policy", kind, **policy)
-
-    @rule(tier=st.sampled_from(["in_home", "unheard of"]), policy=policies)
-    def set_tier_policy(self, tier: str, policy: dict[str, Any]) -> None:
-        self.tell("set_policy", tier=tier, **policy)
+    def judge(self, place: int, verb: str, reason: Any, request: str, actor: Any, rev: str) -> None:
+        job_id = self.pick(place, HELD if verb == "stall" else frozenset({Status.STALLED}))
+        said = {"reason": reason} if verb == "stall" else {}
+        self.tell(verb, job_id, **said, actor=actor, **self.request(request), **self.rev(rev, job_id))
 
     @rule(limit=st.sampled_from([1_000, 1_000, 1, 2]))
     def sweep(self, limit: int) -> None:
         self.tell("sweep", limit=limit)
 
-    @rule(what=st.sampled_from(["jobs_before", "beats_before", "requests_before"]), ago=st.sampled_from([0, 10, 60]))
+    @precondition(has_job)
+    @rule(
+        place=picks,
+        verb=st.sampled_from(["assist", "unassist", "cancel", "cancel"]),
+        hard=st.booleans(),
+        reason=texts,
+        request=requests,
+        actor=actors,
+        rev=revs,
+    )
+    def intervene(self, place: int, verb: str, hard: bool, reason: str, request: str, actor: Any, rev: str) -> None:
+        job_id = self.pick(place, frozenset({Status.RUNNING}))
+        said = {"hard": hard, "reason": reason} if verb == "cancel" else {}
+        self.tell(verb, job_id, **said, actor=actor, **self.request(request), **self.rev(rev, job_id))
+
+    @precondition(has_job)
+    @rule(
+        place=picks,
+        verb=st.sampled_from(["dead_letter", "replay", "replay", "annotate", "discard"]),
+        code=reason_codes,
+        error=st.one_of(st.none(), errors),
+        note=st.sampled_from(["discarded", "compensated", "compensation_failed"]),
+        reason=st.one_of(st.none(), texts),
+        request=requests,
+        actor=actors,
+        rev=revs,
+    )
+    def bury_or_revive(
+        self, place: int, verb: str, code: str, error: Any, note: str, reason: Any, request: str, actor: Any, rev: str
+    ) -> None:
+        job_id = self.pick(place, LIVE if verb == "dead_letter" else TERMINAL)
+        said: dict[str, Any] = {"actor": actor, **self.request(request), **self.rev(rev, job_id)}
+        match verb:
+            case "dead_letter":
+                self.tell(verb, job_id, reason_code=code, error=error, **said)
+            case "annotate":
+                self.tell(verb, job_id, note, reason=reason, **said)
+            case "discard":
+                self.tell(verb, job_id, reason=reason, **said)
+            case _:
+                self.tell(verb, job_id, **said)
+
+    # The ledger as a whole
+
+    @rule(
+        what=st.sampled_from(["pause", "unpause", "unpause", "kind", "tier", "look"]),
+        queue=st.sampled_from(QUEUES),
+        kind=st.sampled_from(KINDS),
+        tier=st.sampled_from(TIERS),
+        policy=policies,
+    )
+    def arrange(self, what: str, queue: str, kind: str, tier: str, policy: dict[str, Any]) -> None:
+        match what:
+            case "kind":
+                self.tell("set_policy", kind, **policy)
+            case "tier":
+                self.tell("set_policy", tier=tier, **policy)
+            case "look":
+                self._look(queue)
+            case _:
+                self.tell(what, queue)
+
+    @rule(what=st.sampled_from(["jobs", "beats", "requests"]), ago=st.sampled_from([0, 10, 60]))
     def prune(self, what: str, ago: int) -> None:
-        self.tell("prune", **{what: self.clock.now() - timedelta(seconds=ago)}, batch=10_000)  # type: ignore[arg-type]
+        self.tell("prune", **{f"{what}_before": self.clock.now() - timedelta(seconds=ago)}, batch=10_000)
         for twin in self.twins:
             self._compare_histories(twin)
 
-    @rule(status=st.sampled_from([*Status, None]), queue=st.one_of(st.none(), st.sampled_from(QUEUES)))
-    def look(self, status: Any, queue: Any) -> None:
+    def _look(self, queue: str) -> None:
         jobs = self.model.jobs.values()
-        wanted = [job for job in jobs if status in (None, job.status) and queue in (None, job.queue)]
         for twin in self.twins:
-            found = twin.ledger.list(status=status, queue=queue, limit=1_000)
-            assert sorted(twin.number(job.id) for job in found) == sorted(job.id for job in wanted), twin.name
+            for status in Status:
+                found = [twin.number(job.id) for job in twin.ledger.list(status=status, queue=queue)]
+                _same(f"{twin.name}: {status}", found, [j.id for j in jobs if (j.status, j.queue) == (status, queue)])
             counts: dict[str, dict[str, int]] = {}
             for job in jobs:
                 of_queue = counts.setdefault(job.queue, {})
                 of_queue[job.status.value] = of_queue.get(job.status.value, 0) + 1
-            assert twin.ledger.counts() == counts, twin.name
-            assert {name: micros(at) for name, at in twin.ledger.paused().items()} == self.model.paused_at, twin.name
+            _same(f"{twin.name}: counts", twin.ledger.counts(), counts)
+            paused = {name: micros(at) for name, at in twin.ledger.paused().items()}
+            _same(f"{twin.name}: paused", paused, self.model.paused_at)
 
     # The same again
 

@@ -163,10 +163,11 @@ def exhausted(job: Job) -> bool:
     return job.policy is not None and tries(job) >= job.policy.attempts_max
 
 
-def window_over_at(job: Job) -> Micros:
-    """When a stalled job stops waiting for its holder."""
+def window_over_at(job: Job, fresh: Micros = 0) -> Micros:
+    """When a stalled job stops waiting for its holder; counted anew from a step of the clock."""
     assert job.policy is not None and job.stalled_at is not None
-    return job.stalled_at + job.policy.resume_window_ms * MS
+    window = job.policy.resume_window_ms * MS
+    return max(job.stalled_at, fresh) + window if window else job.stalled_at
 
 
 def lease_over(job: Job, now: Micros) -> bool:
@@ -193,7 +194,7 @@ def _requeue(draft: _Draft, delay_us: int, reason: StallReason | None = None) ->
 
 def _backoff(draft: _Draft, jitter: float) -> int:
     assert draft.job.policy is not None
-    return backoff_us(draft.job.policy, tries(draft.job), jitter)
+    return backoff_us(draft.job.policy, draft.job.attempt, jitter)
 
 
 def _dead_letter(draft: _Draft, code: ReasonCode, stage: FailureStage, error: bytes | None) -> None:
@@ -325,9 +326,10 @@ def _fail_job(draft: _Draft, command: c.Fail) -> None:
 
 def _release(draft: _Draft, command: c.Release) -> None:
     _return_of_holder(draft)
-    if draft.job.status is not Status.STALLED:
-        _require("release", draft.job)
-        _stall(draft, StallReason.RELEASED)
+    if draft.job.status is Status.STALLED:
+        draft.emit(EventType.RESUMED, Status.RUNNING)
+    _require("release", draft.job)
+    _stall(draft, StallReason.RELEASED)
     if draft.job.phase is Phase.ABORTING:
         _cancel(draft, draft.job.cancel_reason or "requested")
     else:
@@ -404,32 +406,33 @@ def _requeue_or_exhaust(draft: _Draft, jitter: float) -> None:
 
 def _sweep(draft: _Draft, command: c.Sweep) -> None:
     job = draft.job
-    if _grace_over(job, draft.at):
+    fresh = command.fresh_since or 0
+    if _grace_over(job, draft.at, fresh):
         _cancel(draft, job.cancel_reason or "requested")
         return
-    if job.status in HELD and (reason := _due_stall(job, draft.at)) is not None and not _excused(job, command, draft.at):
+    if job.status in HELD and (reason := _due_stall(job, draft.at)) is not None and not _excused(job, draft.at, fresh):
         _stall(draft, reason)
     if draft.job.status is not Status.STALLED:
         return
     if draft.job.revived_at is not None and draft.job.started_at is not None:
         draft.emit(EventType.RESUMED, Status.RUNNING)
-    elif draft.at >= window_over_at(draft.job):
+    elif draft.at >= window_over_at(draft.job, fresh):
         if draft.job.phase is Phase.ABORTING:
             _cancel(draft, draft.job.cancel_reason or "requested")
         else:
             _requeue_or_exhaust(draft, command.jitter)
 
 
-def _excused(job: Job, command: c.Sweep, now: Micros) -> bool:
+def _excused(job: Job, now: Micros, fresh: Micros) -> bool:
     """After a step of the clock everyone gets one fresh interval to show a sign of life."""
     assert job.policy is not None
-    return command.fresh_since is not None and now <= command.fresh_since + job.policy.stall_after_ms * MS
+    return now <= fresh + job.policy.stall_after_ms * MS
 
 
-def _grace_over(job: Job, now: Micros) -> bool:
+def _grace_over(job: Job, now: Micros, fresh: Micros) -> bool:
     if job.status not in (Status.RUNNING, Status.STALLED) or job.cancel_requested_at is None or job.policy is None:
         return False
-    return job.phase is Phase.ABORTING and now > job.cancel_requested_at + job.policy.cancel_grace_ms * MS
+    return job.phase is Phase.ABORTING and now > max(job.cancel_requested_at, fresh) + job.policy.cancel_grace_ms * MS
 
 
 def _cancel_job(draft: _Draft, command: c.Cancel) -> None:

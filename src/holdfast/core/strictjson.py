@@ -16,7 +16,8 @@ from holdfast.errors import LimitExceeded, ValidationError
 DIGITS_MAX = len(str(-INTEGER_MAX))
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_LONG_DIGITS = re.compile(rb"[0-9]{16}")
+LONG_DIGITS = len(str(INTEGER_MAX))
+_LONG_DIGITS = re.compile(rb"[0-9]{%d}" % LONG_DIGITS)
 
 
 def encode(what: str, value: Any, bytes_max: int) -> bytes:
@@ -34,10 +35,17 @@ def encode(what: str, value: Any, bytes_max: int) -> bytes:
         raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX) from None
     except (TypeError, ValueError, msgspec.MsgspecError):
         faithful, body = False, b""
-    if not faithful or _LONG_DIGITS.search(body) or body.count(b"[") + body.count(b"{") > NESTING_MAX:
+    size = len(body)
+    if not faithful or (size >= LONG_DIGITS and _LONG_DIGITS.search(body)) or (size > 2 * NESTING_MAX and _deep(body)):
         _walk(what, value, 1)
-    check_size(what, len(body), bytes_max)
+    if size > bytes_max:
+        check_size(what, size, bytes_max)
     return body
+
+
+def _deep(body: bytes) -> bool:
+    """May be nested too deep: there are that many openings."""
+    return body.count(b"[") + body.count(b"{") > NESTING_MAX
 
 
 def check(what: str, body: bytes, bytes_max: int) -> bytes:

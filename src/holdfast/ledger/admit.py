@@ -17,6 +17,7 @@ from holdfast.ledger.face import to_micros
 E = TypeVar("E", ReasonCode, FailureStage)
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
+_BLANKS = b" \t\r\n"
 DELAY_MS_MAX = limits.DELAY_US_MAX // 1_000
 
 
@@ -78,11 +79,11 @@ def moment(what: str, given: Any) -> Micros:
 
 
 def json_value(what: str, given: Any, bytes_max: int) -> bytes:
-    """Strict JSON bytes from a Python value, or from `Raw` bytes, which are kept as they came."""
+    """Strict JSON bytes from a Python value, or from `Raw` bytes, which are kept as they came but for blanks around them."""
     if given is None:
         return b"null"
     if isinstance(given, msgspec.Raw):
-        return strictjson.check(what, bytes(given), bytes_max)
+        return strictjson.check(what, bytes(given).strip(_BLANKS), bytes_max)
     return strictjson.encode(what, given, bytes_max)
 
 
@@ -99,7 +100,7 @@ def error_value(given: Any) -> bytes:
 
 
 def _cut(text: str) -> str:
-    """At most a quarter of the limit, since escapes can make four bytes and more of one; lone surrogates are replaced."""
+    """At most an eighth of the limit, since escapes make up to six bytes of one; lone surrogates are replaced."""
     safe = text.encode("utf-8", "replace")[: limits.ERROR_BYTES_MAX // 8]
     return safe.decode("utf-8", "ignore")
 
@@ -187,7 +188,7 @@ class Enqueues:
             if not isinstance(args, dict | msgspec.Raw):
                 raise ValidationError("args must be an object: a dict, or Raw JSON", field="args")
             body = json_value("args", args, limits.PAYLOAD_BYTES_MAX)
-            if body[:1] != b"{" and not body.lstrip().startswith(b"{"):
+            if body[:1] != b"{":
                 raise ValidationError("args must be a JSON object", field="args")
         if not options:
             return c.Enqueue(actor=who, request_id=request, queue=queue, kind=kind, payload=head + body + b"}")
@@ -238,6 +239,8 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(own, Mapping):
         raise ValidationError("policy must be a mapping of its fields", field="policy")
     layer = policies.settings(dict(own))
+    if layer.lease_widened:
+        raise ValidationError("lease_widened is set for a kind or a tier, not by a job", field="policy")
 
     def key(name: str) -> str | None:
         return None if name not in given else limits.check_key(name, given[name])

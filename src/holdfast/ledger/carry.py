@@ -1,5 +1,6 @@
 """Between the door and the store: which lane a call takes, what happens when a group fails, and who is woken afterwards."""
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -12,6 +13,8 @@ from holdfast.store.base import Contention, Lane, Session, StatementFailed, Stor
 
 T = TypeVar("T")
 
+KEYED_MAX = 8
+"""Enqueues with a key at once; each has a connection of its own."""
 TRIES_MAX = 8
 """How often one call is run again when other transactions get in its way."""
 
@@ -20,9 +23,19 @@ class Carrier:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._doors: dict[Lane, Door] = {lane: Door(self._carry_by(lane)) for lane in store.lanes()}
+        self._keyed = threading.BoundedSemaphore(KEYED_MAX)
 
     def go(self, call: Call) -> list[Any]:
-        return self._doors.get(_lane(call), self._doors["work"]).go(call)
+        lane = _lane(call)
+        if lane == "keyed" and lane in self._doors:
+            return self._go_alone(call)
+        return self._doors.get(lane, self._doors["work"]).go(call)
+
+    def _go_alone(self, call: Call) -> list[Any]:
+        """An enqueue with a key may have to wait for a stranger's transaction: nobody else waits with it."""
+        with self._keyed:
+            self._carry("keyed", [call])
+        return call.outcome()
 
     def one(self, call: Call) -> Any:
         """The only answer of a call with one command; a refusal is raised."""
@@ -47,7 +60,7 @@ class Carrier:
         return lambda calls: self._carry(lane, calls)
 
     def _carry(self, lane: Lane, calls: list[Call]) -> None:
-        if lane == "keyed" or len(calls) == 1:
+        if len(calls) == 1:
             self._run_each(lane, calls)
         else:
             try:
@@ -56,8 +69,9 @@ class Carrier:
                 raise
             except Exception:  # noqa: BLE001 - whatever it was, it was one call's: each gets to know by itself
                 self._run_each(lane, calls)
-        queues = set().union(*(call.wakes for call in calls if call.settled))
-        self._store.wake(sorted(queues))
+        changed = [call for call in calls if call.settled and call.changed]
+        if changed:
+            self._store.wake(sorted(set().union(*(call.wakes for call in changed))))
 
     def _run(self, lane: Lane, calls: list[Call]) -> None:
         self._store.transact(lane, lambda session: execute(session, calls))

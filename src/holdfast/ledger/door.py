@@ -21,6 +21,7 @@ class Call:
     __slots__ = (
         "answers",
         "body_hash",
+        "changed",
         "commands",
         "done",
         "failure",
@@ -42,6 +43,8 @@ class Call:
         """The answer is to be kept for a repetition."""
         self.body_hash = body_hash
         self.answers: list[Any] = []
+        self.changed = False
+        """Something was written."""
         self.wakes: set[str] = set()
         """Queues that have new work because of this call."""
         self.failure: BaseException | None = None

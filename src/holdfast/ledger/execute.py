@@ -6,6 +6,7 @@ guards do not match is loaded, decided and saved one by one. A refusal is that c
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,6 +37,7 @@ def execute(session: Session, calls: Sequence[Call]) -> None:
     for call in calls:
         call.answers = [None] * len(call.commands)
         call.wakes = set()
+        call.changed = False
     fresh, twins = _answer_repeats(session, calls)
     for turn in _rounds(fresh):
         for kind, items in turn.items():
@@ -46,6 +48,10 @@ def execute(session: Session, calls: Sequence[Call]) -> None:
 
 
 def _rounds(calls: Iterable[Call]) -> Iterable[dict[type[c.Command], list[Item]]]:
+    calls = list(calls)
+    if len(calls) == 1 and _distinct(calls[0].commands):
+        call = calls[0]
+        return [{type(call.commands[0]): [Item(call, place, command) for place, command in enumerate(call.commands)]}]
     turns: list[dict[type[c.Command], list[Item]]] = []
     last: dict[int, int] = {}
     for call in calls:
@@ -57,6 +63,11 @@ def _rounds(calls: Iterable[Call]) -> Iterable[dict[type[c.Command], list[Item]]
                 turns.append(defaultdict(list))
             turns[turn][type(command)].append(Item(call, index, command))
     return turns
+
+
+def _distinct(commands: Sequence[Any]) -> bool:
+    """The everyday call: no job is in it twice."""
+    return not isinstance(commands[0], c.JobCommand) or len({command.job_id for command in commands}) == len(commands)
 
 
 # Request ids
@@ -133,35 +144,40 @@ def _keep(session: Session, calls: Iterable[Call]) -> None:
             actor, request_id = _key(call)
             rows.append(Kept(actor, request_id, call.verb, call.body_hash, answers.encode(call)))
     if rows:
-        session.keep_requests(rows, session.now())
+        session.keep_requests(rows)
 
 
 # Verbs that make or find jobs
 
 
 def _enqueue(session: Session, items: Sequence[Item]) -> None:
-    plain = [item for item in items if item.command.dedupe_key is None]
-    if plain:
-        for item, made in zip(plain, session.enqueue([item.command for item in plain]), strict=True):
-            _answer_made(session, item, made)
-    if len(plain) < len(items):
-        for item in items:
-            if item.command.dedupe_key is not None:
+    """In the items' order, so that ids are too; those without a key go together."""
+    for keyed, group in groupby(items, lambda item: item.command.dedupe_key is not None):
+        run = list(group)
+        if keyed:
+            for item in run:
                 _answer_made(session, item, session.enqueue_keyed(item.command))
+        else:
+            for item, made in zip(run, session.enqueue([item.command for item in run]), strict=True):
+                _answer_made(session, item, made)
 
 
 def _answer_made(session: Session, item: Item, made: Made) -> None:
+    call, place, command = item
     if made.is_new:
-        item.answer(made)
-        if item.command.available_at is None and not item.command.delay_us:
-            item.call.wakes.add(item.command.queue)
+        call.answers[place] = made
+        call.changed = True
+        if command.available_at is None and not command.delay_us:
+            call.wakes.add(command.queue)
     else:
-        item.answer(answers.Found(session.load([made.job_id], lock=False)[made.job_id], False))
+        call.answers[place] = answers.Found(session.load([made.job_id], lock=False)[made.job_id], False)
 
 
 def _claim(session: Session, items: Sequence[Item]) -> None:
     for item in items:
-        item.answer(session.claim(item.command))
+        held = session.claim(item.command)
+        item.answer(held)
+        item.call.changed = item.call.changed or bool(held)
 
 
 def _replay(session: Session, items: Sequence[Item]) -> None:
@@ -186,6 +202,7 @@ def _replay_one(session: Session, item: Item) -> answers.Found:
     if not made.is_new:
         raise Conflict(f"the dedupe key {fresh.dedupe_key!r} is held by job {made.job_id}", holder=made.job_id, rev=job.rev)
     item.call.wakes.add(job.queue)
+    item.call.changed = True
     return answers.Found(session.load([made.job_id], lock=False)[made.job_id], True)
 
 
@@ -202,6 +219,7 @@ def _hot(
                 refused.append(item)
             else:
                 item.call.answers[item.place] = change
+                item.call.changed = True
         if refused:
             _decide_each(session, refused)
 
@@ -226,6 +244,7 @@ def _decide_one(session: Session, job: Job | None, item: Item, now: int) -> Any:
     outcome = decide(job, command, now)
     if outcome.events:
         session.save(outcome.job, outcome.events)
+        item.call.changed = True
         if outcome.job.status is Status.QUEUED and outcome.job.available_at <= now:
             item.call.wakes.add(outcome.job.queue)
     if isinstance(command, c.Sweep):

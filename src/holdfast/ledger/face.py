@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _decode = msgspec.json.Decoder().decode
 
 
+@lru_cache(maxsize=256)
 def to_datetime(at: Micros) -> datetime:
     return _EPOCH + timedelta(microseconds=at)
 
@@ -43,8 +45,8 @@ class Job:
         self,
         id_: int,
         record: model.Job | None = None,
+        make: tuple[Callable[..., model.Job], Any, Any] | None = None,
         *,
-        make: Callable[[], model.Job] | None = None,
         fence: Fence | None = None,
         is_new: bool = True,
     ) -> None:
@@ -60,7 +62,8 @@ class Job:
     def record(self) -> model.Job:
         if self._record is None:
             assert self._make is not None
-            self._record, self._make = self._make(), None
+            fold, made, command = self._make
+            self._record, self._make = fold(made, command), None
         return self._record
 
     queue: str = _plain("queue")

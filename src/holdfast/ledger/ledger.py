@@ -4,8 +4,7 @@ import builtins
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from holdfast.core import commands as c
 from holdfast.core import limits, payloads, vocabulary
@@ -20,19 +19,11 @@ from holdfast.ledger import admit
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Beat, Change, Event, Job, public_event, to_datetime
-from holdfast.ledger.sweep import Sweeper
+from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.store.base import Change as StoreChange
 from holdfast.store.base import EventFilter, JobFilter, Made, Session, Store, Waiter, chunks, default_correlation
 
 JobOrFence = int | Fence
-
-
-class Entropy(Protocol):
-    """Where randomness comes from."""
-
-    def token(self) -> str: ...
-    def nonce(self) -> str: ...
-    def jitter(self) -> float: ...
 
 
 class Ledger:
@@ -47,7 +38,7 @@ class Ledger:
         self._entropy = entropy
         self._actor = actor
         self._carrier = Carrier(store)
-        self._sweeper = Sweeper(store, self._carrier, entropy.jitter, monotonic)
+        self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
         self._enqueues = admit.Enqueues()
         self.incarnation = incarnation
         """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""
@@ -111,14 +102,16 @@ class Ledger:
             raise ValidationError(f"each item is an object with at least a kind: {error}", field="items") from None
         if not commands:
             return []
-        body = admit.body_hash([command.payload for command in commands]) if request else b""
+        body = admit.body_hash([(c.payload, c.correlation_id, c.trace_id) for c in commands]) if request else b""
         call = Call("enqueue", commands, repeat=request is not None, keep=request is not None, body_hash=body)
         answers = self._carrier.go(call) if connection is None else self._carrier.within(connection, call)
-        return [self._made(answer, command) for answer, command in zip(answers, commands, strict=True)]
+        fold = self._as_enqueued
+        return [
+            Job(answer.job_id, None, (fold, answer, command)) if type(answer) is Made else self._found(answer)
+            for answer, command in zip(answers, commands, strict=True)
+        ]
 
-    def _made(self, answer: Any, command: c.Enqueue) -> Job:
-        if isinstance(answer, Made):
-            return Job(answer.job_id, make=partial(self._as_enqueued, answer, command))
+    def _found(self, answer: Any) -> Job:
         if isinstance(answer, HoldfastError):
             raise answer
         return Job(answer.job.id, answer.job, is_new=answer.is_new)

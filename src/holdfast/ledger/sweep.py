@@ -7,6 +7,7 @@ Plain silence is neither.
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from holdfast.core.commands import Sweep
 from holdfast.core.limits import WRITE_CHUNK, check_integer
@@ -16,15 +17,24 @@ from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.store.base import Session, Store
 
+
+class Entropy(Protocol):
+    """Where randomness comes from."""
+
+    def token(self) -> str: ...
+    def nonce(self) -> str: ...
+    def jitter(self) -> float: ...
+
+
 STEP_US = 2_000_000
 """A disagreement beyond this is a step. Clocks are slewed by less than a thousandth; ticks are seconds apart."""
 
 
 class Sweeper:
-    def __init__(self, store: Store, carrier: Carrier, jitter: Callable[[], float], monotonic: Callable[[], float]) -> None:
+    def __init__(self, store: Store, carrier: Carrier, entropy: Entropy, monotonic: Callable[[], float]) -> None:
         self._store = store
         self._carrier = carrier
-        self._jitter = jitter
+        self._entropy = entropy
         self._monotonic = monotonic
         self._last: tuple[Micros, float] | None = None
         self._cut_off = False
@@ -46,7 +56,11 @@ class Sweeper:
 
         now, ids = self._store.read(due)
         self._notice_steps(now)
-        sweeps = [Sweep(actor=SYSTEM, job_id=id_, jitter=self._jitter(), fresh_since=self._fresh_since) for id_ in ids]
+        request_id, fresh = self._entropy.nonce(), self._fresh_since
+        sweeps = [
+            Sweep(actor=SYSTEM, request_id=request_id, job_id=id_, jitter=self._entropy.jitter(), fresh_since=fresh)
+            for id_ in ids
+        ]
         made: Counter[str] = Counter()
         if sweeps:
             for answer in self._carrier.go(Call("sweep", sweeps, repeat=False, keep=False, body_hash=b"")):

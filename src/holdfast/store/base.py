@@ -5,7 +5,7 @@ it did, and None for a command whose guard did not hold; that one is then loaded
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -99,7 +99,7 @@ class Session(Protocol):
     def set_paused(self, queue: str, paused: bool) -> None: ...
     def set_settings(self, scope: Literal["kind", "tier"], name: str, settings: Settings) -> None: ...
     def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Kept]: ...
-    def keep_requests(self, rows: Sequence[Kept], now: Micros) -> None: ...
+    def keep_requests(self, rows: Sequence[Kept]) -> None: ...
     def find_event(self, job_id: int, request_id: str) -> Event | None: ...
     def events(self, chosen: EventFilter) -> list[Event]: ...
     def jobs(self, chosen: JobFilter) -> list[Job]: ...
@@ -192,6 +192,34 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
         note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
         payloads.body_of(body.policy), None if policy_id is None else policy(policy_id), token,
     )  # fmt: skip
+
+
+CLAIMED_COLUMNS = (
+    "id", "queue", "kind", "rev", "attempt", "priority", "available_at", "created_at", "claimed_at", "lease_expires_at",
+    "releases", "last_owner", "last_lease_expires_at", "last_error", "cancel_reason", "dedupe_key", "dedupe_forever",
+    "correlation_id", "trace_id", "policy_id", "enqueued",
+)  # fmt: skip
+"""What a claim returns of each job."""
+
+
+def claimed_jobs(rows: Iterable[Sequence[Any]], command: ClaimNext, policy: Callable[[int], Policy], ledger_id: str) -> list[Job]:
+    """Jobs from rows that start with CLAIMED_COLUMNS. Positional: with names it takes ten times as long."""
+    start, owner, incarnation, token = command.start, command.actor.name, command.actor.incarnation, command.token
+    status, phase = (Status.RUNNING, Phase.EXECUTING) if start else (Status.CLAIMED, None)
+    found = []
+    for row in rows:
+        (id_, queue, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner,
+         last_lease, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
+         enqueued) = row[:21]  # fmt: skip
+        body = payloads.decode(payloads.Enqueued, enqueued)
+        found.append(Job(
+            id_, queue, kind, status, rev, attempt, priority, available_at, created_at, at, bytes(body.args),
+            correlation_id or default_correlation(ledger_id, id_), phase, releases, owner, incarnation, at, lease_expires_at,
+            at, at if start else None, None, None, None, at, False, last_owner, last_lease, last_error, None, None, None,
+            cancel_reason, None, None, None, None, None, dedupe_key, bool(dedupe_forever), body.tier, trace_id,
+            body.replay_of, payloads.body_of(body.policy), policy(policy_id), token,
+        ))  # fmt: skip
+    return found
 
 
 SAVED_COLUMNS = (

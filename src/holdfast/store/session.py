@@ -224,9 +224,13 @@ class SqlSession(ABC):
     @abstractmethod
     def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]: ...
 
-    def keep_requests(self, rows: Sequence[Kept], now: Micros) -> None:
+    def keep_requests(self, rows: Sequence[Kept]) -> None:
         for row in rows:
-            self.rows("keep_request", created_at=now, **row._asdict())
+            self.rows("keep_request", now_at=self.stamp(), **row._asdict())
+
+    @abstractmethod
+    def stamp(self) -> Micros | None:
+        """The time for a statement to use; None where the statement reads the store's own clock."""
 
     # Events
 

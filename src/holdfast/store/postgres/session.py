@@ -7,8 +7,8 @@ import psycopg
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
-from holdfast.core.model import Job, Micros, Phase, Status
-from holdfast.store.base import STATUSES, Change, Contention, Made, default_correlation
+from holdfast.core.model import Job, Micros, Status
+from holdfast.store.base import STATUSES, Change, Contention, Made, claimed_jobs
 from holdfast.store.postgres.marks import Mark, Marks
 from holdfast.store.postgres.values import bytes_array, cursor, moment, plain_array, text_array, to_param
 from holdfast.store.session import Memory, SqlSession
@@ -60,16 +60,17 @@ class PostgresSession(SqlSession):
             return self._intern_elsewhere(key)
         return super().intern_profile(key)
 
+    def stamp(self) -> Micros | None:
+        return None if self._clock is None else self._clock()
+
     def _now_at(self) -> Any:
-        """The injected time, or none: then the statement reads the server's clock."""
-        return None if self._clock is None else moment(self._clock())
+        return moment(self.stamp())
 
     # Hot verbs
 
     def enqueue(self, items: Sequence[Enqueue]) -> list[Made]:
         first = items[0]
         shape = (first.queue, first.kind, first.actor, first.request_id)
-        profiles = [self.profile_id(item) for item in items]
         if all(_is_bare(item) and (item.queue, item.kind, item.actor, item.request_id) == shape for item in items):
             rows = self._run(
                 "enqueue_plain",
@@ -77,15 +78,16 @@ class PostgresSession(SqlSession):
                     "now_at": self._now_at(),
                     "queue": first.queue,
                     "kind": first.kind,
-                    "profile": profiles[0],
+                    "profile": self.profile_id(first),
                     "actor": str(first.actor),
                     "request": first.request_id,
                     "payloads": bytes_array([item.payload for item in items]),
                 },
             )
         else:
-            rows = self._run("enqueue", self._columns(items, profiles))
-        return [Made(row[0], row[1], True) for row in rows]
+            rows = self._run("enqueue", self._columns(items, [self.profile_id(item) for item in items]))
+        at = rows[0][1]
+        return [Made(row[0], at, True) for row in rows]
 
     def _columns(self, items: Sequence[Enqueue], profiles: list[int]) -> dict[str, Any]:
         return {
@@ -108,7 +110,8 @@ class PostgresSession(SqlSession):
 
     def enqueue_keyed(self, item: Enqueue) -> Made:
         """Insert, or read who won; again where the winner has finished and let go of the key in between."""
-        self._run("lock_timeout")
+        if self._intern_elsewhere is None:
+            self._run("lock_timeout")
         params = {
             "now_at": self._now_at(),
             "queue": item.queue,
@@ -145,7 +148,7 @@ class PostgresSession(SqlSession):
         if rows:
             last = rows[-1]
             self._marks.learn(command, seconds=rows[0][21], last=Mark(-last[5], moment(last[6]), last[0]), full=not mark.is_set)
-        return [self._claimed(row, command) for row in rows]
+        return claimed_jobs(rows, command, self._policy, self.ledger_id)
 
     def _claim_after(self, command: ClaimNext, mark: Mark, limit: int | None = None) -> list[tuple[Any, ...]]:
         start = command.start
@@ -168,47 +171,6 @@ class PostgresSession(SqlSession):
                 "actor": str(command.actor),
                 "request": command.request_id,
             },
-        )
-
-    def _claimed(self, row: Sequence[Any], command: ClaimNext) -> Job:
-        (id_, queue, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner,
-         last_lease, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id, enqueued,
-         _) = row  # fmt: skip
-        body = payloads.decode(payloads.Enqueued, enqueued)
-        return Job(
-            id=id_,
-            queue=queue,
-            kind=kind,
-            status=Status.RUNNING if command.start else Status.CLAIMED,
-            rev=rev,
-            attempt=attempt,
-            priority=priority,
-            available_at=available_at,
-            created_at=created_at,
-            updated_at=at,
-            args=bytes(body.args),
-            correlation_id=correlation_id or default_correlation(self.ledger_id, id_),
-            phase=Phase.EXECUTING if command.start else None,
-            releases=releases,
-            owner=command.actor.name,
-            incarnation=command.actor.incarnation,
-            claimed_at=at,
-            lease_expires_at=lease_expires_at,
-            last_beat_at=at,
-            started_at=at if command.start else None,
-            progressed_at=at,
-            last_owner=last_owner,
-            last_lease_expires_at=last_lease,
-            last_error=last_error,
-            cancel_reason=cancel_reason,
-            dedupe_key=dedupe_key,
-            dedupe_forever=dedupe_forever,
-            tier=body.tier,
-            trace_id=trace_id,
-            replay_of=body.replay_of,
-            override=payloads.body_of(body.policy),
-            policy=self._policy(policy_id),
-            token=command.token,
         )
 
     def _fences(self, commands: Sequence[Any]) -> dict[str, Any]:

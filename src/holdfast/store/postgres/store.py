@@ -158,10 +158,10 @@ class PostgresStore:
         memory.profiles = self._memory.profiles
         session = PostgresSession(connection, self._sql, self.ledger_id, memory, self._clock, self._marks, self.intern_profile)
         try:
-            here = session.one("ledger_id")
-            if here is None or here[0] != self.ledger_id:
-                raise ValidationError("connection is not to this ledger's database", field="connection")
+            session.rows("has_ledger")
             with connection.transaction():
+                if session.one("has_ledger") != (True,) or (session.one("ledger_id") or ("",))[0] != self.ledger_id:
+                    raise ValidationError("connection is not to this ledger's database", field="connection")
                 answer = work(session)
             session.rows("notify", channel=self._schema, queues=[""])
         except psycopg.Error as error:
@@ -260,38 +260,42 @@ class PostgresStore:
     # Schema
 
     def _migrate(self, draw_id: Callable[[], str]) -> str:
-        known = migrations("holdfast.store.postgres")
         connection = self.connect()
         try:
-            if connection.info.encoding != "utf-8" and connection.info.parameter_status("server_encoding") != "UTF8":
+            if connection.info.parameter_status("server_encoding") != "UTF8":
                 raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"holdfast:{self._schema}",))
-                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
-                connection.execute(f"CREATE TABLE IF NOT EXISTS {self._schema}.schema_version (version integer PRIMARY KEY)")
-                row = connection.execute(f"SELECT coalesce(max(version), 0) FROM {self._schema}.schema_version").fetchone()
-                newest: int = row[0] if row else 0
-                if newest > known[-1].version:
-                    raise SchemaTooNew(
-                        f"the database has schema {newest}; this Holdfast knows {known[-1].version}",
-                        found=newest,
-                        known=known[-1].version,
-                    )
-                for migration in known[newest:]:
-                    connection.execute(migration.text.replace("holdfast.", f"{self._schema}."))
-                    connection.execute(f"INSERT INTO {self._schema}.schema_version VALUES (%s)", (migration.version,))
-                connection.execute(
-                    f"INSERT INTO {self._schema}.meta VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING",
-                    (draw_id(),),
-                )
+            if self._version(connection) < migrations("holdfast.store.postgres")[-1].version:
+                self._upgrade(connection, draw_id)
             self.identity = self._identity(connection)
             found = cursor(connection).execute(self._sql["ledger_id"]).fetchone()
             assert found is not None
             return str(found[0])
         except psycopg.Error as error:
-            raise _translated(error) from error
+            raise Unavailable(f"cannot open the ledger: {_first_line(error)}") from error
         finally:
             connection.close()
+
+    def _version(self, connection: Connection) -> int:
+        """The schema's version; 0 where there is none. A newer one than this code knows is refused."""
+        there = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{self._schema}.schema_version",)).fetchone()
+        if there is None or not there[0]:
+            return 0
+        row = connection.execute(f"SELECT coalesce(max(version), 0) FROM {self._schema}.schema_version").fetchone()
+        newest, known = int(row[0]) if row else 0, migrations("holdfast.store.postgres")[-1].version
+        if newest > known:
+            raise SchemaTooNew(f"the database has schema {newest}; this Holdfast knows {known}", found=newest, known=known)
+        return newest
+
+    def _upgrade(self, connection: Connection, draw_id: Callable[[], str]) -> None:
+        """Under a lock, in one transaction: of many that start at once, one does it."""
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"holdfast:{self._schema}",))
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {self._schema}.schema_version (version integer PRIMARY KEY)")
+            for migration in migrations("holdfast.store.postgres")[self._version(connection) :]:
+                connection.execute(migration.text.replace("holdfast.", f"{self._schema}."))
+                connection.execute(f"INSERT INTO {self._schema}.schema_version VALUES (%s)", (migration.version,))
+            connection.execute(f"INSERT INTO {self._schema}.meta VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING", (draw_id(),))
 
 
 def _begin(connection: Connection) -> int:

@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
-from holdfast.core.model import Actor, Job, Micros, Phase, Role, Status
-from holdfast.store.base import STATUSES, Change, Made, default_correlation
+from holdfast.core.model import Actor, Job, Micros, Role, Status
+from holdfast.store.base import STATUSES, Change, Made, claimed_jobs
 from holdfast.store.session import Memory, SqlSession
 from holdfast.store.statements import statements
 
@@ -20,7 +20,8 @@ SQL = statements("holdfast.store.sqlite")
 class SqliteSession(SqlSession):
     def __init__(self, connection: apsw.Connection, ledger_id: str, memory: Memory, clock: Callable[[], Micros]) -> None:
         super().__init__(ledger_id, memory)
-        self._connection = connection
+        self._connection = connection.cursor()
+        self._connection.row_trace = None
         self._clock = clock
         self._read_at: Micros | None = None
 
@@ -29,6 +30,9 @@ class SqliteSession(SqlSession):
         if self._read_at is None:
             self._read_at = self._clock()
         return self._read_at
+
+    def stamp(self) -> Micros:
+        return self.now()
 
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
         return list(self._connection.execute(SQL["load" if name == "load_locked" else name], params))
@@ -103,55 +107,15 @@ class SqliteSession(SqlSession):
                 "limit": limit,
             },
         ).fetchall()
-        rows.sort(key=lambda row: (-row[4], row[5], row[0]))
+        rows.sort(key=lambda row: (-row[5], row[6], row[0]))
         who, request_id, first = str(actor), command.request_id, 1 if start else 0
         connection = self._connection
         connection.executemany(
-            SQL["insert_claimed"], [(row[0], row[2] - first, row[7], who, row[3], request_id, row[18]) for row in rows]
+            SQL["insert_claimed"], [(row[0], row[3] - first, row[8], who, row[4], request_id, row[19]) for row in rows]
         )
         if start:
-            connection.executemany(SQL["insert_started"], [(row[0], row[2], row[7], who, row[3], request_id) for row in rows])
-        return [self._claimed(row, queue, command) for row in rows]
-
-    def _claimed(self, row: Sequence[Any], queue: str, command: ClaimNext) -> Job:
-        (id_, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner, last_lease,
-         last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id, enqueued) = row  # fmt: skip
-        body = payloads.decode(payloads.Enqueued, enqueued)
-        return Job(
-            id=id_,
-            queue=queue,
-            kind=kind,
-            status=Status.RUNNING if command.start else Status.CLAIMED,
-            rev=rev,
-            attempt=attempt,
-            priority=priority,
-            available_at=available_at,
-            created_at=created_at,
-            updated_at=at,
-            args=bytes(body.args),
-            correlation_id=correlation_id or default_correlation(self.ledger_id, id_),
-            phase=Phase.EXECUTING if command.start else None,
-            releases=releases,
-            owner=command.actor.name,
-            incarnation=command.actor.incarnation,
-            claimed_at=at,
-            lease_expires_at=lease_expires_at,
-            last_beat_at=at,
-            started_at=at if command.start else None,
-            progressed_at=at,
-            last_owner=last_owner,
-            last_lease_expires_at=last_lease,
-            last_error=last_error,
-            cancel_reason=cancel_reason,
-            dedupe_key=dedupe_key,
-            dedupe_forever=bool(dedupe_forever),
-            tier=body.tier,
-            trace_id=trace_id,
-            replay_of=body.replay_of,
-            override=payloads.body_of(body.policy),
-            policy=self._policy(policy_id),
-            token=command.token,
-        )
+            connection.executemany(SQL["insert_started"], [(row[0], row[3], row[8], who, row[4], request_id) for row in rows])
+        return claimed_jobs(rows, command, self._policy, self.ledger_id)
 
     def _admitted(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
         """The commands whose guards hold, each with its row. The write lock is held: what is read here stays true."""

@@ -93,7 +93,8 @@ JOIN holdfast.requests r ON r.actor = wanted.actor AND r.request_id = wanted.req
 
 -- name: keep_request
 INSERT INTO holdfast.requests (actor, request_id, verb, body_hash, answer, created_at)
-VALUES (%(actor)s, %(request_id)s, %(verb)s, %(body_hash)s, %(answer)s, %(created_at)s);
+VALUES (%(actor)s, %(request_id)s, %(verb)s, %(body_hash)s, %(answer)s,
+    coalesce(%(now_at)s::timestamptz, clock_timestamp()));
 
 -- name: find_event
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
@@ -254,6 +255,9 @@ SELECT pg_xact_status(%(xid)s::text::xid8);
 
 -- name: identity
 SELECT s.system_identifier, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c;
+
+-- name: has_ledger
+SELECT to_regclass('holdfast.meta') IS NOT NULL;
 
 -- In a caller's transaction, which may not have an id yet: it must have one before it draws a position.
 

@@ -31,16 +31,15 @@ WITH clock AS MATERIALIZED (
         job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload, correlation_id)
     SELECT m.id, 1, 'enqueued', (SELECT at FROM clock), i.actor, 0, 'queued', i.request_id, i.payload, i.correlation_id
     FROM made m JOIN input i ON i.id = m.id
-    RETURNING job_id
 )
-SELECT i.id, (SELECT at FROM clock), (SELECT count(*) FROM logged) FROM input i ORDER BY i.n;
+SELECT i.id, CASE i.n WHEN 1 THEN (SELECT at FROM clock) END FROM input i ORDER BY i.n;
 
 -- name: enqueue_plain
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 ), input AS MATERIALIZED (
-    SELECT nextval('holdfast.job_id') AS id, payload
-    FROM unnest(%(payloads)s::bytea[]) AS i (payload)
+    SELECT nextval('holdfast.job_id') AS id, payload, n
+    FROM unnest(%(payloads)s::bytea[]) WITH ORDINALITY AS i (payload, n)
 ), made AS (
     INSERT INTO holdfast.jobs (
         id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id)
@@ -52,7 +51,7 @@ WITH clock AS MATERIALIZED (
     SELECT id, 1, 'enqueued', (SELECT at FROM clock), %(actor)s, 0, 'queued', %(request)s, payload
     FROM input
 )
-SELECT id, (SELECT at FROM clock) FROM input;
+SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END FROM input;
 
 -- name: enqueue_keyed
 WITH clock AS MATERIALIZED (

@@ -77,7 +77,7 @@ FROM json_each(:keys) wanted
 JOIN holdfast_requests r ON r.actor = wanted.value ->> 0 AND r.request_id = wanted.value ->> 1;
 
 -- name: keep_request
-INSERT INTO holdfast_requests (actor, request_id, verb, body_hash, answer, created_at) VALUES (:actor, :request_id, :verb, :body_hash, :answer, :created_at);
+INSERT INTO holdfast_requests (actor, request_id, verb, body_hash, answer, created_at) VALUES (:actor, :request_id, :verb, :body_hash, :answer, :now_at);
 
 -- name: find_event
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,

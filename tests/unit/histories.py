@@ -1,0 +1,88 @@
+"""One job driven through the core alone, its events kept as a store would keep them."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.evolve import evolve
+from holdfast.core.lifecycle import decide, enqueued
+from holdfast.core.model import SYSTEM, Actor, Event, EventType, Fence, Job, Policy, Role
+
+T0 = 1_767_225_600_000_000
+SECOND = 1_000_000
+CLIENT, OPERATOR = Actor(Role.CLIENT, "shop"), Actor(Role.OPERATOR, "ann")
+WORKER = Actor(Role.WORKER, "w-1", "boot-1")
+ERROR = b'{"message":"x"}'
+POLICY = Policy()
+WINDOW = Policy(resume_window_ms=60_000)
+
+
+class History:
+    """Time passes with `wait`; each verb records what the core decides."""
+
+    def __init__(self, policy: Policy = POLICY, **options: Any) -> None:
+        self.policy = policy
+        self.now = T0
+        payload = payloads.Enqueued(queue="q", kind="k", args=msgspec.Raw(b'{"n":1}'), **options).encode()
+        command = c.Enqueue(actor=CLIENT, queue="q", kind="k", payload=payload)
+        first = enqueued(7, command, T0, "corr-7")
+        self.events: list[Event] = [first]
+        self.job: Job = evolve(None, first)
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(7, self.job.attempt, self.job.token or "", "w-1")
+
+    @property
+    def types(self) -> list[str]:
+        return [event.type.value for event in self.events]
+
+    def wait(self, seconds: float) -> "History":
+        self.now += round(seconds * SECOND)
+        return self
+
+    def do(self, kind: type[c.JobCommand], **fields: Any) -> "History":
+        """By a holder where the command can take a fence and nobody else is named."""
+        if "actor" not in fields:
+            fields["actor"] = WORKER
+            if "fence" in kind.__struct_fields__:
+                fields.setdefault("fence", self.fence)
+        outcome = decide(self.job, kind(job_id=7, **fields), self.now)
+        self.events += outcome.events
+        self.job = outcome.job
+        return self
+
+    def claim(self, actor: Actor = WORKER, **fields: Any) -> "History":
+        fields = {"token": f"token-{self.job.attempt + 1}", "policy": self.policy} | fields
+        return self.do(c.ClaimJob, actor=actor, **fields)
+
+    def start(self) -> "History":
+        return self.claim().do(c.Start)
+
+    def beat(self, **fields: Any) -> "History":
+        return self.do(c.Heartbeat, beat=payloads.Beat(**fields))
+
+    def stall(self) -> "History":
+        return self.do(c.Stall)
+
+    def complete(self, result: bytes = b"1") -> "History":
+        return self.do(c.Complete, payload=payloads.result_payload(result))
+
+    def fail(self, **fields: Any) -> "History":
+        return self.do(c.Fail, **{"error": ERROR} | fields)
+
+    def cancel(self, **fields: Any) -> "History":
+        return self.do(c.Cancel, **{"actor": CLIENT} | fields)
+
+    def sweep(self, **fields: Any) -> "History":
+        return self.do(c.Sweep, actor=SYSTEM, **fields)
+
+
+def rich(policy: Policy = WINDOW) -> History:
+    """A history with nearly every kind of event in it, all in order."""
+    history = History(policy).start().wait(1).beat(stage="A", progress=1).do(c.Assist, actor=OPERATOR, on=True)
+    history.do(c.Assist, actor=OPERATOR, on=False).wait(31).sweep().beat().sweep().do(c.Release)
+    history.wait(1).start().fail().wait(60).start().cancel(reason="enough").wait(1).beat()
+    return history.do(c.AcknowledgeCancel).do(c.Annotate, actor=OPERATOR, note=EventType.DISCARDED)

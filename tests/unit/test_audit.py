@@ -1,0 +1,246 @@
+"""The checker finds each kind of violation and says where."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.audit import Violation, check_history, check_status
+from holdfast.core.model import (
+    SYSTEM,
+    Actor,
+    Event,
+    EventType,
+    FailureStage,
+    Job,
+    Phase,
+    Policy,
+    ReasonCode,
+    Role,
+    Status,
+)
+from tests.unit.histories import CLIENT, OPERATOR, SECOND, WINDOW, WORKER, History, rich
+
+replace = msgspec.structs.replace
+
+
+def _mutated(history: History, rev: int, **changes: Any) -> list[Event]:
+    return [replace(event, **changes) if event.rev == rev else event for event in history.events]
+
+
+def _rules(found: list[Violation]) -> list[tuple[int, str]]:
+    return [(violation.rev, violation.rule) for violation in found]
+
+
+def _running() -> History:
+    """Revs: 1 enqueued, 2 claimed, 3 started, 4 heartbeat, 5 succeeded."""
+    return History().start().wait(1).beat(progress=1).wait(1).complete()
+
+
+def _stalled() -> History:
+    """Revs: 1 enqueued, 2 claimed, 3 started, 4 stalled by the system, 5 heartbeat, 6 resumed by the system."""
+    return History(WINDOW).start().wait(31).sweep().beat().sweep()
+
+
+def _stalled_at(seconds: int) -> list[Event]:
+    history = _stalled()
+    at = history.events[2].received_at + seconds * SECOND
+    return [replace(event, received_at=at) if event.rev == 4 else event for event in history.events]
+
+
+def _without_beat() -> list[Event]:
+    history = _stalled()
+    return [*history.events[:4], replace(history.events[5], rev=5)]
+
+
+def _event(after: History, kind: EventType, to: Status, **fields: Any) -> Event:
+    job = after.job
+    given = {"actor": SYSTEM, "attempt": job.attempt, "correlation_id": job.correlation_id} | fields
+    return Event(7, job.rev + 1, kind, after.now, from_status=job.status, to_status=to, **given)
+
+
+def _requeued(after: History) -> list[Event]:
+    body = payloads.Requeued(available_at=after.now).encode()
+    return [*after.events, _event(after, EventType.REQUEUED, Status.QUEUED, payload=body)]
+
+
+def _requeued_while_aborting() -> list[Event]:
+    return _requeued(History(WINDOW).start().cancel().stall())
+
+
+def _requeued_exhausted() -> list[Event]:
+    return _requeued(History(Policy(attempts_max=1)).start().stall())
+
+
+def _claimed_exhausted() -> list[Event]:
+    history = History(Policy(attempts_max=1)).start().stall()
+    return [*history.events, _event(history, EventType.CLAIMED, Status.CLAIMED, attempt=2, actor=WORKER, policy=Policy())]
+
+
+def _after_the_end() -> list[Event]:
+    history = _running()
+    return [*history.events, _event(history, EventType.HEARTBEAT, Status.SUCCEEDED, actor=WORKER)]
+
+
+MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = {
+    "no enqueued first": (lambda: _running().events[1:], [(2, "first event"), (2, "rev")]),
+    "another type first": (lambda: _mutated(_running(), 1, type=EventType.CLAIMED), [(1, "first event")]),
+    "the first rev is not 1": (lambda: _mutated(History(), 1, rev=2), [(2, "rev")]),
+    "another job's event": (lambda: _mutated(_running(), 3, job_id=8), [(3, "one job")]),
+    "a gap": (lambda: [e for e in _running().events if e.rev != 4], [(5, "rev")]),
+    "a repeated rev": (lambda: _mutated(_running(), 4, rev=3), [(3, "rev"), (5, "rev")]),
+    "another from_status": (lambda: _mutated(_running(), 5, from_status=Status.CLAIMED), [(5, "step")]),
+    "another to_status": (lambda: _mutated(_running(), 5, to_status=Status.QUEUED), [(5, "step")]),
+    "a step nobody may take": (
+        lambda: _mutated(_running(), 3, type=EventType.SUCCEEDED, to_status=Status.SUCCEEDED),
+        [(3, "step")],
+    ),
+    "a second enqueued": (lambda: _mutated(_running(), 2, type=EventType.ENQUEUED), [(2, "step")]),
+    "time runs backwards": (lambda: _mutated(_running(), 4, received_at=0), [(4, "time")]),
+    "an attempt too many": (lambda: _mutated(_running(), 3, attempt=2), [(3, "attempt")]),
+    "a claim without a new attempt": (lambda: _mutated(History().claim(), 2, attempt=0), [(2, "attempt"), (2, "status fields")]),
+    "a role that may not": (lambda: _mutated(_running(), 5, actor=CLIENT), [(5, "role")]),
+    "another correlation": (lambda: _mutated(_running(), 3, correlation_id="other"), [(3, "correlation")]),
+    "a claim without policy": (lambda: _mutated(_running(), 2, policy=None), [(2, "policy")]),
+    "a stall under another policy": (lambda: _mutated(_stalled(), 4, policy=Policy()), [(4, "policy snapshot")]),
+    "a stall without policy": (lambda: _mutated(_stalled(), 4, policy=None), [(4, "policy snapshot")]),
+    "another worker": (lambda: _mutated(_running(), 4, actor=Actor(Role.WORKER, "w-2", "boot-1")), [(4, "holder")]),
+    "another incarnation": (lambda: _mutated(_running(), 4, actor=Actor(Role.WORKER, "w-1", "boot-2")), [(4, "holder")]),
+    "a stalled job's beat by another": (
+        lambda: _mutated(_stalled(), 5, actor=Actor(Role.WORKER, "w-2", "boot-1")),
+        [(5, "holder")],
+    ),
+    "stalled at the limit": (lambda: _stalled_at(30), [(4, "stalled too early")]),
+    "stalled before the limit": (lambda: _stalled_at(1), [(4, "stalled too early")]),
+    "no progress where nobody asked": (lambda: _mutated(_stalled(), 4, reason="NO_PROGRESS"), [(4, "stalled too early")]),
+    "resumed without a beat": (_without_beat, [(5, "resumed without a beat")]),
+    "requeued while aborting": (_requeued_while_aborting, [(6, "requeued while aborting")]),
+    "requeued with no attempts left": (_requeued_exhausted, [(5, "attempts_max")]),
+    "claimed with no attempts left": (_claimed_exhausted, [(5, "attempts_max")]),
+    "an event after the end": (_after_the_end, [(6, "step")]),
+}
+
+
+@pytest.mark.parametrize(("make", "expected"), MUTATIONS.values(), ids=MUTATIONS)
+def test_each_violation_is_found_with_its_place(make: Callable[[], list[Event]], expected: list[tuple[int, str]]):
+    assert _rules(check_history(make())) == expected
+
+
+def test_a_violation_says_what_is_wrong():
+    [found] = check_history(_mutated(_running(), 5, from_status=Status.CLAIMED))
+    assert found == Violation(7, 5, "step", "succeeded from claimed to succeeded, the job being running")
+
+
+def test_a_good_history_has_none():
+    history = rich()
+    assert check_history(history.events, history.job) == []
+
+
+def test_a_stall_for_lack_of_progress_past_its_limit_is_in_order():
+    history = History(replace(WINDOW, progress_timeout_ms=20_000)).start().wait(15).beat().wait(6).sweep()
+    assert (history.job.stall_reason, check_history(history.events, history.job)) == ("NO_PROGRESS", [])
+
+
+@pytest.mark.parametrize("rev", range(2, len(rich().events) + 1))
+def test_a_lost_event_never_goes_unnoticed(rev: int):
+    events = [event for event in rich().events if event.rev != rev]
+    assert check_history(events, rich().job) != []
+
+
+@pytest.mark.parametrize("rev", range(1, len(rich().events)))
+def test_swapped_events_never_go_unnoticed(rev: int):
+    events = rich().events
+    events[rev - 1], events[rev] = events[rev], events[rev - 1]
+    assert check_history(events, rich().job) != []
+
+
+# The row
+
+
+CHANGED: dict[str, Any] = {
+    "queue": "other", "kind": "other", "rev": 99, "attempt": 9, "priority": 9, "available_at": 9, "created_at": 9,
+    "updated_at": 9,
+    "args": b"{}", "correlation_id": "other", "phase": Phase.ASSISTED, "releases": 9, "owner": "w-9", "incarnation": "boot-9",
+    "claimed_at": 9, "lease_expires_at": 9, "last_beat_at": 9, "started_at": 9, "finished_at": 9, "stage": "Z", "progress": 9,
+    "progressed_at": 9, "assist_requested": True, "last_owner": "w-9", "last_lease_expires_at": 9, "last_error": b"{}",
+    "stall_reason": "RELEASED", "stalled_at": 9, "revived_at": 9, "cancel_reason": "other", "cancel_requested_at": 9,
+    "reason_code": "timeout", "failure_stage": "exec", "result": b"9", "note": "discarded", "dedupe_key": "other",
+    "dedupe_forever": True, "tier": "other", "trace_id": "other", "replay_of": 9, "override": b"{}", "policy": WINDOW,
+    "id": 9, "status": Status.FAILED,
+}  # fmt: skip
+
+
+def test_every_field_but_the_token_is_compared():
+    assert CHANGED.keys() == set(Job.__struct_fields__) - {"token"}
+
+
+@pytest.mark.parametrize("field", CHANGED)
+def test_a_row_that_differs_in_one_field_is_found(field: str):
+    history = _running()
+    row = replace(history.job, **{field: CHANGED[field]})
+    [found] = check_history(history.events, row)
+    assert (found.rule, found.detail.split()[0]) == ("fold", field)
+
+
+def test_a_row_without_events_is_found():
+    assert check_history([], History().job) == [Violation(7, 1, "fold", "a row without events")]
+
+
+def test_pruned_beats_excuse_only_what_beats_carry():
+    history = _running()
+    beat = payloads.Beat(pruned="0" * 64).encode()
+    events = _mutated(history, 4, payload=beat)
+    assert check_history(events, history.job) == []
+    assert check_history(events, replace(history.job, progress=9)) == []
+    assert len(check_history(events, replace(history.job, attempt=9))) == 1
+
+
+# What a status requires
+
+BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
+    "held without lease": (History().claim(), {"lease_expires_at": None}, "a held job has an owner and a lease"),
+    "queued with owner": (History(), {"owner": "w", "lease_expires_at": 1}, "a held job has an owner and a lease"),
+    "owner without lease": (History(), {"owner": "w"}, "owner and lease come and go together"),
+    "result while running": (History().start(), {"result": b"1"}, "only a succeeded job has a result"),
+    "succeeded without result": (History().start().complete(), {"result": None}, "only a succeeded job has a result"),
+    "running without phase": (History().start(), {"phase": None}, "a running or stalled job has a phase, no other"),
+    "queued with phase": (History(), {"phase": Phase.EXECUTING}, "a running or stalled job has a phase, no other"),
+    "stalled for no reason": (
+        History(WINDOW).start().stall(),
+        {"stall_reason": None},
+        "a stalled job has a reason and a last owner",
+    ),
+    "stalled by nobody": (History(WINDOW).start().stall(), {"last_owner": None}, "a stalled job has a reason and a last owner"),
+    "finished at no time": (History().cancel(), {"finished_at": None}, "a finished job has its time, no other"),
+    "live but finished": (History(), {"finished_at": 1}, "a finished job has its time, no other"),
+    "failed without error": (History().start().fail(retryable=False), {"last_error": None}, "a failed job has its error"),
+    "cancelled for no reason": (History().cancel(), {"cancel_reason": None}, "a cancelled job has its reason"),
+    "dead without reason": (
+        History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.TIMEOUT, failure_stage=FailureStage.EXEC),
+        {"reason_code": None},
+        "a dead-lettered job has reason and stage, no other",
+    ),
+    "dead without stage": (
+        History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.TIMEOUT, failure_stage=FailureStage.EXEC),
+        {"failure_stage": None},
+        "a dead-lettered job has reason and stage, no other",
+    ),
+    "live with a reason": (
+        History(),
+        {"reason_code": "timeout", "failure_stage": "exec"},
+        "a dead-lettered job has reason and stage, no other",
+    ),
+    "claimed at attempt 0": (History().claim(), {"attempt": 0}, "a claimed job was attempted and has its policy"),
+    "claimed without policy": (History().claim(), {"policy": None}, "a claimed job was attempted and has its policy"),
+    "more releases than attempts": (History(), {"releases": 1}, "releases are attempts"),
+    "fewer releases than none": (History(), {"releases": -1}, "releases are attempts"),
+}
+
+
+@pytest.mark.parametrize(("history", "changes", "rule"), BROKEN.values(), ids=BROKEN)
+def test_a_status_has_its_fields(history: History, changes: dict[str, Any], rule: str):
+    assert check_status(history.job) == []
+    assert rule in check_status(replace(history.job, **changes))
