@@ -1,5 +1,7 @@
 """What finished jobs keep: dead-letter fields, notes, replays."""
 
+from typing import Any
+
 import pytest
 
 from holdfast import FailureStage, Ledger, ReasonCode
@@ -82,8 +84,9 @@ def test_every_reason_and_stage_is_kept(ledger: Ledger, code: ReasonCode, stage:
 @pytest.mark.parametrize("field", ["reason_code", "failure_stage"])
 def test_other_reasons_and_stages_are_refused(ledger: Ledger, field: str):
     made = queued(ledger)
+    given: dict[str, Any] = {"reason_code": "timeout", field: "because"}
     with refused_without_trace(ledger, "validation_error"):
-        ledger.dead_letter(made.id, **{"reason_code": "timeout", field: "because"})
+        ledger.dead_letter(made.id, **given)
 
 
 def test_a_correlation_id_is_always_there(ledger: Ledger):

@@ -54,7 +54,7 @@ GOOD: list[Any] = [
 ]  # fmt: skip
 BAD: list[Any] = [
     float("nan"), float("inf"), float("-inf"), [float("nan")], 2**53, -(2**53), 2**63, 2**64, -(2**64), 10**30, "\ud800",
-    {"\udfff": 1}, {1: 2}, {None: 1}, {(1, 2): 3}, {True: 1}, {1.5: 1}, b"x", {1, 2}, object(), datetime(2026, 1, 1, tzinfo=UTC),
+    {"\udfff": 1}, {1: 2}, {None: 1}, {(1, 2): 3}, {True: 1}, {1.5: 1}, b"x", {1, 2}, object, datetime(2026, 1, 1, tzinfo=UTC),
     Point(1), 1 + 2j, {"deep": [{"er": b"x"}]},
 ]  # fmt: skip
 
@@ -99,9 +99,9 @@ def test_bytes_are_kept_as_they_came(ledger: Ledger, body: bytes):
     assert ledger.check(made.id) == []
 
 
-def test_blanks_around_the_bytes_are_kept_too(ledger: Ledger):
-    job = ledger.enqueue("a", Raw(b' {"a":1}\n'))  # type: ignore[arg-type]
-    assert ledger.get(job.id).record.args == b' {"a":1}\n'
+def test_only_blanks_around_the_bytes_are_dropped(ledger: Ledger):
+    job = ledger.enqueue("a", Raw(b' { "a" : 1 }\n'))  # type: ignore[arg-type]
+    assert ledger.get(job.id).record.args == b'{ "a" : 1 }'
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,9 @@ def test_what_is_no_revision_is_refused(ledger: Ledger, build, call: Call):
     for rev, code in ((0, "limit_exceeded"), (-1, "limit_exceeded"), (2**31, "limit_exceeded")):
         with refused_without_trace(ledger, code):
             call(ledger, made, expected_rev=rev)
-    for rev in (True, "3", 2.0):
+    for odd in (True, "3", 2.0):
         with refused_without_trace(ledger, "validation_error"):
-            call(ledger, made, expected_rev=rev)
+            call(ledger, made, expected_rev=odd)
 
 
 def test_a_moved_revision_does_not_hurt_the_holder(ledger: Ledger):

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Ledger
+from holdfast import Event, Ledger
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
     BUILDERS,
@@ -199,7 +199,8 @@ def test_every_event_of_a_job_carries_its_correlation_and_trace(ledger: Ledger):
 def test_events_are_paged_by_position(ledger: Ledger):
     for _ in range(3):
         running(ledger)
-    whole, seen = ledger.events(), []
+    whole = ledger.events()
+    seen: list[Event] = []
     while page := ledger.events(after=seen[-1].pos if seen else 0, limit=4):
         seen += page
     assert seen == whole

@@ -116,7 +116,7 @@ def test_a_wait_longer_than_the_lock_timeout_still_ends_well(postgres_url: str, 
         tries.release()
         return transact(*arguments)
 
-    rival_ledger._store.transact = counted  # type: ignore[method-assign]
+    rival_ledger._store.transact = counted  # type: ignore[assignment, method-assign]
     with psycopg.connect(postgres_url) as connection, ThreadPoolExecutor(1) as pool:
         first = ledger.enqueue("once", dedupe_key="key", connection=connection)
         rival = pool.submit(rival_ledger.enqueue, "once", dedupe_key="key")

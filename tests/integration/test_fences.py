@@ -145,7 +145,7 @@ def test_with_the_callers_own_rows_on_sqlite(tmp_path: Path, tracer: Any) -> Non
 def test_with_the_callers_own_rows_on_postgres(connect: Connect) -> None:
     connection = connect()
     if isinstance(connection, psycopg.Connection):
-        connection.row_factory = rows.dict_row  # type: ignore[assignment]
+        connection.row_factory = rows.dict_row
         connection.cursor_factory = psycopg.ClientCursor
     assert [passes(connection, fence) for fence in (OLD, NEW, OLD, RIVAL)] == [True, True, False, False]
 

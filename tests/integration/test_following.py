@@ -9,7 +9,7 @@ from psycopg import sql
 
 from holdfast import Event, Ledger
 from tests.integration.conftest import Opener
-from tests.support.histories import all_events
+from tests.support.histories import all_events, following_of
 from tests.support.processes import fleet
 from tests.support.waiting import wait_until
 
@@ -155,7 +155,7 @@ def test_following_goes_on_from_any_position(real: Ledger) -> None:
 
 def test_two_ledgers_on_one_store_follow_each_other(store_url: str, opened: Opener) -> None:
     one, other = opened(store_url), opened(store_url)
-    following = other.follow()
+    following = following_of(other)
     made = one.enqueue("work")
     assert next(following).job_id == made.id
     again = one.enqueue("work")

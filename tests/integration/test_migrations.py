@@ -1,6 +1,5 @@
 """Opening: many at once, again, and by an older Holdfast."""
 
-import os
 from pathlib import Path
 
 import apsw
@@ -52,7 +51,7 @@ def test_a_newer_schema_is_refused(store_url: str, postgres_url: str) -> None:
     with holdfast.open(store_url) as ledger:
         ledger.enqueue("work")
     raise_version(store_url, postgres_url)
-    files = set(os.listdir("/proc/self/fd"))
+    files = set(Path("/proc/self/fd").iterdir())
     for _ in range(3):
         with pytest.raises(SchemaTooNew) as caught:
             holdfast.open(store_url)
@@ -60,7 +59,7 @@ def test_a_newer_schema_is_refused(store_url: str, postgres_url: str) -> None:
         assert not caught.value.retryable
         del caught
     # Nothing is left open by those that were refused.
-    assert len(set(os.listdir("/proc/self/fd")) - files) <= 1
+    assert len(set(Path("/proc/self/fd").iterdir()) - files) <= 1
 
 
 def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_url: str) -> None:

@@ -68,7 +68,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def ways_to_jobs(plan: dict[str, Any], above: str = "") -> Iterator[str]:
     """How each part of a plan reaches the table of jobs: the name of an index, or the kind of scan."""
     kind = plan["Node Type"]
-    if plan.get("Relation Name") == "jobs" and kind != "ModifyTable" and kind != "Bitmap Heap Scan":
+    if plan.get("Relation Name") == "jobs" and kind not in ("ModifyTable", "Bitmap Heap Scan"):
         yield plan.get("Index Name", kind)
     if kind == "Bitmap Index Scan" and above == "jobs":
         yield plan["Index Name"]

@@ -15,7 +15,7 @@ from psycopg import rows
 from holdfast import HoldfastError, Ledger
 from holdfast.errors import Unavailable, ValidationError
 from tests.integration.conftest import Opener
-from tests.support.histories import all_events, count_jobs, problems
+from tests.support.histories import all_events, count_jobs, following_of, problems
 
 Begin = Callable[[], Any]
 
@@ -81,20 +81,18 @@ def test_rolled_back_with_the_callers_own_rows(real: Ledger, begin: Begin) -> No
 
 def test_every_option_goes_through_the_callers_transaction(real: Ledger, begin: Begin) -> None:
     connection = begin()
-    first = real.enqueue(
-        "ship", {"n": 1}, priority=5, dedupe_key="k", tier="in_home", correlation_id="c", trace_id="t", policy={"attempts_max": 7},
-        delay=5, request_id="r", connection=connection,
-    )  # fmt: skip
+    options: dict[str, Any] = {
+        "priority": 5, "dedupe_key": "k", "tier": "in_home", "correlation_id": "c", "trace_id": "t", "delay": 5,
+        "policy": {"attempts_max": 7}, "request_id": "r",
+    }  # fmt: skip
+    first = real.enqueue("ship", {"n": 1}, connection=connection, **options)
     assert first.is_new
     again = real.enqueue("ship", {"n": 2}, dedupe_key="k", connection=connection)
     assert (again.id, again.is_new) == (first.id, False)
     connection.execute("COMMIT")
     found = real.get(first.id)
     assert (found.priority, found.correlation_id, found.trace_id, found.tier) == (5, "c", "t", "in_home")
-    repeated = real.enqueue(
-        "ship", {"n": 1}, priority=5, dedupe_key="k", tier="in_home", correlation_id="c", trace_id="t", policy={"attempts_max": 7},
-        delay=5, request_id="r",
-    )  # fmt: skip
+    repeated = real.enqueue("ship", {"n": 1}, **options)
     assert repeated.id == first.id
     assert count_jobs(real) == 1
 
@@ -268,7 +266,7 @@ def test_a_snapshot_that_cannot_see_the_winner_is_reported(on_postgres: Ledger, 
 
 def test_followers_hear_of_the_callers_commit(real: Ledger, begin: Begin) -> None:
     real.enqueue("warm")
-    following = real.follow(real.events()[-1].pos)
+    following = following_of(real, real.events()[-1].pos)
     connection = begin()
     job = real.enqueue("ship", connection=connection)
     heard: list[int] = []

@@ -8,7 +8,9 @@ from psycopg import sql
 
 import holdfast
 from holdfast import Ledger
+from holdfast.store.base import Waiter
 from tests.integration.conftest import Opener
+from tests.support.histories import following_of
 from tests.support.processes import Program
 from tests.support.waiting import wait_until
 
@@ -83,7 +85,7 @@ def test_other_verbs_wake_a_worker_too(real: Ledger) -> None:
         waiter.close()
 
 
-def wake_all(waiter: "holdfast.store.base.Waiter") -> None:
+def wake_all(waiter: Waiter) -> None:
     """Until it is quiet."""
     while waiter.wait(0.1) is not None:
         pass
@@ -133,7 +135,7 @@ def test_following_polls_where_listening_is_impossible(pg_url: str, postgres_url
                 count = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s"
                 wait_until(lambda: limited.get(first.id), what="an idle connection")
                 connection.execute(sql.SQL("ALTER ROLE {role} CONNECTION LIMIT 1").format(**names))
-                following = limited.follow()
+                following = following_of(limited)
                 assert next(following).job_id == first.id
                 for _ in range(2):
                     second = limited.enqueue("second")

@@ -1,7 +1,8 @@
 """Looking at a whole ledger at once."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import cast
 
 from holdfast import Event, Job, Ledger
 from holdfast.core import model
@@ -23,6 +24,11 @@ def all_jobs(ledger: Ledger) -> Iterator[Job]:
     while page := ledger.list(after=after, limit=PAGE):
         yield from page
         after = page[-1].id
+
+
+def following_of(ledger: Ledger, after: int = 0) -> Generator[Event, None, None]:
+    """A follower that can be closed."""
+    return cast("Generator[Event, None, None]", ledger.follow(after))
 
 
 def count_jobs(ledger: Ledger) -> int:

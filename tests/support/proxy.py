@@ -80,8 +80,7 @@ class Proxy:
         self._listener.close()
 
     def _listen(self, port: int) -> socket.socket:
-        listener = socket.create_server((HOST, port), backlog=128)
-        return listener
+        return socket.create_server((HOST, port), backlog=128)
 
     def _accept(self) -> None:
         threading.Thread(target=self._run, args=(self._listener,), name="proxy", daemon=True).start()

@@ -3,12 +3,14 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.evolve import evolve
 from holdfast.core.lifecycle import decide, enqueued
 from holdfast.core.model import SYSTEM, Actor, Event, EventType, Fence, Job, Policy, Role
+from holdfast.errors import HoldfastError
 
 T0 = 1_767_225_600_000_000
 SECOND = 1_000_000
@@ -22,7 +24,7 @@ WINDOW = Policy(resume_window_ms=60_000)
 class History:
     """Time passes with `wait`; each verb records what the core decides."""
 
-    def __init__(self, policy: Policy = POLICY, **options: Any) -> None:
+    def __init__(self, policy: Policy = POLICY, /, **options: Any) -> None:
         self.policy = policy
         self.now = T0
         payload = payloads.Enqueued(queue="q", kind="k", args=msgspec.Raw(b'{"n":1}'), **options).encode()
@@ -86,3 +88,16 @@ def rich(policy: Policy = WINDOW) -> History:
     history.do(c.Assist, actor=OPERATOR, on=False).wait(31).sweep().beat().sweep().do(c.Release)
     history.wait(1).start().fail().wait(60).start().cancel(reason="enough").wait(1).beat()
     return history.do(c.AcknowledgeCancel).do(c.Annotate, actor=OPERATOR, note=EventType.DISCARDED)
+
+
+def refusal_of(history: History, kind: type[c.JobCommand], **fields: Any) -> HoldfastError:
+    """How the core refuses a command, the job staying as it is."""
+    before = history.job
+    with pytest.raises(HoldfastError) as caught:
+        history.do(kind, **fields)
+    assert history.job is before
+    return caught.value
+
+
+def code_of(history: History, kind: type[c.JobCommand], **fields: Any) -> str:
+    return refusal_of(history, kind, **fields).code

@@ -27,7 +27,7 @@ from tests.unit.histories import CLIENT, OPERATOR, SECOND, WINDOW, WORKER, Histo
 replace = msgspec.structs.replace
 
 
-def _mutated(history: History, rev: int, **changes: Any) -> list[Event]:
+def _mutated(history: History, rev: int, /, **changes: Any) -> list[Event]:
     return [replace(event, **changes) if event.rev == rev else event for event in history.events]
 
 
@@ -58,7 +58,7 @@ def _without_beat() -> list[Event]:
 
 def _event(after: History, kind: EventType, to: Status, **fields: Any) -> Event:
     job = after.job
-    given = {"actor": SYSTEM, "attempt": job.attempt, "correlation_id": job.correlation_id} | fields
+    given: dict[str, Any] = {"actor": SYSTEM, "attempt": job.attempt, "correlation_id": job.correlation_id} | fields
     return Event(7, job.rev + 1, kind, after.now, from_status=job.status, to_status=to, **given)
 
 

@@ -121,7 +121,7 @@ def _check_policy(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         yield "policy snapshot", "stalled with another policy than it was claimed under"
     if event.type is EventType.CLAIMED and exhausted(job):
         yield "attempts_max", f"claimed again after {job.attempt} attempts, {job.releases} of them released"
-    if event.type is EventType.REQUEUED and exhausted(job):
+    if event.type is EventType.REQUEUED and exhausted(job) and event.reason != StallReason.RELEASED:
         yield "attempts_max", "requeued with no attempts left"
 
 

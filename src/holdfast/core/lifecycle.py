@@ -326,10 +326,9 @@ def _fail_job(draft: _Draft, command: c.Fail) -> None:
 
 def _release(draft: _Draft, command: c.Release) -> None:
     _return_of_holder(draft)
-    if draft.job.status is Status.STALLED:
-        draft.emit(EventType.RESUMED, Status.RUNNING)
     _require("release", draft.job)
-    _stall(draft, StallReason.RELEASED)
+    if draft.job.status is not Status.STALLED:
+        _stall(draft, StallReason.RELEASED)
     if draft.job.phase is Phase.ABORTING:
         _cancel(draft, draft.job.cancel_reason or "requested")
     else:

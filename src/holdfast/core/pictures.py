@@ -34,8 +34,10 @@ def insert(page: str) -> str:
     """`page` with the parts between its `<!-- generated: … -->` and `<!-- end -->` marks made anew."""
     parts = {"table": table(), "diagram": f"```mermaid\n{diagram()}\n```"}
     for name, text in parts.items():
-        start, end = f"<!-- generated: {name} -->\n", "\n<!-- end -->"
-        before, found, rest = page.partition(start)
-        if found:
-            page = before + start + text + end + rest.partition(end)[2]
+        before, start, rest = page.partition(f"<!-- generated: {name} -->\n")
+        if start:
+            _, end, after = rest.partition("<!-- end -->")
+            if not end:
+                raise ValueError(f"the generated {name} has no end mark")
+            page = before + start + text + "\n" + end + after
     return page

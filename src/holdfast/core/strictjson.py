@@ -85,7 +85,7 @@ def _integer(digits: str) -> int:
 
 
 def _walk(what: str, value: Any, depth: int) -> None:
-    if depth > NESTING_MAX:
+    if depth > NESTING_MAX and isinstance(value, list | tuple | dict):
         raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX)
     match value:
         case None | bool():

@@ -56,6 +56,8 @@ MOVES: tuple[Move, ...] = (
          "available_at from the backoff; where attempts are used up: exhausted instead"),
     Move("release", HELD, (S.QUEUED,), HOLDER, (E.STALLED, E.REQUEUED),
          "an orderly hand-back: no backoff, does not count against attempts_max"),
+    Move("release", _from(S.STALLED), (S.QUEUED,), HOLDER, (E.REQUEUED,),
+         "by the last holder of an attempt that had not started: there is nothing to resume"),
     Move("complete", _from(S.RUNNING), (S.SUCCEEDED,), HOLDER, (E.SUCCEEDED,),
          "also while aborting"),
     Move("fail", _from(S.RUNNING), (S.FAILED,), HOLDER, (E.FAILED,),

@@ -11,12 +11,13 @@ from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strictjson, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.model import Actor, FailureStage, Fence, Micros, ReasonCode, Role, StallReason, Status
-from holdfast.errors import ValidationError
+from holdfast.errors import LimitExceeded, ValidationError
 from holdfast.ledger.face import to_micros
 
 E = TypeVar("E", ReasonCode, FailureStage)
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
+_PAIR = 2
 _BLANKS = b" \t\r\n"
 DELAY_MS_MAX = limits.DELAY_US_MAX // 1_000
 
@@ -72,6 +73,28 @@ def fence(given: Any) -> Fence:
     return given
 
 
+def switch(what: str, given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise ValidationError(f"{what} must be true or false", field=what)
+    return given
+
+
+def items(what: str, given: Any) -> list[Any]:
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise ValidationError(f"{what} takes a list", field=what)
+    return list(given)
+
+
+def pairs(what: str, given: Any) -> list[tuple[Fence, Any]]:
+    """(fence, value) pairs."""
+    found = items(what, given)
+    for pair in found:
+        if not isinstance(pair, tuple | list) or len(pair) != _PAIR:
+            raise ValidationError(f"{what} takes (fence, result) pairs", field=what)
+        fence(pair[0])
+    return found
+
+
 def moment(what: str, given: Any) -> Micros:
     if not isinstance(given, datetime) or given.tzinfo is None:
         raise ValidationError(f"{what} must be a datetime with a time zone", field=what)
@@ -91,12 +114,23 @@ def error_value(given: Any) -> bytes:
     """An error as a JSON object. Exceptions and texts are cut to size: a long message must not keep a job from failing."""
     match given:
         case BaseException():
-            given = {"type": type(given).__name__, "message": _cut(str(given))}
+            given = {"type": type(given).__name__, "message": _cut(_said(given))}
         case str():
             given = {"message": _cut(given)}
     if not isinstance(given, dict | msgspec.Raw):
         raise ValidationError("error must be an exception, a text or an object", field="error")
-    return json_value("error", given, limits.ERROR_BYTES_MAX)
+    body = json_value("error", given, limits.ERROR_BYTES_MAX)
+    if body[:1] != b"{":
+        raise ValidationError("error must be a JSON object", field="error")
+    return body
+
+
+def _said(error: BaseException) -> str:
+    """What an exception says of itself; one that cannot must not keep a job from failing."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - somebody else's __str__
+        return ""
 
 
 def _cut(text: str) -> str:
@@ -118,7 +152,7 @@ def stall_reason(given: Any) -> StallReason | None:
         return None
     try:
         return vocabulary.stall_reason(given)
-    except ValueError:
+    except (ValueError, TypeError):
         raise ValidationError(f"reason must be one of {', '.join(StallReason)}", field="reason") from None
 
 
@@ -240,7 +274,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         raise ValidationError("policy must be a mapping of its fields", field="policy")
     layer = policies.settings(dict(own))
     if layer.lease_widened:
-        raise ValidationError("lease_widened is set for a kind or a tier, not by a job", field="policy")
+        raise LimitExceeded("lease_widened is set for a kind or a tier, not by a job", field="policy")
 
     def key(name: str) -> str | None:
         return None if name not in given else limits.check_key(name, given[name])

@@ -43,6 +43,9 @@ _BY_CODE = {kind.code: kind for kind in _leaves(errors.HoldfastError)}
 _decoder = msgspec.json.Decoder(Answer)
 
 
+NONE = msgspec.json.encode(Answer(()))
+
+
 def decode(body: bytes) -> Answer:
     return _decoder.decode(body)
 

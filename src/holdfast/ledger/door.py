@@ -26,7 +26,6 @@ class Call:
         "done",
         "failure",
         "keep",
-        "leads",
         "parked",
         "repeat",
         "settled",
@@ -51,8 +50,13 @@ class Call:
         self.settled = False
         """The transaction that made the answers was committed: only now are they true."""
         self.parked = threading.Lock()
+        self.parked.acquire()
         self.done = False
-        self.leads = False
+
+    def wake(self) -> None:
+        """Let the waiting caller go on, once or again."""
+        if self.parked.locked():
+            self.parked.release()
 
     def fail(self, error: Exception) -> None:
         """What befell the whole call. An unknown outcome comes with the id that will settle it, whoever drew it."""
@@ -68,71 +72,79 @@ class Call:
 
 
 class Door:
+    """One caller leads at a time. Wherever a caller is interrupted, it leaves the door in order: nobody is left waiting."""
+
     def __init__(self, carry: Callable[[list[Call]], None]) -> None:
         self._carry = carry
         self._mutex = threading.Lock()
         self._waiting: deque[Call] = deque()
-        self._busy = False
+        self._leader: Call | None = None
+        self._group: list[Call] = []
+        """What the leader is carrying."""
         self._pid = os.getpid()
 
     def go(self, call: Call) -> list[Any]:
         """Answers for the call's commands, each a value or a refusal; raises what befell the call as a whole."""
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child")
-        with self._mutex:
-            if self._busy:
-                call.parked.acquire()
+        try:
+            with self._mutex:
                 self._waiting.append(call)
-            else:
-                self._busy = call.leads = True
-                self._waiting.appendleft(call)
-        if not call.leads:
-            self._park(call)
-        if not call.done:
-            self._lead()
+                if self._leader is None:
+                    self._leader = call
+            if self._leader is not call:
+                call.parked.acquire()
+            if not call.done:
+                self._lead()
+        except BaseException as error:
+            self._leave(call, error)
+            raise
         return call.outcome()
 
-    def _park(self, call: Call) -> None:
-        """Wait until a leader has answered or named this caller the next leader."""
-        try:
-            call.parked.acquire()
-        except BaseException:
-            with self._mutex:
-                if call in self._waiting:
-                    self._waiting.remove(call)
-                if call.leads and not call.done:
-                    self._hand_on()
-            raise
-
     def _lead(self) -> None:
-        group: list[Call] = []
+        with self._mutex:
+            self._group = self._next_group()
+            for _ in self._group:
+                self._waiting.popleft()
         try:
-            with self._mutex:
-                size = 0
-                while self._waiting and (not group or size + len(self._waiting[0].commands) <= GROUP_MAX):
-                    group.append(self._waiting.popleft())
-                    size += len(group[-1].commands)
-            self._carry(group)
+            self._carry(self._group)
         except HoldfastError as error:
-            _fail(group, error)
-        except BaseException as error:
-            _fail(group, Unavailable(f"the carrying thread was interrupted: {error!r}", outcome="unknown"))
-            raise
-        finally:
-            with self._mutex:
-                for call in group:
-                    call.done = True
-                    if call.parked.locked():
-                        call.parked.release()
-                self._hand_on()
+            _fail(self._group, error)
+        with self._mutex:
+            self._finish()
 
-    def _hand_on(self) -> None:
-        """Name the next leader; under the mutex."""
-        if self._waiting:
-            self._waiting[0].leads = True
-            self._waiting[0].parked.release()
-        else:
-            self._busy = False
+    def _next_group(self) -> list[Call]:
+        size, group = 0, []
+        for call in self._waiting:
+            size += len(call.commands)
+            if group and size > GROUP_MAX:
+                break
+            group.append(call)
+        return group
+
+    def _finish(self) -> None:
+        """Let everybody go whose call was carried, and name the next leader; under the mutex."""
+        for call in self._group:
+            call.done = True
+            call.wake()
+        self._group = []
+        self._leader = self._waiting[0] if self._waiting else None
+        if self._leader is not None:
+            self._leader.wake()
+
+    def _leave(self, call: Call, error: BaseException) -> None:
+        """A caller was interrupted, wherever it stood. Whoever it carried does not know what became of its call."""
+        with self._mutex:
+            _fail(self._group if self._leader is call else [], _interrupted(error))
+            for gone in (call, *(self._group if self._leader is call else [])):
+                if gone in self._waiting:
+                    self._waiting.remove(gone)
+            if self._leader is call:
+                self._finish()
+
+
+def _interrupted(error: BaseException) -> Unavailable:
+    return Unavailable(f"the carrying thread was interrupted: {error!r}", outcome="unknown")
 
 
 def _fail(group: Sequence[Call], error: HoldfastError) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core.audit import fold
 from holdfast.core.lifecycle import decide, replay_of
-from holdfast.core.model import HELD, Event, EventType, Job, Phase, Status
+from holdfast.core.model import HELD, Actor, Event, EventType, Job, Phase, Status
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
 from holdfast.ledger import answers
 from holdfast.ledger.door import Call
@@ -101,19 +101,35 @@ def _answer_repeats(session: Session, calls: Sequence[Call]) -> tuple[list[Call]
     return fresh, twins
 
 
+def repeats(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bool:
+    """Whether this setting was made by this request before; if not, it is noted that it is now."""
+    key = (who.name, request_id)
+    kept = session.find_requests([key]).get(key)
+    if kept is None:
+        session.keep_requests([Kept(*key, verb, body_hash, answers.NONE)])
+        return False
+    if (kept.verb, kept.body_hash) != (verb, body_hash):
+        raise _conflict(kept)
+    return True
+
+
+def _conflict(kept: Kept) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"request id {kept.request_id!r} was used by {kept.actor!r} for another {kept.verb}",
+        request_id=kept.request_id,
+        actor=kept.actor,
+    )
+
+
 def _repeat(session: Session, call: Call, kept: Kept) -> list[Any]:
     """What the first call answered; nothing is changed."""
     if (kept.verb, kept.body_hash) != (call.verb, call.body_hash):
-        error = IdempotencyConflict(
-            f"request id {kept.request_id!r} was used by {kept.actor!r} for another {kept.verb}",
-            request_id=kept.request_id,
-            actor=kept.actor,
-        )
-        return [error] * len(call.commands)
+        return [_conflict(kept)] * len(call.commands)
     saved = answers.decode(kept.answer)
     if call.verb == "claim":
         found = session.load([item.job_id for item in saved.items], lock=False)
-        return [[job for job in found.values() if job.token == saved.token and job.status in HELD]]
+        jobs = [found[item.job_id] for item in saved.items if item.job_id in found]
+        return [[job for job in jobs if job.token == saved.token and job.status in HELD]]
     return [item.error() or _job_at(session, call.verb, item, saved.token) for item in saved.items]
 
 

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
+from holdfast.ledger.execute import repeats
 from holdfast.ledger.face import Beat, Change, Event, Job, public_event, to_datetime
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.store.base import Change as StoreChange
@@ -93,7 +94,7 @@ class Ledger:
         self, items: Iterable[Mapping[str, Any]], request_id: str | None, actor: str | Actor | None, connection: Any
     ) -> list[Job]:
         who, request = admit.actor(actor, Role.CLIENT, self._actor), admit.request_id(request_id)
-        items = list(items)
+        items = admit.items("enqueue_many", items)
         limits.check_count("enqueue", len(items), limits.ENQUEUE_BATCH_MAX)
         make = self._enqueues.command
         try:
@@ -157,12 +158,12 @@ class Ledger:
         With `start`, each is also started, in the same statement. Nothing ready is an empty list.
         """
         command = c.ClaimNext(
-            actor=admit.worker(worker, incarnation or self.incarnation),
+            actor=admit.worker(worker, self.incarnation if incarnation is None else incarnation),
             request_id=admit.request_id(request_id) or self._entropy.nonce(),
             queues=admit.names("queues", queues),
             limit=limits.check_integer("limit", limit, 1, limits.CLAIM_BATCH_MAX),
             kinds=None if kinds is None else admit.names("kinds", kinds),
-            start=start,
+            start=admit.switch("start", start),
             token=self._entropy.token(),
         )
         body = admit.body_hash("claim", command.queues, limit, command.kinds, start)
@@ -181,7 +182,7 @@ class Ledger:
     ) -> Job:
         """One job by id: queued, stalled past its window, or one's own (then the lease is renewed). `ttl` sets its length."""
         command = c.ClaimJob(
-            actor=admit.worker(worker, incarnation or self.incarnation),
+            actor=admit.worker(worker, self.incarnation if incarnation is None else incarnation),
             request_id=admit.request_id(request_id) or self._entropy.nonce(),
             job_id=admit.job_id(job_id),
             expected_rev=admit.rev(expected_rev),
@@ -219,7 +220,7 @@ class Ledger:
         actors = _Actors()
         commands = [
             c.Heartbeat(actor=actors[fence.worker], job_id=fence.job_id, fence=fence, beat=payloads.NO_BEAT)
-            for fence in map(admit.fence, fences)
+            for fence in map(admit.fence, admit.items("heartbeat_many", fences))
         ]
         return self._many("heartbeat", commands, None, _beat)
 
@@ -237,8 +238,7 @@ class Ledger:
         """Many completions, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
         drawn = admit.request_id(request_id) or self._entropy.nonce()
         commands, actors = [], _Actors()
-        for fence, result in results:
-            admit.fence(fence)
+        for fence, result in admit.pairs("complete_many", results):
             body = admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX)
             commands.append(
                 c.Complete(
@@ -268,7 +268,7 @@ class Ledger:
         after = None if retry_after is None else policies.duration_ms("retry_after", retry_after, 0, admit.DELAY_MS_MAX)
         command = c.Fail(
             error=admit.error_value(error),
-            retryable=retryable,
+            retryable=admit.switch("retryable", retryable),
             reason_code=None if reason_code is None else admit.choice("reason_code", ReasonCode, reason_code),
             failure_stage=None if failure_stage is None else admit.choice("failure_stage", FailureStage, failure_stage),
             retry_after_us=None if after is None else after * 1_000,
@@ -364,7 +364,9 @@ class Ledger:
     ) -> Job:
         """Soft: a running job is asked to make its safe exit. Hard: its fence dies at once."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
-        return self._on_job("cancel", c.Cancel(hard=hard, reason=admit.reason(reason), **who), request_id, (hard, reason))
+        return self._on_job(
+            "cancel", c.Cancel(hard=admit.switch("hard", hard), reason=admit.reason(reason), **who), request_id, (hard, reason)
+        )
 
     def dead_letter(
         self,
@@ -421,32 +423,59 @@ class Ledger:
 
     # Queues, policies, retention
 
-    def pause(self, queue: str) -> None:
+    def pause(self, queue: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
         """Nothing more is claimed from the queue. Holders are not touched."""
-        self._set_paused(queue, True)
+        self._set_paused(queue, True, request_id, actor)
 
-    def unpause(self, queue: str) -> None:
-        self._set_paused(queue, False)
+    def unpause(self, queue: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        self._set_paused(queue, False, request_id, actor)
 
-    def _set_paused(self, queue: str, paused: bool) -> None:
+    def _set_paused(self, queue: str, paused: bool, request_id: str | None, actor: str | Actor | None) -> None:
         limits.check_name("queue", queue)
-        self._carrier.alone(lambda session: session.set_paused(queue, paused))
+        verb = "pause" if paused else "unpause"
+        self._set(verb, (queue,), request_id, actor, lambda session: session.set_paused(queue, paused))
         if not paused:
             self._store.wake([queue])
+
+    def _set(
+        self,
+        verb: str,
+        body: tuple[Any, ...],
+        request_id: str | None,
+        actor: str | Actor | None,
+        work: Callable[[Session], None],
+    ) -> None:
+        """A change of the ledger's own settings: no job, no event; a request id is honoured all the same."""
+        who, request = admit.actor(actor, Role.OPERATOR, self._actor), admit.request_id(request_id)
+
+        def once(session: Session) -> None:
+            if request is None or not repeats(session, who, request, verb, admit.body_hash(verb, *body)):
+                work(session)
+
+        self._carrier.alone(once)
 
     def paused(self) -> dict[str, datetime]:
         """The paused queues and since when."""
         found = self._store.read(lambda session: session.queues())
         return {name: to_datetime(at) for name, at in found if at is not None}
 
-    def set_policy(self, kind: str | None = None, *, tier: str | None = None, **fields: Any) -> None:
+    def set_policy(
+        self,
+        kind: str | None = None,
+        *,
+        tier: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **fields: Any,
+    ) -> None:
         """Set a kind's or a tier's policy as a whole, for leases issued from now on. Durations: seconds, "30s", timedelta."""
         if (kind is None) == (tier is None):
             raise ValidationError("set_policy takes a kind or a tier", field="kind")
         layer = policies.settings(fields)
         scope: Literal["kind", "tier"] = "tier" if kind is None else "kind"
         name = limits.check_name(scope, tier if kind is None else kind)
-        self._carrier.alone(lambda session: session.set_settings(scope, name, layer))
+        body = (scope, name, layer)
+        self._set("set_policy", body, request_id, actor, lambda session: session.set_settings(scope, name, layer))
 
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
         """One liveness tick: everything that is due for up to `limit` jobs. Answers how many of each event that made."""
@@ -537,6 +566,7 @@ class Ledger:
 
     def check(self, job_id: int) -> builtins.list[Violation]:
         """Everything wrong with a job's history and row: an empty list."""
+        admit.job_id(job_id)
 
         def work(session: Session) -> Any:
             row = session.load([job_id], lock=False).get(job_id)
@@ -552,7 +582,7 @@ class Ledger:
 
         Ends when nothing has come for `timeout` seconds; never, by default. Go on later from the last event's `pos`.
         """
-        waiter = self._store.waiter()
+        waiter = self._store.waiter(events=True)
         try:
             while True:
                 found = self._store.settled_events(after, limits.PAGE_MAX)
@@ -577,7 +607,7 @@ class Ledger:
 
     def waiter(self) -> Waiter:
         """Something to wait on for new work: `wait(timeout)`. Make it before looking for work, so that none is missed."""
-        return self._store.waiter()
+        return self._store.waiter(events=False)
 
     # Shared steps
 

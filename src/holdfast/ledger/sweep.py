@@ -6,12 +6,12 @@ Plain silence is neither.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.core.commands import Sweep
 from holdfast.core.limits import WRITE_CHUNK, check_integer
-from holdfast.core.model import SYSTEM, Micros
+from holdfast.core.model import SYSTEM, EventType, Micros
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
@@ -50,23 +50,35 @@ class Sweeper:
             raise
 
     def _tick(self, limit: int) -> dict[str, int]:
-        def due(session: Session) -> tuple[Micros, list[int]]:
-            now = session.now()
-            return now, session.due(now, 0, limit)
+        made: Counter[str] = Counter()
+        after, done = 0, 0
+        while done < limit:
+            now, ids = self._due(after, limit - done)
+            if after == 0:
+                self._notice_steps(now)
+            if not ids:
+                break
+            answers = self._sweep(ids)
+            made.update(kind.value for kinds in answers for kind in kinds)
+            done += sum(1 for kinds in answers if kinds)
+            after = ids[-1]
+        return dict(made)
 
-        now, ids = self._store.read(due)
-        self._notice_steps(now)
+    def _due(self, after: int, limit: int) -> tuple[Micros, list[int]]:
+        def read(session: Session) -> tuple[Micros, list[int]]:
+            now = session.now()
+            return now, session.due(now, after, limit)
+
+        return self._store.read(read)
+
+    def _sweep(self, ids: Sequence[int]) -> list[tuple[EventType, ...]]:
         request_id, fresh = self._entropy.nonce(), self._fresh_since
         sweeps = [
             Sweep(actor=SYSTEM, request_id=request_id, job_id=id_, jitter=self._entropy.jitter(), fresh_since=fresh)
             for id_ in ids
         ]
-        made: Counter[str] = Counter()
-        if sweeps:
-            for answer in self._carrier.go(Call("sweep", sweeps, repeat=False, keep=False, body_hash=b"")):
-                if not isinstance(answer, HoldfastError):
-                    made.update(kind.value for kind in answer)
-        return dict(made)
+        answers = self._carrier.go(Call("sweep", sweeps, repeat=False, keep=False, body_hash=b""))
+        return [answer for answer in answers if not isinstance(answer, HoldfastError)]
 
     def _notice_steps(self, now: Micros) -> None:
         passed = self._monotonic()

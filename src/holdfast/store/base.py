@@ -132,7 +132,9 @@ class Store(Protocol):
     def wake(self, queues: Sequence[str]) -> None:
         """Tell waiting processes that these queues have work, and followers that there is something to read."""
 
-    def waiter(self) -> "Waiter": ...
+    def waiter(self, *, events: bool) -> "Waiter":
+        """Somebody to wait for new work, or for any event at all."""
+
     def lanes(self) -> Sequence[Lane]: ...
     def close(self) -> None: ...
 

@@ -264,7 +264,9 @@ class SqlSession(ABC):
     def _correlated(self, correlation_id: str) -> list[int]:
         found = [row[0] for row in self.rows("jobs_of_correlation", correlation_id=correlation_id)]
         derived = job_of_correlation(self.ledger_id, correlation_id)
-        return found if derived is None else [*found, derived]
+        if derived is not None:
+            found += [row[0] for row in self.rows("uncorrelated", id=derived)]
+        return found
 
     def events(self, chosen: EventFilter) -> list[Event]:
         common: dict[str, Any] = {

@@ -44,9 +44,9 @@ def main(module: str, name: str, count: int, arguments: dict[str, Any]) -> None:
         ready += len(said)
     os.close(start_write)
     answers = []
-    for pipe_fd in pipes.values():
-        with os.fdopen(pipe_fd, "rb") as pipe:
-            answers.append(pipe.read())
+    for answer_fd in pipes.values():
+        with os.fdopen(answer_fd, "rb") as said_pipe:
+            answers.append(said_pipe.read())
     if any(os.wait()[1] for _ in range(count)):
         sys.exit("a process of the fleet failed")
     sys.stdout.write(json.dumps([json.loads(answer) for answer in answers]))

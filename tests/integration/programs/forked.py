@@ -39,13 +39,13 @@ def main(url: str, close_in_child: bool) -> None:
             "pause": lambda: ledger.pause("default"),
             "set_policy": lambda: ledger.set_policy("child", attempts_max=2),
             "prune": lambda: ledger.prune(jobs_before=before[0].created_at),
-            "sweep": lambda: ledger.sweep(),
+            "sweep": ledger.sweep,
             "get": lambda: ledger.get(before[0].id),
-            "list": lambda: ledger.list(),
-            "events": lambda: ledger.events(),
-            "counts": lambda: ledger.counts(),
+            "list": ledger.list,
+            "events": ledger.events,
+            "counts": ledger.counts,
             "follow": lambda: next(ledger.follow(timeout=1)),
-            "waiter": lambda: ledger.waiter(),
+            "waiter": ledger.waiter,
         }
         said = {name: code(act) for name, act in acts.items()}
         if close_in_child:

@@ -60,26 +60,39 @@ def follower(ledger: holdfast.Ledger) -> None:
     say(interrupted, len(answers), after > 0, sorted(job.kind for job in ledger.list()))
 
 
-def storm(ledger: holdfast.Ledger, seconds: float) -> None:
-    """The main thread is interrupted every few hundred microseconds, wherever it is, while others go on calling."""
-    stop = threading.Event()
-    counts = [0, 0]
-    surprises: list[str] = []
+class Others:
+    """Two threads that go on calling, whatever happens to the main one."""
 
-    def others(place: int) -> None:
-        while not stop.is_set():
+    def __init__(self, ledger: holdfast.Ledger) -> None:
+        self._ledger = ledger
+        self._stop = threading.Event()
+        self.counts = [0, 0]
+        self.surprises: list[str] = []
+        self._threads = [threading.Thread(target=self._call, args=(place,), daemon=True) for place in (0, 1)]
+        for thread in self._threads:
+            thread.start()
+
+    def _call(self, place: int) -> None:
+        while not self._stop.is_set():
             try:
-                ledger.enqueue("other")
-                counts[place] += 1
+                self._ledger.enqueue("other")
+                self.counts[place] += 1
             except holdfast.Unavailable as error:
                 if "interrupted" not in error.message:
-                    surprises.append(repr(error))
+                    self.surprises.append(repr(error))
             except BaseException as error:  # noqa: BLE001 - whatever it is, the test shall see it
-                surprises.append(repr(error))
+                self.surprises.append(repr(error))
 
-    threads = [threading.Thread(target=others, args=(place,), daemon=True) for place in (0, 1)]
-    for thread in threads:
-        thread.start()
+    def stop(self) -> list[bool]:
+        """Whether each of them is stuck."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(5)
+        return [thread.is_alive() for thread in self._threads]
+
+
+def interrupt_often(ledger: holdfast.Ledger, seconds: float) -> tuple[int, int]:
+    """How many calls of the main thread were interrupted, and how many were answered."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -96,9 +109,16 @@ def storm(ledger: holdfast.Ledger, seconds: float) -> None:
                 answered += 1
             except KeyboardInterrupt:
                 interrupted += 1
-    with contextlib.suppress(KeyboardInterrupt):
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    # Anybody may call on: nobody is left behind a leader that is no more.
+            except holdfast.Unavailable:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    return interrupted, answered
+
+
+def storm(ledger: holdfast.Ledger, seconds: float) -> None:
+    """The main thread is interrupted wherever it is. Afterwards nobody may be left behind a leader that is no more."""
+    others = Others(ledger)
+    interrupted, answered = interrupt_often(ledger, seconds)
     done = threading.Event()
 
     def after() -> None:
@@ -108,12 +128,9 @@ def storm(ledger: holdfast.Ledger, seconds: float) -> None:
 
     threading.Thread(target=after, daemon=True).start()
     open_again = done.wait(5)
-    stop.set()
-    for thread in threads:
-        thread.join(5)
     if not open_again:
         faulthandler.dump_traceback()
-    say(open_again, [thread.is_alive() for thread in threads], interrupted, answered, counts, surprises[:5])
+    say(open_again, others.stop(), interrupted, answered, others.counts, others.surprises[:5])
 
 
 if __name__ == "__main__":

@@ -12,10 +12,8 @@ def resident() -> int:
 
 
 def follow(ledger: holdfast.Ledger, count: int) -> int:
-    seen = 0
     before = 0
-    for event in ledger.follow():
-        seen += 1
+    for seen, event in enumerate(ledger.follow(), 1):
         if seen == count // 10:
             before = resident()
         if seen == count:

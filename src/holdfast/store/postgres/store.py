@@ -30,6 +30,8 @@ IDLE_MAX = 8
 CONNECT_SECONDS = 10
 SETTLE_SECONDS = 5.0
 """How long to ask what became of a commit whose answer was lost."""
+SETTLE_PAUSES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+"""How long a follower waits for writers that are still at it, before it lets its owner wait instead."""
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
 
@@ -61,12 +63,15 @@ class PostgresStore:
         except psycopg.Error as error:
             raise Unavailable(f"cannot reach the database: {_first_line(error)}") from error
 
-    def _take(self) -> tuple[Connection, bool]:
-        """A connection, and whether it has been used before and so may have died of old age."""
+    def _check_usable(self) -> None:
         if self._closed:
             raise Unavailable("this ledger is closed")
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child")
+
+    def _take(self) -> tuple[Connection, bool]:
+        """A connection, and whether it has been used before and so may have died of old age."""
+        self._check_usable()
         while self._idle:
             with contextlib.suppress(IndexError):
                 connection = self._idle.pop()
@@ -206,8 +211,13 @@ class PostgresStore:
     # Following
 
     def settled_events(self, after: int, limit: int) -> list[Event]:
-        if after >= self._settled and not self._settle(after):
-            return []
+        """From below the mark where there are any; else the mark is moved first. Positions may have been drawn in vain."""
+        found = self._settled_page(after, limit) if after < self._settled else []
+        if not found and self._settle():
+            found = self._settled_page(after, limit)
+        return found
+
+    def _settled_page(self, after: int, limit: int) -> list[Event]:
         params = {"after": after, "until": self._settled, "limit": limit}
 
         def work(connection: Connection) -> list[Event]:
@@ -218,18 +228,18 @@ class PostgresStore:
 
         return self._reading(work)
 
-    def _settle(self, after: int) -> bool:
-        """Move the mark below which no transaction can still add an event; False where there is nothing new to settle."""
+    def _settle(self) -> bool:
+        """Move the mark below which no transaction can still add an event; False where it stays where it was."""
 
         def work(connection: Connection) -> bool:
             session = self._session(connection)
             newest = session.one("last_pos")
-            if newest is None or newest[0] <= after:
+            if newest is None or newest[0] <= self._settled:
                 return False
             found = session.one("horizon")
             assert found is not None
             last, mine = found
-            for pause in (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1):
+            for pause in SETTLE_PAUSES:
                 time.sleep(pause)
                 oldest = session.one("xmin")
                 if oldest is not None and oldest[0] > mine:
@@ -237,8 +247,9 @@ class PostgresStore:
                     return True
             return False
 
+        before = self._settled
         with self._settling:
-            return after < self._settled or self._reading(work)
+            return self._settled > before or self._reading(work)
 
     # Waking
 
@@ -248,8 +259,9 @@ class PostgresStore:
     def _ring(self, queues: Sequence[str]) -> None:
         self._reading(lambda c: self._session(c).rows("notify", channel=self._schema, queues=list(queues)))
 
-    def waiter(self) -> Waiter:
-        return Listener(self.connect, self._schema)
+    def waiter(self, *, events: bool) -> Waiter:
+        self._check_usable()
+        return Listener(self.connect, self._schema, events=events)
 
     def close(self) -> None:
         self._bell.close()

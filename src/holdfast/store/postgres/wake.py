@@ -72,9 +72,10 @@ class Bell:
 class Listener:
     """LISTEN on a connection of its own; where that fails, the owner is sent to look every half second."""
 
-    def __init__(self, connect: "Callable[[], psycopg.Connection[Any]]", channel: str) -> None:
+    def __init__(self, connect: "Callable[[], psycopg.Connection[Any]]", channel: str, *, events: bool) -> None:
         self._connect = connect
         self._channel = channel
+        self._events = events
         self._connection: psycopg.Connection[Any] | None = None
         self._listen()
 
@@ -89,12 +90,16 @@ class Listener:
             time.sleep(min(timeout, POLL_SECONDS))
             self._listen()
             return frozenset()
+        deadline = time.monotonic() + timeout
         try:
-            found = {notice.payload for notice in self._connection.notifies(timeout=timeout, stop_after=1)}
+            while (left := deadline - time.monotonic()) >= 0:
+                rung = {notice.payload for notice in self._connection.notifies(timeout=left, stop_after=1)}
+                if rung and (self._events or rung != {NOTHING}):
+                    return frozenset(rung - {NOTHING})
         except psycopg.Error:
             self.close()
             return frozenset()
-        return frozenset(found - {NOTHING}) if found else None
+        return None
 
     def close(self) -> None:
         if self._connection is not None:

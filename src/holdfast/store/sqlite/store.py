@@ -40,11 +40,15 @@ class SqliteStore:
         _settle_allocator()
         try:
             self._lock_fd = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._wake = WakeFile(Path(f"{path}-wake"))
+            self._work_bell = WakeFile(Path(f"{path}-wake"))
+            self._event_bell = WakeFile(Path(f"{path}-tail"))
             self.ledger_id = self._migrate(draw_id)
         except (OSError, apsw.Error) as error:
             self.close()
             raise Unavailable(f"cannot open {path}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
 
     # Connections
 
@@ -162,10 +166,13 @@ class SqliteStore:
         return self.read(lambda session: session.events(EventFilter(after=after, limit=limit)))
 
     def wake(self, queues: Sequence[str]) -> None:
-        self._wake.ring()
+        self._event_bell.ring()
+        if queues:
+            self._work_bell.ring()
 
-    def waiter(self) -> Waiter:
-        return FileWaiter(self._wake.path, self._connect())
+    def waiter(self, *, events: bool) -> Waiter:
+        self._check_usable()
+        return FileWaiter((self._event_bell if events else self._work_bell).path, self._connect())
 
     def close(self) -> None:
         with self._writing:
@@ -175,7 +182,8 @@ class SqliteStore:
             if self._lock_fd is not None:
                 os.close(self._lock_fd)
                 self._lock_fd = None
-                self._wake.close()
+                self._work_bell.close()
+                self._event_bell.close()
 
     # Schema
 

@@ -138,6 +138,9 @@ ORDER BY e.pos LIMIT %(limit)s;
 -- name: jobs_of_correlation
 SELECT job_id FROM holdfast.events WHERE correlation_id = %(correlation_id)s ORDER BY job_id LIMIT 10000;
 
+-- name: uncorrelated
+SELECT id FROM holdfast.jobs WHERE id = %(id)s AND correlation_id IS NULL;
+
 -- name: list_jobs
 SELECT id FROM holdfast.jobs
 WHERE id > %(after)s
@@ -180,7 +183,7 @@ JOIN (
 ) p ON p.id = j.policy_id
 WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > %(after)s
   AND CASE j.status
-        WHEN 'stalled' THEN j.revived_at IS NOT NULL OR j.stalled_at + p.resume_window <= %(now_at)s
+        WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL) OR j.stalled_at + p.resume_window <= %(now_at)s
             OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < %(now_at)s)
         ELSE j.lease_expires_at < %(now_at)s OR j.last_beat_at + p.stall_after < %(now_at)s
             OR (j.status = 'running' AND j.progressed_at + p.progress_timeout < %(now_at)s)

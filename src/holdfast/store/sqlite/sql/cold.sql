@@ -118,6 +118,9 @@ ORDER BY e.pos LIMIT :limit;
 -- name: jobs_of_correlation
 SELECT job_id FROM holdfast_events WHERE correlation_id = :correlation_id ORDER BY job_id LIMIT 10000;
 
+-- name: uncorrelated
+SELECT id FROM holdfast_jobs WHERE id = :id AND correlation_id IS NULL;
+
 -- name: list_jobs
 SELECT id FROM holdfast_jobs
 WHERE id > :after
@@ -152,7 +155,7 @@ SELECT queue, status, count(*) FROM holdfast_jobs GROUP BY queue, status ORDER B
 SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_active JOIN holdfast_policies p ON p.id = j.policy_id
 WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > :after
   AND CASE j.status
-        WHEN 'stalled' THEN j.revived_at IS NOT NULL
+        WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL)
             OR j.stalled_at + 1000 * (p.body ->> 'resume_window_ms') <= :now_at
             OR (j.phase = 'aborting' AND j.cancel_requested_at + 1000 * (p.body ->> 'cancel_grace_ms') < :now_at)
         ELSE j.lease_expires_at < :now_at

@@ -1,0 +1,326 @@
+"""A job's events fold to its row whatever happened to it, and nobody can change one of them unseen.
+
+Unseen by nature stays what a history says only once and the row does not keep: request_id, cause, at, pos, version; the names of
+those who are not workers, and of a worker whose attempt left no other trace; a reason that is anybody's to choose and that was
+overwritten; what an overwritten beat said; a time that is still between its neighbours'. Everything else is in `EDITS`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+
+from holdfast.core import payloads
+from holdfast.core.audit import check_history, fold
+from holdfast.core.model import Actor, Event, EventType, Fence, Job, Policy, Role, Status
+from holdfast.errors import HoldfastError
+from tests.property.model import Draws, Model
+
+SECOND = 1_000_000
+START = 1_767_225_600 * SECOND
+E = EventType
+_replace = msgspec.structs.replace
+
+
+class Life(NamedTuple):
+    """What became of one job."""
+
+    events: list[Event]
+    row: Job
+
+
+Step = Callable[[Model, Fence], Any]
+
+STEPS: dict[str, Step] = {
+    "claim": lambda model, fence: model.claim_job(1, "w"),
+    "claim for another": lambda model, fence: model.claim_job(1, "x", incarnation="boot", ttl=20),
+    "claim and start": lambda model, fence: model.claim("w", limit=1, start=True),
+    "start": lambda model, fence: model.start(fence),
+    "beat": lambda model, fence: model.heartbeat(fence),
+    "report": lambda model, fence: model.heartbeat(fence, stage=f"stage {model.draws.step % 3}", progress=model.draws.step),
+    "ask for help": lambda model, fence: model.heartbeat(fence, assist_requested=True),
+    "assist": lambda model, fence: model.assist(1),
+    "unassist": lambda model, fence: model.unassist(1),
+    "fail": lambda model, fence: model.fail(fence, "broke"),
+    "release": lambda model, fence: model.release(fence),
+    "give up": lambda model, fence: model.stall(fence),
+    "come back": lambda model, fence: model.resume(fence),
+    "call dead": lambda model, fence: model.stall(1),
+    "call alive": lambda model, fence: model.resume(1),
+    "requeue": lambda model, fence: model.requeue(1),
+    "sweep": lambda model, fence: model.sweep(),
+    "cancel": lambda model, fence: model.cancel(1, reason="enough"),
+}
+ENDS: dict[str, Step] = {
+    "complete": lambda model, fence: model.complete(fence, {"n": 1}),
+    "fail for good": lambda model, fence: model.fail(fence, {"message": "no"}, retryable=False),
+    "fail on input": lambda model, fence: model.fail(fence, "bad", retryable=False, reason_code="parse_error"),
+    "acknowledge": lambda model, fence: model.acknowledge_cancel(fence),
+    "cancel hard": lambda model, fence: model.cancel(1, hard=True),
+    "dead-letter": lambda model, fence: model.dead_letter(1, reason_code="timeout"),
+    "note": lambda model, fence: model.annotate(1, "compensated"),
+    "another note": lambda model, fence: model.discard(1, reason="done with"),
+}
+pauses = st.sampled_from([0, 0, 1, SECOND, SECOND, 5 * SECOND, 31 * SECOND, 61 * SECOND, -10 * SECOND])
+options = st.fixed_dictionaries(
+    {},
+    optional={
+        "tier": st.just("in_home"),
+        "trace_id": st.just("trace"),
+        "correlation_id": st.just("given"),
+        "delay": st.just(2),
+        "policy": st.sampled_from(
+            [
+                {"attempts_max": 2, "backoff_base": 0},
+                {"resume_window": 30, "cancel_grace": 5},
+                {"progress_timeout": 4, "attempts_max": 1, "on_exhausted": "fail"},
+            ]
+        ),
+    },
+)
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> Life:
+    """A job that was told anything at all in any order; what was refused left no trace."""
+    at = START
+
+    def tell(step: Step) -> None:
+        model.draws.step += 1
+        job = model.jobs[1]
+        fence = Fence(1, job.attempt, job.token or "", job.owner or job.last_owner or "")
+        try:
+            step(model, fence)
+        except HoldfastError:
+            assert model.jobs[1] is job
+
+    model = Model(lambda: at, lambda: 0.0, Draws(), "pure")
+    model.enqueue("k", {"n": 1}, **draw(options))
+    for name, pause in draw(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), pauses), min_size=1, max_size=25)):
+        at += pause
+        tell(STEPS[name])
+    for name in draw(st.lists(st.sampled_from(sorted(ENDS)), max_size=4)):
+        tell(ENDS[name])
+    return Life(model.history[1], model.jobs[1])
+
+
+MANY = settings(max_examples=300, deadline=None)
+
+
+@MANY
+@given(life=lives())
+def test_events_fold_to_the_row(life: Life) -> None:
+    assert fold(life.events) == _replace(life.row, token=None)
+    assert check_history(life.events, life.row) == []
+
+
+@MANY
+@given(life=lives(), data=st.data())
+def test_every_beginning_of_a_history_is_a_history(life: Life, data: st.DataObject) -> None:
+    beginning = life.events[: data.draw(st.integers(1, len(life.events)))]
+    row = fold(beginning)
+    assert row is not None and row.rev == len(beginning)
+    assert check_history(beginning, row) == []
+
+
+@MANY
+@given(life=lives(), data=st.data())
+def test_a_dropped_event_is_missed(life: Life, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(life.events) - 1))
+    assert check_history(life.events[:place] + life.events[place + 1 :], life.row)
+
+
+@MANY
+@given(life=lives(), data=st.data())
+def test_a_repeated_event_is_found(life: Life, data: st.DataObject) -> None:
+    places = st.integers(0, len(life.events) - 1)
+    event, place = life.events[data.draw(places)], data.draw(places)
+    assert check_history([*life.events[:place], event, *life.events[place:]], life.row)
+
+
+@MANY
+@given(life=lives(), data=st.data())
+def test_swapped_events_are_found(life: Life, data: st.DataObject) -> None:
+    assume(len(life.events) > 1)
+    places = st.integers(0, len(life.events) - 1)
+    one, other = data.draw(st.lists(places, min_size=2, max_size=2, unique=True))
+    events = list(life.events)
+    events[one], events[other] = events[other], events[one]
+    assert check_history(events, life.row)
+
+
+@MANY
+@given(life=lives(), data=st.data())
+def test_swapped_events_with_new_numbers_are_found_or_lead_to_the_same_row(life: Life, data: st.DataObject) -> None:
+    """Whoever also forges the revs must still leave a history that the rules allow."""
+    place = data.draw(st.integers(0, len(life.events) - 1))
+    forged = [_replace(event, rev=rev) for rev, event in enumerate(life.events[:place] + life.events[place + 1 :], 1)]
+    assert check_history(forged, life.row)
+
+
+# One event edited
+
+Edit = Callable[[Sequence[Event], int], Event | None]
+"""The event at a place, changed; None where the change would be unseen by nature or is none."""
+
+
+def _field(name: str, change: Callable[[Event], Any]) -> Edit:
+    def edit(events: Sequence[Event], place: int) -> Event | None:
+        found = _replace(events[place], **{name: change(events[place])})
+        return None if found == events[place] else found
+
+    return edit
+
+
+def _said(of: EventType, /, **changes: Callable[[Any, Event], Any]) -> Edit:
+    """A payload of one type with a field changed."""
+
+    def edit(events: Sequence[Event], place: int) -> Event | None:
+        event = events[place]
+        if event.type is not of:
+            return None
+        body = payloads.decode(payloads.SHAPES[of], event.payload)
+        changed = _replace(body, **{name: change(getattr(body, name), event) for name, change in changes.items()})
+        return None if changed == body else _replace(event, payload=changed.encode())
+
+    return edit
+
+
+def _only(edit: Edit, wanted: Callable[[Sequence[Event], int], bool]) -> Edit:
+    return lambda events, place: edit(events, place) if wanted(events, place) else None
+
+
+def _more(number: int | None, _: Event) -> int:
+    return (number or 0) + 1
+
+
+def _worker_again(events: Sequence[Event], place: int) -> bool:
+    """A worker whom another event of the same attempt, or the row, also names."""
+    event, later = events[place], events[place + 1 :]
+    if event.actor.role is not Role.WORKER:
+        return False
+    if event.type is not E.CLAIMED:
+        return True
+    same = [other for other in later if other.attempt == event.attempt and other.actor.role is Role.WORKER]
+    return bool(same) or not any(other.type is E.CLAIMED for other in later)
+
+
+def _later(kind: EventType) -> Callable[[Sequence[Event], int], bool]:
+    return lambda events, place: not any(event.type is kind for event in events[place + 1 :])
+
+
+def _before_its_predecessor(events: Sequence[Event], place: int) -> Event | None:
+    return _replace(events[place], received_at=(events[place - 1].received_at if place else events[0].received_at) - 1)
+
+
+def _after_its_successor(events: Sequence[Event], place: int) -> Event | None:
+    after = events[place + 1] if place + 1 < len(events) else events[place]
+    return _replace(events[place], received_at=after.received_at + 1)
+
+
+def _other_type(events: Sequence[Event], place: int) -> Event | None:
+    """Of the same size: nothing but the word. A note that another note followed is overwritten."""
+    twins = {E.ASSIST_STARTED: E.ASSIST_ENDED, E.ASSIST_ENDED: E.ASSIST_STARTED, E.STARTED: E.RESUMED, E.RESUMED: E.STARTED}
+    event = events[place]
+    return _replace(event, type=twins.get(event.type, E.HEARTBEAT)) if event.type is not E.HEARTBEAT else None
+
+
+def _other_status(status: Status | None) -> Status:
+    return Status.RUNNING if status is not Status.RUNNING else Status.STALLED
+
+
+EDITS: dict[str, Edit] = {
+    "job_id": _field("job_id", lambda e: e.job_id + 1),
+    "rev up": _field("rev", lambda e: e.rev + 1),
+    "rev down": _field("rev", lambda e: e.rev - 1),
+    "type": _other_type,
+    "received_at before": _before_its_predecessor,
+    "received_at after": _after_its_successor,
+    "role": _only(
+        _field("actor", lambda e: Actor(Role.CLIENT, "somebody")),
+        lambda events, place: events[place].type not in (E.ENQUEUED, E.CANCELLED, E.CANCEL_REQUESTED),
+    ),
+    "worker": _only(_field("actor", lambda e: Actor(Role.WORKER, "nobody", e.actor.incarnation)), _worker_again),
+    "incarnation": _only(_field("actor", lambda e: Actor(Role.WORKER, e.actor.name, "another")), _worker_again),
+    "attempt": _field("attempt", lambda e: e.attempt + 1),
+    "from_status": _field("from_status", lambda e: _other_status(e.from_status)),
+    "to_status": _field("to_status", lambda e: _other_status(e.to_status)),
+    "correlation_id": _field("correlation_id", lambda e: "another"),
+    "trace_id": _field("trace_id", lambda e: "another"),
+    "policy": _only(
+        _field("policy", lambda e: Policy(attempts_max=999)),
+        lambda events, place: events[place].type in (E.CLAIMED, E.STALLED),
+    ),
+    "policy gone": _only(
+        _field("policy", lambda e: None), lambda events, place: events[place].type in (E.CLAIMED, E.STALLED)
+    ),
+    "policy where none is": _only(
+        _field("policy", lambda e: Policy()), lambda events, place: events[place].type not in (E.CLAIMED, E.STALLED)
+    ),
+    "reason of cancelled": _only(
+        _field("reason", lambda e: "another"), lambda events, place: events[place].type is E.CANCELLED
+    ),
+    "reason of dead_lettered": _only(
+        _field("reason", lambda e: "policy_violation"), lambda events, place: events[place].type is E.DEAD_LETTERED
+    ),
+    "reason of the last stall": _only(
+        _field("reason", lambda e: "WORKER_ERROR"),
+        lambda events, place: events[place].type is E.STALLED and place == len(events) - 1,
+    ),
+    "reason where none is": _only(
+        _field("reason", lambda e: "because"),
+        lambda events, place: events[place].type in (E.ENQUEUED, E.CLAIMED, E.STARTED, E.HEARTBEAT, E.SUCCEEDED, E.RESUMED),
+    ),
+    "payload unreadable": _only(
+        _field("payload", lambda e: b"{"), lambda events, place: events[place].type in payloads.SHAPES
+    ),
+    "payload gone": _only(
+        _field("payload", lambda e: None),
+        lambda events, place: events[place].type in (E.ENQUEUED, E.REQUEUED, E.SUCCEEDED, E.FAILED, E.DEAD_LETTERED),
+    ),
+    "payload where none is": _only(
+        _field("payload", lambda e: b'{"x":1}'), lambda events, place: events[place].type not in payloads.SHAPES
+    ),
+    "queue": _said(E.ENQUEUED, queue=lambda queue, _: "another"),
+    "kind": _said(E.ENQUEUED, kind=lambda kind, _: "another"),
+    "args": _said(E.ENQUEUED, args=lambda args, _: msgspec.Raw(b'{"n":2}')),
+    "priority": _said(E.ENQUEUED, priority=_more),
+    "tier": _said(E.ENQUEUED, tier=lambda tier, _: "another"),
+    "override": _said(E.ENQUEUED, policy=lambda policy, _: msgspec.Raw(b'{"attempts_max":99}')),
+    "replay_of": _said(E.ENQUEUED, replay_of=_more),
+    "delay": _only(_said(E.ENQUEUED, delay_us=_more), _later(E.REQUEUED)),
+    "last_beat_at of stalled": _said(E.STALLED, last_beat_at=_more),
+    "lease_expires_at of stalled": _said(E.STALLED, lease_expires_at=_more),
+    "error of the last stall": _only(
+        _said(E.STALLED, error=lambda error, _: msgspec.Raw(b'{"message":"another"}')),
+        lambda events, place: place == len(events) - 1,
+    ),
+    "available_at": _only(_said(E.REQUEUED, available_at=_more), _later(E.REQUEUED)),
+    "result": _said(E.SUCCEEDED, result=lambda result, _: msgspec.Raw(b"2")),
+    "error": _said(E.FAILED, error=lambda error, _: msgspec.Raw(b'{"message":"another"}')),
+    "reason_code": _said(E.DEAD_LETTERED, reason_code=lambda code, _: "policy_violation"),
+    "failure_stage": _said(E.DEAD_LETTERED, failure_stage=lambda stage, _: "commit"),
+    "last_error": _said(E.DEAD_LETTERED, last_error=lambda error, _: msgspec.Raw(b'{"message":"another"}')),
+    "attempts": _said(E.DEAD_LETTERED, attempts=_more),
+    "last_owner": _said(E.DEAD_LETTERED, last_owner=lambda owner, _: "nobody"),
+    "last_lease_expires_at": _said(E.DEAD_LETTERED, last_lease_expires_at=_more),
+    "correlation_id of dead_lettered": _said(E.DEAD_LETTERED, correlation_id=lambda found, _: "another"),
+    "progress of the last beat": _only(_said(E.HEARTBEAT, progress=_more), lambda events, place: place == len(events) - 1),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_event_is_found(edit: str) -> None:
+    @settings(max_examples=150, deadline=None)
+    @given(life=lives())
+    def search(life: Life) -> None:
+        for place in range(len(life.events)):
+            changed = EDITS[edit](life.events, place)
+            if changed is not None:
+                forged = [*life.events[:place], changed, *life.events[place + 1 :]]
+                assert check_history(forged, life.row), (place, changed)
+
+    search()

@@ -1,0 +1,142 @@
+"""decide(job, command, now): the rules the matrix of the contract suite does not show by itself."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.lifecycle import decide
+from holdfast.core.model import (
+    SYSTEM,
+    Actor,
+    EventType,
+    FailureStage,
+    Fence,
+    Policy,
+    ReasonCode,
+    Role,
+)
+from holdfast.errors import HoldfastError
+from tests.unit.histories import CLIENT, OPERATOR, SECOND, T0, WINDOW, WORKER, History, code_of, refusal_of
+
+OTHER = Actor(Role.WORKER, "w-2", "boot-1")
+ASKS: dict[str, Any] = {"token": "t", "policy": Policy()}
+
+
+# Preconditions
+
+
+def test_no_job_is_not_found():
+    with pytest.raises(HoldfastError) as caught:
+        decide(None, c.Requeue(actor=SYSTEM, job_id=7), T0)
+    assert (caught.value.code, caught.value.context) == ("not_found", {"job_id": 7})
+
+
+def test_the_fence_comes_before_the_revision():
+    history = History().start()
+    assert code_of(history, c.Complete, fence=Fence(7, 1, "no"), payload=b"{}", expected_rev=99) == "fence_lost"
+    assert code_of(history, c.Complete, payload=b"{}", expected_rev=99) == "conflict"
+
+
+def test_a_conflict_says_both_revisions():
+    found = refusal_of(History().start(), c.Release, expected_rev=1)
+    assert (found.context["expected_rev"], found.context["rev"]) == (1, 3)
+
+
+@pytest.mark.parametrize("fence", [Fence(7, 1, "no"), Fence(7, 2, "token-1"), Fence(7, 0, "token-1")], ids=repr)
+def test_a_fence_is_compared_as_a_whole(fence: Fence):
+    assert code_of(History().start(), c.Release, fence=fence) == "fence_lost"
+
+
+@pytest.mark.parametrize("history", [History(), History().start().fail(), History().start()], ids=["new", "requeued", "held"])
+def test_nobody_has_an_empty_fence(history: History):
+    assert code_of(history, c.Release, fence=Fence(7, history.job.attempt, "")) == "fence_lost"
+
+
+def test_the_event_is_signed_by_the_holder_whatever_the_command_says():
+    history = History().start().do(c.Complete, actor=OTHER, fence=Fence(7, 1, "token-1", "w-2"), payload=b'{"result":1}')
+    assert history.events[-1].actor == WORKER
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "actor"),
+    [
+        (c.Stall, {}, OPERATOR),
+        (c.Resume, {}, CLIENT),
+        (c.Requeue, {}, OTHER),
+        (c.Sweep, {}, OPERATOR),
+        (c.Cancel, {}, OTHER),
+        (c.DeadLetter, {"reason_code": ReasonCode.TIMEOUT, "failure_stage": FailureStage.EXEC}, CLIENT),
+        (c.Assist, {"on": True}, SYSTEM),
+        (c.Annotate, {"note": EventType.DISCARDED}, CLIENT),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_role_the_table_does_not_name_is_forbidden(kind: type[c.JobCommand], fields: dict[str, Any], actor: Actor):
+    assert code_of(History(WINDOW).start().wait(31), kind, actor=actor, **fields) == "forbidden"
+
+
+def test_times_of_a_job_never_run_backwards():
+    history = History().start().wait(-100).beat()
+    assert history.events[-1].received_at == history.job.updated_at == T0
+
+
+# Claiming by id
+
+
+@pytest.mark.parametrize("history", [History().claim(), History().start()], ids=["claimed", "running"])
+def test_ones_own_is_renewed(history: History):
+    job = history.wait(10).claim().job
+    assert (history.types[-1], job.attempt, job.token, job.lease_expires_at) == ("heartbeat", 1, "token-1", T0 + 70 * SECOND)
+
+
+@pytest.mark.parametrize("actor", [OTHER, Actor(Role.WORKER, "w-1", "boot-2")], ids=["another", "another incarnation"])
+def test_a_live_lease_of_another_is_a_conflict(actor: Actor):
+    assert code_of(History().claim().wait(30), c.ClaimJob, actor=actor, **ASKS) == "lease_conflict"
+
+
+def test_a_lease_past_its_limit_is_stalled_first():
+    history = History().claim().wait(31).claim(OTHER)
+    assert history.types == ["enqueued", "claimed", "stalled", "claimed"]
+    assert (history.job.owner, history.job.attempt, history.job.token) == ("w-2", 2, "token-2")
+    assert history.events[-2].actor == SYSTEM
+
+
+def test_ones_own_expired_claim_is_claimed_anew():
+    history = History().claim().wait(61).claim()
+    assert history.types[-2:] == ["stalled", "claimed"]
+    assert (history.events[-2].reason, history.job.attempt) == ("NO_HEARTBEAT", 2)
+
+
+def test_ones_own_expired_run_comes_back():
+    history = History().start().wait(61).claim()
+    assert (history.types[-3:], history.job.attempt) == (["stalled", "resumed", "heartbeat"], 1)
+
+
+@pytest.mark.parametrize(
+    ("history", "fields", "why"),
+    [
+        (History(), {"paused": True}, "paused"),
+        (History(delay_us=5), {}, "scheduled"),
+        (History().start().fail(), {}, "backoff"),
+        (History(WINDOW).start().stall(), {}, "resume_window"),
+        (History(WINDOW).start().cancel().stall(), {}, "cancelling"),
+        (History(Policy(attempts_max=1)).start().stall(), {}, "exhausted"),
+        (History().start().stall(), {"paused": True}, "paused"),
+    ],
+    ids=["paused", "scheduled", "backoff", "window", "cancelling", "exhausted", "stalled and paused"],
+)
+def test_what_cannot_be_claimed_says_why(history: History, fields: dict[str, Any], why: str):
+    found = refusal_of(history, c.ClaimJob, actor=OTHER, **ASKS, **fields)
+    assert (found.code, found.context["why"]) == ("not_claimable", why)
+
+
+def test_a_stalled_job_is_claimed_at_the_end_of_its_window():
+    assert History(WINDOW).start().stall().wait(60).claim(OTHER).job.attempt == 2
+
+
+def test_a_ttl_is_part_of_the_snapshot():
+    history = History().claim(ttl_ms=900_000)
+    policy = history.events[-1].policy
+    assert policy is not None
+    assert (policy.lease_ttl_ms, policy.stall_after_ms) == (900_000, 900_000)

@@ -1,0 +1,204 @@
+"""Policies: what may be set, how the layers combine, when to try again."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.core.model import Policy
+from holdfast.core.policy import NO_SETTINGS, Settings, backoff_us, duration_ms, resolve, settings, tier_settings, with_ttl
+from holdfast.errors import HoldfastError
+
+
+@pytest.mark.parametrize(
+    ("given", "ms"),
+    [
+        (0, 0),
+        (1, 1_000),
+        (0.5, 500),
+        (0.0004, 0),
+        ("0ms", 0),
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("1.5s", 1_500),
+        ("5m", 300_000),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+        (timedelta(seconds=2), 2_000),
+        (timedelta(microseconds=1_500), 2),
+    ],
+    ids=repr,
+)
+def test_durations_are_seconds_texts_or_timedeltas(given: Any, ms: int):
+    assert duration_ms("x", given, 0, 86_400_000) == ms
+
+
+@pytest.mark.parametrize(
+    "given", [True, None, "", "5", "s", "5 s", "-5s", "1e3s", "5S", "5s\n", "1.s", ".5s", "5w", [5], b"5s"], ids=repr
+)
+def test_what_is_no_duration_is_refused(given: Any):
+    with pytest.raises(HoldfastError) as caught:
+        duration_ms("x", given, 0, 86_400_000)
+    assert caught.value.code == "validation_error"
+
+
+@pytest.mark.parametrize("given", [-1, -0.001, 10.001, "11s", timedelta(days=1), float("nan"), float("inf"), -(10**400)], ids=str)
+def test_durations_have_bounds(given: Any):
+    with pytest.raises(HoldfastError) as caught:
+        duration_ms("x", given, 0, 10_000)
+    assert (caught.value.code, caught.value.context["limit"]) == ("limit_exceeded", [0, 10_000])
+
+
+@pytest.mark.parametrize("given", [0, 10, "10s", timedelta(seconds=10)], ids=repr)
+def test_a_bound_itself_is_within(given: Any):
+    assert duration_ms("x", given, 0, 10_000) in (0, 10_000)
+
+
+def test_settings_take_the_names_users_write():
+    layer = settings(
+        {
+            "heartbeat_interval": 5,
+            "missed_beats_max": 2,
+            "lease_ttl": "90s",
+            "on_exhausted": "fail",
+            "requires_operator_coverage": True,
+            "attempts_max": None,
+        }
+    )
+    assert layer == Settings(
+        heartbeat_interval_ms=5_000,
+        missed_beats_max=2,
+        lease_ttl_ms=90_000,
+        on_exhausted="fail",
+        requires_operator_coverage=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("missed_beats_max", 101, "limit_exceeded"),
+        ("attempts_max", 1_001, "limit_exceeded"),
+        ("attempts_max", True, "validation_error"),
+        ("on_exhausted", "retry", "validation_error"),
+        ("signed", None, None),
+        ("signed", "maybe", "validation_error"),
+        ("requires_operator_coverage", "yes", "validation_error"),
+        ("colour", 1, "validation_error"),
+        ("lease_ttl", "2h", "limit_exceeded"),
+        ("lease_ttl", "25h", "limit_exceeded"),
+    ],
+)
+def test_settings_have_bounds(name: str, value: Any, code: str | None):
+    if code is None:
+        assert settings({name: value}) == NO_SETTINGS
+        return
+    with pytest.raises(HoldfastError) as caught:
+        settings({name: value})
+    assert caught.value.code == code
+
+
+def test_an_operator_may_widen_a_lease_up_to_a_day():
+    assert settings({"lease_ttl": "24h", "lease_widened": True}).lease_ttl_ms == 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("tier", "ms"),
+    [
+        (None, None),
+        ("in_home", 30_000),
+        ("hospitality", 60_000),
+        ("managed_building", 60_000),
+        ("office_after_hours", 60_000),
+        ("moon", 60_000),
+    ],
+)
+def test_tiers_have_intervals_of_their_own(tier: str | None, ms: int | None):
+    assert tier_settings(tier).heartbeat_interval_ms == ms
+
+
+LAYERS: list[tuple[str, str | None, Settings, Settings, Settings, Policy]] = [
+    ("nothing set", None, NO_SETTINGS, NO_SETTINGS, NO_SETTINGS, Policy()),
+    (
+        "a tier",
+        "in_home",
+        NO_SETTINGS,
+        NO_SETTINGS,
+        NO_SETTINGS,
+        Policy(heartbeat_interval_ms=30_000, lease_ttl_ms=90_000, resume_window_ms=90_000),
+    ),
+    ("a kind", None, Settings(attempts_max=2), NO_SETTINGS, NO_SETTINGS, Policy(attempts_max=2)),
+    (
+        "a kind over a tier's own numbers",
+        "in_home",
+        Settings(heartbeat_interval_ms=5_000),
+        NO_SETTINGS,
+        NO_SETTINGS,
+        Policy(heartbeat_interval_ms=5_000, resume_window_ms=15_000),
+    ),
+    (
+        "a tier over a kind",
+        "in_home",
+        Settings(heartbeat_interval_ms=5_000, attempts_max=2),
+        Settings(heartbeat_interval_ms=4_000),
+        NO_SETTINGS,
+        Policy(heartbeat_interval_ms=4_000, attempts_max=2, resume_window_ms=12_000),
+    ),
+    (
+        "a job over all",
+        "in_home",
+        Settings(attempts_max=2),
+        Settings(attempts_max=3),
+        Settings(attempts_max=4, resume_window_ms=7, heartbeat_interval_ms=1_000),
+        Policy(attempts_max=4, resume_window_ms=7, heartbeat_interval_ms=1_000),
+    ),
+    (
+        "a window of its own",
+        "in_home",
+        Settings(resume_window_ms=0),
+        NO_SETTINGS,
+        NO_SETTINGS,
+        Policy(heartbeat_interval_ms=30_000, lease_ttl_ms=90_000, resume_window_ms=0),
+    ),
+    (
+        "a lease too short",
+        None,
+        Settings(lease_ttl_ms=5_000),
+        NO_SETTINGS,
+        NO_SETTINGS,
+        Policy(lease_ttl_ms=30_000),
+    ),
+    (
+        "a wide lease",
+        None,
+        Settings(lease_ttl_ms=7_200_000, lease_widened=True),
+        NO_SETTINGS,
+        NO_SETTINGS,
+        Policy(lease_ttl_ms=7_200_000),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "tier", "kind", "by_tier", "job", "expected"), LAYERS, ids=[layer[0] for layer in LAYERS])
+def test_the_nearest_layer_wins(name: str, tier: str | None, kind: Settings, by_tier: Settings, job: Settings, expected: Policy):
+    assert resolve(tier, kind, by_tier, job) == expected
+
+
+@pytest.mark.parametrize(
+    ("ttl_ms", "interval_ms", "missed"),
+    [(1_000, 1_000, 1), (2_000, 1_000, 2), (3_000, 1_000, 3), (60_000, 20_000, 3), (3_600_000, 1_200_000, 3), (1_999, 1_999, 1)],
+)
+def test_a_chosen_ttl_is_the_limit_of_silence_too(ttl_ms: int, interval_ms: int, missed: int):
+    policy = with_ttl(Policy(), ttl_ms)
+    assert (policy.lease_ttl_ms, policy.heartbeat_interval_ms, policy.missed_beats_max) == (ttl_ms, interval_ms, missed)
+    assert policy.stall_after_ms <= policy.lease_ttl_ms
+
+
+@pytest.mark.parametrize(
+    ("tries", "jitter", "us"),
+    [(0, 1.0, 500_000), (1, 1.0, 500_000), (2, 1.0, 1_000_000), (7, 1.0, 32_000_000), (8, 1.0, 60_000_000),
+     (9_999, 1.0, 60_000_000),
+     (1, 0.5, 250_000), (1, 1.5, 750_000), (8, 0.5, 30_000_000)],
+)  # fmt: skip
+def test_backoff_doubles_up_to_its_ceiling_and_is_spread(tries: int, jitter: float, us: int):
+    assert backoff_us(Policy(), tries, jitter) == us
