@@ -187,9 +187,7 @@ class Model:
         if holder is not None:
             return Seen(holder, is_new=False)
         self.last_id += 1
-        event = enqueued(
-            self.last_id, command, self.now(), command.correlation_id or f"{self.ledger_id}-{self.last_id}"
-        )
+        event = enqueued(self.last_id, command, self.now(), command.correlation_id or f"{self.ledger_id}-{self.last_id}")
         self.jobs[self.last_id] = evolve(None, event)
         self.history[self.last_id] = [event]
         return Seen(self.jobs[self.last_id])
@@ -430,9 +428,7 @@ class Model:
         command = c.Cancel(hard=hard, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
         return self._on_job("cancel", command, rest.get("request_id"), (hard, reason))
 
-    def dead_letter(
-        self, job_id: int, *, reason_code: str, failure_stage: str = "exec", error: Any = None, **rest: Any
-    ) -> Seen:
+    def dead_letter(self, job_id: int, *, reason_code: str, failure_stage: str = "exec", error: Any = None, **rest: Any) -> Seen:
         command = c.DeadLetter(
             reason_code=ReasonCode(reason_code),
             failure_stage=FailureStage(failure_stage),

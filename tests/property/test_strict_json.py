@@ -100,9 +100,7 @@ not_json = st.one_of(
 
 wrapped = st.recursive(
     not_json,
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=2), st.dictionaries(texts, inner, min_size=1, max_size=2)
-    ),
+    lambda inner: st.one_of(st.lists(inner, min_size=1, max_size=2), st.dictionaries(texts, inner, min_size=1, max_size=2)),
 )
 
 broken_bytes = st.sampled_from(

@@ -421,9 +421,7 @@ class ThreeWays(RuleBasedStateMachine):
         incarnation=st.sampled_from([None, None, "boot"]),
         request=requests,
     )
-    def claim(
-        self, worker: str, queues: list[str], limit: int, start: bool, kinds: Any, incarnation: Any, request: str
-    ) -> None:
+    def claim(self, worker: str, queues: list[str], limit: int, start: bool, kinds: Any, incarnation: Any, request: str) -> None:
         rest = self.request(request)
         self.tell("claim", worker, queues, limit=limit, start=start, kinds=kinds, incarnation=incarnation, **rest)
 
@@ -476,7 +474,9 @@ class ThreeWays(RuleBasedStateMachine):
     @precondition(has_fence)
     @rule(which=st.lists(st.tuples(fences, values), min_size=1, max_size=5), request=requests)
     def complete_many(self, which: list[Any], request: str) -> None:
-        self.tell("complete_many", [(self.fence(choice, Status.RUNNING), result) for choice, result in which], **self.request(request))
+        self.tell(
+            "complete_many", [(self.fence(choice, Status.RUNNING), result) for choice, result in which], **self.request(request)
+        )
 
     @precondition(has_fence)
     @rule(

@@ -114,7 +114,8 @@ class Door:
             self._finish()
 
     def _next_group(self) -> list[Call]:
-        size, group = 0, []
+        size = 0
+        group: list[Call] = []
         for call in self._waiting:
             size += len(call.commands)
             if group and size > GROUP_MAX:

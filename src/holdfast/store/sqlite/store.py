@@ -36,12 +36,13 @@ class SqliteStore:
         self._readers: list[apsw.Connection] = []
         self._writing = threading.Lock()
         self._pid = os.getpid()
+        self._bells: list[WakeFile] = []
         self._lock_fd: int | None = None
         _settle_allocator()
         try:
             self._lock_fd = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._work_bell = WakeFile(Path(f"{path}-wake"))
-            self._event_bell = WakeFile(Path(f"{path}-tail"))
+            self._work_bell = self._bell(f"{path}-wake")
+            self._event_bell = self._bell(f"{path}-tail")
             self.ledger_id = self._migrate(draw_id)
         except (OSError, apsw.Error) as error:
             self.close()
@@ -49,6 +50,10 @@ class SqliteStore:
         except BaseException:
             self.close()
             raise
+
+    def _bell(self, path: str) -> WakeFile:
+        self._bells.append(WakeFile(Path(path)))
+        return self._bells[-1]
 
     # Connections
 
@@ -182,8 +187,8 @@ class SqliteStore:
             if self._lock_fd is not None:
                 os.close(self._lock_fd)
                 self._lock_fd = None
-                self._work_bell.close()
-                self._event_bell.close()
+                for bell in self._bells:
+                    bell.close()
 
     # Schema
 
