@@ -135,3 +135,36 @@ def test_a_completion_is_recognised_even_after_its_answer_was_pruned(ledger: Led
     assert (again.rev, again.status) == (first.rev, first.status)
     with refused_without_trace(ledger, "idempotency_conflict"):
         ledger.complete(made.fence, 2, request_id="r-1")
+
+
+# Queues and policies
+
+
+def test_a_repeated_pause_does_not_pause_again(ledger: Ledger):
+    ledger.pause("a", request_id="r-1")
+    ledger.unpause("a")
+    ledger.pause("a", request_id="r-1")
+    assert ledger.paused() == {}
+
+
+def test_a_repeated_policy_does_not_undo_a_later_one(ledger: Ledger):
+    ledger.set_policy("walk", attempts_max=2, request_id="r-1")
+    ledger.set_policy("walk", attempts_max=3)
+    ledger.set_policy("walk", attempts_max=2, request_id="r-1")
+    assert ledger.get(claimed(ledger, kind="walk").id).attempts_max == 3
+
+
+def test_a_pause_of_another_queue_under_the_same_id_is_a_conflict(ledger: Ledger):
+    ledger.pause("a", request_id="r-1")
+    with refused_without_trace(ledger, "idempotency_conflict"):
+        ledger.pause("b", request_id="r-1")
+    with refused_without_trace(ledger, "idempotency_conflict"):
+        ledger.unpause("a", request_id="r-1")
+    assert list(ledger.paused()) == ["a"]
+
+
+def test_another_policy_under_the_same_id_is_a_conflict(ledger: Ledger):
+    ledger.set_policy("walk", attempts_max=2, request_id="r-1")
+    with refused_without_trace(ledger, "idempotency_conflict"):
+        ledger.set_policy("walk", attempts_max=3, request_id="r-1")
+    assert ledger.get(claimed(ledger, kind="walk").id).attempts_max == 2

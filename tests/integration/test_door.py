@@ -210,18 +210,27 @@ def test_a_follower_that_is_interrupted_does_not_jam_the_door(store_url: str) ->
     assert kinds == ["after", "behind", "leader"]
 
 
-def test_a_storm_of_interrupts_does_not_jam_the_door(store_url: str, real: Ledger) -> None:
-    with Program("interrupted", "storm", store_url, 3) as program:
+def weather(url: str, ledger: Ledger, seconds: float) -> None:
+    with Program("interrupted", "storm", url, seconds) as program:
         open_again, stuck, interrupted, answered, counts, surprises = program.answer()
     assert interrupted > 10
     assert open_again
     assert stuck == [False, False]
     assert surprises == []
     # Whoever was answered has a job.
-    kinds = [event.payload["kind"] for event in all_events(real)]
+    kinds = [event.payload["kind"] for event in all_events(ledger)]
     assert kinds.count("main") >= answered
     assert kinds.count("other") >= sum(counts)
-    assert problems(real) == []
+    assert problems(ledger) == []
+
+
+def test_a_storm_of_interrupts_does_not_jam_the_door(store_url: str, real: Ledger) -> None:
+    weather(store_url, real, 3)
+
+
+@pytest.mark.torture
+def test_a_long_storm_of_interrupts_does_not_jam_the_door(store_url: str, real: Ledger) -> None:
+    weather(store_url, real, 60)
 
 
 def poison(store_url: str, postgres_url: str) -> None:

@@ -51,8 +51,9 @@ class Walker:
 
     def hold(self, job: Job) -> None:
         if job.fence is not None:
-            if job.id in self.fences:
-                self.old_fences.append(self.fences[job.id])
+            before = self.fences.get(job.id, job.fence)
+            if before.attempt < job.attempt:
+                self.old_fences.append(before)
             self.fences[job.id] = job.fence
         self.answered(job.id, job.rev)
 

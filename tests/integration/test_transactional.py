@@ -241,6 +241,8 @@ def test_a_key_held_up_elsewhere_is_reported_as_unavailable(on_postgres: Ledger,
     with psycopg.connect(postgres_url) as holder, psycopg.connect(postgres_url) as caller:
         on_postgres.enqueue("ship", dedupe_key="k", connection=holder)
         caller.execute("CREATE TEMPORARY TABLE mine AS SELECT 1")
+        # How long to wait is the caller's to say: it is the caller's transaction.
+        caller.execute("SET LOCAL lock_timeout = '300ms'")
         with pytest.raises(Unavailable) as caught:
             on_postgres.enqueue("ship", dedupe_key="k", connection=caller)
         assert caught.value.outcome == "none"

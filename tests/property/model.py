@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -38,7 +39,7 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
-from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict, NotFound
+from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict, NotClaimable, NotFound
 
 T = TypeVar("T")
 
@@ -142,6 +143,8 @@ class Model:
 
     def _again(self, answer: Any) -> Any:
         """An answer, said once more: the same, but for a fence that is no longer worth anything."""
+        if answer is None:
+            return None
         if isinstance(answer, HoldfastError):
             return type(answer)(answer.message)
         if not isinstance(answer, Seen):
@@ -196,9 +199,9 @@ class Model:
         if command.dedupe_key is None:
             return None
         for job in self.jobs.values():
-            if (job.queue, job.dedupe_key) == (command.queue, command.dedupe_key):
-                if job.dedupe_forever or job.status in LIVE:
-                    return job
+            same = (job.queue, job.dedupe_key) == (command.queue, command.dedupe_key)
+            if same and (job.dedupe_forever or job.status in LIVE):
+                return job
         return None
 
     def replay(self, job_id: int, *, request_id: Any = None, actor: Any = None, expected_rev: Any = None) -> Seen:
@@ -248,25 +251,24 @@ class Model:
     def _claim(
         self, who: Actor, request: str, queues: Sequence[str], limit: int, kinds: Sequence[str] | None, start: bool
     ) -> list[Seen]:
+        """One by one, in order; whatever the rules would not give to somebody who asked for it by id is passed over."""
         token = self.draws.token()
-        held = []
-        for job in self._ready(queues, kinds)[:limit]:
+        held: list[Seen] = []
+        for job in self._in_order(queues, kinds):
             fence = Fence(job.id, job.attempt + 1, token, who.name)
-            policy = self.policy_of(job)
-            self._decide(c.ClaimJob(actor=who, request_id=request, job_id=job.id, token=token, policy=policy))
-            if start:
-                self._decide(c.Start(actor=who, request_id=request, job_id=job.id, fence=fence))
-            held.append(Seen(self.jobs[job.id], fence))
+            claim = c.ClaimJob(actor=who, request_id=request, job_id=job.id, token=token, policy=self.policy_of(job))
+            if len(held) < limit and not isinstance(_refusal(partial(self._decide, claim)), NotClaimable):
+                if start:
+                    self._decide(c.Start(actor=who, request_id=request, job_id=job.id, fence=fence))
+                held.append(Seen(self.jobs[job.id], fence))
         return held
 
-    def _ready(self, queues: Sequence[str], kinds: Sequence[str] | None) -> list[Job]:
-        """In the order of claims: queues as they were named, higher priority, earlier time, lower id."""
-        now = self.now()
+    def _in_order(self, queues: Sequence[str], kinds: Sequence[str] | None) -> list[Job]:
+        """Queues as they were named, higher priority, earlier time, lower id."""
         found = [
             job
             for job in self.jobs.values()
             if job.status is Status.QUEUED
-            and job.available_at <= now
             and job.queue in queues
             and job.queue not in self.paused_at
             and (kinds is None or job.kind in kinds)
@@ -328,7 +330,7 @@ class Model:
         return self._one(fence.worker, request_id, body, lambda: _beaten(self._decide(command)))
 
     def heartbeat_many(self, fences: Iterable[Fence]) -> list[Beaten | HoldfastError]:
-        return [_refusal(lambda f=fence: self.heartbeat(f)) for fence in fences]  # type: ignore[misc]
+        return [_refusal(partial(self.heartbeat, fence)) for fence in fences]
 
     def complete(
         self, fence: Fence, result: Any = None, *, request_id: str | None = None, expected_rev: int | None = None
@@ -347,7 +349,7 @@ class Model:
         body = ("complete", [(_said(command.fence), None, command.payload) for command in commands])
 
         def work() -> list[Any]:
-            return [_refusal(lambda m=command: self._settle(m)) for command in commands]  # type: ignore[misc]
+            return [_refusal(partial(self._settle, command)) for command in commands]
 
         try:
             return self._once(commands[0].actor.name, request_id, body, work)
@@ -445,17 +447,24 @@ class Model:
         command = c.Annotate(note=EventType(note), reason=reason, **who)  # type: ignore[arg-type]
         return self._on_job("annotate", command, rest.get("request_id"), (note, reason))
 
-    def pause(self, queue: str) -> None:
-        self.paused_at[queue] = self.now()
+    def pause(self, queue: str, **rest: Any) -> None:
+        self._set(("pause", queue), lambda: self.paused_at.update({queue: self.now()}), **rest)
 
-    def unpause(self, queue: str) -> None:
-        self.paused_at.pop(queue, None)
+    def unpause(self, queue: str, **rest: Any) -> None:
+        self._set(("unpause", queue), lambda: self.paused_at.pop(queue, None), **rest)
 
-    def set_policy(self, kind: str | None = None, *, tier: str | None = None, **fields: Any) -> None:
-        if kind is not None:
-            self.by_kind[kind] = policies.settings(fields)
-        if tier is not None:
-            self.by_tier[tier] = policies.settings(fields)
+    def set_policy(
+        self, kind: str | None = None, *, tier: str | None = None, request_id: Any = None, actor: Any = None, **fields: Any
+    ) -> None:
+        layers, name = (self.by_kind, kind) if kind is not None else (self.by_tier, tier or "")
+        layer = policies.settings(fields)
+        self._set(("set_policy", kind, tier, layer), lambda: layers.update({name: layer}), request_id, actor)
+
+    def _set(self, body: Any, work: Callable[[], Any], request_id: str | None = None, actor: str | None = None) -> None:
+        def once() -> None:
+            work()
+
+        self._one(actor or self.actor, request_id, body, once)
 
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
         """What is due, for the first `limit` jobs for which anything is; how many events of each type that made."""
@@ -464,8 +473,15 @@ class Model:
         for job_id in sorted(self.jobs):
             before = len(self.history[job_id])
             if self.jobs[job_id].status in LIVE and swept < limit:
-                jitter, fresh_since = self.draws.jitter(), self.fresh_since
-                self._decide(c.Sweep(actor=SYSTEM, job_id=job_id, jitter=jitter, fresh_since=fresh_since))
+                self._decide(
+                    c.Sweep(
+                        actor=SYSTEM,
+                        request_id=self.draws.nonce(),
+                        job_id=job_id,
+                        jitter=self.draws.jitter(),
+                        fresh_since=self.fresh_since,
+                    )
+                )
                 made.update(event.type.value for event in self.history[job_id][before:])
                 swept += len(self.history[job_id]) > before
         return dict(made)

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from holdfast.store.base import EventFilter
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 scalars = st.one_of(
     st.none(),
     st.booleans(),
@@ -165,6 +166,11 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+def raw(body: bytes) -> Any:
+    """JSON that is written already."""
+    return msgspec.Raw(body)
+
+
 def begun(ledger: Ledger, job_id: int) -> Fence:
     """The fence of a job that runs now."""
     fence = ledger.claim_job(job_id, "w").fence
@@ -230,7 +236,7 @@ def test_bytes_come_back_as_they_came(
         return (before + json.dumps(value, indent=indent, ensure_ascii=ascii_only) + after).encode()
 
     args_bytes, result_bytes = written(args, gaps[0], gaps[1]), written(result, gaps[2], gaps[3])
-    job = shared.enqueue("k", msgspec.Raw(args_bytes), priority=1)
+    job = shared.enqueue("k", raw(args_bytes), priority=1)
     assert shared.get(job.id).record.args == args_bytes
     shared.complete(begun(shared, job.id), msgspec.Raw(result_bytes))
     assert shared.get(job.id).record.result == result_bytes
@@ -263,17 +269,17 @@ def refused_everywhere(shared: Ledger, value: Any) -> None:
 @given(body=broken_bytes)
 def test_broken_bytes_are_refused(shared: Ledger, body: bytes) -> None:
     held = begun(shared, shared.enqueue("k").id)
-    for raw in (msgspec.Raw(body), msgspec.Raw(b'{"v":' + body + b"}")):
-        refused(shared, lambda raw=raw: shared.enqueue("k", raw))  # type: ignore[misc]
-        refused(shared, lambda raw=raw: shared.complete(held, raw))  # type: ignore[misc]
-        refused(shared, lambda raw=raw: shared.fail(held, raw))  # type: ignore[misc]
+    for broken in (raw(body), raw(b'{"v":' + body + b"}")):
+        refused(shared, partial(shared.enqueue, "k", broken))
+        refused(shared, partial(shared.complete, held, broken))
+        refused(shared, partial(shared.fail, held, broken))
     shared.complete(held)
 
 
-@pytest.mark.parametrize("body", [b"1", b"[]", b'"{}"', b"null", b" [ {} ] "])
+@pytest.mark.parametrize("body", [b"1", b"[]", b'"{}"', b"true", b" [ {} ] "])
 def test_args_are_an_object(shared: Ledger, body: bytes) -> None:
-    refused(shared, lambda: shared.enqueue("k", msgspec.Raw(body)))  # type: ignore[arg-type]
-    refused(shared, lambda: shared.enqueue("k", json.loads(body) if json.loads(body) is not None else [None]))
+    refused(shared, partial(shared.enqueue, "k", raw(body)))
+    refused(shared, partial(shared.enqueue, "k", json.loads(body)))
 
 
 def test_the_largest_fits_and_one_more_does_not(shared: Ledger) -> None:

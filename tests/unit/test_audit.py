@@ -62,13 +62,17 @@ def _event(after: History, kind: EventType, to: Status, **fields: Any) -> Event:
     return Event(7, job.rev + 1, kind, after.now, from_status=job.status, to_status=to, **given)
 
 
-def _requeued(after: History) -> list[Event]:
+def _requeued(after: History, actor: Actor = SYSTEM) -> list[Event]:
     body = payloads.Requeued(available_at=after.now).encode()
-    return [*after.events, _event(after, EventType.REQUEUED, Status.QUEUED, payload=body)]
+    return [*after.events, _event(after, EventType.REQUEUED, Status.QUEUED, payload=body, actor=actor)]
 
 
 def _requeued_while_aborting() -> list[Event]:
     return _requeued(History(WINDOW).start().cancel().stall())
+
+
+def _requeued_by_its_holder_while_aborting() -> list[Event]:
+    return _requeued(History(WINDOW).start().cancel().stall(), WORKER)
 
 
 def _requeued_exhausted() -> list[Event]:
@@ -87,19 +91,39 @@ def _after_the_end() -> list[Event]:
 
 MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = {
     "no enqueued first": (lambda: _running().events[1:], [(2, "first event"), (2, "rev")]),
-    "another type first": (lambda: _mutated(_running(), 1, type=EventType.CLAIMED), [(1, "first event")]),
+    "another type first": (lambda: _mutated(_running(), 1, type=EventType.CLAIMED, payload=None), [(1, "first event")]),
     "the first rev is not 1": (lambda: _mutated(History(), 1, rev=2), [(2, "rev")]),
+    "the first event of an attempt": (lambda: _mutated(History(), 1, attempt=3), [(1, "attempt")]),
+    "the first event from a status": (lambda: _mutated(History(), 1, from_status=Status.QUEUED), [(1, "step")]),
+    "the first event to another status": (lambda: _mutated(History(), 1, to_status=Status.RUNNING), [(1, "step")]),
     "another job's event": (lambda: _mutated(_running(), 3, job_id=8), [(3, "one job")]),
     "a gap": (lambda: [e for e in _running().events if e.rev != 4], [(5, "rev")]),
     "a repeated rev": (lambda: _mutated(_running(), 4, rev=3), [(3, "rev"), (5, "rev")]),
     "another from_status": (lambda: _mutated(_running(), 5, from_status=Status.CLAIMED), [(5, "step")]),
     "another to_status": (lambda: _mutated(_running(), 5, to_status=Status.QUEUED), [(5, "step")]),
     "a step nobody may take": (
-        lambda: _mutated(_running(), 3, type=EventType.SUCCEEDED, to_status=Status.SUCCEEDED),
+        lambda: _mutated(_running(), 3, type=EventType.CANCELLED, to_status=Status.SUCCEEDED),
         [(3, "step")],
     ),
-    "a second enqueued": (lambda: _mutated(_running(), 2, type=EventType.ENQUEUED), [(2, "step")]),
-    "time runs backwards": (lambda: _mutated(_running(), 4, received_at=0), [(4, "time")]),
+    "a second enqueued": (
+        lambda: _mutated(_running(), 2, type=EventType.ENQUEUED),
+        [(2, "payload"), (2, "policy snapshot"), (2, "step")],
+    ),
+    "time runs backwards": (lambda: _mutated(_running(), 4, received_at=0), [(4, "time"), (5, "late holder")]),
+    "a payload where none belongs": (lambda: _mutated(_running(), 3, payload=b"{}"), [(3, "payload")]),
+    "a payload nobody can read": (lambda: _mutated(_running(), 4, payload=b"{"), [(4, "payload")]),
+    "a payload of another shape": (lambda: _mutated(_running(), 5, payload=b'{"x":1}'), [(5, "payload")]),
+    "a policy where none belongs": (lambda: _mutated(_running(), 3, policy=Policy()), [(3, "policy snapshot")]),
+    "a reason where none belongs": (lambda: _mutated(_running(), 3, reason="because"), [(3, "reason")]),
+    "another trace": (lambda: _mutated(_running(), 3, trace_id="other"), [(3, "correlation")]),
+    "a stall that tells of another beat": (
+        lambda: _mutated(_stalled(), 4, payload=payloads.Stalled(last_beat_at=1).encode()),
+        [(4, "record")],
+    ),
+    "a dead letter that tells of another reason": (
+        lambda: _mutated(History().start().fail(retryable=False, reason_code=ReasonCode.TIMEOUT), 4, reason="parse_error"),
+        [(4, "record")],
+    ),
     "an attempt too many": (lambda: _mutated(_running(), 3, attempt=2), [(3, "attempt")]),
     "a claim without a new attempt": (lambda: _mutated(History().claim(), 2, attempt=0), [(2, "attempt"), (2, "status fields")]),
     "a role that may not": (lambda: _mutated(_running(), 5, actor=CLIENT), [(5, "role")]),
@@ -118,6 +142,7 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
     "no progress where nobody asked": (lambda: _mutated(_stalled(), 4, reason="NO_PROGRESS"), [(4, "stalled too early")]),
     "resumed without a beat": (_without_beat, [(5, "resumed without a beat")]),
     "requeued while aborting": (_requeued_while_aborting, [(6, "requeued while aborting")]),
+    "requeued by its holder while aborting": (_requeued_by_its_holder_while_aborting, [(6, "requeued while aborting")]),
     "requeued with no attempts left": (_requeued_exhausted, [(5, "attempts_max")]),
     "claimed with no attempts left": (_claimed_exhausted, [(5, "attempts_max")]),
     "an event after the end": (_after_the_end, [(6, "step")]),
@@ -142,6 +167,19 @@ def test_a_good_history_has_none():
 def test_a_stall_for_lack_of_progress_past_its_limit_is_in_order():
     history = History(replace(WINDOW, progress_timeout_ms=20_000)).start().wait(15).beat().wait(6).sweep()
     assert (history.job.stall_reason, check_history(history.events, history.job)) == ("NO_PROGRESS", [])
+
+
+@pytest.mark.parametrize("rev", [4, 5], ids=["heartbeat", "succeeded"])
+def test_a_verb_after_the_leases_end_without_stall_and_return_is_noticed(rev: int):
+    history = _running()
+    events = [replace(event, received_at=event.received_at + 100 * SECOND * (event.rev >= rev)) for event in history.events]
+    assert check_history(events) != []
+
+
+def test_a_claim_before_the_job_was_available_is_noticed():
+    history = History(delay_us=5 * SECOND)
+    claimed = _event(history, EventType.CLAIMED, Status.CLAIMED, attempt=1, actor=WORKER, policy=Policy())
+    assert check_history([*history.events, claimed]) != []
 
 
 @pytest.mark.parametrize("rev", range(2, len(rich().events) + 1))

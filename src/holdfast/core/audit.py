@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.evolve import evolve
-from holdfast.core.lifecycle import exhausted, progress_limit, stall_limit
+from holdfast.core.lifecycle import exhausted, lease_over, progress_limit, stall_limit
 from holdfast.core.model import (
     HELD,
     TERMINAL,
@@ -65,41 +65,43 @@ def check_status(job: Job) -> list[str]:
 
 
 def check_history(events: Sequence[Event], row: Job | None = None) -> list[Violation]:
-    """Everything wrong with one job's events, and with `row` as their fold."""
+    """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on."""
     found: list[Violation] = []
     job: Job | None = None
+    blurred = False
     for event in events:
-        problems = list(_check_event(job, event))
+        problems = list(_check_event(job, event, blurred=blurred))
         found += [Violation(event.job_id, event.rev, rule, detail) for rule, detail in problems]
         if any(rule in _UNFOLDABLE for rule, _ in problems):
             return found
         job = evolve(job, event)
+        blurred = blurred or _is_pruned(event)
         found += [Violation(job.id, event.rev, "status fields", broken) for broken in check_status(job)]
     if row is not None:
-        found += _check_row(job, row, events)
+        found += _check_row(job, row, blurred=blurred)
     return found
 
 
-_UNFOLDABLE = frozenset({"first event", "one job", "step", "policy"})
+_UNFOLDABLE = frozenset({"first event", "one job", "step", "policy", "payload"})
 
 
-def _check_event(job: Job | None, event: Event) -> Iterable[tuple[str, str]]:
+def _is_pruned(event: Event) -> bool:
+    """Retention took the contents of this beat: stage, progress and when it moved are no longer known for sure."""
+    return event.type is EventType.HEARTBEAT and payloads.decode(payloads.Beat, event.payload).pruned is not None
+
+
+def _check_event(job: Job | None, event: Event, *, blurred: bool) -> Iterable[tuple[str, str]]:
     """The rules one event breaks, given the job before it."""
+    yield from _check_contents(event)
     if job is None:
-        if event.type is not EventType.ENQUEUED:
-            yield "first event", f"a history starts with enqueued, not {event.type.value}"
-        if event.rev != 1:
-            yield "rev", f"the first rev is {event.rev}, not 1"
+        yield from _check_first(event)
         return
     if event.job_id != job.id:
         yield "one job", f"an event of job {event.job_id} in the history of job {job.id}"
     if event.rev != job.rev + 1:
         yield "rev", f"rev {event.rev} follows {job.rev}"
     if event.from_status is not job.status or (event.type, event.from_status, event.to_status) not in STEPS:
-        yield (
-            "step",
-            f"{event.type.value} from {event.from_status} to {event.to_status}, the job being {job.status.value}",
-        )
+        yield "step", f"{event.type.value} from {event.from_status} to {event.to_status}, the job being {job.status.value}"
         return
     if event.received_at < job.updated_at:
         yield "time", "an event is older than the one before it"
@@ -107,11 +109,60 @@ def _check_event(job: Job | None, event: Event) -> Iterable[tuple[str, str]]:
         yield "attempt", f"{event.type.value} of attempt {event.attempt}, the job being at {job.attempt}"
     if event.actor.role not in SIGNERS[event.type]:
         yield "role", f"a {event.actor.role.value} may not be behind {event.type.value}"
-    if event.correlation_id != job.correlation_id:
-        yield "correlation", "the correlation id changed"
+    if (event.correlation_id, event.trace_id) != (job.correlation_id, job.trace_id):
+        yield "correlation", "the correlation or trace id changed"
     yield from _check_policy(job, event)
     yield from _check_holder(job, event)
-    yield from _check_liveness(job, event)
+    yield from _check_liveness(job, event, blurred=blurred)
+    yield from _check_record(job, event)
+
+
+def _check_first(event: Event) -> Iterable[tuple[str, str]]:
+    if event.type is not EventType.ENQUEUED:
+        yield "first event", f"a history starts with enqueued, not {event.type.value}"
+    elif (event.type, event.from_status, event.to_status) not in STEPS:
+        yield "step", f"enqueued from {event.from_status} to {event.to_status}"
+    if event.rev != 1:
+        yield "rev", f"the first rev is {event.rev}, not 1"
+    if event.type is EventType.ENQUEUED and event.attempt != 0:
+        yield "attempt", f"enqueued at attempt {event.attempt}, not 0"
+
+
+_WITH_POLICY = frozenset({EventType.CLAIMED, EventType.STALLED})
+_WITHOUT_REASON = frozenset(
+    {EventType.ENQUEUED, EventType.CLAIMED, EventType.STARTED, EventType.HEARTBEAT, EventType.RESUMED, EventType.SUCCEEDED}
+)
+
+
+def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
+    """An event carries what its type carries, and nothing else."""
+    shape = payloads.SHAPES.get(event.type)
+    if shape is None:
+        if event.payload is not None:
+            yield "payload", f"{event.type.value} carries a payload"
+    else:
+        try:
+            payloads.decode(shape, event.payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            yield "payload", f"the payload of {event.type.value} cannot be read: {error}"
+    if event.policy is not None and event.type not in _WITH_POLICY:
+        yield "policy snapshot", f"{event.type.value} carries a policy"
+    if event.reason is not None and event.type in _WITHOUT_REASON:
+        yield "reason", f"{event.type.value} carries a reason"
+
+
+def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
+    """What an event repeats of the job is what the job was."""
+    if event.type is EventType.STALLED:
+        body = payloads.decode(payloads.Stalled, event.payload)
+        if (body.last_beat_at, body.lease_expires_at) != (job.last_beat_at, job.lease_expires_at):
+            yield "record", "stalled tells of another last beat or lease than the job had"
+    if event.type is EventType.DEAD_LETTERED:
+        letter = payloads.decode(payloads.DeadLettered, event.payload)
+        told = (letter.attempts, letter.last_owner, letter.last_lease_expires_at, letter.correlation_id, letter.reason_code)
+        owner, lease = job.owner or job.last_owner, job.lease_expires_at or job.last_lease_expires_at
+        if told != (job.attempt, owner, lease, job.correlation_id, event.reason):
+            yield "record", "the dead letter tells of another attempt, owner, lease, correlation or reason than the job had"
 
 
 def _check_policy(job: Job, event: Event) -> Iterable[tuple[str, str]]:
@@ -126,34 +177,39 @@ def _check_policy(job: Job, event: Event) -> Iterable[tuple[str, str]]:
 
 
 def _check_holder(job: Job, event: Event) -> Iterable[tuple[str, str]]:
-    """A worker's event on an attempt comes from the worker that attempt was given to."""
-    if event.actor.role is not Role.WORKER or event.type is EventType.CLAIMED:
+    """A worker's event on an attempt comes from the worker that attempt was given to, while its lease lasts."""
+    if event.actor.role is not Role.WORKER:
         return
+    if event.type is EventType.CLAIMED:
+        if job.status is Status.QUEUED and event.received_at < job.available_at:
+            yield "claimed too early", f"at {event.received_at}, available from {job.available_at}"
+        return
+    if job.status in HELD and event.type is not EventType.STALLED and lease_over(job, event.received_at):
+        yield "late holder", f"{event.type.value} at {event.received_at}, the lease having ended at {job.lease_expires_at}"
     holder = (job.owner or job.last_owner, job.incarnation)
     if (event.actor.name, event.actor.incarnation) != holder:
         yield "holder", f"{event.type.value} by {event.actor}, the attempt being {holder[0]}'s"
 
 
-def _check_liveness(job: Job, event: Event) -> Iterable[tuple[str, str]]:
-    """The system stalls only past the limit, and resumes only after a beat."""
+def _check_liveness(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[str, str]]:
+    """The system stalls only past the limit, and resumes only after a beat. Nobody requeues what is being cancelled."""
+    if event.type is EventType.REQUEUED and job.phase is Phase.ABORTING:
+        yield "requeued while aborting", "a job that is being cancelled never runs again"
     if event.actor.role is not Role.SYSTEM:
         return
     if event.type is EventType.STALLED:
-        limit = progress_limit(job) if event.reason == StallReason.NO_PROGRESS else stall_limit(job)
-        if limit is None or event.received_at <= limit:
+        idle = event.reason == StallReason.NO_PROGRESS
+        limit = progress_limit(job) if idle else stall_limit(job)
+        if not (idle and blurred) and (limit is None or event.received_at <= limit):
             yield "stalled too early", f"at {event.received_at}, the limit being {limit}"
     if event.type is EventType.RESUMED and job.revived_at is None:
         yield "resumed without a beat", f"no beat since the stall at {job.stalled_at}"
-    if event.type is EventType.REQUEUED and job.phase is Phase.ABORTING:
-        yield "requeued while aborting", "a job that is being cancelled never runs again"
 
 
-def _check_row(job: Job | None, row: Job, events: Sequence[Event]) -> list[Violation]:
+def _check_row(job: Job | None, row: Job, *, blurred: bool) -> list[Violation]:
     if job is None:
         return [Violation(row.id, row.rev, "fold", "a row without events")]
-    ignored = {"token"}
-    if any(e.payload and e.type is EventType.HEARTBEAT and payloads.decode(payloads.Beat, e.payload).pruned for e in events):
-        ignored |= {"stage", "progress", "progressed_at", "assist_requested"}
+    ignored = {"token"} | ({"stage", "progress", "progressed_at", "assist_requested"} if blurred else set())
     return [
         Violation(row.id, row.rev, "fold", f"{name} is {getattr(row, name)!r}, its events say {getattr(job, name)!r}")
         for name in msgspec.structs.asdict(row)

@@ -58,6 +58,7 @@ class _Draft:
 
     def __init__(self, job: Job, now: Micros, command: c.JobCommand) -> None:
         self.job = job
+        self.now = now
         self.at = max(now, job.updated_at)
         """Times of one job never run backwards, whatever the clock does."""
         self.command = command
@@ -255,26 +256,28 @@ def _claim_job(draft: _Draft, command: c.ClaimJob) -> None:
         if draft.at <= stall_limit(job):
             raise LeaseConflictError(f"job {job.id} is held by {job.owner}", **job.held_by)
         _stall(draft, _silence(job, draft.at), actor=SYSTEM)
-    _check_claimable(draft.job, command, draft.at)
+    _check_claimable(draft, command)
     assert command.policy is not None
     policy = command.policy if command.ttl_ms is None else with_ttl(command.policy, command.ttl_ms)
     draft.emit(EventType.CLAIMED, Status.CLAIMED, policy=policy)
     draft.job = msgspec.structs.replace(draft.job, token=command.token)
 
 
-def _check_claimable(job: Job, command: c.ClaimJob, now: Micros) -> None:
+def _check_claimable(draft: _Draft, command: c.ClaimJob) -> None:
+    """When a job becomes available is a matter of the clock as it is, not of the job's own time."""
+    job = draft.job
     why: str | None = None
     until: Micros | None = None
     if command.paused:
         why = "paused"
-    elif job.status is Status.QUEUED and job.available_at > now:
+    elif job.status is Status.QUEUED and job.available_at > draft.now:
         why, until = "backoff" if job.attempt else "scheduled", job.available_at
     elif job.status is Status.STALLED:
         if job.phase is Phase.ABORTING:
             why = "cancelling"
         elif exhausted(job):
             why = "exhausted"
-        elif now < window_over_at(job):
+        elif draft.at < window_over_at(job):
             why, until = "resume_window", window_over_at(job)
     if why is not None:
         raise NotClaimable(f"job {job.id} cannot be claimed: {why}", why=why, until=until, **job.held_by)

@@ -183,11 +183,11 @@ JOIN (
 ) p ON p.id = j.policy_id
 WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > %(after)s
   AND CASE j.status
-        WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL) OR j.stalled_at + p.resume_window <= %(now_at)s
-            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < %(now_at)s)
-        ELSE j.lease_expires_at < %(now_at)s OR j.last_beat_at + p.stall_after < %(now_at)s
-            OR (j.status = 'running' AND j.progressed_at + p.progress_timeout < %(now_at)s)
-            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < %(now_at)s)
+        WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL) OR j.stalled_at + p.resume_window <= greatest(%(now_at)s, j.updated_at)
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest(%(now_at)s, j.updated_at))
+        ELSE j.lease_expires_at < greatest(%(now_at)s, j.updated_at) OR j.last_beat_at + p.stall_after < greatest(%(now_at)s, j.updated_at)
+            OR (j.status = 'running' AND j.progressed_at + p.progress_timeout < greatest(%(now_at)s, j.updated_at))
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest(%(now_at)s, j.updated_at))
       END
 ORDER BY j.id LIMIT %(limit)s;
 

@@ -156,12 +156,12 @@ SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_active JOIN holdfast_p
 WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > :after
   AND CASE j.status
         WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL)
-            OR j.stalled_at + 1000 * (p.body ->> 'resume_window_ms') <= :now_at
-            OR (j.phase = 'aborting' AND j.cancel_requested_at + 1000 * (p.body ->> 'cancel_grace_ms') < :now_at)
-        ELSE j.lease_expires_at < :now_at
-            OR j.last_beat_at + 1000 * (p.body ->> 'heartbeat_interval_ms') * (p.body ->> 'missed_beats_max') < :now_at
-            OR (j.status = 'running' AND j.progressed_at + 1000 * (p.body ->> 'progress_timeout_ms') < :now_at)
-            OR (j.phase = 'aborting' AND j.cancel_requested_at + 1000 * (p.body ->> 'cancel_grace_ms') < :now_at)
+            OR j.stalled_at + 1000 * (p.body ->> 'resume_window_ms') <= max(:now_at, j.updated_at)
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + 1000 * (p.body ->> 'cancel_grace_ms') < max(:now_at, j.updated_at))
+        ELSE j.lease_expires_at < max(:now_at, j.updated_at)
+            OR j.last_beat_at + 1000 * (p.body ->> 'heartbeat_interval_ms') * (p.body ->> 'missed_beats_max') < max(:now_at, j.updated_at)
+            OR (j.status = 'running' AND j.progressed_at + 1000 * (p.body ->> 'progress_timeout_ms') < max(:now_at, j.updated_at))
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + 1000 * (p.body ->> 'cancel_grace_ms') < max(:now_at, j.updated_at))
       END
 ORDER BY j.id LIMIT :limit;
 
