@@ -17,8 +17,10 @@ def fleet(function: str, count: int, *, timeout: float = 120.0, **arguments: Any
     Each gets its number, `go` (to be called once it is ready; returns when all are) and the arguments.
     """
     module, _, name = function.partition(".")
-    command = [sys.executable, "-m", f"{PROGRAMS}.fleet", f"{PROGRAMS}.{module}", name, str(count), json.dumps(arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    command = [sys.executable, "-m", f"{PROGRAMS}.fleet", f"{PROGRAMS}.{module}", name, str(count)]
+    done = subprocess.run(
+        command, cwd=ROOT, input=json.dumps(arguments), capture_output=True, text=True, timeout=timeout, check=False
+    )
     assert done.returncode == 0, done.stderr
     answers: list[Any] = json.loads(done.stdout)
     return answers

@@ -31,6 +31,8 @@ class Enqueue(Command, frozen=True, kw_only=True):
     correlation_id: str | None = None
     trace_id: str | None = None
     replay_of: int | None = None
+    bare: bool = False
+    """No option was given: everything below `payload` has its default."""
 
 
 class ClaimNext(Command, frozen=True, kw_only=True):

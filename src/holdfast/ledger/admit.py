@@ -18,6 +18,7 @@ E = TypeVar("E", ReasonCode, FailureStage)
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _PAIR = 2
+_PLAIN = 3
 _BLANKS = b" \t\r\n"
 DELAY_MS_MAX = limits.DELAY_US_MAX // 1_000
 
@@ -209,6 +210,24 @@ class Enqueues:
         self._heads[key] = head
         return head
 
+    def commands(self, who: Actor, request: str | None, items: Iterable[Any]) -> list[c.Enqueue]:
+        try:
+            return [self._plain(who, request, item) or self.command(who, request, **item) for item in items]
+        except TypeError as error:
+            raise ValidationError(f"each item is an object with at least a kind: {error}", field="items") from None
+
+    def _plain(self, who: Actor, request: str | None, item: Any) -> c.Enqueue | None:
+        """The everyday item: args for a kind and queue that were seen before, and nothing else."""
+        try:
+            kind, args, queue = item["kind"], item["args"], item["queue"]
+            head = self._heads[kind, queue]
+        except (KeyError, TypeError):
+            return None
+        if type(args) is not dict or len(item) != _PLAIN:
+            return None
+        body = strictjson.encode("args", args, limits.PAYLOAD_BYTES_MAX)
+        return c.Enqueue(actor=who, request_id=request, queue=queue, kind=kind, payload=head + body + b"}", bare=True)
+
     def command(
         self, who: Actor, request: str | None, kind: Any, args: Any = None, queue: Any = "default", **options: Any
     ) -> c.Enqueue:
@@ -225,7 +244,7 @@ class Enqueues:
             if body[:1] != b"{":
                 raise ValidationError("args must be a JSON object", field="args")
         if not options:
-            return c.Enqueue(actor=who, request_id=request, queue=queue, kind=kind, payload=head + body + b"}")
+            return c.Enqueue(actor=who, request_id=request, queue=queue, kind=kind, payload=head + body + b"}", bare=True)
         return self._full(who, request, kind, queue, body, options)
 
     def _full(self, who: Actor, request: str | None, kind: str, queue: str, args: bytes, options: dict[str, Any]) -> c.Enqueue:

@@ -96,11 +96,7 @@ class Ledger:
         who, request = admit.actor(actor, Role.CLIENT, self._actor), admit.request_id(request_id)
         items = admit.items("enqueue_many", items)
         limits.check_count("enqueue", len(items), limits.ENQUEUE_BATCH_MAX)
-        make = self._enqueues.command
-        try:
-            commands = [make(who, request, **item) for item in items]
-        except TypeError as error:
-            raise ValidationError(f"each item is an object with at least a kind: {error}", field="items") from None
+        commands = self._enqueues.commands(who, request, items)
         if not commands:
             return []
         body = admit.body_hash([(c.payload, c.correlation_id, c.trace_id) for c in commands]) if request else b""

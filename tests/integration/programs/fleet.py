@@ -53,4 +53,4 @@ def main(module: str, name: str, count: int, arguments: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.load(sys.stdin))

@@ -71,7 +71,7 @@ class PostgresSession(SqlSession):
     def enqueue(self, items: Sequence[Enqueue]) -> list[Made]:
         first = items[0]
         shape = (first.queue, first.kind, first.actor, first.request_id)
-        if all(_is_bare(item) and (item.queue, item.kind, item.actor, item.request_id) == shape for item in items):
+        if all(item.bare and (item.queue, item.kind, item.actor, item.request_id) == shape for item in items):
             rows = self._run(
                 "enqueue_plain",
                 {
@@ -218,18 +218,3 @@ class PostgresSession(SqlSession):
 def _sorted(commands: Sequence[Any]) -> list[Any]:
     """By job, so that every transaction locks rows in one order."""
     return sorted(commands, key=lambda command: command.job_id)
-
-
-def _is_bare(item: Enqueue) -> bool:
-    """No option was given."""
-    return (
-        item.priority == 0
-        and item.available_at is None
-        and item.delay_us == 0
-        and item.dedupe_key is None
-        and item.tier is None
-        and item.override is None
-        and item.correlation_id is None
-        and item.trace_id is None
-        and item.replay_of is None
-    )
