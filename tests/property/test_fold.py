@@ -340,7 +340,7 @@ UNSEEN: set[str] = {
     "last_owner",
     "last_lease_expires_at",
     "correlation_id of dead_lettered",
-    # G7: phases
+    # G7, the phase of the job
     "assistance",
 }
 
