@@ -24,6 +24,7 @@ class Crew:
         self._processes = {name: _start(url, queue, name) for name in names}
         self._ears = selectors.DefaultSelector()
         self._heard: dict[str, bytes] = dict.fromkeys(names, b"")
+        self._going_home = False
         self._unread: list[tuple[str, dict[str, Any]]] = []
         for name, process in self._processes.items():
             assert process.stdout is not None
@@ -49,9 +50,18 @@ class Crew:
             name: str = key.data
             chunk = os.read(key.fd, 65_536)
             if not chunk:
-                raise CrewError(f"{name} ended by itself with exit code {self._processes[name].wait()}")
+                self._hear_the_end(name)
+                continue
             *lines, self._heard[name] = (self._heard[name] + chunk).split(b"\n")
             self._unread += [(name, msgspec.json.decode(line)) for line in lines]
+
+    def _hear_the_end(self, name: str) -> None:
+        """In order only for a worker that was sent home: the first to go must not be mistaken for a deserter."""
+        process = self._processes[name]
+        assert process.stdout is not None
+        self._ears.unregister(process.stdout)
+        if process.wait() or not self._going_home:
+            raise CrewError(f"{name} ended by itself with exit code {process.returncode}")
 
     def wait_for(self, what: str, seconds: float, *, everyone: bool = False) -> dict[str, dict[str, Any]]:
         """What was said under that heading, by the first to say it or by everyone."""
@@ -75,6 +85,7 @@ class Crew:
 
     def send_home(self, seconds: float) -> dict[str, int]:
         """Let everyone finish; how many jobs each has done."""
+        self._going_home = True
         for process in self._processes.values():
             assert process.stdin is not None
             process.stdin.close()
