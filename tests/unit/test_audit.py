@@ -115,6 +115,10 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
     "a payload of another shape": (lambda: _mutated(_running(), 5, payload=b'{"x":1}'), [(5, "payload")]),
     "a policy where none belongs": (lambda: _mutated(_running(), 3, policy=Policy()), [(3, "policy snapshot")]),
     "a reason where none belongs": (lambda: _mutated(_running(), 3, reason="because"), [(3, "reason")]),
+    "assistance that ends before it began": (
+        lambda: _mutated(History().start().do(c.Assist, actor=OPERATOR, on=True), 4, type=EventType.ASSIST_ENDED),
+        [(4, "phase")],
+    ),
     "another trace": (lambda: _mutated(_running(), 3, trace_id="other"), [(3, "correlation")]),
     "a stall that tells of another beat": (
         lambda: _mutated(_stalled(), 4, payload=payloads.Stalled(last_beat_at=1).encode()),

@@ -151,8 +151,17 @@ def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
         yield "reason", f"{event.type.value} carries a reason"
 
 
+_PHASES = {
+    EventType.ASSIST_STARTED: (Phase.EXECUTING,),
+    EventType.ASSIST_ENDED: (Phase.ASSISTED,),
+    EventType.CANCEL_REQUESTED: (Phase.EXECUTING, Phase.ASSISTED),
+}
+
+
 def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
-    """What an event repeats of the job is what the job was."""
+    """What an event repeats or presumes of the job is what the job was."""
+    if event.type in _PHASES and job.phase not in _PHASES[event.type]:
+        yield "phase", f"{event.type.value} of a job that was {job.phase}"
     if event.type is EventType.STALLED:
         body = payloads.decode(payloads.Stalled, event.payload)
         if (body.last_beat_at, body.lease_expires_at) != (job.last_beat_at, job.lease_expires_at):

@@ -87,7 +87,12 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 ), picked AS MATERIALIZED (
     SELECT c.id, clock_timestamp() AS seen_at
-    FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS q (name, n)
+    FROM (
+        -- In the list's order, and kept so: a subselect cannot become a join that would shuffle them.
+        SELECT u.name, u.n FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u (name, n)
+        WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL
+        ORDER BY u.n
+    ) q
     CROSS JOIN LATERAL (
         SELECT j.id FROM holdfast.jobs j
         WHERE j.status = 'queued' AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
@@ -97,7 +102,7 @@ WITH clock AS MATERIALIZED (
         LIMIT %(limit)s
         FOR UPDATE SKIP LOCKED
     ) c
-    WHERE NOT EXISTS (SELECT 1 FROM holdfast.queues p WHERE p.name = q.name AND p.paused_at IS NOT NULL)
+    ORDER BY q.n
     LIMIT %(limit)s
 ), changed AS (
     UPDATE holdfast.jobs j
