@@ -72,9 +72,9 @@ class RawSqlite:
         }
         connection.execute("BEGIN IMMEDIATE")
         rows: Rows = connection.execute(sql["claim"], claim).fetchall()
-        claimed = [(row[0], row[2] - 1, row[7], WHO, row[3], REQUEST, row[18]) for row in rows]
+        claimed = [(row[0], row[3] - 1, row[8], WHO, row[4], REQUEST, row[19]) for row in rows]
         connection.executemany(sql["insert_claimed"], claimed)
-        started = [(row[0], row[2], row[7], WHO, row[3], REQUEST) for row in rows]
+        started = [(row[0], row[3], row[8], WHO, row[4], REQUEST) for row in rows]
         connection.executemany(sql["insert_started"], started)
         connection.execute("COMMIT")
         return [row[0] for row in rows]

@@ -5,8 +5,8 @@
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 ), input AS MATERIALIZED (
-    SELECT nextval('holdfast.job_id') AS id, payload
-    FROM unnest(%(payloads)s::bytea[]) AS i (payload)
+    SELECT nextval('holdfast.job_id') AS id, payload, n
+    FROM unnest(%(payloads)s::bytea[]) WITH ORDINALITY AS i (payload, n)
 ), made AS (
     INSERT INTO holdfast.jobs (
         id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id)
@@ -18,7 +18,7 @@ WITH clock AS MATERIALIZED (
     SELECT id, 1, 'enqueued', (SELECT at FROM clock), %(actor)s, 0, 'queued', %(request)s, payload
     FROM input
 )
-SELECT id, (SELECT at FROM clock) FROM input;
+SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END FROM input;
 
 -- name: claim
 WITH clock AS MATERIALIZED (
@@ -27,7 +27,12 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 ), picked AS MATERIALIZED (
     SELECT c.id, clock_timestamp() AS seen_at
-    FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS q (name, n)
+    FROM (
+        -- In the list's order, and kept so: a subselect cannot become a join that would shuffle them.
+        SELECT u.name, u.n FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u (name, n)
+        WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL
+        ORDER BY u.n
+    ) q
     CROSS JOIN LATERAL (
         SELECT j.id FROM holdfast.jobs j
         WHERE j.status = 'queued' AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
@@ -37,7 +42,7 @@ WITH clock AS MATERIALIZED (
         LIMIT %(limit)s
         FOR UPDATE SKIP LOCKED
     ) c
-    WHERE NOT EXISTS (SELECT 1 FROM holdfast.queues p WHERE p.name = q.name AND p.paused_at IS NOT NULL)
+    ORDER BY q.n
     LIMIT %(limit)s
 ), changed AS (
     UPDATE holdfast.jobs j

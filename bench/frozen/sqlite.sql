@@ -31,7 +31,7 @@ WHERE id IN (
       AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
     ORDER BY priority DESC, available_at, id
     LIMIT :limit)
-RETURNING id, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
+RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
     last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
     (SELECT e.payload FROM holdfast_events e WHERE e.job_id = holdfast_jobs.id AND e.rev = 1);
 

@@ -31,7 +31,7 @@ def test_opposed_batches_of_beats_all_count(store_url: str, real: Ledger) -> Non
 
 
 def test_mixed_verbs_in_opposed_order_from_two_sessions_all_count(store_url: str, opened: Opener) -> None:
-    """Groups of several statements each, over the same jobs from both ends: some of them must collide."""
+    """Groups of several statements each, over the same jobs from both ends, so that they can collide."""
     ledgers = [opened(store_url), opened(store_url)]
     fences = hold(ledgers[0], 64)
     answered: list[tuple[int, int]] = []
