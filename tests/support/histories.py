@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Generator, Iterator
-from typing import cast
 
 from holdfast import Event, Job, Ledger
 from holdfast.core import model
@@ -28,7 +27,7 @@ def all_jobs(ledger: Ledger) -> Iterator[Job]:
 
 def following_of(ledger: Ledger, after: int = 0) -> Generator[Event, None, None]:
     """A follower that can be closed."""
-    return cast("Generator[Event, None, None]", ledger.follow(after))
+    return ledger.follow(after)
 
 
 def count_jobs(ledger: Ledger) -> int:

@@ -2,7 +2,7 @@
 
 import builtins
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -573,7 +573,7 @@ class Ledger:
             raise NotFound(f"there is no job {job_id}", job_id=job_id)
         return check_history(events, row)
 
-    def follow(self, after: int = 0, *, timeout: float | None = None) -> Iterator[Event]:
+    def follow(self, after: int = 0, *, timeout: float | None = None) -> Generator[Event, None, None]:
         """Every event after a position, in the total order, as they come; none that commits late is missed.
 
         Ends when nothing has come for `timeout` seconds; never, by default. Go on later from the last event's `pos`.
