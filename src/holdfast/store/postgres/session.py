@@ -8,7 +8,7 @@ import psycopg
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
 from holdfast.core.model import Job, Micros, Status
-from holdfast.store.base import STATUSES, Change, Contention, Made, claimed_jobs
+from holdfast.store.base import STATUSES, Change, Contention, Kept, Made, claimed_jobs
 from holdfast.store.postgres.marks import Mark, Marks
 from holdfast.store.postgres.values import bytes_array, cursor, moment, plain_array, text_array, to_param
 from holdfast.store.session import Memory, SqlSession
@@ -50,6 +50,10 @@ class PostgresSession(SqlSession):
 
     def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
         return {"actors": [actor for actor, _ in keys], "requests": [request for _, request in keys]}
+
+    def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Kept]:
+        self.rows("lock_requests", names=sorted(f"{len(actor)} {actor} {request}" for actor, request in set(keys)))
+        return super().find_requests(keys)
 
     def _lock_settings(self) -> None:
         self._run("lock_settings")

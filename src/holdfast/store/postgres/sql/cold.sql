@@ -91,6 +91,11 @@ SELECT r.actor, r.request_id, r.verb, r.body_hash, r.answer
 FROM unnest(%(actors)s::text[], %(requests)s::text[]) AS wanted (actor, request_id)
 JOIN holdfast.requests r ON r.actor = wanted.actor AND r.request_id = wanted.request_id;
 
+-- Whoever sends the same request at the same time waits for the first to end, and then finds its answer.
+
+-- name: lock_requests
+SELECT pg_advisory_xact_lock(hashtextextended('holdfast.requests ' || name, 0)) FROM unnest(%(names)s::text[]) AS k (name);
+
 -- name: keep_request
 INSERT INTO holdfast.requests (actor, request_id, verb, body_hash, answer, created_at)
 VALUES (%(actor)s, %(request_id)s, %(verb)s, %(body_hash)s, %(answer)s,
