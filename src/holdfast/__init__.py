@@ -15,7 +15,7 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
-from holdfast.errors import HoldfastError, LeaseConflictError, Unavailable, ValidationError
+from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, Unavailable, ValidationError
 from holdfast.fences import check_fence
 from holdfast.ledger import Beat, Change, Event, Job, Ledger
 from holdfast.opening import open
@@ -28,6 +28,7 @@ __all__ = [
     "EventType",
     "FailureStage",
     "Fence",
+    "FenceLost",
     "HoldfastError",
     "Job",
     "LeaseConflictError",

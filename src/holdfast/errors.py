@@ -13,7 +13,7 @@ class HoldfastError(Exception):
     """The root. `context` holds the facts behind the message, `action` what to do next."""
 
     code: ClassVar[str] = "error"
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
     http_status: ClassVar[int] = 500
     fault: ClassVar[Fault] = "caller"
     action: ClassVar[str] = ""
@@ -133,9 +133,13 @@ class Unavailable(HoldfastError):
     fault = "store"
     action = "Try again; with the same request_id where the outcome is unknown."
 
-    def __init__(self, message: str, *, outcome: Literal["none", "unknown"] = "none", **context: Any) -> None:
+    def __init__(
+        self, message: str, *, outcome: Literal["none", "unknown"] = "none", retryable: bool = True, **context: Any
+    ) -> None:
         super().__init__(message, outcome=outcome, **context)
         self.outcome = outcome
+        self.retryable = retryable
+        """False where this very object will never work again: it was closed, or opened before a fork."""
 
 
 class SchemaTooNew(HoldfastError):

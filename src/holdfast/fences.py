@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.core.limits import check_name
 from holdfast.core.model import Fence
-from holdfast.errors import FenceLost, ValidationError
+from holdfast.errors import FenceLost, Unavailable, ValidationError
+from holdfast.ledger import admit
 from holdfast.store.statements import statements
 
 
@@ -21,8 +22,7 @@ def check_fence(connection: Any, resource: str, fence: Fence) -> None:
     `holdfast_fences` is made there when it is missing.
     """
     check_name("resource", resource)
-    if not isinstance(fence, Fence):
-        raise ValidationError(f"fence must be a Fence, not {type(fence).__name__}", field="fence")
+    admit.fence(fence)
     proof = hashlib.sha256(fence.token.encode()).hexdigest()
     seen = _database(connection)(resource, fence.job_id, fence.attempt, proof)
     if seen is not None:
@@ -48,15 +48,33 @@ def _database(connection: Any) -> Any:
 
 
 def _check_sqlite(connection: Any, row: tuple[str, int, int, str]) -> int | None:
-    if not connection.in_transaction:
+    import apsw
+
+    try:
+        busy = connection.in_transaction
+    except apsw.ConnectionClosedError:
+        busy = False
+    if not busy:
         raise ValidationError("connection has no open transaction", field="connection")
     sql = statements("holdfast.store.sqlite")
     cursor = connection.cursor()
     cursor.row_trace = None
-    cursor.execute(sql["create_fences"])
-    if cursor.execute(sql["raise_fence"], row).fetchall():
-        return None
-    return int(cursor.execute(sql["seen_fence"], row[:2]).get)
+    try:
+        raised = _raise_fence(cursor, sql, row)
+    except apsw.BusyError as error:
+        raise Unavailable(f"the resource's database is busy: {error}; BEGIN IMMEDIATE and a busy timeout help") from error
+    return None if raised else int(cursor.execute(sql["seen_fence"], row[:2]).get)
+
+
+def _raise_fence(cursor: Any, sql: dict[str, str], row: tuple[str, int, int, str]) -> bool:
+    """Write first, so that a deferred transaction waits for its turn; the table is made only where it is missing."""
+    import apsw
+
+    try:
+        return bool(cursor.execute(sql["raise_fence"], row).fetchall())
+    except apsw.SQLError:
+        cursor.execute(sql["create_fences"])
+        return bool(cursor.execute(sql["raise_fence"], row).fetchall())
 
 
 def _check_postgres(connection: Any, row: tuple[str, int, int, str]) -> int | None:
@@ -64,7 +82,8 @@ def _check_postgres(connection: Any, row: tuple[str, int, int, str]) -> int | No
     from psycopg.pq import TransactionStatus
     from psycopg.rows import tuple_row
 
-    if connection.autocommit and connection.info.transaction_status != TransactionStatus.INTRANS:
+    open_states = (TransactionStatus.INTRANS,) if connection.autocommit else (TransactionStatus.INTRANS, TransactionStatus.IDLE)
+    if connection.closed or connection.info.transaction_status not in open_states:
         raise ValidationError("connection has no open transaction", field="connection")
     sql = statements("holdfast.store.postgres")
     with Cursor(connection, row_factory=tuple_row) as cursor:

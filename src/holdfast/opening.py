@@ -50,6 +50,8 @@ def open(url: str, *, clock: Clock | None = None, entropy: Entropy | None = None
     Creates or migrates its tables. `clock` replaces the ledger's time in tests. `actor` is who asks, where a verb is not told.
     """
     check_name("actor", actor)
+    if not isinstance(url, str):
+        raise ValidationError(f"url must be a text, not {type(url).__name__}", field="url")
     source = entropy or SystemEntropy()
     store = _store(url, None if clock is None else _reading(clock))
     monotonic = time.monotonic if clock is None else clock.monotonic
@@ -65,7 +67,10 @@ def _system_micros() -> Micros:
 
 
 def _store(url: str, clock: Callable[[], Micros] | None) -> Store:
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise ValidationError(f"the url cannot be read: {error}", field="url") from None
     if scheme == "sqlite":
         from holdfast.store.sqlite import SqliteStore
 
@@ -86,4 +91,7 @@ def _sqlite_path(url: str) -> Path:
         raise ValidationError(
             "a SQLite url is sqlite:///file.db or sqlite:////absolute/file.db; a ledger is always a file", field="url"
         )
-    return Path(unquote(rest))
+    path = unquote(rest)
+    if "\0" in path:
+        raise ValidationError("a file's name has no NUL in it", field="url")
+    return Path(path)

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.testing import ManualClock
-from tests.contract.builders import WINDOW, claim, queued, running, running_stalled, types
+from tests.contract.builders import WINDOW, claim, claimed, queued, refused, running, running_stalled, types
 
 STEPS = [-3_600, -1, 0, 1, 3_600]
 
@@ -99,3 +99,32 @@ def test_received_at_is_the_ledgers_time(ledger: Ledger, clock: ManualClock):
     made = queued(ledger)
     [event] = ledger.events(made.id)
     assert event.received_at == event.at == clock.now()
+
+
+def test_a_step_gives_nobody_anothers_job(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    ledger.sweep()
+    clock.jump(3_600)
+    assert ledger.sweep() == {}
+    with refused("lease_conflict"):
+        ledger.claim_job(made.id, "thief")
+    with refused("not_stalled_yet"):
+        ledger.stall(made.id)
+
+
+def test_a_beating_holder_that_has_not_begun_is_waited_for(ledger: Ledger, clock: ManualClock):
+    made = claimed(ledger)
+    clock.advance(61)
+    ledger.heartbeat(made.fence)
+    clock.advance(29)
+    assert ledger.sweep() == {}
+    assert ledger.start(made.fence).status == "running"
+    assert ledger.check(made.id) == []
+
+
+def test_a_sweep_that_could_not_reach_the_store_calls_nobody_dead(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    ledger._sweeper._cut_off = True
+    clock.advance(61)
+    assert ledger.sweep() == {}
+    assert ledger.get(made.id).status == "running"

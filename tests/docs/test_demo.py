@@ -80,7 +80,7 @@ def test_a_demo_that_cannot_open_its_ledger_says_why(tmp_path: Path) -> None:
     done = run("demo", "--db", f"sqlite:///{tmp_path}/missing/demo.db")
 
     assert done.returncode == 1
-    assert done.stderr.startswith("Failed: unavailable: cannot open")
+    assert done.stderr.startswith("Failed: validation_error: there is no folder")
 
 
 def test_a_worker_that_fails_fails_the_demo(tmp_path: Path) -> None:

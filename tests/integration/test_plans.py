@@ -19,7 +19,7 @@ STATEMENTS = {
     "beat": BY_KEY,
     "complete": BY_KEY,
     "load": BY_KEY,
-    "load_locked": BY_KEY,
+    "lock_jobs": BY_KEY,
     "claim": BY_KEY | {"jobs_ready"},
 }
 

@@ -61,33 +61,33 @@ def test_other_verbs_wake_a_worker_too(real: Ledger) -> None:
     real.enqueue("work")
     waiter = real.waiter()
     try:
-        while waiter.wait(0.05) is not None:
+        while waiter.wait(0.05):
             pass
         [job] = real.claim("worker", start=True)
         assert job.fence is not None
         wake_all(waiter)
         real.release(job.fence)
-        assert waiter.wait(5) is not None
+        assert waiter.wait(5)
         [job] = real.claim("worker", start=True)
         assert job.fence is not None
         wake_all(waiter)
         real.fail(job.fence, "again", retry_after=0)
-        assert waiter.wait(5) is not None
+        assert waiter.wait(5)
         real.pause("default")
         wake_all(waiter)
         real.unpause("default")
-        assert waiter.wait(5) is not None
+        assert waiter.wait(5)
         real.cancel(job.id)
         wake_all(waiter)
         real.replay(job.id)
-        assert waiter.wait(5) is not None
+        assert waiter.wait(5)
     finally:
         waiter.close()
 
 
 def wake_all(waiter: Waiter) -> None:
     """Until it is quiet."""
-    while waiter.wait(0.1) is not None:
+    while waiter.wait(0.1):
         pass
 
 

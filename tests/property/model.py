@@ -303,6 +303,7 @@ class Model:
             ttl_ms=ttl_ms,
             policy=None if job is None else self.policy_of(job),
             paused=job is not None and job.queue in self.paused_at,
+            fresh_since=self.fresh_since,
         )
         body = ("claim_job", job_id, ttl_ms, expected_rev)
         return self._one(worker, request_id, body, lambda: _held(self._decide(command)))
@@ -408,7 +409,7 @@ class Model:
 
     def stall(self, job: int | Fence, *, reason: str | None = None, **rest: Any) -> Seen:
         who = self._target(job, **rest)
-        command = c.Stall(reason=None if reason is None else StallReason(reason), **who)
+        command = c.Stall(reason=None if reason is None else StallReason(reason), fresh_since=self.fresh_since, **who)
         return self._on_job("stall", command, rest.get("request_id"), (reason,))
 
     def resume(self, job: int | Fence, **rest: Any) -> Seen:

@@ -51,12 +51,13 @@ class JobCommand(Command, frozen=True, kw_only=True):
 
 
 class ClaimJob(JobCommand, frozen=True, kw_only=True):
-    """`policy`, `paused` and `token` are what the ledger found and drew for it, not what the caller said."""
+    """`policy`, `paused`, `fresh_since` and `token` are what the ledger found and drew for it, not what the caller said."""
 
     token: str
     ttl_ms: int | None = None
     policy: Policy | None = None
     paused: bool = False
+    fresh_since: Micros | None = None
 
 
 class HolderCommand(JobCommand, frozen=True, kw_only=True):
@@ -98,6 +99,7 @@ class Stall(JobCommand, frozen=True, kw_only=True):
 
     fence: Fence | None = None
     reason: StallReason | None = None
+    fresh_since: Micros | None = None
 
 
 class Resume(JobCommand, frozen=True, kw_only=True):

@@ -165,10 +165,14 @@ def exhausted(job: Job) -> bool:
 
 
 def window_over_at(job: Job, fresh: Micros = 0) -> Micros:
-    """When a stalled job stops waiting for its holder; counted anew from a step of the clock."""
+    """When a stalled job stops waiting for its holder; counted anew from a step of the clock.
+
+    A holder that had not begun cannot be resumed by others, but while it beats it is waited for.
+    """
     assert job.policy is not None and job.stalled_at is not None
     window = job.policy.resume_window_ms * MS
-    return max(job.stalled_at, fresh) + window if window else job.stalled_at
+    over = max(job.stalled_at, fresh) + window if window else job.stalled_at
+    return over if job.revived_at is None else max(over, job.revived_at + job.policy.stall_after_ms * MS)
 
 
 def lease_over(job: Job, now: Micros) -> bool:
@@ -253,7 +257,7 @@ def _claim_job(draft: _Draft, command: c.ClaimJob) -> None:
         draft.emit(EventType.HEARTBEAT)
         return
     if job.status in HELD:
-        if draft.at <= stall_limit(job):
+        if draft.at <= stall_limit(job) or _excused(job, draft.at, command.fresh_since or 0):
             raise LeaseConflictError(f"job {job.id} is held by {job.owner}", **job.held_by)
         _stall(draft, _silence(job, draft.at), actor=SYSTEM)
     _check_claimable(draft, command)
@@ -370,7 +374,7 @@ def _stall_job(draft: _Draft, command: c.Stall) -> None:
         _stall(draft, command.reason or StallReason.WORKER_ERROR)
         return
     due = _due_stall(job, draft.at, command.reason)
-    if due is None:
+    if due is None or _excused(job, draft.at, command.fresh_since or 0):
         raise NotStalledYet(
             f"job {job.id} may not be stalled yet",
             limit=stall_limit(job),

@@ -45,14 +45,15 @@ def check_text(what: str, value: Any, bytes_max: int) -> str:
         raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None
     if size > bytes_max:
         raise LimitExceeded(f"{what} has {size} bytes; the limit is {bytes_max}", field=what, actual=size, limit=bytes_max)
-    if not value or value != value.strip() or not _printable(value):
+    if not value or value != value.strip() or not is_printable(value):
         raise ValidationError(
             f"{what} must be a printable text of at least one character, without blanks at its ends", field=what
         )
     return value
 
 
-def _printable(value: str) -> bool:
+def is_printable(value: str) -> bool:
+    """No control character, no lone surrogate, no line break, nothing Unicode has not assigned."""
     if value.isascii():
         return value.isprintable()
     return not any(unicodedata.category(character) in ("Cc", "Cs", "Cn", "Zl", "Zp") for character in value)
@@ -72,7 +73,7 @@ def check_integer(what: str, value: Any, low: int, high: int) -> int:
         raise ValidationError(f"{what} must be a whole number, not {type(value).__name__}", field=what)
     if not low <= value <= high:
         raise LimitExceeded(f"{what} must be from {low} to {high}", field=what, limit=[low, high])
-    return value
+    return int(value)
 
 
 def check_count(what: str, count: int, most: int) -> None:

@@ -1,7 +1,7 @@
 """From what callers write to commands: shape, limits, encoding. Nothing is touched before all of a call has passed here."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strictjson, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.model import Actor, FailureStage, Fence, Micros, ReasonCode, Role, StallReason, Status
-from holdfast.errors import LimitExceeded, ValidationError
+from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.face import to_micros
 
 E = TypeVar("E", ReasonCode, FailureStage)
@@ -31,6 +31,8 @@ def body_hash(*fields: Any) -> bytes:
 def actor(given: "str | Actor | None", role: Role, fallback: str) -> Actor:
     if isinstance(given, Actor):
         limits.check_name("actor", given.name)
+        if not isinstance(given.role, Role):
+            raise ValidationError("an actor's role is a holdfast.Role", field="actor")
         if given.role is Role.WORKER:
             return worker(given.name, given.incarnation)
         if given.incarnation:
@@ -67,8 +69,9 @@ def fence(given: Any) -> Fence:
         and type(given.worker) is str
         and 0 < given.job_id <= limits.JOB_ID_MAX
         and 0 <= given.attempt <= limits.REV_MAX
-        and given.token.isprintable()
-        and given.worker.isprintable()
+        and limits.is_printable(given.token)
+        and len(given.worker) <= limits.NAME_BYTES_MAX
+        and limits.is_printable(given.worker)
     ):
         raise ValidationError("this fence is not one a ledger has issued", field="fence")
     return given
@@ -97,7 +100,7 @@ def pairs(what: str, given: Any) -> list[tuple[Fence, Any]]:
 
 
 def moment(what: str, given: Any) -> Micros:
-    if not isinstance(given, datetime) or given.tzinfo is None:
+    if not isinstance(given, datetime) or given.utcoffset() is None:
         raise ValidationError(f"{what} must be a datetime with a time zone", field=what)
     return limits.check_integer(what, to_micros(given), 0, limits.TIME_US_MAX)
 
@@ -210,11 +213,21 @@ class Enqueues:
         self._heads[key] = head
         return head
 
-    def commands(self, who: Actor, request: str | None, items: Iterable[Any]) -> list[c.Enqueue]:
+    def commands(self, who: Actor, request: str | None, items: Sequence[Any]) -> list[c.Enqueue]:
+        made: list[c.Enqueue] = []
         try:
-            return [self._plain(who, request, item) or self.command(who, request, **item) for item in items]
-        except TypeError as error:
-            raise ValidationError(f"each item is an object with at least a kind: {error}", field="items") from None
+            for item in items:
+                made.append(self._plain(who, request, item) or self._any(who, request, item))  # noqa: PERF401 - counts
+        except HoldfastError as error:
+            if len(items) > 1:
+                error.context["item"] = len(made)
+            raise
+        return made
+
+    def _any(self, who: Actor, request: str | None, item: Any) -> c.Enqueue:
+        if not isinstance(item, Mapping) or "kind" not in item or not all(isinstance(name, str) for name in item):
+            raise ValidationError("each item is an object with at least a kind", field="items")
+        return self.command(who, request, **item)
 
     def _plain(self, who: Actor, request: str | None, item: Any) -> c.Enqueue | None:
         """The everyday item: args for a kind and queue that were seen before, and nothing else."""
@@ -229,7 +242,7 @@ class Enqueues:
         return c.Enqueue(actor=who, request_id=request, queue=queue, kind=kind, payload=head + body + b"}", bare=True)
 
     def command(
-        self, who: Actor, request: str | None, kind: Any, args: Any = None, queue: Any = "default", **options: Any
+        self, who: Actor, request: str | None, /, kind: Any, args: Any = None, queue: Any = "default", **options: Any
     ) -> c.Enqueue:
         try:
             head = self._heads.get((kind, queue)) or self._head(kind, queue)

@@ -22,6 +22,7 @@ class Call:
         "answers",
         "body_hash",
         "changed",
+        "chunk",
         "commands",
         "done",
         "failure",
@@ -42,6 +43,8 @@ class Call:
         """The answer is to be kept for a repetition."""
         self.body_hash = body_hash
         self.answers: list[Any] = []
+        self.chunk = 0
+        """Which part of a long batch this is: each is answered, and kept, by itself."""
         self.changed = False
         """Something was written."""
         self.wakes: set[str] = set()
@@ -60,7 +63,7 @@ class Call:
 
     def fail(self, error: Exception) -> None:
         """What befell the whole call. An unknown outcome comes with the id that will settle it, whoever drew it."""
-        if isinstance(error, Unavailable):
+        if isinstance(error, Unavailable) and error.retryable:
             error = Unavailable(error.message, outcome=error.outcome, request_id=self.commands[0].request_id)
         self.failure = error
 
@@ -86,7 +89,7 @@ class Door:
     def go(self, call: Call) -> list[Any]:
         """Answers for the call's commands, each a value or a refusal; raises what befell the call as a whole."""
         if os.getpid() != self._pid:
-            raise Unavailable("this ledger was opened before a fork: open it again in the child")
+            raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
         try:
             with self._mutex:
                 self._waiting.append(call)

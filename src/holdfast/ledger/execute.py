@@ -76,7 +76,8 @@ def _distinct(commands: Sequence[Any]) -> bool:
 def _key(call: Call) -> tuple[str, str]:
     command = call.commands[0]
     assert command.request_id is not None
-    return command.actor.name, command.request_id
+    # No caller's own id can have a control character in it.
+    return command.actor.name, f"{command.request_id}\x1f{call.chunk}" if call.chunk else command.request_id
 
 
 def _answer_repeats(session: Session, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:

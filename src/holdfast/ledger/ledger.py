@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
+
 from holdfast.core import commands as c
 from holdfast.core import limits, payloads, vocabulary
 from holdfast.core import policy as policies
@@ -51,6 +53,9 @@ class Ledger:
 
     def close(self) -> None:
         self._store.close()
+
+    def __repr__(self) -> str:
+        return f"<Ledger {self.id}>"
 
     def __enter__(self) -> "Ledger":
         return self
@@ -183,6 +188,7 @@ class Ledger:
             job_id=admit.job_id(job_id),
             expected_rev=admit.rev(expected_rev),
             token=self._entropy.token(),
+            fresh_since=self._sweeper.fresh_since,
             ttl_ms=None if ttl is None else policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
         )
         body = admit.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
@@ -296,7 +302,7 @@ class Ledger:
     ) -> Job:
         """By fence: the holder cannot go on. By id: the system calls the holder dead, past the limit only."""
         who = self._target(job, request_id, expected_rev, actor)
-        command = c.Stall(reason=admit.stall_reason(reason), **who)
+        command = c.Stall(reason=admit.stall_reason(reason), fresh_since=self._sweeper.fresh_since, **who)
         return self._on_job("stall", command, request_id, (reason,))
 
     def resume(
@@ -568,16 +574,26 @@ class Ledger:
             row = session.load([job_id], lock=False).get(job_id)
             return row, session.events(EventFilter(job_id=job_id, limit=1_000_000))
 
-        row, events = self._store.read(work)
-        if row is None:
-            raise NotFound(f"there is no job {job_id}", job_id=job_id)
-        return check_history(events, row)
+        try:
+            row, events = self._store.read(work)
+            if row is None and not events:
+                raise NotFound(f"there is no job {job_id}", job_id=job_id)
+            found = check_history(events, row)
+        except (LookupError, ValueError, msgspec.MsgspecError) as error:
+            return [Violation(job_id, 0, "unreadable", f"a value nobody but a stranger can have written: {error!r}")]
+        return found if row is not None else [*found, Violation(job_id, 0, "row", "there is no row with a first event")]
 
     def follow(self, after: int = 0, *, timeout: float | None = None) -> Generator[Event, None, None]:
         """Every event after a position, in the total order, as they come; none that commits late is missed.
 
         Ends when nothing has come for `timeout` seconds; never, by default. Go on later from the last event's `pos`.
         """
+        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
+        if timeout is not None:
+            policies.duration_ms("timeout", timeout, 0, policies.DAY_MS)
+        return self._follow(after, timeout)
+
+    def _follow(self, after: int, timeout: float | None) -> Generator[Event, None, None]:
         waiter = self._store.waiter(events=True)
         try:
             while True:
@@ -644,8 +660,9 @@ class Ledger:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
         answers: builtins.list[Any] = []
         for number, part in enumerate(chunks(commands, limits.WRITE_CHUNK)):
-            named = part if request_id is None or not number else [_renamed(c, f"{request_id}#{number}") for c in part]
-            answers += self._carrier.go(self._quick(verb, named, request_id))
+            call = self._quick(verb, part, request_id)
+            call.chunk = number
+            answers += self._carrier.go(call)
         return [answer if isinstance(answer, HoldfastError) else dress(answer) for answer in answers]
 
     def _on_job(self, verb: str, command: c.JobCommand, request_id: str | None, body: tuple[Any, ...] = ()) -> Job:
@@ -668,19 +685,16 @@ def _body(command: Any) -> Any:
     return command.job_id, command.fence.attempt, command.fence.token, command.expected_rev, rest
 
 
-def _renamed(command: Any, request_id: str) -> Any:
-    return type(command)(**{name: getattr(command, name) for name in command.__struct_fields__} | {"request_id": request_id})
-
-
 def _shown(record: Record) -> Job:
-    return Job(record.id, record)
+    """Without the fence's secret: only its claimer is told."""
+    return Job(record.id, msgspec.structs.replace(record, token=None) if record.token is not None else record)
 
 
 def _held(record: Record) -> Job:
     fence = None
     if record.token is not None and record.owner is not None:
         fence = Fence(record.id, record.attempt, record.token, record.owner)
-    return Job(record.id, record, fence=fence)
+    return Job(record.id, msgspec.structs.replace(record, token=None), fence=fence)
 
 
 def _changed(change: StoreChange) -> Change:

@@ -38,7 +38,8 @@ class Sweeper:
         self._monotonic = monotonic
         self._last: tuple[Micros, float] | None = None
         self._cut_off = False
-        self._fresh_since: Micros | None = None
+        self.fresh_since: Micros | None = None
+        """The last step of the clock, or the end of the last outage, that this process has noticed."""
 
     def tick(self, limit: int) -> dict[str, int]:
         """Everything that is due for up to `limit` jobs; how many events of each type that made."""
@@ -72,7 +73,7 @@ class Sweeper:
         return self._store.read(read)
 
     def _sweep(self, ids: Sequence[int]) -> list[tuple[EventType, ...]]:
-        request_id, fresh = self._entropy.nonce(), self._fresh_since
+        request_id, fresh = self._entropy.nonce(), self.fresh_since
         sweeps = [
             Sweep(actor=SYSTEM, request_id=request_id, job_id=id_, jitter=self._entropy.jitter(), fresh_since=fresh)
             for id_ in ids
@@ -82,8 +83,7 @@ class Sweeper:
 
     def _notice_steps(self, now: Micros) -> None:
         passed = self._monotonic()
-        if self._last is not None:
-            before, then = self._last
-            if self._cut_off or abs((now - before) - (passed - then) * 1_000_000) > STEP_US:
-                self._fresh_since = now
+        before, then = self._last or (now, passed)
+        if self._cut_off or abs((now - before) - (passed - then) * 1_000_000) > STEP_US:
+            self.fresh_since = now
         self._last, self._cut_off = (now, passed), False

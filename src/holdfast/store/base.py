@@ -142,8 +142,8 @@ class Store(Protocol):
 class Waiter(Protocol):
     """Somebody waiting for the ledger to change."""
 
-    def wait(self, timeout: float) -> frozenset[str] | None:
-        """Queues that were woken, at most `timeout` seconds from now; None where only time has passed."""
+    def wait(self, timeout: float) -> bool:
+        """True when there may be something new, at most `timeout` seconds from now; False where only time has passed."""
 
     def close(self) -> None: ...
 

@@ -143,7 +143,14 @@ class SqlSession(ABC):
         return {row[0]: build_job(row, self._policy, self.ledger_id) for row in rows}
 
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, Job]:
-        return self._jobs(self.rows("load_locked" if lock else "load", ids=self._list(sorted(set(ids)))))
+        wanted = self._list(sorted(set(ids)))
+        if lock:
+            self._lock_jobs(wanted)
+        return self._jobs(self.rows("load", ids=wanted))
+
+    @abstractmethod
+    def _lock_jobs(self, ids: Any) -> None:
+        """Lock these rows until the transaction ends. A statement of its own: what is read next is as of after the wait."""
 
     def save(self, job: Job, events: Sequence[Event]) -> None:
         policy_id = None if job.policy is None else self._policy_id(job.policy)

@@ -9,6 +9,8 @@ class ManualClock:
     """`advance` lets time pass; `jump` steps the wall clock while no time passes."""
 
     def __init__(self, start: datetime = DEFAULT_START) -> None:
+        if start.utcoffset() is None:
+            raise ValueError("start needs a time zone")
         self._now = start
         self._elapsed = timedelta()
 

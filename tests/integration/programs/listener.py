@@ -21,7 +21,7 @@ def listen(ledger: holdfast.Ledger) -> None:
     say("ready")
     while True:
         woken = waiter.wait(5)
-        say(time.monotonic(), woken is not None)
+        say(time.monotonic(), woken)
         if not sys.stdin.readline():
             return
 
@@ -43,7 +43,7 @@ def idle(ledger: holdfast.Ledger, seconds: float) -> None:
     events = sum(1 for _ in ledger.follow(ledger.events()[-1].pos, timeout=seconds))
     after = os.times()
     say([between.user + between.system - before.user - before.system, after.user + after.system - between.user - between.system])
-    say(woken is not None, events)
+    say(woken, events)
 
 
 def enqueue(ledger: holdfast.Ledger) -> None:

@@ -55,6 +55,9 @@ class PostgresSession(SqlSession):
         self.rows("lock_requests", names=sorted(f"{len(actor)} {actor} {request}" for actor, request in set(keys)))
         return super().find_requests(keys)
 
+    def _lock_jobs(self, ids: Any) -> None:
+        self.rows("lock_jobs", ids=ids)
+
     def _lock_settings(self) -> None:
         self._run("lock_settings")
 

@@ -60,14 +60,16 @@ class PostgresStore:
         """A new connection, in autocommit: transactions are begun and ended by hand."""
         try:
             return psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=2, connect_timeout=CONNECT_SECONDS)
+        except psycopg.ProgrammingError as error:
+            raise ValidationError(f"the url cannot be used: {_first_line(error)}", field="url") from error
         except psycopg.Error as error:
             raise Unavailable(f"cannot reach the database: {_first_line(error)}") from error
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise Unavailable("this ledger is closed")
+            raise Unavailable("this ledger is closed", retryable=False)
         if os.getpid() != self._pid:
-            raise Unavailable("this ledger was opened before a fork: open it again in the child")
+            raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
 
     def _take(self) -> tuple[Connection, bool]:
         """A connection, and whether it has been used before and so may have died of old age."""
@@ -157,7 +159,10 @@ class PostgresStore:
                 f"connection must be a psycopg.Connection, not {type(connection).__module__}.{type(connection).__name__}",
                 field="connection",
             )
-        if connection.autocommit and connection.info.transaction_status != TransactionStatus.INTRANS:
+        status = None if connection.closed else connection.info.transaction_status
+        if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
+            raise ValidationError("connection is closed, busy, or its transaction has failed", field="connection")
+        if connection.autocommit and status != TransactionStatus.INTRANS:
             raise ValidationError("connection has no open transaction", field="connection")
         memory = Memory()
         memory.profiles = self._memory.profiles
@@ -323,7 +328,7 @@ def _translated(error: BaseException) -> BaseException:
     """A driver's error as the contract names it; anything else as it is."""
     if isinstance(error, _IN_THE_WAY):
         return Contention(_first_line(error))
-    if isinstance(error, pg.DataError | pg.IntegrityError | pg.ProgrammingError):
+    if isinstance(error, pg.DataError | pg.IntegrityError | pg.ProgrammingError | pg.ProgramLimitExceeded):
         return StatementFailed(_first_line(error))
     if isinstance(error, psycopg.Error):
         return Unavailable(f"the database cannot do this now: {_first_line(error)}")

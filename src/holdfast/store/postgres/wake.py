@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unavailable
 
 APART_SECONDS = 0.005
 CLOSE_SECONDS = 5
@@ -76,6 +76,7 @@ class Listener:
         self._connect = connect
         self._channel = channel
         self._events = events
+        self._closed = False
         self._connection: psycopg.Connection[Any] | None = None
         self._listen()
 
@@ -85,23 +86,29 @@ class Listener:
             connection.execute(f"LISTEN {self._channel}")
             self._connection = connection
 
-    def wait(self, timeout: float) -> frozenset[str] | None:
+    def wait(self, timeout: float) -> bool:
+        if self._closed:
+            raise Unavailable("this waiter is closed", retryable=False)
         if self._connection is None:
             time.sleep(min(timeout, POLL_SECONDS))
             self._listen()
-            return frozenset()
+            return True
         deadline = time.monotonic() + timeout
         try:
             while (left := deadline - time.monotonic()) >= 0:
                 rung = {notice.payload for notice in self._connection.notifies(timeout=left, stop_after=1)}
                 if rung and (self._events or rung != {NOTHING}):
-                    return frozenset(rung - {NOTHING})
+                    return True
         except psycopg.Error:
-            self.close()
-            return frozenset()
-        return None
+            self._drop()
+            return True
+        return False
 
     def close(self) -> None:
+        self._closed = True
+        self._drop()
+
+    def _drop(self) -> None:
         if self._connection is not None:
             with contextlib.suppress(psycopg.Error):
                 self._connection.close()

@@ -35,10 +35,13 @@ class SqliteSession(SqlSession):
         return self.now()
 
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
-        return list(self._connection.execute(SQL["load" if name == "load_locked" else name], params))
+        return list(self._connection.execute(SQL[name], params))
 
     def _list(self, values: Iterable[Any]) -> str:
         return _encode(list(values)).decode()
+
+    def _lock_jobs(self, ids: Any) -> None:
+        """The only writer holds them all."""
 
     def _lock_settings(self) -> None:
         """The only writer needs no lock."""

@@ -38,6 +38,7 @@ class SqliteStore:
         self._pid = os.getpid()
         self._bells: list[WakeFile] = []
         self._lock_fd: int | None = None
+        _check_place(path)
         _settle_allocator()
         try:
             self._lock_fd = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -81,9 +82,9 @@ class SqliteStore:
     def _check_usable(self) -> None:
         """SQLite's locks and connections do not survive a fork."""
         if self._lock_fd is None:
-            raise Unavailable("this ledger is closed")
+            raise Unavailable("this ledger is closed", retryable=False)
         if os.getpid() != self._pid:
-            raise Unavailable("this ledger was opened before a fork: open it again in the child")
+            raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
 
     def _session(self, connection: apsw.Connection) -> SqliteSession:
         return SqliteSession(connection, self.ledger_id, self._memory, self._clock)
@@ -127,6 +128,10 @@ class SqliteStore:
                 "two SQLite libraries on one file break its locks",
                 field="connection",
             )
+        try:
+            connection.in_transaction  # noqa: B018 - a closed connection says so here
+        except apsw.ConnectionClosedError:
+            raise ValidationError("connection is closed", field="connection") from None
         if os.path.realpath(connection.db_filename("main")) != os.path.realpath(self.path):
             raise ValidationError(f"connection is not to this ledger's file, {self.path}", field="connection")
         if not connection.in_transaction:
@@ -135,6 +140,7 @@ class SqliteStore:
         memory.profiles.update(self._memory.profiles)
         try:
             with connection:
+                connection.execute(SQL["take_lock"])
                 answer = work(SqliteSession(connection, self.ledger_id, memory, self._clock))
         except apsw.Error as error:
             raise _translated(error, committing=False) from error
@@ -155,7 +161,7 @@ class SqliteStore:
         except (apsw.Error, OSError) as error:
             raise _translated(error, committing=False) from error
         self._memory.keep(session)
-        if len(self._readers) < IDLE_READERS_MAX:
+        if len(self._readers) < IDLE_READERS_MAX and self._lock_fd is not None:
             self._readers.append(connection)
         else:
             connection.close()
@@ -217,6 +223,22 @@ class SqliteStore:
             return found
 
 
+def _check_place(path: Path) -> None:
+    """Before anything is made beside it."""
+    if not path.parent.is_dir():
+        raise ValidationError(f"there is no folder {path.parent}", field="url")
+    if path.is_dir() or (path.is_file() and path.stat().st_size and _start_of(path) != _MAGIC):
+        raise ValidationError(f"{path} is not a SQLite database", field="url")
+
+
+_MAGIC = b"SQLite format 3\0"
+
+
+def _start_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC))
+
+
 def _settle_allocator() -> None:
     """Free one large block, once.
 
@@ -236,6 +258,8 @@ def _translated(error: Exception, committing: bool) -> Exception:
     When a commit fails for lack of space, nothing was written. When the disk fails under it, what was written may still come
     back with the next recovery.
     """
+    if isinstance(error, apsw.BusyError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_BUSY_SNAPSHOT:
+        return Unavailable("the transaction read before it wrote, and others wrote meanwhile: roll back, BEGIN IMMEDIATE")
     if isinstance(error, _ITS_OWN_FAULT):
         return StatementFailed(str(error))
     unknown = committing and isinstance(error, apsw.IOError)

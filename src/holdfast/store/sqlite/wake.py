@@ -8,10 +8,13 @@ import ctypes
 import os
 import select
 import sys
+import threading
 import time
 from pathlib import Path
 
 import apsw
+
+from holdfast.errors import Unavailable
 
 _IN_MODIFY = 0x2
 _IN_NONBLOCK = os.O_NONBLOCK
@@ -25,38 +28,44 @@ POLL_SECONDS = 0.025
 class WakeFile:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._mutex = threading.Lock()
         self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def ring(self) -> None:
         """Always at the start, so that the file stays one byte long. A bell that cannot ring must not fail a commit."""
-        if self._fd is not None:
-            with contextlib.suppress(OSError):
-                os.pwrite(self._fd, b"!", 0)
+        with self._mutex:
+            if self._fd is not None:
+                with contextlib.suppress(OSError):
+                    os.pwrite(self._fd, b"!", 0)
 
     def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        """Not while somebody rings: the number of a closed file may be another file's by then."""
+        with self._mutex:
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
 
 
 class FileWaiter:
     def __init__(self, path: Path, connection: apsw.Connection) -> None:
         self._connection = connection
+        self._closed = False
         self._seen = self._data_version()
         self._fd = _inotify(path)
 
     def _data_version(self) -> int:
         return int(self._connection.pragma("data_version"))
 
-    def wait(self, timeout: float) -> frozenset[str] | None:
-        """An empty set: SQLite's bell does not say which queue."""
+    def wait(self, timeout: float) -> bool:
+        if self._closed:
+            raise Unavailable("this waiter is closed", retryable=False)
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.0, deadline - time.monotonic())
             if self._rang(min(left, LOOK_SECONDS if self._fd is not None else POLL_SECONDS)) or self._moved():
-                return frozenset()
+                return True
             if time.monotonic() >= deadline:
-                return None
+                return False
 
     def _rang(self, seconds: float) -> bool:
         if self._fd is None:
@@ -77,6 +86,7 @@ class FileWaiter:
         return moved
 
     def close(self) -> None:
+        self._closed = True
         self._connection.close()
         if self._fd is not None:
             os.close(self._fd)

@@ -11,17 +11,8 @@ FROM unnest(%(ids)s::bigint[]) AS wanted (id)
 JOIN holdfast.jobs j ON j.id = wanted.id
 JOIN holdfast.events e ON e.job_id = j.id AND e.rev = 1;
 
--- name: load_locked
-SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.updated_at, j.phase,
-    j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
-    j.stage, j.progress, j.progressed_at, j.assist_requested, j.last_owner, j.last_lease_expires_at, j.last_error,
-    j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
-    j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
-    (SELECT r.payload FROM holdfast.events r WHERE r.job_id = j.id AND r.rev = j.result_rev)
-FROM unnest(%(ids)s::bigint[]) AS wanted (id)
-JOIN holdfast.jobs j ON j.id = wanted.id
-JOIN holdfast.events e ON e.job_id = j.id AND e.rev = 1
-ORDER BY j.id FOR UPDATE OF j;
+-- name: lock_jobs
+SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE;
 
 -- name: save
 UPDATE holdfast.jobs

@@ -1,5 +1,10 @@
 -- The hot verbs. Guards are the plain case of `decide`; what they do not match is decided one by one.
 
+-- The first statement in a caller's transaction: a deferred one takes the write lock here, before it has read anything.
+
+-- name: take_lock
+UPDATE holdfast_meta SET value = value WHERE name = 'ledger_id';
+
 -- name: last_job_id
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_jobs'), 0);
 
