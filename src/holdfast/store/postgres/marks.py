@@ -1,8 +1,8 @@
 """Where the live rows of a queue begin.
 
 When something pins the vacuum horizon, a claim has to step over the index entries of every job that was ever ready: the drain
-falls to half over 100,000 jobs. So when a scan was slow, the next ones start where it ended; every half second one starts at
-the beginning again, to find what has come in before the mark.
+falls to half over 100,000 jobs. So when a scan was slow, the next ones start where it ended; every half second, or as seldom as a
+slow scan is to cost little, one starts at the beginning again, to find what has come in before the mark.
 """
 
 import time
@@ -13,6 +13,9 @@ from holdfast.core.commands import ClaimNext
 
 SLOW_SECONDS = 0.005
 KEEP_SECONDS = 0.5
+KEEP_SCANS = 20
+"""A mark is kept for at least this many times the scan it spares: then looking from the beginning costs a twentieth."""
+KEEP_SECONDS_MAX = 5.0
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -48,7 +51,8 @@ class Marks:
         queue = command.queues[0]
         if full:
             if seconds > SLOW_SECONDS:
-                self._marks[queue] = (last, time.monotonic() + KEEP_SECONDS)
+                keep = min(max(KEEP_SECONDS, KEEP_SCANS * seconds), KEEP_SECONDS_MAX)
+                self._marks[queue] = (last, time.monotonic() + keep)
             else:
                 self._marks.pop(queue, None)
         elif queue in self._marks:

@@ -12,6 +12,8 @@ import psycopg
 from holdfast.errors import HoldfastError, Unavailable
 
 APART_SECONDS = 0.005
+APART_SECONDS_MAX = 0.025
+"""Rings follow each other less closely while there is something to ring all the time: whoever was woken has work then."""
 CLOSE_SECONDS = 5
 POLL_SECONDS = 0.5
 """How long a listener that cannot listen waits before it lets its owner look for itself."""
@@ -45,7 +47,9 @@ class Bell:
                 atexit.register(self.close)
 
     def _run(self) -> None:
+        apart = APART_SECONDS
         while True:
+            apart = min(2 * apart, APART_SECONDS_MAX) if self._due.is_set() else APART_SECONDS
             self._due.wait()
             self._due.clear()
             with self._mutex:
@@ -56,7 +60,7 @@ class Bell:
             elif self._closed:
                 return
             if not self._closed:
-                time.sleep(APART_SECONDS)
+                time.sleep(apart)
             else:
                 self._due.set()
 

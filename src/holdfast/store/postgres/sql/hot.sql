@@ -86,10 +86,10 @@ WITH clock AS MATERIALIZED (
 ), started AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 ), picked AS MATERIALIZED (
-    SELECT c.id, clock_timestamp() AS seen_at
+    SELECT c.id, clock_timestamp() - q.begun_at AS took
     FROM (
         -- In the list's order, and kept so: a subselect cannot become a join that would shuffle them.
-        SELECT u.name, u.n FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u (name, n)
+        SELECT u.name, u.n, (SELECT at FROM started) AS begun_at FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u (name, n)
         WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL
         ORDER BY u.n
     ) q
@@ -129,7 +129,7 @@ WITH clock AS MATERIALIZED (
     WHERE step.n <= %(steps)s
 )
 SELECT c.*, (SELECT e.payload FROM holdfast.events e WHERE e.job_id = c.id AND e.rev = 1),
-    (SELECT max(seen_at) FROM picked) - (SELECT at FROM started) FROM changed c;
+    (SELECT max(took) FROM picked) FROM changed c;
 
 -- name: start
 WITH clock AS MATERIALIZED (
