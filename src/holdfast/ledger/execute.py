@@ -18,7 +18,7 @@ from holdfast.core.model import HELD, Actor, Event, EventType, Job, Phase, Statu
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
 from holdfast.ledger import answers
 from holdfast.ledger.door import Call
-from holdfast.store.base import Change, EventFilter, Kept, Made, Session
+from holdfast.store.base import Change, EventFilter, Kept, Session
 
 
 class Item(NamedTuple):
@@ -169,25 +169,34 @@ def _keep(session: Session, calls: Iterable[Call]) -> None:
 
 def _enqueue(session: Session, items: Sequence[Item]) -> None:
     """In the items' order, so that ids are too; those without a key go together."""
-    for keyed, group in groupby(items, lambda item: item.command.dedupe_key is not None):
+    for keyed, group in groupby(items, _is_keyed):
         run = list(group)
         if keyed:
             for item in run:
-                _answer_made(session, item, session.enqueue_keyed(item.command))
+                _enqueue_keyed(session, item)
         else:
-            for item, made in zip(run, session.enqueue([item.command for item in run]), strict=True):
-                _answer_made(session, item, made)
+            for (call, place, command), made in zip(run, session.enqueue([item[2] for item in run]), strict=True):
+                call.answers[place] = made
+                _note_work(call, command)
 
 
-def _answer_made(session: Session, item: Item, made: Made) -> None:
-    call, place, command = item
+def _is_keyed(item: Item) -> bool:
+    return item[2].dedupe_key is not None
+
+
+def _note_work(call: Call, command: c.Enqueue) -> None:
+    call.changed = True
+    if command.available_at is None and not command.delay_us:
+        call.wakes.add(command.queue)
+
+
+def _enqueue_keyed(session: Session, item: Item) -> None:
+    made = session.enqueue_keyed(item.command)
     if made.is_new:
-        call.answers[place] = made
-        call.changed = True
-        if command.available_at is None and not command.delay_us:
-            call.wakes.add(command.queue)
+        item.answer(made)
+        _note_work(item.call, item.command)
     else:
-        call.answers[place] = answers.Found(session.load([made.job_id], lock=False)[made.job_id], False)
+        item.answer(answers.Found(session.load([made.job_id], lock=False)[made.job_id], False))
 
 
 def _claim(session: Session, items: Sequence[Item]) -> None:
