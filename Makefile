@@ -46,13 +46,14 @@ torture: $(READY) ## run the long tests that kill and restart things
 coverage: $(READY) ## run the tests and show which branches of the core they miss
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not torture" --cov --cov-report term-missing $(ARGS)
 
-check: $(READY) ## check format, lint, types and imports; runs all four, whatever they say
+check: $(READY) ## check format, lint, types, imports and the core's coverage; runs them all, whatever they say
 	@status=0; \
 	run() { echo "$$*"; "$$@" || status=1; }; \
 	run $(BIN)/ruff format --check .; \
 	run $(BIN)/ruff check .; \
 	run $(BIN)/mypy $(CODE); \
 	run $(BIN)/lint-imports; \
+	run $(BIN)/python -m pytest -q -n $(JOBS) tests/unit --cov=holdfast.core --cov-branch --cov-report term --cov-fail-under=100; \
 	exit $$status
 
 format: $(READY) ## format the code and fix what can be fixed by itself

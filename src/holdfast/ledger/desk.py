@@ -1,0 +1,134 @@
+"""What every verb needs: the store, the door, and how answers are dressed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import limits
+from holdfast.core.model import SYSTEM, Actor, Fence, Role
+from holdfast.core.model import Job as Record
+from holdfast.errors import HoldfastError
+from holdfast.ledger import admit
+from holdfast.ledger.carry import Carrier
+from holdfast.ledger.door import Call
+from holdfast.ledger.face import Beat, Change, Job, to_datetime
+from holdfast.ledger.sweep import Entropy, Sweeper
+from holdfast.store.base import Change as StoreChange
+from holdfast.store.base import Store, chunks
+
+JobOrFence = int | Fence
+
+
+class Desk:
+    """The verbs' common ground; `Ledger` is this with all of them."""
+
+    def __init__(self, store: Store, entropy: Entropy, monotonic: Callable[[], float], *, actor: str, incarnation: str) -> None:
+        self._store = store
+        self._entropy = entropy
+        self._actor = actor
+        self._carrier = Carrier(store)
+        self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
+        self._enqueues = admit.Enqueues()
+        self.incarnation = incarnation
+        """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""
+
+    @property
+    def id(self) -> str:
+        """The name drawn for this ledger when it was created."""
+        return self._store.ledger_id
+
+    def close(self) -> None:
+        self._store.close()
+
+    def __repr__(self) -> str:
+        return f"<Ledger {self.id}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Steps that verbs share
+
+    def _holder(self, fence: Any, request_id: Any, expected_rev: Any, *, draw: bool = True) -> dict[str, Any]:
+        fence = admit.fence(fence)
+        request = admit.request_id(request_id)
+        return {
+            "actor": Actor(Role.WORKER, fence.worker),
+            "request_id": request if request is not None or not draw else self._entropy.nonce(),
+            "job_id": fence.job_id,
+            "fence": fence,
+            "expected_rev": admit.rev(expected_rev),
+        }
+
+    def _outside(self, job_id: Any, request_id: Any, expected_rev: Any, actor: Any, role: Role) -> dict[str, Any]:
+        fallback = SYSTEM.name if role is Role.SYSTEM else self._actor
+        return {
+            "actor": admit.actor(actor, role, fallback),
+            "request_id": admit.request_id(request_id) or self._entropy.nonce(),
+            "job_id": admit.job_id(job_id),
+            "expected_rev": admit.rev(expected_rev),
+        }
+
+    def _target(self, job: JobOrFence, request_id: Any, expected_rev: Any, actor: Any) -> dict[str, Any]:
+        if isinstance(job, Fence):
+            return self._holder(job, request_id, expected_rev)
+        return self._outside(job, request_id, expected_rev, actor, Role.SYSTEM)
+
+    def _quick(self, verb: str, commands: Sequence[Any], request_id: str | None) -> Call:
+        """A call of a hot verb: its answer is kept only where the caller may ask for it again by a name of its own."""
+        named = request_id is not None
+        body = admit.body_hash(verb, [body_of(command) for command in commands]) if named else b""
+        return Call(verb, commands, repeat=named, keep=named, body_hash=body)
+
+    def _many(self, verb: str, commands: Sequence[Any], request_id: str | None, dress: Callable[[Any], Any]) -> list[Any]:
+        limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
+        answers: list[Any] = []
+        for number, part in enumerate(chunks(commands, limits.WRITE_CHUNK)):
+            call = self._quick(verb, part, request_id)
+            call.chunk = number
+            answers += self._carrier.go(call)
+        return [answer if isinstance(answer, HoldfastError) else dress(answer) for answer in answers]
+
+    def _on_job(self, verb: str, command: c.JobCommand, request_id: str | None, body: tuple[Any, ...] = ()) -> Job:
+        fence = getattr(command, "fence", None)
+        hashed = admit.body_hash(verb, command.job_id, command.expected_rev, fence and (fence.attempt, fence.token), body)
+        call = Call(verb, [command], repeat=request_id is not None, keep=True, body_hash=hashed)
+        return shown(self._carrier.one(call))
+
+
+class Workers(dict[str, Actor]):
+    """Workers by name, made once for a batch."""
+
+    def __missing__(self, name: str) -> Actor:
+        actor = self[name] = Actor(Role.WORKER, name)
+        return actor
+
+
+def body_of(command: Any) -> Any:
+    rest = getattr(command, "payload", None) or getattr(command, "beat", None)
+    return command.job_id, command.fence.attempt, command.fence.token, command.expected_rev, rest
+
+
+def shown(record: Record) -> Job:
+    """Without the fence's secret: only its claimer is told."""
+    return Job(record.id, msgspec.structs.replace(record, token=None) if record.token is not None else record)
+
+
+def held(record: Record) -> Job:
+    fence = None
+    if record.token is not None and record.owner is not None:
+        fence = Fence(record.id, record.attempt, record.token, record.owner)
+    return Job(record.id, msgspec.structs.replace(record, token=None), fence=fence)
+
+
+def change_of(change: StoreChange) -> Change:
+    return Change(change.job_id, change.rev, change.status, to_datetime(change.at))
+
+
+def beat_of(change: StoreChange) -> Beat:
+    lease = None if change.lease_expires_at is None else to_datetime(change.lease_expires_at)
+    return Beat(change.job_id, change.rev, change.status, lease, change.cancel_requested)

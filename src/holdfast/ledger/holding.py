@@ -1,0 +1,107 @@
+"""A holder's verbs."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.core import commands as c
+from holdfast.core import limits, payloads
+from holdfast.core import policy as policies
+from holdfast.core.model import FailureStage, Fence, ReasonCode
+from holdfast.errors import HoldfastError
+from holdfast.ledger import admit
+from holdfast.ledger.desk import Desk, Workers, beat_of, change_of
+from holdfast.ledger.face import Beat, Change, Job
+
+
+class Holding(Desk):
+    def start(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Change:
+        """User code begins."""
+        command = c.Start(**self._holder(fence, request_id, expected_rev))
+        return change_of(self._carrier.one(self._quick("start", [command], request_id)))
+
+    def heartbeat(
+        self,
+        fence: Fence,
+        *,
+        stage: str | None = None,
+        progress: int | None = None,
+        assist_requested: bool | None = None,
+        request_id: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Beat:
+        """Proof of life: renews the lease and tells whether somebody wants the job cancelled."""
+        beat = admit.beat(stage, progress, assist_requested)
+        command = c.Heartbeat(beat=beat, **self._holder(fence, request_id, expected_rev, draw=False))
+        return beat_of(self._carrier.one(self._quick("heartbeat", [command], request_id)))
+
+    def heartbeat_many(self, fences: Iterable[Fence]) -> list[Beat | HoldfastError]:
+        """Beats for many leases, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
+        actors = Workers()
+        commands = [
+            c.Heartbeat(actor=actors[fence.worker], job_id=fence.job_id, fence=fence, beat=payloads.NO_BEAT)
+            for fence in map(admit.fence, admit.items("heartbeat_many", fences))
+        ]
+        return self._many("heartbeat", commands, None, beat_of)
+
+    def complete(
+        self, fence: Fence, result: Any = None, *, request_id: str | None = None, expected_rev: int | None = None
+    ) -> Change:
+        """Done. `result` is any JSON value."""
+        body = payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
+        command = c.Complete(payload=body, **self._holder(fence, request_id, expected_rev))
+        return change_of(self._carrier.one(self._quick("complete", [command], request_id)))
+
+    def complete_many(
+        self, results: Iterable[tuple[Fence, Any]], *, request_id: str | None = None
+    ) -> list[Change | HoldfastError]:
+        """Many completions, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
+        drawn = admit.request_id(request_id) or self._entropy.nonce()
+        commands, actors = [], Workers()
+        for fence, result in admit.pairs("complete_many", results):
+            body = admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX)
+            commands.append(
+                c.Complete(
+                    actor=actors[fence.worker],
+                    request_id=drawn,
+                    job_id=fence.job_id,
+                    fence=fence,
+                    payload=payloads.result_payload(body),
+                )
+            )
+        return self._many("complete", commands, request_id, change_of)
+
+    def fail(
+        self,
+        fence: Fence,
+        error: Any,
+        *,
+        retryable: bool = True,
+        reason_code: ReasonCode | str | None = None,
+        failure_stage: FailureStage | str | None = None,
+        retry_after: Any = None,
+        request_id: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """It went wrong. Retryable: tried again after a backoff (or `retry_after`) while attempts are left. Not retryable:
+        failed, or dead-lettered where a `reason_code` says why no retry will mend it."""
+        after = None if retry_after is None else policies.duration_ms("retry_after", retry_after, 0, admit.DELAY_MS_MAX)
+        command = c.Fail(
+            error=admit.error_value(error),
+            retryable=admit.switch("retryable", retryable),
+            reason_code=None if reason_code is None else admit.choice("reason_code", ReasonCode, reason_code),
+            failure_stage=None if failure_stage is None else admit.choice("failure_stage", FailureStage, failure_stage),
+            retry_after_us=None if after is None else after * 1_000,
+            jitter=self._entropy.jitter(),
+            **self._holder(fence, request_id, expected_rev),
+        )
+        body = (command.error, retryable, reason_code, failure_stage, after)
+        return self._on_job("fail", command, request_id, body)
+
+    def release(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Job:
+        """Hand the job back in order: it is ready for others at once, and the attempt does not count."""
+        return self._on_job("release", c.Release(**self._holder(fence, request_id, expected_rev)), request_id)
+
+    def acknowledge_cancel(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Job:
+        """The safe exit is made: an aborting job becomes cancelled."""
+        command = c.AcknowledgeCancel(**self._holder(fence, request_id, expected_rev))
+        return self._on_job("acknowledge_cancel", command, request_id)

@@ -1,0 +1,148 @@
+"""Verbs that make jobs and hand them out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.core import commands as c
+from holdfast.core import limits
+from holdfast.core import policy as policies
+from holdfast.core.evolve import evolve
+from holdfast.core.lifecycle import enqueued
+from holdfast.core.model import Actor, Role
+from holdfast.core.model import Job as Record
+from holdfast.errors import HoldfastError
+from holdfast.ledger import admit
+from holdfast.ledger.desk import Desk, held
+from holdfast.ledger.door import Call
+from holdfast.ledger.face import Job
+from holdfast.store.base import Made, default_correlation
+
+
+class Making(Desk):
+    def enqueue(
+        self,
+        kind: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        queue: str = "default",
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        connection: Any = None,
+        **options: Any,
+    ) -> Job:
+        """A new job, or the live one that has its `dedupe_key`.
+
+        Options: priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
+        policy (a mapping). With `connection`, inside the caller's own open transaction: visible when that commits.
+        """
+        item = {"kind": kind, "args": args, "queue": queue, **options}
+        return self._enqueue([item], request_id, actor, connection)[0]
+
+    def enqueue_many(
+        self,
+        items: Iterable[Mapping[str, Any]],
+        *,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        connection: Any = None,
+    ) -> list[Job]:
+        """Many new jobs in one transaction: all or none. Each item has the options of `enqueue`."""
+        return self._enqueue(items, request_id, actor, connection)
+
+    def _enqueue(
+        self, items: Iterable[Mapping[str, Any]], request_id: str | None, actor: str | Actor | None, connection: Any
+    ) -> list[Job]:
+        who, request = admit.actor(actor, Role.CLIENT, self._actor), admit.request_id(request_id)
+        items = admit.items("enqueue_many", items)
+        limits.check_count("enqueue", len(items), limits.ENQUEUE_BATCH_MAX)
+        commands = self._enqueues.commands(who, request, items)
+        if not commands:
+            return []
+        body = admit.body_hash([(c.payload, c.correlation_id, c.trace_id) for c in commands]) if request else b""
+        call = Call("enqueue", commands, repeat=request is not None, keep=request is not None, body_hash=body)
+        answers = self._carrier.go(call) if connection is None else self._carrier.within(connection, call)
+        fold = self._as_enqueued
+        return [
+            Job(answer.job_id, None, (fold, answer, command)) if type(answer) is Made else self._found(answer)
+            for answer, command in zip(answers, commands, strict=True)
+        ]
+
+    def _found(self, answer: Any) -> Job:
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return Job(answer.job.id, answer.job, is_new=answer.is_new)
+
+    def _as_enqueued(self, made: Made, command: c.Enqueue) -> Record:
+        correlation = command.correlation_id or default_correlation(self.id, made.job_id)
+        return evolve(None, enqueued(made.job_id, command, made.at, correlation))
+
+    def replay(
+        self,
+        job_id: int,
+        *,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """A new job that repeats a failed, cancelled or dead-lettered one; the same one again while it lives."""
+        command = c.Replay(
+            actor=admit.actor(actor, Role.OPERATOR, self._actor),
+            request_id=admit.request_id(request_id) or self._entropy.nonce(),
+            job_id=admit.job_id(job_id),
+            expected_rev=admit.rev(expected_rev),
+        )
+        body = admit.body_hash("replay", job_id, expected_rev)
+        found = self._carrier.one(Call("replay", [command], repeat=request_id is not None, keep=True, body_hash=body))
+        return Job(found.job.id, found.job, is_new=found.is_new)
+
+    def claim(
+        self,
+        worker: str,
+        queues: Sequence[str] = ("default",),
+        *,
+        limit: int = 1,
+        start: bool = False,
+        kinds: Sequence[str] | None = None,
+        incarnation: str | None = None,
+        request_id: str | None = None,
+    ) -> list[Job]:
+        """Up to `limit` jobs that are ready, each with its fence: queues in the order given, then priority, age, id.
+
+        With `start`, each is also started, in the same statement. Nothing ready is an empty list.
+        """
+        command = c.ClaimNext(
+            actor=admit.worker(worker, self.incarnation if incarnation is None else incarnation),
+            request_id=admit.request_id(request_id) or self._entropy.nonce(),
+            queues=admit.names("queues", queues),
+            limit=limits.check_integer("limit", limit, 1, limits.CLAIM_BATCH_MAX),
+            kinds=None if kinds is None else admit.names("kinds", kinds),
+            start=admit.switch("start", start),
+            token=self._entropy.token(),
+        )
+        body = admit.body_hash("claim", command.queues, limit, command.kinds, start)
+        found = self._carrier.one(Call("claim", [command], repeat=request_id is not None, keep=True, body_hash=body))
+        return [held(job) for job in found]
+
+    def claim_job(
+        self,
+        job_id: int,
+        worker: str,
+        *,
+        ttl: Any = None,
+        incarnation: str | None = None,
+        request_id: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """One job by id: queued, stalled past its window, or one's own (then the lease is renewed). `ttl` sets its length."""
+        command = c.ClaimJob(
+            actor=admit.worker(worker, self.incarnation if incarnation is None else incarnation),
+            request_id=admit.request_id(request_id) or self._entropy.nonce(),
+            job_id=admit.job_id(job_id),
+            expected_rev=admit.rev(expected_rev),
+            token=self._entropy.token(),
+            fresh_since=self._sweeper.fresh_since,
+            ttl_ms=None if ttl is None else policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+        )
+        body = admit.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
+        record = self._carrier.one(Call("claim_job", [command], repeat=request_id is not None, keep=True, body_hash=body))
+        return held(record)

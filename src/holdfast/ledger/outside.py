@@ -1,0 +1,142 @@
+"""Verbs of everybody else: the system's on liveness, an operator's, a client's."""
+
+from typing import Any, Literal
+
+from holdfast.core import commands as c
+from holdfast.core.model import Actor, EventType, FailureStage, ReasonCode, Role
+from holdfast.errors import ValidationError
+from holdfast.ledger import admit
+from holdfast.ledger.desk import Desk, JobOrFence
+from holdfast.ledger.face import Job
+
+
+class Outside(Desk):
+    def stall(
+        self,
+        job: JobOrFence,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """By fence: the holder cannot go on. By id: the system calls the holder dead, past the limit only."""
+        who = self._target(job, request_id, expected_rev, actor)
+        command = c.Stall(reason=admit.stall_reason(reason), fresh_since=self._sweeper.fresh_since, **who)
+        return self._on_job("stall", command, request_id, (reason,))
+
+    def resume(
+        self,
+        job: JobOrFence,
+        *,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """By fence: the last holder is back. By id: the system, after a beat that came after the stall."""
+        return self._on_job("resume", c.Resume(**self._target(job, request_id, expected_rev, actor)), request_id)
+
+    def requeue(
+        self,
+        job_id: int,
+        *,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """A stalled job may be claimed again after its backoff; one without attempts left is exhausted instead."""
+        who = self._outside(job_id, request_id, expected_rev, actor, Role.SYSTEM)
+        return self._on_job("requeue", c.Requeue(jitter=self._entropy.jitter(), **who), request_id)
+
+    def assist(
+        self,
+        job_id: int,
+        *,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """An operator helps a running job."""
+        who = self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR)
+        return self._on_job("assist", c.Assist(on=True, **who), request_id)
+
+    def unassist(
+        self,
+        job_id: int,
+        *,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """The operator steps back."""
+        who = self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR)
+        return self._on_job("unassist", c.Assist(on=False, **who), request_id)
+
+    def cancel(
+        self,
+        job_id: int,
+        *,
+        hard: bool = False,
+        reason: str = "requested",
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Soft: a running job is asked to make its safe exit. Hard: its fence dies at once."""
+        who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
+        return self._on_job(
+            "cancel", c.Cancel(hard=admit.switch("hard", hard), reason=admit.reason(reason), **who), request_id, (hard, reason)
+        )
+
+    def dead_letter(
+        self,
+        job_id: int,
+        *,
+        reason_code: ReasonCode | str,
+        failure_stage: FailureStage | str = FailureStage.EXEC,
+        error: Any = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Take a live job out of circulation, for a person or a tool to look at."""
+        command = c.DeadLetter(
+            reason_code=admit.choice("reason_code", ReasonCode, reason_code),
+            failure_stage=admit.choice("failure_stage", FailureStage, failure_stage),
+            error=None if error is None else admit.error_value(error),
+            **self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR),
+        )
+        body = (command.reason_code, command.failure_stage, command.error)
+        return self._on_job("dead_letter", command, request_id, body)
+
+    def discard(
+        self,
+        job_id: int,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Note on a finished job that nobody needs to look at it any more."""
+        return self.annotate(job_id, "discarded", reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
+
+    def annotate(
+        self,
+        job_id: int,
+        note: Literal["discarded", "compensated", "compensation_failed"],
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """A note on a finished job; its status stays."""
+        if note not in ("discarded", "compensated", "compensation_failed"):
+            raise ValidationError("note must be discarded, compensated or compensation_failed", field="note")
+        command = c.Annotate(
+            note=EventType(note),  # type: ignore[arg-type]
+            reason=None if reason is None else admit.reason(reason),
+            **self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR),
+        )
+        return self._on_job("annotate", command, request_id, (note, reason))

@@ -1,0 +1,140 @@
+"""Verbs that only read."""
+
+import builtins
+import time
+from collections.abc import Generator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core import limits, vocabulary
+from holdfast.core import policy as policies
+from holdfast.core.audit import Violation, check_history
+from holdfast.core.model import EventType
+from holdfast.errors import NotFound, ValidationError
+from holdfast.ledger import admit
+from holdfast.ledger.desk import Desk, shown
+from holdfast.ledger.face import Event, Job, public_event
+from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
+
+
+class Reading(Desk):
+    def get(self, job_id: int) -> Job:
+        admit.job_id(job_id)
+        found = self._store.read(lambda session: session.load([job_id], lock=False)).get(job_id)
+        if found is None:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        return shown(found)
+
+    def list(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        queue: str | None = None,
+        kind: str | None = None,
+        correlation_id: str | None = None,
+        replay_of: int | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> builtins.list[Job]:
+        """Jobs by ascending id. The next page is `after=` the last id of this one."""
+        chosen = JobFilter(
+            statuses=admit.statuses(status),
+            queue=None if queue is None else limits.check_name("queue", queue),
+            kind=None if kind is None else limits.check_name("kind", kind),
+            correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
+            replay_of=None if replay_of is None else admit.job_id(replay_of),
+            after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
+            limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+        )
+        return [shown(job) for job in self._store.read(lambda session: session.jobs(chosen))]
+
+    def events(
+        self,
+        job_id: int | None = None,
+        *,
+        types: Sequence[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        correlation_id: str | None = None,
+        after: int = 0,
+        limit: int = limits.PAGE_MAX,
+    ) -> builtins.list[Event]:
+        """Events in the total order: of one job, of a type and time, of a correlation. `after` is a position."""
+        try:
+            kinds = None if types is None else tuple(vocabulary.event_type(name).value for name in types)
+        except (ValueError, TypeError):
+            raise ValidationError(f"types must be among {', '.join(EventType)}", field="types") from None
+        chosen = EventFilter(
+            job_id=None if job_id is None else admit.job_id(job_id),
+            types=kinds,
+            since=None if since is None else admit.moment("since", since),
+            until=None if until is None else admit.moment("until", until),
+            correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
+            after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
+            limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+        )
+        return [public_event(event) for event in self._store.read(lambda session: session.events(chosen))]
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """How many jobs of each status there are, by queue."""
+        found: dict[str, dict[str, int]] = {}
+        for queue, status, count in self._store.read(lambda session: session.counts()):
+            found.setdefault(queue, {})[status] = count
+        return found
+
+    def check(self, job_id: int) -> builtins.list[Violation]:
+        """Everything wrong with a job's history and row: an empty list."""
+        admit.job_id(job_id)
+
+        def work(session: Session) -> Any:
+            row = session.load([job_id], lock=False).get(job_id)
+            return row, session.events(EventFilter(job_id=job_id, limit=1_000_000))
+
+        try:
+            row, events = self._store.read(work)
+            if row is None and not events:
+                raise NotFound(f"there is no job {job_id}", job_id=job_id)
+            found = check_history(events, row)
+        except (LookupError, ValueError, msgspec.MsgspecError) as error:
+            return [Violation(job_id, 0, "unreadable", f"a value nobody but a stranger can have written: {error!r}")]
+        return found if row is not None else [*found, Violation(job_id, 0, "row", "there is no row with a first event")]
+
+    def follow(self, after: int = 0, *, timeout: float | None = None) -> Generator[Event, None, None]:
+        """Every event after a position, in the total order, as they come; none that commits late is missed.
+
+        Ends when nothing has come for `timeout` seconds; never, by default. Go on later from the last event's `pos`.
+        """
+        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
+        if timeout is not None:
+            policies.duration_ms("timeout", timeout, 0, policies.DAY_MS)
+        return self._follow(after, timeout)
+
+    def _follow(self, after: int, timeout: float | None) -> Generator[Event, None, None]:
+        waiter = self._store.waiter(events=True)
+        try:
+            while True:
+                found = self._store.settled_events(after, limits.PAGE_MAX)
+                yield from map(public_event, found)
+                if found:
+                    after = found[-1].pos
+                elif not self._changed_within(waiter, after, timeout):
+                    return
+        finally:
+            waiter.close()
+
+    def _changed_within(self, waiter: Waiter, after: int, timeout: float | None) -> bool:
+        """Wait for events after a position; False when the time is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            waiter.wait(left)
+            if self._store.settled_events(after, 1):
+                return True
+
+    def waiter(self) -> Waiter:
+        """Something to wait on for new work: `wait(timeout)`. Make it before looking for work, so that none is missed."""
+        return self._store.waiter(events=False)

@@ -1,0 +1,92 @@
+"""Verbs on the ledger itself: queues, policies, the liveness tick, retention."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal
+
+from holdfast.core import limits
+from holdfast.core import policy as policies
+from holdfast.core.model import Actor, Micros, Role
+from holdfast.errors import ValidationError
+from holdfast.ledger import admit
+from holdfast.ledger.desk import Desk
+from holdfast.ledger.execute import repeats
+from holdfast.ledger.face import to_datetime
+from holdfast.store.base import Session
+
+
+class Upkeep(Desk):
+    def pause(self, queue: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        """Nothing more is claimed from the queue. Holders are not touched."""
+        self._set_paused(queue, True, request_id, actor)
+
+    def unpause(self, queue: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        self._set_paused(queue, False, request_id, actor)
+
+    def _set_paused(self, queue: str, paused: bool, request_id: str | None, actor: str | Actor | None) -> None:
+        limits.check_name("queue", queue)
+        verb = "pause" if paused else "unpause"
+        self._set(verb, (queue,), request_id, actor, lambda session: session.set_paused(queue, paused))
+        if not paused:
+            self._store.wake([queue])
+
+    def _set(
+        self,
+        verb: str,
+        body: tuple[Any, ...],
+        request_id: str | None,
+        actor: str | Actor | None,
+        work: Callable[[Session], None],
+    ) -> None:
+        """A change of the ledger's own settings: no job, no event; a request id is honoured all the same."""
+        who, request = admit.actor(actor, Role.OPERATOR, self._actor), admit.request_id(request_id)
+
+        def once(session: Session) -> None:
+            if request is None or not repeats(session, who, request, verb, admit.body_hash(verb, *body)):
+                work(session)
+
+        self._carrier.alone(once)
+
+    def paused(self) -> dict[str, datetime]:
+        """The paused queues and since when."""
+        found = self._store.read(lambda session: session.queues())
+        return {name: to_datetime(at) for name, at in found if at is not None}
+
+    def set_policy(
+        self,
+        kind: str | None = None,
+        *,
+        tier: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **fields: Any,
+    ) -> None:
+        """Set a kind's or a tier's policy as a whole, for leases issued from now on. Durations: seconds, "30s", timedelta."""
+        if (kind is None) == (tier is None):
+            raise ValidationError("set_policy takes a kind or a tier", field="kind")
+        layer = policies.settings(fields)
+        scope: Literal["kind", "tier"] = "tier" if kind is None else "kind"
+        name = limits.check_name(scope, tier if kind is None else kind)
+        body = (scope, name, layer)
+        self._set("set_policy", body, request_id, actor, lambda session: session.set_settings(scope, name, layer))
+
+    def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
+        """One liveness tick: everything that is due for up to `limit` jobs. Answers how many of each event that made."""
+        return self._sweeper.tick(limit)
+
+    def prune(self, *, jobs_before: datetime | None = None, beats_before: datetime | None = None,
+              requests_before: datetime | None = None, batch: int = 1_000) -> dict[str, int]:  # fmt: skip
+        """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times."""
+        limits.check_integer("batch", batch, 1, limits.PRUNE_BATCH_MAX)
+        wanted = {"jobs": jobs_before, "beats": beats_before, "requests": requests_before}
+        before = {name: admit.moment(f"{name}_before", at) for name, at in wanted.items() if at is not None}
+
+        def work(session: Session) -> dict[str, int]:
+            steps: dict[str, Callable[[Micros, int], int]] = {
+                "jobs": session.prune_jobs,
+                "beats": session.prune_beats,
+                "requests": session.prune_requests,
+            }
+            return {name: steps[name](at, batch) for name, at in before.items()}
+
+        return self._carrier.alone(work)
