@@ -100,7 +100,7 @@ class Door:
             if not call.done:
                 self._lead()
         except BaseException as error:
-            self._leave(call, error)
+            self._surely_leave(call, error)
             raise
         return call.outcome()
 
@@ -127,14 +127,27 @@ class Door:
         return group
 
     def _finish(self) -> None:
-        """Let everybody go whose call was carried, and name the next leader; under the mutex."""
+        """Let everybody go whose call was carried, and name the next leader; under the mutex.
+
+        Each step may be the last before an interrupt and may be done again: so the next leader is woken before it is named,
+        and its naming, which ends the old one's duty, comes last.
+        """
         for call in self._group:
             call.done = True
             call.wake()
         self._group = []
-        self._leader = self._waiting[0] if self._waiting else None
-        if self._leader is not None:
-            self._leader.wake()
+        following = self._waiting[0] if self._waiting else None
+        if following is not None:
+            following.wake()
+        self._leader = following
+
+    def _surely_leave(self, call: Call, error: BaseException) -> None:
+        """Leaving may itself be interrupted; it is then begun again, until it is done."""
+        while True:
+            try:
+                return self._leave(call, error)
+            except BaseException as again:  # noqa: BLE001 - the first one is on its way to the caller
+                error = again
 
     def _leave(self, call: Call, error: BaseException) -> None:
         """A caller was interrupted, wherever it stood. Whoever it carried does not know what became of its call."""
