@@ -73,8 +73,8 @@ class Carrier:
         if changed:
             self._store.wake(sorted(set().union(*(call.wakes for call in changed))))
 
-    def _run(self, lane: Lane, calls: list[Call]) -> None:
-        self._store.transact(lane, lambda session: execute(session, calls))
+    def _run(self, lane: Lane, calls: list[Call], *, careful: bool = False) -> None:
+        self._store.transact(lane, lambda session: execute(session, calls, careful=careful))
         for call in calls:
             call.settled = True
 
@@ -82,16 +82,16 @@ class Carrier:
         """Each call in a transaction of its own, so that only the guilty one hears of its failure."""
         for call in calls:
             try:
-                _again(partial(self._run, lane, [call]))
+                _again(partial(self._run, lane, [call]), partial(self._run, lane, [call], careful=True))
             except Exception as error:  # noqa: BLE001 - the caller gets it
                 call.fail(error)
 
 
-def _again(work: Callable[[], T]) -> T:
-    """Run `work`, again where other transactions get in its way."""
+def _again(work: Callable[[], T], carefully: Callable[[], T] | None = None) -> T:
+    """Run `work`, again where other transactions get in its way, and then `carefully` where there is such a way."""
     for number in range(1, TRIES_MAX + 1):
         try:
-            return work()
+            return work() if number == 1 or carefully is None else carefully()
         except StatementFailed as error:
             raise Unavailable(f"the database refused this: {error}") from error
         except Contention as error:

@@ -32,8 +32,14 @@ class Item(NamedTuple):
         self.call.answers[self.place] = value
 
 
-def execute(session: Session, calls: Sequence[Call]) -> None:
-    """Answer every call. Runs again from the start if the transaction is run again."""
+def execute(session: Session, calls: Sequence[Call], *, careful: bool = False) -> None:
+    """Answer every call. Runs again from the start if the transaction is run again.
+
+    A hot statement may lock its rows in whatever order its plan finds them. Where that has led to a deadlock, a `careful` run
+    locks them beforehand, in the one order that everybody keeps.
+    """
+    if careful:
+        session.lock({command.job_id for call in calls for command in call.commands if isinstance(command, c.JobCommand)})
     for call in calls:
         call.answers = [None] * len(call.commands)
         call.wakes = set()

@@ -148,6 +148,9 @@ class SqlSession(ABC):
             self._lock_jobs(wanted)
         return self._jobs(self.rows("load", ids=wanted))
 
+    def lock(self, ids: Iterable[int]) -> None:
+        self._lock_jobs(self._list(sorted(ids)))
+
     @abstractmethod
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends. A statement of its own: what is read next is as of after the wait."""
