@@ -247,13 +247,6 @@ def result_rev(events: Sequence[Event]) -> int | None:
     return next((event.rev for event in events if event.type is EventType.SUCCEEDED), None)
 
 
-EVENT_COLUMNS = (
-    "pos", "job_id", "rev", "type", "received_at", "at", "actor", "attempt", "from_status", "to_status", "reason",
-    "request_id", "cause", "payload", "policy_id", "correlation_id", "trace_id",
-)  # fmt: skip
-"""What a store selects to build an Event; correlation and trace come from the job."""
-
-
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
