@@ -30,7 +30,7 @@ LIMITS = {
     "ENQUEUE_BATCH_MAX": "jobs in one `enqueue_many`",
     "CLAIM_BATCH_MAX": "jobs in one `claim`",
     "WRITE_BATCH_MAX": "items in one `complete_many` or `heartbeat_many`",
-    "WRITE_CHUNK": "items of those that share a transaction; also the most jobs in one `sweep`",
+    "WRITE_CHUNK": "items of those that share a transaction",
     "PAGE_MAX": "jobs in one `list`, events in one `events`",
     "NAMES_PER_CLAIM_MAX": "queues, and kinds, in one `claim`",
     "PRIORITY_MAX": "a priority, either sign",
@@ -41,6 +41,10 @@ LIMITS = {
     "JOB_ID_MAX": "a job id, and a position",
     "REV_MAX": "a revision, and an attempt",
     "PRUNE_BATCH_MAX": "rows looked at in one step of `prune`",
+    "SWEEP_MAX": "jobs in one `sweep`",
+    "SWEEP_BATCH": "jobs of those that share a transaction",
+    "DUTY_MS_MAX": "the longest `ttl` of a duty, in milliseconds; the shortest is that of a lease",
+    "WORKER_BYTES_MAX": "the `body` of a `sign_in`, in bytes of JSON",
 }
 
 POLICY = {

@@ -17,7 +17,7 @@ from holdfast.core.model import (
 )
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, Unavailable, ValidationError
 from holdfast.fences import check_fence
-from holdfast.ledger import Beat, Change, Event, Job, Ledger
+from holdfast.ledger import Beat, Change, Event, Job, Ledger, Worker
 from holdfast.opening import open
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Status",
     "Unavailable",
     "ValidationError",
+    "Worker",
     "check_fence",
     "errors",
     "open",

@@ -222,3 +222,30 @@ def test_a_policy_is_for_a_kind_or_for_a_tier(ledger: Ledger, scope):
 def test_a_jobs_policy_is_a_mapping(ledger: Ledger, given):
     with refused_without_trace(ledger, "validation_error"):
         ledger.enqueue("walk", policy=given)
+
+
+# Reading back
+
+
+def test_what_was_set_is_read_back_by_kind_and_tier(ledger: Ledger):
+    ledger.set_policy("index", lease_ttl="2m", attempts_max=3, requires_operator_coverage=False)
+    ledger.set_policy("a", on_exhausted="fail")
+    ledger.set_policy(tier="warehouse", heartbeat_interval="20s")
+    assert ledger.policies() == {
+        "kind": {"a": {"on_exhausted": "fail"},
+                 "index": {"lease_ttl_ms": 120_000, "attempts_max": 3, "requires_operator_coverage": False}},
+        "tier": {"warehouse": {"heartbeat_interval_ms": 20_000}},
+    }  # fmt: skip
+
+
+def test_what_nobody_has_set_is_not_there(ledger: Ledger):
+    ledger.enqueue("index", tier="warehouse", policy={"attempts_max": 2})
+    assert ledger.policies() == {"kind": {}, "tier": {}}
+
+
+def test_what_was_set_last_is_read_back_as_a_whole(ledger: Ledger):
+    ledger.set_policy("index", lease_ttl="2m", attempts_max=3)
+    ledger.set_policy("index", attempts_max=4)
+    assert ledger.policies()["kind"] == {"index": {"attempts_max": 4}}
+    ledger.set_policy("index", attempts_max=None)
+    assert ledger.policies()["kind"] == {"index": {}}

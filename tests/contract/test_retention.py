@@ -144,6 +144,24 @@ def test_a_stall_long_after_pruned_beats_still_checks(ledger: Ledger, clock: Man
     assert ledger.check(made.id) == []
 
 
+# Workers
+
+
+def test_a_worker_not_seen_since_goes(ledger: Ledger, clock: ManualClock):
+    ledger.sign_in("gone")
+    clock.advance(1)
+    ledger.sign_in("there")
+    assert ledger.prune(workers_before=clock.now()) == {"workers": 1}
+    assert [worker.name for worker in ledger.workers()] == ["there"]
+
+
+def test_workers_go_in_bounded_batches(ledger: Ledger, clock: ManualClock):
+    for number in range(5):
+        ledger.sign_in("gone", incarnation=f"i-{number}")
+    clock.advance(1)
+    assert [ledger.prune(workers_before=clock.now(), batch=2)["workers"] for _ in range(4)] == [2, 2, 1, 0]
+
+
 # All together
 
 
@@ -160,7 +178,7 @@ def test_a_batch_has_its_bounds(ledger: Ledger, clock: ManualClock, batch, code:
         ledger.prune(jobs_before=clock.now(), batch=batch)
 
 
-@pytest.mark.parametrize("field", ["jobs_before", "beats_before", "requests_before"])
+@pytest.mark.parametrize("field", ["jobs_before", "beats_before", "requests_before", "workers_before"])
 def test_a_time_without_zone_is_refused(ledger: Ledger, clock: ManualClock, field: str):
     with refused_without_trace(ledger, "validation_error"):
         ledger.prune(**{field: clock.now().replace(tzinfo=None)})  # type: ignore[arg-type]

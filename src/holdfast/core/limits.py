@@ -33,6 +33,12 @@ REV_MAX = 2**31 - 1
 LEASE_MS_MIN = 1_000
 LEASE_MS_MAX = 3_600_000
 PRUNE_BATCH_MAX = 10_000
+SWEEP_MAX = 10_000
+SWEEP_BATCH = 200
+"""Jobs that a sweep takes through one transaction, so that others get their turn in between."""
+DUTY_MS_MAX = 3_600_000
+WORKER_BYTES_MAX = 16_384
+"""What a worker says of itself."""
 
 
 def check_text(what: str, value: Any, bytes_max: int) -> str:

@@ -1,6 +1,6 @@
 """The one door to a store: commands in, outcomes out, in groups."""
 
-from holdfast.ledger.face import Beat, Change, Event, Job
+from holdfast.ledger.face import Beat, Change, Event, Job, Worker
 from holdfast.ledger.ledger import Ledger
 
-__all__ = ["Beat", "Change", "Event", "Job", "Ledger"]
+__all__ = ["Beat", "Change", "Event", "Job", "Ledger", "Worker"]

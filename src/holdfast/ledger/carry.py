@@ -22,12 +22,12 @@ TRIES_MAX = 8
 class Carrier:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._doors: dict[Lane, Door] = {lane: Door(self._carry_by(lane)) for lane in store.lanes()}
+        self._doors: dict[Lane, Door] = {lane: Door(self._carry_by(lane)) for lane in store.lanes() if lane != "keyed"}
         self._keyed = threading.BoundedSemaphore(KEYED_MAX)
 
     def go(self, call: Call) -> list[Any]:
         lane = _lane(call)
-        if lane == "keyed" and lane in self._doors:
+        if lane == "keyed" and lane in self._store.lanes():
             return self._go_alone(call)
         return self._doors.get(lane, self._doors["work"]).go(call)
 
@@ -47,7 +47,8 @@ class Carrier:
     def within(self, connection: Any, call: Call) -> list[Any]:
         """Straight into the caller's own transaction."""
         try:
-            self._store.within(connection, lambda session: execute(session, [call]))
+            queues = sorted({command.queue for command in call.commands if isinstance(command, Enqueue)})
+            self._store.within(connection, lambda session: execute(session, [call]), queues)
         except (Contention, StatementFailed) as error:
             raise Unavailable(f"the database refused this: {error}") from error
         return call.answers
@@ -55,6 +56,10 @@ class Carrier:
     def alone(self, work: Callable[[Session], T]) -> T:
         """A transaction that is not a command on a job."""
         return _again(lambda: self._store.transact("work", work))
+
+    def at_once(self, work: Callable[[Session], T]) -> T:
+        """One statement that is not a command on a job, and that may be run twice."""
+        return _again(lambda: self._store.poke(work))
 
     def _carry_by(self, lane: Lane) -> Callable[[list[Call]], None]:
         return lambda calls: self._carry(lane, calls)

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.core import model
 from holdfast.core.model import EventType, Fence, Micros, Phase, Policy, ReasonCode, StallReason, Status
+from holdfast.store.base import SignedIn
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -192,6 +193,21 @@ class Event(msgspec.Struct, frozen=True):
     request_id: str | None
     payload: dict[str, Any]
     version: int
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A worker that has signed in, and what it last said of itself."""
+
+    name: str
+    incarnation: str
+    started_at: datetime
+    seen_at: datetime
+    details: dict[str, Any]
+
+
+def public_worker(found: SignedIn) -> Worker:
+    times = to_datetime(found.started_at), to_datetime(found.seen_at)
+    return Worker(found.name, found.incarnation, *times, _decode(found.body))
 
 
 def public_event(event: model.Event) -> Event:

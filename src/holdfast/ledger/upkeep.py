@@ -4,6 +4,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
+
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.model import Actor, Micros, Role
@@ -70,15 +72,24 @@ class Upkeep(Desk):
         body = (scope, name, layer)
         self._set("set_policy", body, request_id, actor, lambda session: session.set_settings(scope, name, layer))
 
+    def policies(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """What was set by `set_policy`: the fields of each kind and of each tier, durations in milliseconds (`lease_ttl_ms`)."""
+        found: dict[str, dict[str, dict[str, Any]]] = {"kind": {}, "tier": {}}
+        for scope, name, layer in self._store.peek(lambda session: session.all_settings()):
+            found[scope][name] = msgspec.to_builtins(layer)
+        return found
+
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
         """One liveness tick: everything that is due for up to `limit` jobs. Answers how many of each event that made."""
         return self._sweeper.tick(limit)
 
     def prune(self, *, jobs_before: datetime | None = None, beats_before: datetime | None = None,
-              requests_before: datetime | None = None, batch: int = 1_000) -> dict[str, int]:  # fmt: skip
-        """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times."""
+              requests_before: datetime | None = None, workers_before: datetime | None = None,
+              batch: int = 1_000) -> dict[str, int]:  # fmt: skip
+        """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times, and
+        workers not seen since."""
         limits.check_integer("batch", batch, 1, limits.PRUNE_BATCH_MAX)
-        wanted = {"jobs": jobs_before, "beats": beats_before, "requests": requests_before}
+        wanted = {"jobs": jobs_before, "beats": beats_before, "requests": requests_before, "workers": workers_before}
         before = {name: admit.moment(f"{name}_before", at) for name, at in wanted.items() if at is not None}
 
         def work(session: Session) -> dict[str, int]:
@@ -86,6 +97,7 @@ class Upkeep(Desk):
                 "jobs": session.prune_jobs,
                 "beats": session.prune_beats,
                 "requests": session.prune_requests,
+                "workers": session.prune_workers,
             }
             return {name: steps[name](at, batch) for name, at in before.items()}
 

@@ -59,6 +59,16 @@ class Kept(NamedTuple):
     answer: bytes
 
 
+class SignedIn(NamedTuple):
+    """A worker that has said it is there."""
+
+    name: str
+    incarnation: str
+    started_at: Micros
+    seen_at: Micros
+    body: str
+
+
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Events by job, by type and time, by correlation; in the total order, after a position."""
 
@@ -107,10 +117,18 @@ class Session(Protocol):
     def live_replay(self, job_id: int) -> int | None: ...
     def counts(self) -> list[tuple[str, str, int]]: ...
     def queues(self) -> list[tuple[str, Micros | None]]: ...
-    def due(self, now: Micros, after: int, limit: int) -> list[int]: ...
+    def due(self, after: int, limit: int) -> tuple[Micros, list[int]]: ...
     def prune_jobs(self, before: Micros, limit: int) -> int: ...
     def prune_beats(self, before: Micros, limit: int) -> int: ...
     def prune_requests(self, before: Micros, limit: int) -> int: ...
+    def prune_workers(self, before: Micros, limit: int) -> int: ...
+    def take_duty(self, name: str, holder: str, ttl_us: int) -> bool: ...
+    def drop_duty(self, name: str, holder: str) -> None: ...
+    def sign_in(self, name: str, incarnation: str, body: str | None) -> None: ...
+    def sign_out(self, name: str, incarnation: str) -> None: ...
+    def workers(self, within_us: int | None, limit: int) -> list[SignedIn]: ...
+    def next_ready(self, queues: Sequence[str], kinds: Sequence[str] | None) -> tuple[Micros, Micros | None]: ...
+    def all_settings(self) -> list[tuple[str, str, Settings]]: ...
 
 
 class Store(Protocol):
@@ -121,11 +139,23 @@ class Store(Protocol):
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
         """Run `work` in one transaction, committed when it returns. Raises Unavailable with the outcome stated."""
 
-    def within(self, connection: Any, work: Callable[[Session], T]) -> T:
-        """Run `work` in the caller's own transaction on the caller's own connection, behind a savepoint."""
+    def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
+        """Run `work` in the caller's own transaction on the caller's own connection, behind a savepoint.
+
+        Where the store can, `queues` are rung when the caller commits.
+        """
 
     def read(self, work: Callable[[Session], T]) -> T:
         """Run `work` on one snapshot; it must not write."""
+
+    def peek(self, work: Callable[[Session], T]) -> T:
+        """Run `work`, which is ONE statement that does not write: nothing else is sent, no transaction is begun or ended."""
+
+    def poke(self, work: Callable[[Session], T]) -> T:
+        """Run `work`, which is ONE statement that may write, as a transaction of its own: on a server, nothing else is sent.
+
+        It may be run twice, where a connection breaks: doing it again must do no harm.
+        """
 
     def settled_events(self, after: int, limit: int) -> list[Event]:
         """The next events in the total order, none of which can still be overtaken by a late commit."""

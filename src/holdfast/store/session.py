@@ -1,7 +1,7 @@
 """What both stores do alike: everything but the hot verbs. The SQL has the same names and parameters on both sides."""
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from holdfast.store.base import (
     result_rev,
     saved_values,
 )
+from holdfast.store.fleet import FleetSession
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
 _settings = msgspec.json.Decoder(Settings)
@@ -56,7 +57,7 @@ class Memory:
         return found
 
 
-class SqlSession(ABC):
+class SqlSession(FleetSession):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:
@@ -69,13 +70,6 @@ class SqlSession(ABC):
     @abstractmethod
     def now(self) -> Micros:
         """The ledger's time, read now."""
-
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _list(self, values: Iterable[Any]) -> Any:
-        """A list as a parameter."""
 
     def one(self, name: str, /, **params: Any) -> tuple[Any, ...] | None:
         rows = self.rows(name, **params)
@@ -209,9 +203,10 @@ class SqlSession(ABC):
     def counts(self) -> list[tuple[str, str, int]]:
         return [(queue, status, count) for queue, status, count in self.rows("counts")]
 
-    def due(self, now: Micros, after: int, limit: int) -> list[int]:
-        """Jobs for which a sweep may have something to do; `decide` has the last word."""
-        return [row[0] for row in self.rows("due", now_at=now, after=after, limit=limit)]
+    def due(self, after: int, limit: int) -> tuple[Micros, list[int]]:
+        """The ledger's time, and jobs for which a sweep may have something to do; `decide` has the last word."""
+        rows = self.rows("due", now_at=self.stamp(), after=after, limit=limit)
+        return rows[0][0], [id_ for _, id_ in rows if id_ is not None]
 
     # Queues
 
@@ -237,10 +232,6 @@ class SqlSession(ABC):
     def keep_requests(self, rows: Sequence[Kept]) -> None:
         for row in rows:
             self.rows("keep_request", now_at=self.stamp(), **row._asdict())
-
-    @abstractmethod
-    def stamp(self) -> Micros | None:
-        """The time for a statement to use; None where the statement reads the store's own clock."""
 
     # Events
 

@@ -46,6 +46,11 @@ def main(url: str, close_in_child: bool) -> None:
             "counts": ledger.counts,
             "follow": lambda: next(ledger.follow(timeout=1)),
             "waiter": ledger.waiter,
+            "take_duty": lambda: ledger.take_duty("sweep", "child", ttl="5s"),
+            "sign_in": lambda: ledger.sign_in("child"),
+            "workers": ledger.workers,
+            "until_ready": ledger.until_ready,
+            "policies": ledger.policies,
         }
         said = {name: code(act) for name, act in acts.items()}
         if close_in_child:

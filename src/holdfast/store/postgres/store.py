@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
@@ -153,7 +153,7 @@ class PostgresStore:
     def _identity(self, connection: Connection) -> Any:
         return cursor(connection).execute(self._sql["identity"]).fetchone()
 
-    def within(self, connection: Any, work: Callable[[Session], T]) -> T:
+    def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
         if not isinstance(connection, psycopg.Connection):
             raise ValidationError(
                 f"connection must be a psycopg.Connection, not {type(connection).__module__}.{type(connection).__name__}",
@@ -173,7 +173,7 @@ class PostgresStore:
                 if session.one("has_ledger") != (True,) or (session.one("ledger_id") or ("",))[0] != self.ledger_id:
                     raise ValidationError("connection is not to this ledger's database", field="connection")
                 answer = work(session)
-            session.rows("notify", channel=self._schema, queues=[""])
+            session.rows("notify", channel=self._schema, queues=list(queues))
         except psycopg.Error as error:
             raise _translated(error) from error
         return answer
@@ -188,6 +188,12 @@ class PostgresStore:
     def read(self, work: Callable[[Session], T]) -> T:
         return self._reading(lambda connection: self._read(connection, work))
 
+    def peek(self, work: Callable[[Session], T]) -> T:
+        return self._reading(lambda connection: work(self._session(connection)))
+
+    def poke(self, work: Callable[[Session], T]) -> T:
+        return self._reading(lambda connection: work(self._session(connection)), outcome="unknown")
+
     def _read(self, connection: Connection, work: Callable[[Session], T]) -> T:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         session = self._session(connection)
@@ -196,8 +202,11 @@ class PostgresStore:
         self._memory.keep(session)
         return answer
 
-    def _reading(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` on a connection; once more on a new one where an old one turns out dead."""
+    def _reading(self, work: Callable[[Connection], T], outcome: Literal["none", "unknown"] = "none") -> T:
+        """Run `work` on a connection; once more on a new one where an old one turns out dead.
+
+        `outcome` is what is known of its effects when the connection breaks.
+        """
         connection, used = self._take()
         try:
             try:
@@ -208,8 +217,9 @@ class PostgresStore:
                 connection = self.connect()
                 answer = work(connection)
         except BaseException as error:
+            broken = connection.closed
             self._abandon(connection)
-            raise _translated(error) from error
+            raise _translated(error, outcome if broken else "none") from error
         self._give_back(connection)
         return answer
 
@@ -324,14 +334,16 @@ def _begin(connection: Connection) -> int:
     return int(row[0])
 
 
-def _translated(error: BaseException) -> BaseException:
+def _translated(error: BaseException, outcome: Literal["none", "unknown"] = "none") -> BaseException:
     """A driver's error as the contract names it; anything else as it is."""
     if isinstance(error, _IN_THE_WAY):
         return Contention(_first_line(error))
     if isinstance(error, pg.DataError | pg.IntegrityError | pg.ProgrammingError | pg.ProgramLimitExceeded):
         return StatementFailed(_first_line(error))
     if isinstance(error, psycopg.Error):
-        return Unavailable(f"the database cannot do this now: {_first_line(error)}")
+        return Unavailable(f"the database cannot do this now: {_first_line(error)}", outcome=outcome)
+    if isinstance(error, Unavailable) and outcome == "unknown":
+        return Unavailable(error.message, outcome=outcome)
     return error
 
 

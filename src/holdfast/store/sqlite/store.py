@@ -121,7 +121,7 @@ class SqliteStore:
             with contextlib.suppress(apsw.Error):
                 connection.close()
 
-    def within(self, connection: Any, work: Callable[[Session], T]) -> T:
+    def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
         if not isinstance(connection, apsw.Connection):
             raise ValidationError(
                 f"connection must be an apsw.Connection, not {type(connection).__module__}.{type(connection).__name__}: "
@@ -147,14 +147,26 @@ class SqliteStore:
         return answer
 
     def read(self, work: Callable[[Session], T]) -> T:
+        return self._read(work, begin=True)
+
+    def peek(self, work: Callable[[Session], T]) -> T:
+        return self._read(work, begin=False)
+
+    def poke(self, work: Callable[[Session], T]) -> T:
+        """There is no server to be spared: like any other change."""
+        return self.transact("work", work)
+
+    def _read(self, work: Callable[[Session], T], *, begin: bool) -> T:
         self._check_usable()
         try:
             connection = self._take_reader()
             try:
-                connection.execute("BEGIN")
+                if begin:
+                    connection.execute("BEGIN")
                 session = self._session(connection)
                 answer = work(session)
-                connection.execute("COMMIT")
+                if begin:
+                    connection.execute("COMMIT")
             except BaseException:
                 connection.close()
                 raise

@@ -168,6 +168,10 @@ ORDER BY id LIMIT 1;
 SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER BY queue, status;
 
 -- name: due
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+)
+SELECT clock.at, d.id FROM clock LEFT JOIN (
 SELECT j.id FROM holdfast.jobs j
 JOIN (
     SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
@@ -179,13 +183,14 @@ JOIN (
 ) p ON p.id = j.policy_id
 WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > %(after)s
   AND CASE j.status
-        WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL) OR j.stalled_at + p.resume_window <= greatest(%(now_at)s, j.updated_at)
-            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest(%(now_at)s, j.updated_at))
-        ELSE j.lease_expires_at < greatest(%(now_at)s, j.updated_at) OR j.last_beat_at + p.stall_after < greatest(%(now_at)s, j.updated_at)
-            OR (j.status = 'running' AND j.progressed_at + p.progress_timeout < greatest(%(now_at)s, j.updated_at))
-            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest(%(now_at)s, j.updated_at))
+        WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL) OR j.stalled_at + p.resume_window <= greatest((SELECT at FROM clock), j.updated_at)
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest((SELECT at FROM clock), j.updated_at))
+        ELSE j.lease_expires_at < greatest((SELECT at FROM clock), j.updated_at) OR j.last_beat_at + p.stall_after < greatest((SELECT at FROM clock), j.updated_at)
+            OR (j.status = 'running' AND j.progressed_at + p.progress_timeout < greatest((SELECT at FROM clock), j.updated_at))
+            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest((SELECT at FROM clock), j.updated_at))
       END
-ORDER BY j.id LIMIT %(limit)s;
+ORDER BY j.id LIMIT %(limit)s
+) d ON true ORDER BY d.id;
 
 -- name: cursor
 SELECT pos FROM holdfast.cursors WHERE name = %(name)s;

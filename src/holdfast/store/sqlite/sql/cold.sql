@@ -152,6 +152,7 @@ ORDER BY id LIMIT 1;
 SELECT queue, status, count(*) FROM holdfast_jobs GROUP BY queue, status ORDER BY queue, status;
 
 -- name: due
+SELECT :now_at, d.id FROM (SELECT 1) LEFT JOIN (
 SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_active JOIN holdfast_policies p ON p.id = j.policy_id
 WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > :after
   AND CASE j.status
@@ -163,7 +164,8 @@ WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > :after
             OR (j.status = 'running' AND j.progressed_at + 1000 * (p.body ->> 'progress_timeout_ms') < max(:now_at, j.updated_at))
             OR (j.phase = 'aborting' AND j.cancel_requested_at + 1000 * (p.body ->> 'cancel_grace_ms') < max(:now_at, j.updated_at))
       END
-ORDER BY j.id LIMIT :limit;
+ORDER BY j.id LIMIT :limit
+) d ON true ORDER BY d.id;
 
 -- name: cursor
 SELECT pos FROM holdfast_cursors WHERE name = :name;

@@ -1,0 +1,58 @@
+"""Duties, workers and delays, as both stores keep them. Every verb here is one statement, to be run by itself."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.limits import DUTY_MS_MAX
+from holdfast.core.model import Micros
+from holdfast.core.policy import Settings
+from holdfast.store.base import SignedIn
+
+_settings = msgspec.json.Decoder(Settings)
+
+
+class FleetSession(ABC):
+    @abstractmethod
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def stamp(self) -> Micros | None:
+        """The time for a statement to use; None where the statement reads the store's own clock."""
+
+    @abstractmethod
+    def _list(self, values: Iterable[Any]) -> Any:
+        """A list as a parameter."""
+
+    def take_duty(self, name: str, holder: str, ttl_us: int) -> bool:
+        params = {"name": name, "holder": holder, "ttl_us": ttl_us, "ttl_us_max": DUTY_MS_MAX * 1_000}
+        return bool(self.rows("take_duty", now_at=self.stamp(), **params))
+
+    def drop_duty(self, name: str, holder: str) -> None:
+        self.rows("drop_duty", name=name, holder=holder)
+
+    def sign_in(self, name: str, incarnation: str, body: str | None) -> None:
+        """Seen now. Without a body, the one before stays."""
+        self.rows("sign_in", now_at=self.stamp(), name=name, incarnation=incarnation, body=body)
+
+    def sign_out(self, name: str, incarnation: str) -> None:
+        self.rows("sign_out", name=name, incarnation=incarnation)
+
+    def workers(self, within_us: int | None, limit: int) -> list[SignedIn]:
+        """The last `limit` to be seen, the latest first."""
+        return [SignedIn(*row) for row in self.rows("workers", now_at=self.stamp(), within_us=within_us, limit=limit)]
+
+    def prune_workers(self, before: Micros, limit: int) -> int:
+        return len(self.rows("prune_workers", before_at=before, limit=limit))
+
+    def next_ready(self, queues: Sequence[str], kinds: Sequence[str] | None) -> tuple[Micros, Micros | None]:
+        """The ledger's time, and when the first delayed job of these queues is, or was, available. Paused queues have none."""
+        wanted = None if kinds is None else self._list(kinds)
+        [(now, ready)] = self.rows("next_ready", now_at=self.stamp(), queues=self._list(queues), kinds=wanted)
+        return now, ready
+
+    def all_settings(self) -> list[tuple[str, str, Settings]]:
+        """Scope, name and layer, in that order."""
+        return [(scope, name, _settings.decode(body)) for scope, name, body in self.rows("all_settings")]

@@ -1,0 +1,54 @@
+-- Duties, workers, and when to look again. Each verb is one statement.
+
+-- A duty that ends later than anybody can have taken it for was taken while the clock was ahead: it is free. Twice the longest
+-- time, since the clock is read before a wait for the row.
+
+-- name: take_duty
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+)
+INSERT INTO holdfast.duties AS d (name, holder, expires_at)
+SELECT %(name)s, %(holder)s, clock.at + %(ttl_us)s::bigint * interval '1 microsecond' FROM clock
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
+WHERE d.holder = excluded.holder
+   OR d.expires_at < (SELECT at FROM clock)
+   OR d.expires_at > (SELECT at FROM clock) + 2 * %(ttl_us_max)s::bigint * interval '1 microsecond'
+RETURNING 1;
+
+-- name: drop_duty
+DELETE FROM holdfast.duties WHERE name = %(name)s AND holder = %(holder)s;
+
+-- name: sign_in
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+)
+INSERT INTO holdfast.workers AS w (name, incarnation, started_at, seen_at, body)
+SELECT %(name)s, %(incarnation)s, clock.at, clock.at, coalesce(%(body)s::text, '{}') FROM clock
+ON CONFLICT (name, incarnation) DO UPDATE SET seen_at = excluded.seen_at, body = coalesce(%(body)s::text, w.body);
+
+-- name: sign_out
+DELETE FROM holdfast.workers WHERE name = %(name)s AND incarnation = %(incarnation)s;
+
+-- name: workers
+SELECT name, incarnation, started_at, seen_at, body FROM holdfast.workers
+WHERE %(within_us)s::bigint IS NULL
+   OR seen_at >= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp())) - %(within_us)s::bigint * interval '1 microsecond'
+ORDER BY seen_at DESC, name, incarnation LIMIT %(limit)s;
+
+-- name: prune_workers
+DELETE FROM holdfast.workers WHERE (name, incarnation) IN (
+    SELECT name, incarnation FROM holdfast.workers WHERE seen_at < %(before_at)s LIMIT %(limit)s)
+RETURNING 1;
+
+-- name: next_ready
+SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), (
+    SELECT min((
+        SELECT j.available_at FROM holdfast.jobs j
+        WHERE j.queue = u.name AND j.status = 'queued' AND j.available_at > j.created_at
+          AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
+        ORDER BY j.available_at LIMIT 1))
+    FROM unnest(%(queues)s::text[]) AS u (name)
+    WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL);
+
+-- name: all_settings
+SELECT scope, name, body FROM holdfast.settings ORDER BY scope, name;

@@ -1,0 +1,43 @@
+-- Duties, workers, and when to look again. Each verb is one statement.
+
+-- A duty that ends later than anybody can have taken it for was taken while the clock was ahead: it is free.
+
+-- name: take_duty
+INSERT INTO holdfast_duties (name, holder, expires_at) VALUES (:name, :holder, :now_at + :ttl_us)
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
+WHERE holdfast_duties.holder = excluded.holder
+   OR holdfast_duties.expires_at < :now_at OR holdfast_duties.expires_at > :now_at + 2 * :ttl_us_max
+RETURNING 1;
+
+-- name: drop_duty
+DELETE FROM holdfast_duties WHERE name = :name AND holder = :holder;
+
+-- name: sign_in
+INSERT INTO holdfast_workers (name, incarnation, started_at, seen_at, body)
+VALUES (:name, :incarnation, :now_at, :now_at, coalesce(:body, '{}'))
+ON CONFLICT (name, incarnation) DO UPDATE SET seen_at = excluded.seen_at, body = coalesce(:body, body);
+
+-- name: sign_out
+DELETE FROM holdfast_workers WHERE name = :name AND incarnation = :incarnation;
+
+-- name: workers
+SELECT name, incarnation, started_at, seen_at, body FROM holdfast_workers
+WHERE :within_us IS NULL OR seen_at >= :now_at - :within_us
+ORDER BY seen_at DESC, name, incarnation LIMIT :limit;
+
+-- name: prune_workers
+DELETE FROM holdfast_workers WHERE (name, incarnation) IN (
+    SELECT name, incarnation FROM holdfast_workers WHERE seen_at < :before_at LIMIT :limit)
+RETURNING 1;
+
+-- name: next_ready
+SELECT :now_at, min((
+    SELECT j.available_at FROM holdfast_jobs j INDEXED BY holdfast_jobs_delayed
+    WHERE j.queue = wanted.value AND j.status = 'queued' AND j.available_at > j.created_at
+      AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
+    ORDER BY j.available_at LIMIT 1))
+FROM json_each(:queues) wanted
+WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = wanted.value) IS NULL;
+
+-- name: all_settings
+SELECT scope, name, body FROM holdfast_settings ORDER BY scope, name;

@@ -1,0 +1,128 @@
+"""Workers: who is there, since when, and what they say of themselves."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from holdfast import Ledger, Worker
+from holdfast.testing import ManualClock
+from tests.contract.builders import refused
+
+BODY = {"host": "nord-ö", "pid": 7, "queues": ["a", "b"], "concurrency": 4, "version": None}
+
+
+def there(ledger: Ledger, **options: object) -> list[tuple[str, str]]:
+    return [(worker.name, worker.incarnation) for worker in ledger.workers(**options)]  # type: ignore[arg-type]
+
+
+def test_who_signs_in_is_there(ledger: Ledger, clock: ManualClock):
+    ledger.sign_in("w", incarnation="i", body=BODY)
+    assert ledger.workers() == [Worker("w", "i", clock.now(), clock.now(), BODY)]
+
+
+def test_the_incarnation_is_the_ledgers_unless_given(ledger: Ledger):
+    ledger.sign_in("w")
+    assert there(ledger) == [("w", ledger.incarnation)]
+    ledger.sign_out("w")
+    assert there(ledger) == []
+
+
+def test_still_here_moves_when_it_was_seen_and_nothing_else(ledger: Ledger, clock: ManualClock):
+    first = clock.now()
+    ledger.sign_in("w", incarnation="i", body=BODY)
+    clock.advance(5)
+    ledger.sign_in("w", incarnation="i")
+    assert ledger.workers() == [Worker("w", "i", first, first + timedelta(seconds=5), BODY)]
+
+
+def test_a_new_body_replaces_the_old_one(ledger: Ledger):
+    ledger.sign_in("w", body=BODY)
+    ledger.sign_in("w", body={"pid": 8})
+    assert ledger.workers()[0].details == {"pid": 8}
+    ledger.sign_in("w", body={})
+    assert ledger.workers()[0].details == {}
+
+
+def test_a_restarted_worker_is_another(ledger: Ledger):
+    ledger.sign_in("w", incarnation="1")
+    ledger.sign_in("w", incarnation="2")
+    assert there(ledger) == [("w", "1"), ("w", "2")]
+    ledger.sign_out("w", "1")
+    assert there(ledger) == [("w", "2")]
+
+
+def test_signing_out_twice_is_signing_out(ledger: Ledger):
+    ledger.sign_in("w")
+    ledger.sign_out("w")
+    ledger.sign_out("w")
+    assert there(ledger) == []
+
+
+def test_those_seen_lately(ledger: Ledger, clock: ManualClock):
+    ledger.sign_in("old", incarnation="i")
+    clock.advance(60)
+    ledger.sign_in("new", incarnation="i")
+    assert there(ledger) == [("new", "i"), ("old", "i")]
+    assert there(ledger, seen_within="60s") == [("new", "i"), ("old", "i")]
+    assert there(ledger, seen_within=59.9) == [("new", "i")]
+    assert there(ledger, seen_within=0) == [("new", "i")]
+
+
+def test_beyond_the_limit_those_seen_last_by_name(ledger: Ledger, clock: ManualClock):
+    for name in ("c", "b", "a"):
+        ledger.sign_in(name, incarnation="i")
+        clock.advance(1)
+    assert there(ledger, limit=2) == [("a", "i"), ("b", "i")]
+
+
+def test_names_are_ordered_by_their_bytes(ledger: Ledger):
+    for name in ("b", "ä", "B", "a"):
+        ledger.sign_in(name, incarnation="i")
+    assert [name for name, _ in there(ledger)] == ["B", "a", "b", "ä"]
+
+
+def test_a_worker_is_a_record_that_does_not_change(ledger: Ledger):
+    ledger.sign_in("w")
+    with pytest.raises(AttributeError):
+        ledger.workers()[0].name = "other"  # type: ignore[misc]
+
+
+def test_a_body_at_its_limit_passes(ledger: Ledger):
+    body = {"x": "y" * (16_384 - len('{"x":""}'))}
+    ledger.sign_in("w", body=body)
+    assert ledger.workers()[0].details == body
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"body": {"x": "y" * 16_384}}, "limit_exceeded"),
+        ({"body": [1]}, "validation_error"),
+        ({"body": "text"}, "validation_error"),
+        ({"body": {"x": float("nan")}}, "validation_error"),
+        ({"body": {"x": msgspec}}, "validation_error"),
+        ({"incarnation": "a#b"}, "validation_error"),
+        ({"incarnation": ""}, "validation_error"),
+        ({"worker": "w" * 201}, "limit_exceeded"),
+        ({"worker": None}, "validation_error"),
+    ],
+)
+def test_other_shapes_are_refused(ledger: Ledger, options, code: str):
+    with refused(code):
+        ledger.sign_in(**{"worker": "w"} | options)
+    assert ledger.workers() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"seen_within": -1}, "limit_exceeded"),
+        ({"seen_within": "soon"}, "validation_error"),
+        ({"limit": 0}, "limit_exceeded"),
+        ({"limit": 1_001}, "limit_exceeded"),
+    ],
+)
+def test_other_questions_are_refused(ledger: Ledger, options, code: str):
+    with refused(code):
+        ledger.workers(**options)
