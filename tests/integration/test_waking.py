@@ -85,6 +85,44 @@ def test_other_verbs_wake_a_worker_too(real: Ledger) -> None:
         waiter.close()
 
 
+def test_delayed_work_wakes_a_worker_too(real: Ledger) -> None:
+    """It has to learn when to look again: an enqueue with a delay, with a key or without, and a retry with a backoff."""
+    waiter = real.waiter()
+    try:
+        wake_all(waiter)
+        real.enqueue("work", queue="later", delay=60)
+        assert waiter.wait(5)
+        wake_all(waiter)
+        real.enqueue("work", queue="later", delay=60, dedupe_key="k")
+        assert waiter.wait(5)
+        real.enqueue("work")
+        [job] = real.claim("worker", start=True)
+        assert job.fence is not None
+        wake_all(waiter)
+        real.fail(job.fence, "again", retry_after=60)
+        assert waiter.wait(5)
+        wait = real.until_ready(["default", "later"])
+        assert wait is not None
+        assert 0 < wait <= 60
+    finally:
+        waiter.close()
+
+
+def test_work_from_a_transaction_of_the_callers_own_wakes_a_worker_at_its_commit(
+    postgres_url: str, on_postgres: Ledger
+) -> None:
+    waiter = on_postgres.waiter()
+    try:
+        wake_all(waiter)
+        with psycopg.connect(postgres_url) as connection:
+            on_postgres.enqueue("work", connection=connection)
+            assert not waiter.wait(0.1)
+            connection.commit()
+            assert waiter.wait(5)
+    finally:
+        waiter.close()
+
+
 def wake_all(waiter: Waiter) -> None:
     """Until it is quiet."""
     while waiter.wait(0.1):

@@ -48,7 +48,7 @@ class Call:
         self.changed = False
         """Something was written."""
         self.wakes: set[str] = set()
-        """Queues that have new work because of this call."""
+        """Queues that have new work, now or later, because of this call."""
         self.failure: BaseException | None = None
         self.settled = False
         """The transaction that made the answers was committed: only now are they true."""

@@ -191,9 +191,9 @@ def _is_keyed(item: Item) -> bool:
 
 
 def _note_work(call: Call, command: c.Enqueue) -> None:
+    """Delayed work rings too: whoever is idle learns when to look."""
     call.changed = True
-    if command.available_at is None and not command.delay_us:
-        call.wakes.add(command.queue)
+    call.wakes.add(command.queue)
 
 
 def _enqueue_keyed(session: Session, item: Item) -> None:
@@ -277,7 +277,7 @@ def _decide_one(session: Session, job: Job | None, item: Item, now: int) -> Any:
     if outcome.events:
         session.save(outcome.job, outcome.events)
         item.call.changed = True
-        if outcome.job.status is Status.QUEUED and outcome.job.available_at <= now:
+        if outcome.job.status is Status.QUEUED:
             item.call.wakes.add(outcome.job.queue)
     if isinstance(command, c.Sweep):
         return tuple(event.type for event in outcome.events)
