@@ -108,9 +108,7 @@ def test_delayed_work_wakes_a_worker_too(real: Ledger) -> None:
         waiter.close()
 
 
-def test_work_from_a_transaction_of_the_callers_own_wakes_a_worker_at_its_commit(
-    postgres_url: str, on_postgres: Ledger
-) -> None:
+def test_work_from_a_transaction_of_the_callers_own_wakes_a_worker_at_its_commit(postgres_url: str, on_postgres: Ledger) -> None:
     waiter = on_postgres.waiter()
     try:
         wake_all(waiter)

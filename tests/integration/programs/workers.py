@@ -123,3 +123,10 @@ def check_first_fence_in_file(number: int, go: Go, *, path: str) -> bool:
     holdfast.check_fence(connection, f"resource-{number}", holdfast.Fence(1, 1, "token"))
     connection.execute("COMMIT")
     return True
+
+
+def take_duty(number: int, go: Go, *, url: str, rounds: int) -> list[bool]:
+    """Whether this process got each of the duties that all of them want at the same time."""
+    with holdfast.open(url) as ledger:
+        go()
+        return [ledger.take_duty(f"duty-{at}", f"process-{number}", ttl="1h") for at in range(rounds)]
