@@ -1,5 +1,7 @@
 """Holdfast: a durable ledger of jobs for fleets of autonomous workers."""
 
+from typing import TYPE_CHECKING, Any
+
 from msgspec import Raw
 
 from holdfast import errors
@@ -15,15 +17,31 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
-from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, Unavailable, ValidationError
+from holdfast.errors import (
+    FenceLost,
+    HoldfastError,
+    JobCancelled,
+    LeaseConflictError,
+    PermanentError,
+    TransientError,
+    Unavailable,
+    ValidationError,
+)
 from holdfast.fences import check_fence
-from holdfast.ledger import Beat, Change, Event, Job, Ledger, Worker
+from holdfast.ledger import Beat, Change, Event, Job, Ledger, WorkerRecord
 from holdfast.opening import open
+from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.worker import App, AsyncContext, Context, Worker
 
 __all__ = [
     "Actor",
+    "App",
+    "AsyncContext",
     "Beat",
     "Change",
+    "Context",
     "Event",
     "EventType",
     "FailureStage",
@@ -31,8 +49,10 @@ __all__ = [
     "FenceLost",
     "HoldfastError",
     "Job",
+    "JobCancelled",
     "LeaseConflictError",
     "Ledger",
+    "PermanentError",
     "Phase",
     "Policy",
     "Raw",
@@ -40,12 +60,26 @@ __all__ = [
     "Role",
     "StallReason",
     "Status",
+    "TransientError",
     "Unavailable",
     "ValidationError",
     "Worker",
+    "WorkerRecord",
+    "__version__",
     "check_fence",
     "errors",
     "open",
 ]
 
-__version__ = "0.1.0"
+_LATE = {"App": "worker", "AsyncContext": "worker", "Context": "worker", "Worker": "worker"}
+"""Names whose rooms are entered only when somebody asks for them: a command line that beats once needs no worker."""
+
+
+def __getattr__(name: str) -> Any:
+    room = _LATE.get(name)
+    if room is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(f"holdfast.{room}"), name)
+    return found

@@ -101,8 +101,11 @@ class NotClaimable(HoldfastError):
 
 
 class RefusedByValidator(HoldfastError):
+    """A validator looked at a result and would not have it."""
+
     code = "refused_by_validator"
     http_status = 422
+    action = "The job's last_error says what the validator did not like."
 
 
 class GateDenied(HoldfastError):
@@ -140,6 +143,46 @@ class Unavailable(HoldfastError):
         self.outcome = outcome
         self.retryable = retryable
         """False where this very object will never work again: it was closed, or opened before a fork."""
+
+
+class TransientError(HoldfastError):
+    """Raised by a handler: it went wrong this time, and another try may go well. `retry_after` says when (seconds, "30s")."""
+
+    code = "transient_error"
+    retryable = True
+    action = "Nothing: it is tried again by itself while attempts are left."
+
+    def __init__(self, message: str = "", *, retry_after: Any = None, **context: Any) -> None:
+        super().__init__(message, **context)
+        self.retry_after = retry_after
+
+
+class PermanentError(HoldfastError):
+    """Raised by a handler: no retry will mend it. With a `reason_code` the job is dead-lettered, otherwise it has failed."""
+
+    code = "permanent_error"
+    action = "Mend the cause, then replay the job."
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        reason_code: str | None = None,
+        failure_stage: str | None = None,
+        **context: Any,
+    ) -> None:
+        super().__init__(message, **context)
+        self.reason_code = reason_code
+        self.failure_stage = failure_stage
+
+
+class JobCancelled(HoldfastError):
+    """Raised by a handler, or by `job.check_cancelled()` in it: somebody asked for the job to stop, and it has."""
+
+    code = "cancelled"
+    http_status = 409
+    fault = "rival"
+    action = "Nothing: the job is recorded as cancelled."
 
 
 class SchemaTooNew(HoldfastError):

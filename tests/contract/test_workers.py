@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from holdfast import Ledger, Worker
+from holdfast import Ledger, WorkerRecord
 from holdfast.testing import ManualClock
 from tests.contract.builders import refused
 
@@ -18,7 +18,7 @@ def there(ledger: Ledger, **options: object) -> list[tuple[str, str]]:
 
 def test_who_signs_in_is_there(ledger: Ledger, clock: ManualClock):
     ledger.sign_in("w", incarnation="i", body=BODY)
-    assert ledger.workers() == [Worker("w", "i", clock.now(), clock.now(), BODY)]
+    assert ledger.workers() == [WorkerRecord("w", "i", clock.now(), clock.now(), BODY)]
 
 
 def test_the_incarnation_is_the_ledgers_unless_given(ledger: Ledger):
@@ -33,7 +33,7 @@ def test_still_here_moves_when_it_was_seen_and_nothing_else(ledger: Ledger, cloc
     ledger.sign_in("w", incarnation="i", body=BODY)
     clock.advance(5)
     ledger.sign_in("w", incarnation="i")
-    assert ledger.workers() == [Worker("w", "i", first, first + timedelta(seconds=5), BODY)]
+    assert ledger.workers() == [WorkerRecord("w", "i", first, first + timedelta(seconds=5), BODY)]
 
 
 def test_a_new_body_replaces_the_old_one(ledger: Ledger):

@@ -1,6 +1,6 @@
 """The one door to a store: commands in, outcomes out, in groups."""
 
-from holdfast.ledger.face import Beat, Change, Event, Job, Worker
+from holdfast.ledger.face import Beat, Change, Event, Job, WorkerRecord
 from holdfast.ledger.ledger import Ledger
 
-__all__ = ["Beat", "Change", "Event", "Job", "Ledger", "Worker"]
+__all__ = ["Beat", "Change", "Event", "Job", "Ledger", "WorkerRecord"]

@@ -18,6 +18,7 @@ E = TypeVar("E", ReasonCode, FailureStage)
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _PAIR = 2
+_TOLD = {"stage", "progress", "assist_requested"}
 _PLAIN = 3
 _BLANKS = b" \t\r\n"
 DELAY_MS_MAX = limits.DELAY_US_MAX // 1_000
@@ -194,6 +195,16 @@ def beat(stage: Any, progress: Any, assist_requested: Any) -> payloads.Beat:
         progress=None if progress is None else limits.check_integer("progress", progress, 0, limits.INTEGER_MAX),
         assist_requested=assist_requested,
     )
+
+
+def telling(given: Any) -> tuple[Fence, payloads.Beat]:
+    """A fence, with what its beat tells where there is something."""
+    if not isinstance(given, tuple | list):
+        return fence(given), payloads.NO_BEAT
+    if len(given) != _PAIR or not isinstance(given[1], Mapping) or not given[1].keys() <= _TOLD:
+        raise ValidationError(f"a beat tells {', '.join(sorted(_TOLD))}", field="heartbeat_many")
+    told = given[1]
+    return fence(given[0]), beat(told.get("stage"), told.get("progress"), told.get("assist_requested"))
 
 
 class Enqueues:

@@ -119,10 +119,11 @@ def shown(record: Record) -> Job:
 
 
 def held(record: Record) -> Job:
+    """With its fence, whose secret the claimer has anyway."""
     fence = None
     if record.token is not None and record.owner is not None:
         fence = Fence(record.id, record.attempt, record.token, record.owner)
-    return Job(record.id, msgspec.structs.replace(record, token=None), fence=fence)
+    return Job(record.id, record, fence=fence)
 
 
 def change_of(change: StoreChange) -> Change:

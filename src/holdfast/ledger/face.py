@@ -195,7 +195,7 @@ class Event(msgspec.Struct, frozen=True):
     version: int
 
 
-class Worker(msgspec.Struct, frozen=True):
+class WorkerRecord(msgspec.Struct, frozen=True):
     """A worker that has signed in, and what it last said of itself."""
 
     name: str
@@ -205,9 +205,9 @@ class Worker(msgspec.Struct, frozen=True):
     details: dict[str, Any]
 
 
-def public_worker(found: SignedIn) -> Worker:
+def public_worker(found: SignedIn) -> WorkerRecord:
     times = to_datetime(found.started_at), to_datetime(found.seen_at)
-    return Worker(found.name, found.incarnation, *times, _decode(found.body))
+    return WorkerRecord(found.name, found.incarnation, *times, _decode(found.body))
 
 
 def public_event(event: model.Event) -> Event:

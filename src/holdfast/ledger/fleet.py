@@ -11,7 +11,9 @@ from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
-from holdfast.ledger.face import Worker, public_worker
+from holdfast.ledger.face import WorkerRecord, public_worker
+
+SWEEP_DUTY = "sweep"
 
 
 class Fleet(Desk):
@@ -24,6 +26,11 @@ class Fleet(Desk):
         limits.check_name("holder", holder)
         ttl_us = policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.DUTY_MS_MAX) * 1_000
         return self._carrier.at_once(lambda session: session.take_duty(name, holder, ttl_us))
+
+    def wants_sweeping(self, holder: str) -> bool:
+        """Whether `holder` should take the duty to sweep: there are jobs to watch, and nobody else does. One statement."""
+        limits.check_name("holder", holder)
+        return all(self._store.peek(lambda session: session.watch(SWEEP_DUTY, holder)))
 
     def drop_duty(self, name: str, holder: str) -> None:
         """Others may take the duty at once. Nothing happens where another holder has it."""
@@ -42,7 +49,7 @@ class Fleet(Desk):
         who = admit.worker(worker, self.incarnation if incarnation is None else incarnation)
         self._carrier.at_once(lambda session: session.sign_out(who.name, who.incarnation))
 
-    def workers(self, *, seen_within: Any = None, limit: int = limits.PAGE_MAX) -> list[Worker]:
+    def workers(self, *, seen_within: Any = None, limit: int = limits.PAGE_MAX) -> list[WorkerRecord]:
         """Who has signed in and not out, by name: all, or those seen lately. Beyond `limit`, those seen last."""
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
         within_us = None

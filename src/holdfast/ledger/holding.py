@@ -1,6 +1,6 @@
 """A holder's verbs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.core import commands as c
@@ -34,12 +34,15 @@ class Holding(Desk):
         command = c.Heartbeat(beat=beat, **self._holder(fence, request_id, expected_rev, draw=False))
         return beat_of(self._carrier.one(self._quick("heartbeat", [command], request_id)))
 
-    def heartbeat_many(self, fences: Iterable[Fence]) -> list[Beat | HoldfastError]:
-        """Beats for many leases, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
+    def heartbeat_many(self, fences: Iterable[Fence | tuple[Fence, Mapping[str, Any]]]) -> list[Beat | HoldfastError]:
+        """Beats for many leases, in chunks of 1,000. One answer each; a refused one does not hurt the others.
+
+        A fence may come with what the beat is to tell: `(fence, {"stage": …, "progress": …})`.
+        """
         actors = Workers()
         commands = [
-            c.Heartbeat(actor=actors[fence.worker], job_id=fence.job_id, fence=fence, beat=payloads.NO_BEAT)
-            for fence in map(admit.fence, admit.items("heartbeat_many", fences))
+            c.Heartbeat(actor=actors[fence.worker], job_id=fence.job_id, fence=fence, beat=beat)
+            for fence, beat in map(admit.telling, admit.items("heartbeat_many", fences))
         ]
         return self._many("heartbeat", commands, None, beat_of)
 
@@ -56,19 +59,28 @@ class Holding(Desk):
     ) -> list[Change | HoldfastError]:
         """Many completions, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
         drawn = admit.request_id(request_id) or self._entropy.nonce()
-        commands, actors = [], Workers()
-        for fence, result in admit.pairs("complete_many", results):
-            body = admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX)
-            commands.append(
-                c.Complete(
-                    actor=actors[fence.worker],
-                    request_id=drawn,
-                    job_id=fence.job_id,
-                    fence=fence,
-                    payload=payloads.result_payload(body),
-                )
+        return self._many("complete", self._completions(results, drawn), request_id, change_of)
+
+    def settle_many(self, results: Iterable[tuple[Fence, Any]], *, request_id: str) -> list[HoldfastError | None]:
+        """`complete_many` for a worker that may have to send it again: no answer is kept, the events themselves carry the id.
+
+        Answers None for each that is completed, also if it was by this very id before.
+        """
+        commands = self._completions(results, limits.check_key("request_id", request_id))
+        return self._many("complete", commands, None, lambda _: None)
+
+    def _completions(self, results: Iterable[tuple[Fence, Any]], request_id: str) -> list[c.Complete]:
+        actors = Workers()
+        return [
+            c.Complete(
+                actor=actors[fence.worker],
+                request_id=request_id,
+                job_id=fence.job_id,
+                fence=fence,
+                payload=payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX)),
             )
-        return self._many("complete", commands, request_id, change_of)
+            for fence, result in admit.pairs("complete_many", results)
+        ]
 
     def fail(
         self,

@@ -15,11 +15,15 @@ from holdfast.core.model import EventType
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk, shown
-from holdfast.ledger.face import Event, Job, public_event
+from holdfast.ledger.face import Event, Job, public_event, to_datetime
 from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
 
 
 class Reading(Desk):
+    def now(self) -> datetime:
+        """The ledger's time, which alone decides."""
+        return to_datetime(self._store.peek(lambda session: session.now()))
+
     def get(self, job_id: int) -> Job:
         admit.job_id(job_id)
         found = self._store.read(lambda session: session.load([job_id], lock=False)).get(job_id)

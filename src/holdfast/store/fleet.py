@@ -30,6 +30,11 @@ class FleetSession(ABC):
         params = {"name": name, "holder": holder, "ttl_us": ttl_us, "ttl_us_max": DUTY_MS_MAX * 1_000}
         return bool(self.rows("take_duty", now_at=self.stamp(), **params))
 
+    def watch(self, name: str, holder: str) -> tuple[bool, bool]:
+        """Whether `holder` might take a duty, and whether there is any job for a sweep to look at."""
+        [(free, wanted)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
+        return bool(free), bool(wanted)
+
     def drop_duty(self, name: str, holder: str) -> None:
         self.rows("drop_duty", name=name, holder=holder)
 

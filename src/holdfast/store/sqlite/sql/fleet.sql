@@ -9,6 +9,13 @@ WHERE holdfast_duties.holder = excluded.holder
    OR holdfast_duties.expires_at < :now_at OR holdfast_duties.expires_at > :now_at + 2 * :ttl_us_max
 RETURNING 1;
 
+-- Whether a duty may be taken, and whether any job wants watching: what everybody may ask all the time.
+
+-- name: watch
+SELECT NOT EXISTS (
+        SELECT 1 FROM holdfast_duties WHERE name = :name AND holder <> :holder AND expires_at >= :now_at),
+    EXISTS (SELECT 1 FROM holdfast_jobs WHERE status IN ('claimed', 'running', 'stalled'));
+
 -- name: drop_duty
 DELETE FROM holdfast_duties WHERE name = :name AND holder = :holder;
 

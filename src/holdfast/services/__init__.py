@@ -1,0 +1,1 @@
+"""Things that tick: each one file with a `tick()`."""

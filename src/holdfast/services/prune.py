@@ -1,0 +1,49 @@
+"""Retention as a service: answers kept for repeated requests go after a day, and what else the operator lets go."""
+
+from datetime import timedelta
+from typing import Any
+
+from holdfast.core import policy as policies
+from holdfast.ledger import Ledger
+
+DUTY_SECONDS = 120
+STEPS_MAX = 100
+"""Bounded steps of one tick, a thousand rows each."""
+BATCH = 1_000
+KEEP_MS_MAX = 3_660 * policies.DAY_MS
+
+
+class Prune:
+    name = "prune"
+    every_s = 60.0
+
+    def __init__(
+        self, ledger: Ledger, holder: str, *, requests: Any = "1d", workers: Any = "1d", jobs: Any = None, beats: Any = None
+    ) -> None:
+        """How long to keep each; None keeps for ever."""
+        self._ledger = ledger
+        self._holder = holder
+        given = {"requests": requests, "workers": workers, "jobs": jobs, "beats": beats}
+        self._keep = {
+            f"{name}_before": timedelta(milliseconds=policies.duration_ms(name, kept, 0, KEEP_MS_MAX))
+            for name, kept in given.items()
+            if kept is not None
+        }
+
+    def tick(self) -> dict[str, int]:
+        """How much was let go; nothing where it is somebody else's turn."""
+        found: dict[str, int] = {}
+        if not self._keep or not self._ledger.take_duty(self.name, self._holder, ttl=DUTY_SECONDS):
+            return found
+        now = self._ledger.now()
+        before = {name: now - kept for name, kept in self._keep.items()}
+        for _ in range(STEPS_MAX):
+            step = self._ledger.prune(**before, batch=BATCH)
+            found = {name: found.get(name, 0) + count for name, count in step.items()}
+            before = {name: at for name, at in before.items() if step[name.removesuffix("_before")] >= BATCH}
+            if not before:
+                break
+        return found
+
+    def close(self) -> None:
+        self._ledger.drop_duty(self.name, self._holder)

@@ -1,0 +1,61 @@
+"""A thread that lets services tick, each at its own pace."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.errors import HoldfastError
+
+log = logging.getLogger("holdfast.services")
+
+
+class Service(Protocol):
+    """Something that is to be done again and again; a test calls `tick` itself."""
+
+    name: str
+    every_s: float
+
+    def tick(self) -> object: ...
+    def close(self) -> None:
+        """In order: others need not wait to take over."""
+
+
+class Ticker:
+    """A service that fails is heard of and ticks again at its next time: the others do not suffer for it."""
+
+    def __init__(self, services: Sequence[Service], *, name: str = "holdfast-services") -> None:
+        self._services = services
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        due = dict.fromkeys(range(len(self._services)), 0.0)
+        while not self._stop.is_set():
+            now = time.monotonic()
+            for number, service in enumerate(self._services):
+                if due[number] <= now:
+                    self._tick(service)
+                    due[number] = time.monotonic() + service.every_s
+            self._stop.wait(max(0.0, min(due.values()) - time.monotonic()))
+
+    def _tick(self, service: Service) -> None:
+        try:
+            service.tick()
+        except HoldfastError as error:
+            log.warning("%s: %s", service.name, error.code, extra={"error": error.message})
+        except Exception:  # a service that cannot go on must not take the others with it
+            log.exception("%s failed", service.name)
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for service in self._services:
+            with contextlib.suppress(HoldfastError):
+                service.close()

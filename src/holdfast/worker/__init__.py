@@ -1,0 +1,7 @@
+"""The worker: handlers, and what runs them."""
+
+from holdfast.worker.app import App, worker_of
+from holdfast.worker.context import AsyncContext, Context
+from holdfast.worker.worker import Worker
+
+__all__ = ["App", "AsyncContext", "Context", "Worker", "worker_of"]

@@ -1,0 +1,180 @@
+"""App: handlers by name, jobs for them, and workers that run them."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from holdfast.errors import ValidationError
+from holdfast.ledger import Job, Ledger
+from holdfast.opening import Clock, open
+from holdfast.worker.handlers import Check, Isolation, Validator, make
+from holdfast.worker.registry import Registry
+from holdfast.worker.worker import Worker
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Enqueuer:
+    """Enqueues with options: `app.options(priority=5, delay="5m").enqueue(index_page, url=…)`."""
+
+    def __init__(self, app: "App", options: Mapping[str, Any]) -> None:
+        self._app = app
+        self._call = {name: options[name] for name in ("request_id", "actor", "connection") if name in options}
+        self._options = {name: value for name, value in options.items() if name not in self._call}
+
+    def enqueue(self, handler: Any, /, **args: Any) -> Job:
+        """A job for a handler (or its kind); the arguments are checked against its signature first."""
+        return self.enqueue_many(handler, [args])[0]
+
+    def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
+        """Many jobs for one handler in one transaction: all or none."""
+        items = [self._app.registry.item(handler, given, self._options) for given in args]
+        return self._app.ledger.enqueue_many(items, **self._call)
+
+
+class App:
+    """Handlers and the ledger they work for. The ledger is opened when it is first used."""
+
+    def __init__(self, url: str | Ledger, *, clock: Clock | None = None) -> None:
+        self._url = url if isinstance(url, str) else None
+        self._clock = clock
+        self._ledger = url if isinstance(url, Ledger) else None
+        self.registry = Registry()
+        self._checks: list[Check] = []
+        self._validators: list[Validator] = []
+        self._conflicts: list[Validator] = []
+
+    @property
+    def ledger(self) -> Ledger:
+        if self._ledger is None:
+            assert self._url is not None
+            self._ledger = open(self._url, clock=self._clock)
+        return self._ledger
+
+    # Handlers
+
+    def handler(
+        self,
+        kind: str | None = None,
+        *,
+        queue: str = "default",
+        isolation: Isolation | None = None,
+        lease: Any = None,
+        attempts: int | None = None,
+        timeout: Any = None,
+        concurrency: int | None = None,
+        retry_on: Sequence[type[BaseException]] | type[BaseException] = (Exception,),
+        fail_on: Sequence[type[BaseException]] | type[BaseException] = (),
+        checks: Sequence[Check] | Check = (),
+        validators: Sequence[Validator] | Validator = (),
+        conflicts: Sequence[Validator] | Validator = (),
+        policy: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Make a function the handler of a kind of job (its own name, unless said otherwise).
+
+        `lease`, `attempts` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
+        `timeout` bounds one attempt. `concurrency` bounds how many of these one worker runs at once. Errors in `retry_on` (any,
+        by default) are tried again, those in `fail_on` are not. `checks` run before the start, `validators` and `conflicts`
+        before a result is recorded. Other options (priority, tier, …) are what its jobs are enqueued with.
+        """
+
+        def register(function: F) -> F:
+            made = make(
+                kind or function.__name__,
+                function,
+                queue=queue,
+                isolation=isolation,
+                lease=lease,
+                attempts=attempts,
+                policy=dict(policy or {}),
+                concurrency=concurrency,
+                timeout=timeout,
+                retry_on=retry_on,  # type: ignore[arg-type]
+                fail_on=fail_on,  # type: ignore[arg-type]
+                checks=[*self._checks, *_several(checks)],
+                validators=[*self._validators, *_several(validators)],
+                conflicts=[*self._conflicts, *_several(conflicts)],
+                options=options,
+            )
+            self.registry.add(made)
+            function.__holdfast_handler__ = made  # type: ignore[attr-defined]
+            function.__holdfast_app__ = self  # type: ignore[attr-defined]
+            return function
+
+        return register
+
+    def check(self, function: Check) -> Check:
+        """A check before the start, for every handler registered from here on."""
+        self._checks.append(function)
+        return function
+
+    def validator(self, function: Validator) -> Validator:
+        """A validator of results, for every handler registered from here on."""
+        self._validators.append(function)
+        return function
+
+    def conflict_detector(self, function: Validator) -> Validator:
+        """A look for conflicts before a result is recorded, for every handler registered from here on."""
+        self._conflicts.append(function)
+        return function
+
+    # Jobs
+
+    def enqueue(self, handler: Any, /, **args: Any) -> Job:
+        """A job for a handler (or its kind); the arguments are checked against its signature first."""
+        return Enqueuer(self, {}).enqueue(handler, **args)
+
+    def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
+        """Many jobs for one handler in one transaction: all or none."""
+        return Enqueuer(self, {}).enqueue_many(handler, args)
+
+    def options(self, **options: Any) -> Enqueuer:
+        """Enqueue with the options of `ledger.enqueue`: priority, delay, dedupe_key, queue, tier, request_id, connection…"""
+        return Enqueuer(self, options)
+
+    # Work
+
+    def worker(self, **settings: Any) -> Worker:
+        """A worker for this app's handlers; `settings` as for `work`."""
+        return worker_of([self], **settings)
+
+    def work(self, **settings: Any) -> None:
+        """Run jobs until SIGTERM or SIGINT: the first lets running jobs finish, the second hands them back at once.
+
+        Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout.
+        """
+        with self.worker(**settings) as worker:
+            worker.run()
+
+    def close(self) -> None:
+        if self._ledger is not None and self._url is not None:
+            self._ledger.close()
+            self._ledger = None
+
+    @property
+    def url(self) -> str:
+        if self._url is None:
+            raise ValidationError("an app that runs workers is made with the ledger's url, since they open it more than once")
+        return self._url
+
+    def open_again(self) -> Ledger:
+        """The same ledger with connections of its own."""
+        return open(self.url, clock=self._clock)
+
+    @property
+    def monotonic(self) -> Callable[[], float]:
+        return time.monotonic if self._clock is None else self._clock.monotonic
+
+
+def worker_of(apps: Sequence[App], **settings: Any) -> Worker:
+    """One worker for the handlers of several apps, which share a ledger."""
+    if len({app.url for app in apps}) != 1:
+        raise ValidationError("apps in one worker share one ledger", field="apps")
+    first = apps[0]
+    registry = first.registry if len(apps) == 1 else Registry(handler for app in apps for handler in app.registry)
+    return Worker(first.open_again(), first.open_again(), registry, url=first.url, monotonic=first.monotonic, **settings)
+
+
+def _several(given: Any) -> list[Any]:
+    return [given] if callable(given) else list(given)

@@ -1,0 +1,148 @@
+"""One attempt, from its checks to its outcome."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from holdfast.core.model import Actor, FailureStage, Fence, Role, StallReason, Status
+from holdfast.errors import Conflict, FenceLost, HoldfastError, RefusedByValidator, TransientError
+from holdfast.worker.context import Context, beside
+from holdfast.worker.handlers import Handler
+from holdfast.worker.judge import Verdict, judge
+from holdfast.worker.settle import Settler
+from holdfast.worker.shift import Shift
+from holdfast.worker.signature import plain_result
+
+Around = Callable[[Context], AbstractContextManager[Any]]
+"""What an attempt runs in: its span, the fields of its log lines."""
+TRIES = 5
+
+
+class Attempts:
+    """How a worker takes its jobs through their handlers, wherever those run."""
+
+    def __init__(self, shift: Shift, settler: Settler, around: Around) -> None:
+        self._shift = shift
+        self._settler = settler
+        self._around = around
+
+    def run(self, context: Context, call: Callable[[Context], Any] | None = None) -> None:
+        """In this thread. `call` stands in for the handler's function where that runs elsewhere."""
+        args = self._prepare(context)
+        if args is None:
+            return
+        handler = context.handler
+        try:
+            with self._around(context):
+                if call is not None:
+                    result = call(context)
+                elif handler.signature.takes_context:
+                    result = handler.function(context, **args)
+                else:
+                    result = handler.function(**args)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's outcome
+            self._settler.failed(context, error)
+        else:
+            self._conclude(context, result)
+
+    async def run_async(self, context: Context) -> None:
+        """On the loop; what has to ask the ledger first does so beside it."""
+        checked = context.job.status is Status.CLAIMED
+        args = await beside(self._prepare, context) if checked else self._prepare(context)
+        if args is None:
+            return
+        handler = context.handler
+        try:
+            with self._around(context):
+                if handler.signature.takes_context:
+                    result = await handler.function(context, **args)
+                else:
+                    result = await handler.function(**args)
+        except BaseException as error:  # noqa: BLE001 - likewise
+            self._settler.failed(context, error)
+        else:
+            self._conclude(context, result)
+
+    # Before
+
+    def _prepare(self, context: Context) -> dict[str, Any] | None:
+        """The arguments, once user code may begin; None where it may not."""
+        handler: Handler = context.handler
+        if context.lost or context.abandoned:
+            self._shift.forget(context)
+            return None
+        context.batch.begun()
+        if context.job.status is Status.CLAIMED and not self._start(context, handler):
+            return None
+        if handler.timeout_s is not None:
+            context.deadline = self._shift.monotonic() + handler.timeout_s
+        try:
+            return handler.signature.read(context.job.record.args)
+        except HoldfastError as error:
+            self._settler.failed(context, error, FailureStage.INPUT)
+            return None
+
+    def _start(self, context: Context, handler: Handler) -> bool:
+        """Run the checks, then say that user code begins."""
+        try:
+            for check in handler.checks:
+                if check(context) is False:
+                    raise TransientError(f"{getattr(check, '__qualname__', check)} said no")
+        except Exception as error:  # noqa: BLE001 - whatever a check raises keeps the job from starting
+            self._refuse(context, judge(error, handler.rules, FailureStage.INPUT))
+            return False
+        try:
+            self._shift.ledger.start(context.fence)
+        except HoldfastError as error:
+            context.heard(error, 0)
+            self._settler.abandon_start(context, error)
+            return False
+        return True
+
+    def _refuse(self, context: Context, verdict: Verdict) -> None:
+        """It has not started, so it cannot fail: it is stalled, to be tried again after its backoff, or put aside."""
+        if verdict.retryable:
+            self._settler.hand(context, self._shift.ledger.stall, reason=StallReason.WORKER_ERROR)
+        else:
+            self._settler.hand(context, self._put_aside, verdict=verdict)
+
+    def _put_aside(self, fence: Fence, *, verdict: Verdict, request_id: str) -> None:
+        """Dead-letter a claimed job in the system's name, if it is still this attempt's."""
+        ledger = self._shift.ledger
+        for number in range(1, TRIES + 1):
+            job = ledger.get(fence.job_id)
+            if job.attempt != fence.attempt or job.status is not Status.CLAIMED:
+                raise FenceLost(f"job {job.id} has moved on", job_id=job.id)
+            try:
+                ledger.dead_letter(
+                    job.id,
+                    reason_code=verdict.reason_code or "policy_violation",
+                    failure_stage=verdict.failure_stage or FailureStage.INPUT,
+                    error=verdict.error,
+                    actor=Actor(Role.SYSTEM, self._shift.name),
+                    expected_rev=job.rev,
+                    request_id=f"{request_id}-{number}",
+                )
+            except Conflict:
+                if number == TRIES:
+                    raise
+            else:
+                return
+
+    # After
+
+    def _conclude(self, context: Context, result: Any) -> None:
+        handler: Handler = context.handler
+        try:
+            if result is not None:
+                result = plain_result(result)
+            for validator in handler.validators:
+                if validator(context, result) is False:
+                    raise RefusedByValidator(f"{getattr(validator, '__qualname__', validator)} refused the result")
+            for detector in handler.conflicts:
+                if detector(context, result) is False:
+                    raise TransientError(f"{getattr(detector, '__qualname__', detector)} found a conflict")
+        except Exception as error:  # noqa: BLE001 - whatever a hook raises keeps the result from being recorded
+            self._settler.failed(context, error, FailureStage.OUTPUT)
+        else:
+            self._settler.succeeded(context, result)

@@ -1,0 +1,172 @@
+"""The main program of a child process: takes tasks from a socket, runs their handlers, answers.
+
+It ends when its parent does: the kernel sees to that, since a handler that blocks the interpreter could not.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import inspect
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+
+import holdfast
+from holdfast.core.model import FailureStage
+from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
+from holdfast.ledger import Job, Ledger
+from holdfast.worker.context import Context
+from holdfast.worker.handlers import Handler, Place
+from holdfast.worker.judge import Rules, judge
+from holdfast.worker.processes import READ_BYTES, STOP, Reply, Task
+from holdfast.worker.shift import Shift
+from holdfast.worker.signature import plain_result
+
+_PR_SET_PDEATHSIG = 1
+_tasks = msgspec.json.Decoder(Task)
+_encode = msgspec.json.Encoder().encode
+
+
+class Late:
+    """A ledger that is opened when something is asked of it: most handlers never do."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._ledger: Ledger | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._ledger is None:
+            self._ledger = holdfast.open(self._url)
+        return getattr(self._ledger, name)
+
+
+class ChildShift(Shift):
+    """The parent beats: it is told what there is to tell, and asked nothing."""
+
+    def __init__(self, ledger: Any, registry: Any, name: str, send: Callable[[Reply], None]) -> None:
+        super().__init__(ledger, registry, name, time.monotonic)
+        self._send = send
+        self.context: Context | None = None
+
+    def ring(self) -> None:
+        news = None if self.context is None else self.context.take_news()
+        if news:
+            self._send(Reply(news=news))
+
+    def overdue(self, context: Context) -> None:
+        """The parent renews the lease and cannot say so here: ask the ledger."""
+        with contextlib.suppress(HoldfastError):
+            context.beat()
+
+
+class Bench:
+    """Where a child's tasks are done, one at a time."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._tasks: SimpleQueue[bytes] = SimpleQueue()
+        self._mutex = threading.Lock()
+        self._context: Context | None = None
+        self._stop_next = False
+        self._handlers: dict[Place, tuple[Handler, Any]] = {}
+        self._ledgers: dict[str, Any] = {}
+
+    def work(self) -> None:
+        threading.Thread(target=self._listen, name="holdfast-child", daemon=True).start()
+        while True:
+            reply = self._do(_tasks.decode(self._tasks.get()))
+            self._context = None
+            self._send(reply)
+
+    def _send(self, reply: Reply) -> None:
+        with self._mutex:
+            self._channel.sendall(_encode(reply) + b"\n")
+
+    def _listen(self) -> None:
+        unread = b""
+        while chunk := self._channel.recv(READ_BYTES):
+            *lines, unread = (unread + chunk).split(b"\n")
+            for line in lines:
+                if line + b"\n" == STOP:
+                    self._stop()
+                else:
+                    self._stop_next = False
+                    self._tasks.put(line)
+        os._exit(0)
+
+    def _stop(self) -> None:
+        self._stop_next = True
+        if self._context is not None:
+            self._context.asked_to_stop = True
+
+    def _do(self, task: Task) -> Reply:
+        try:
+            handler, registry = self._handler(task.place)
+        except Exception as error:  # noqa: BLE001 - the module is somebody else's
+            return Reply(verdict=judge(error, Rules(), FailureStage.INPUT))
+        context = self._give(task, handler, registry)
+        try:
+            args = handler.signature.read(task.record.args)
+            result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
+            if inspect.iscoroutine(result):
+                result = asyncio.run(result)
+            return Reply(result=msgspec.Raw(_encode(plain_result(result))))
+        except JobCancelled:
+            return Reply(cancelled=True)
+        except LeaseConflictError as error:
+            if error.context.get("job_id") == task.record.id:
+                return Reply(lost=True)
+            return Reply(verdict=judge(error, handler.rules))
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's outcome
+            return Reply(verdict=judge(error, handler.rules))
+
+    def _give(self, task: Task, handler: Handler, registry: Any) -> Context:
+        ledger = self._ledgers.setdefault(task.url, Late(task.url))
+        shift = ChildShift(ledger, registry, task.worker, self._send)
+        job = Job(task.record.id, task.record, fence=task.fence)
+        context = handler.context_type(job, handler, shift, None, task.ttl_s, task.ttl_s, time.monotonic())
+        context.asked_to_stop = self._stop_next
+        shift.context = self._context = context
+        return context
+
+    def _handler(self, place: Place) -> tuple[Handler, Any]:
+        found = self._handlers.get(place)
+        if found is None:
+            function = _resolve(place)
+            found = self._handlers[place] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
+        return found
+
+
+def _resolve(place: Place) -> Any:
+    """The function itself. A main program is run again under another name, so that its `if __name__ == …` does nothing."""
+    if place.path is None:
+        found: Any = importlib.import_module(place.module)
+    else:
+        sys.path.insert(0, str(Path(place.path).parent))
+        found = type("Main", (), runpy.run_path(place.path, run_name="__holdfast_main__"))
+    for name in place.name.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        Bench(socket.socket(fileno=int(sys.argv[1]))).work()
+
+
+if __name__ == "__main__":
+    main()

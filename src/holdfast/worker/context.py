@@ -1,0 +1,211 @@
+"""What a handler is given: its job, its fence, and the ways to prove life, keep a place, and learn that it must stop."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.core.model import Fence, Status
+from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, NotFound, Unavailable
+from holdfast.ledger import Beat, Job
+
+if TYPE_CHECKING:
+    from holdfast.worker.shift import Shift
+
+T = TypeVar("T")
+
+
+class Context:
+    """One attempt at one job, as its handler sees it. Safe to use from any thread of the handler's."""
+
+    lost = False
+    """The lease is over: somebody else may have the job. Nothing this attempt writes is accepted any more."""
+    asked_to_stop = False
+    """Somebody asked for a soft cancel."""
+    asked_to_leave = False
+    """The worker is about to stop and would hand the job back."""
+    timed_out = False
+    abandoned = False
+    deadline: float | None = None
+    on_trouble: "Callable[[Context], None] | None" = None
+    _news: dict[str, Any] | None = None
+
+    def __init__(self, job: Job, handler: Any, shift: "Shift", batch: Any, period: float, ttl: float, claimed: float) -> None:
+        assert job.fence is not None
+        self.job = job
+        self.fence: Fence = job.fence
+        """The right to write to this attempt; hand it to the resources you touch."""
+        self.handler = handler
+        self.batch = batch
+        self.period = period
+        self.ttl = ttl
+        self.due = claimed + period
+        self.expires = claimed + ttl
+        self._shift = shift
+
+    # Knowing
+
+    @property
+    def cancelled(self) -> bool:
+        """The handler should come to an end: a cancel was asked for, its worker stops, its time is up, or its lease is lost."""
+        return self.asked_to_stop or self.lost or self.timed_out or self.asked_to_leave
+
+    @property
+    def restored(self) -> Any:
+        """What the newest checkpoint of this job holds, of this attempt or of an earlier one; None where there is none."""
+        return self.job.checkpoint
+
+    def check_cancelled(self) -> None:
+        """Raise where the handler should stop: JobCancelled when asked to, LeaseConflictError when the lease is lost."""
+        self._check_lease()
+        if self.cancelled:
+            raise JobCancelled(f"job {self.job.id} is to stop: {self._why()}", job_id=self.job.id)
+
+    def may_proceed(self) -> "Passage":
+        """Call this in front of a step that cannot be undone; `with job.may_proceed():` around it reads well.
+
+        Raises LeaseConflictError unless this attempt certainly still holds its lease, and JobCancelled if it is to stop.
+        """
+        self.check_cancelled()
+        return Passage(self)
+
+    def _check_lease(self) -> None:
+        if not self.lost and self._shift.monotonic() >= self.expires:
+            self._shift.overdue(self)
+        if self.lost or self._shift.monotonic() >= self.expires:
+            raise LeaseConflictError(
+                f"job {self.job.id}: the lease of attempt {self.job.attempt} is over",
+                job_id=self.job.id,
+                attempt=self.job.attempt,
+            )
+
+    def _why(self) -> str:
+        if self.timed_out:
+            return "its time is up"
+        return "somebody cancelled it" if self.asked_to_stop else "its worker stops"
+
+    # Telling
+
+    def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:
+        """Prove life now, and learn at once whether to stop. Beats are sent by themselves; this is for the impatient."""
+        return self._beat(stage=stage, progress=progress)
+
+    def progress(self, done: int | None = None, *, stage: str | None = None) -> None:
+        """Tell how far the job is; sent with the next beat, within a second or so. Never waits for the ledger."""
+        self._shift.check_news(stage, done)
+        told = {"progress": done, "stage": stage}
+        self.tell({name: value for name, value in told.items() if value is not None})
+
+    def checkpoint(self, state: Any) -> None:
+        """Keep `state` (any JSON value) durably: after a crash the next attempt finds it in `restored`."""
+        self._beat(checkpoint=state)
+
+    def undo(self, handler: Any, /, **args: Any) -> None:
+        """Register, durably, how to undo what comes next: should this job not succeed in the end, all such steps run in reverse
+        order as a job of their own. `handler` is a registered handler or its kind."""
+        kind, plain = self._shift.named(handler, args)
+        self._beat(undo={"kind": kind, "args": plain})
+
+    def request_assist(self, wanted: bool = True) -> None:
+        """Ask for an operator's help."""
+        self._beat(assist_requested=wanted)
+
+    def enqueue(self, handler: Any, /, **args: Any) -> Job:
+        """A new job that belongs to this one: it has its correlation id and its trace."""
+        return self._shift.enqueue_child(self.job, handler, args)
+
+    def _beat(self, **told: Any) -> Beat:
+        sent = self._shift.monotonic()
+        news = self.take_news() or {}
+        try:
+            answer = self._shift.ledger.heartbeat(self.fence, **{**news, **told})
+        except Unavailable:
+            self._news = {**news, **(self.take_news() or {})} or None
+            raise
+        except HoldfastError as error:
+            self.heard(error, sent)
+            raise
+        self.heard(answer, sent)
+        return answer
+
+    # What the worker's own parts use
+
+    def take_news(self) -> dict[str, Any] | None:
+        news, self._news = self._news, None
+        return news
+
+    def tell(self, news: dict[str, Any]) -> None:
+        """To be sent with the next beat; what was told before and not yet sent is overtaken."""
+        self._news = {**(self._news or {}), **news}
+        self._shift.ring()
+
+    @property
+    def has_news(self) -> bool:
+        return self._news is not None
+
+    def heard(self, answer: Beat | HoldfastError, sent: float) -> None:
+        """The ledger's answer to a beat that was sent at this monotonic time."""
+        if isinstance(answer, Beat):
+            self.due = sent + self.period
+            if answer.status is not Status.STALLED:
+                self.expires = sent + self.ttl
+            if answer.cancel_requested and not self.asked_to_stop:
+                self.asked_to_stop = True
+                self._trouble()
+        elif isinstance(answer, LeaseConflictError | NotFound) or answer.code == "invalid_transition":
+            self.lose()
+
+    def lose(self) -> None:
+        if not self.lost:
+            self.lost = True
+            self._trouble()
+
+    def time_out(self) -> None:
+        if not self.timed_out:
+            self.timed_out = True
+            self._trouble()
+
+    def _trouble(self) -> None:
+        if self.on_trouble is not None:
+            self.on_trouble(self)
+
+
+async def beside(verb: Callable[..., T], *args: Any, **given: Any) -> T:
+    """In a thread, so that the loop goes on. A worker without async handlers has no use for asyncio."""
+    import asyncio
+
+    return await asyncio.to_thread(verb, *args, **given)
+
+
+class AsyncContext(Context):
+    """The same for an `async def` handler: what talks to the ledger is awaited."""
+
+    async def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:  # type: ignore[override]
+        return await beside(super().beat, stage=stage, progress=progress)
+
+    async def checkpoint(self, state: Any) -> None:  # type: ignore[override]
+        await beside(super().checkpoint, state)
+
+    async def undo(self, handler: Any, /, **args: Any) -> None:  # type: ignore[override]
+        await beside(super().undo, handler, **args)
+
+    async def request_assist(self, wanted: bool = True) -> None:  # type: ignore[override]
+        await beside(super().request_assist, wanted)
+
+    async def enqueue(self, handler: Any, /, **args: Any) -> Job:  # type: ignore[override]
+        return await beside(super().enqueue, handler, **args)
+
+
+class Passage:
+    """A step that was allowed. Leaving it tells nobody anything; it marks the step in the code."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> Context:
+        self._context.check_cancelled()
+        return self._context
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        return None

@@ -1,0 +1,135 @@
+"""A handler: a function and how it is to be run."""
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core import policy as policies
+from holdfast.errors import ValidationError
+from holdfast.worker.context import AsyncContext, Context
+from holdfast.worker.judge import Rules
+from holdfast.worker.signature import Signature
+
+Isolation = Literal["thread", "loop", "process"]
+Check = Callable[[Context], Any]
+"""Looks at a job before it starts. Raising, or answering False, keeps it from starting."""
+Validator = Callable[[Context, Any], Any]
+"""Looks at a result before it is recorded. Raising, or answering False, refuses it."""
+
+TIMEOUT_MS_MAX = 30 * policies.DAY_MS
+CONCURRENCY_MAX = 10_000
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How another process finds a handler's function: the module and the name in it, or the script that was the main program."""
+
+    module: str
+    name: str
+    path: str | None = None
+
+
+class Handler(msgspec.Struct, frozen=True, eq=False):
+    kind: str
+    queue: str
+    function: Callable[..., Any]
+    signature: Signature
+    isolation: Isolation
+    policy: dict[str, Any]
+    """What it declares for its kind, by the names of `set_policy`; empty where it leaves that to the ledger."""
+    concurrency: int | None
+    """How many of these one worker runs at once; None for as many as it has room for."""
+    timeout_s: float | None
+    rules: Rules
+    checks: tuple[Check, ...]
+    validators: tuple[Validator, ...]
+    conflicts: tuple[Validator, ...]
+    options: dict[str, Any]
+    """What its jobs are enqueued with unless the caller says otherwise."""
+    context_type: type[Context]
+    place: Place
+
+
+def make(
+    kind: str,
+    function: Callable[..., Any],
+    *,
+    queue: str,
+    isolation: Isolation | None,
+    lease: Any,
+    attempts: int | None,
+    policy: dict[str, Any],
+    concurrency: int | None,
+    timeout: Any,
+    retry_on: Sequence[type[BaseException]],
+    fail_on: Sequence[type[BaseException]],
+    checks: Sequence[Check],
+    validators: Sequence[Validator],
+    conflicts: Sequence[Validator],
+    options: dict[str, Any],
+) -> Handler:
+    """A handler, or a ValidationError for what cannot work."""
+    declared = {**policy}
+    if lease is not None:
+        declared["lease_ttl"] = lease
+    if attempts is not None:
+        declared["attempts_max"] = attempts
+    policies.settings(declared)
+    signature = Signature(function, Context)
+    return Handler(
+        kind=limits.check_name("kind", kind),
+        queue=limits.check_name("queue", queue),
+        function=function,
+        signature=signature,
+        isolation=_isolation(function, isolation),
+        policy=declared,
+        concurrency=None if concurrency is None else limits.check_integer("concurrency", concurrency, 1, CONCURRENCY_MAX),
+        timeout_s=None if timeout is None else policies.duration_ms("timeout", timeout, 1, TIMEOUT_MS_MAX) / 1_000,
+        rules=Rules(_errors("retry_on", retry_on), _errors("fail_on", fail_on)),
+        checks=_callables("checks", checks),
+        validators=_callables("validators", validators),
+        conflicts=_callables("conflicts", conflicts),
+        options=options,
+        context_type=signature.context_type or (AsyncContext if inspect.iscoroutinefunction(function) else Context),
+        place=_place(function, isolation),
+    )
+
+
+def _isolation(function: Callable[..., Any], asked: Any) -> Isolation:
+    is_async = inspect.iscoroutinefunction(function)
+    chosen: Isolation = asked or ("loop" if is_async else "thread")
+    if chosen not in ("thread", "loop", "process"):
+        raise ValidationError('isolation must be "thread", "loop" or "process"', field="isolation")
+    if chosen == "thread" and is_async:
+        raise ValidationError('an async handler runs on the loop, or in isolation="process"', field="isolation")
+    if chosen == "loop" and not is_async:
+        raise ValidationError('only an async handler runs on the loop: use "thread" or "process"', field="isolation")
+    return chosen
+
+
+def _errors(what: str, given: Any) -> tuple[type[BaseException], ...]:
+    kinds = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        raise ValidationError(f"{what} must be classes of exceptions", field=what)
+    return kinds
+
+
+def _callables(what: str, given: Any) -> tuple[Callable[..., Any], ...]:
+    found = (given,) if callable(given) else tuple(given)
+    if not all(callable(item) and not inspect.iscoroutinefunction(item) for item in found):
+        raise ValidationError(f"{what} must be plain functions", field=what)
+    return found
+
+
+def _place(function: Callable[..., Any], isolation: Any) -> Place:
+    name: str = getattr(function, "__qualname__", "")
+    if isolation == "process" and (not name or "<" in name):
+        raise ValidationError(
+            "a handler for child processes is a function of a module: they import it by name", field="isolation"
+        )
+    module: str = getattr(function, "__module__", "")
+    path = getattr(sys.modules.get("__main__"), "__file__", None) if module == "__main__" else None
+    return Place(module, name, path)

@@ -1,0 +1,222 @@
+"""Claiming: which kinds, how many, from which queues, and how to wait when there is nothing."""
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.core.limits import CLAIM_BATCH_MAX
+from holdfast.core.model import Policy
+from holdfast.errors import HoldfastError
+from holdfast.ledger import Job
+from holdfast.store.base import Waiter
+from holdfast.worker import beats
+from holdfast.worker.context import Context
+from holdfast.worker.crews import Crew
+from holdfast.worker.handlers import Handler
+from holdfast.worker.shift import Shift, log
+
+SLICE_SECONDS = 0.25
+"""A wait is cut into these, so that a worker told to stop does."""
+LOOK_SECONDS = 30.0
+"""How often an idle worker looks for itself, should a bell have been lost."""
+TRY_AGAIN_SECONDS = 1.0
+SOON_SECONDS = 0.05
+"""A worker claims no more than it will begin within this time."""
+AHEAD_MAX = 500
+WEIGHTED_MAX = 50
+"""Jobs of one claim where queues have weights: the weights show only over many claims."""
+STALE_SECONDS = 1.0
+"""What could not begin for so long is handed back."""
+
+
+class Window:
+    """How many jobs to hold beyond those that run: more while they begin at once, none where they take their time."""
+
+    def __init__(self, most: int = AHEAD_MAX) -> None:
+        self.size = 0
+        self._most = most
+
+    def saw(self, asked: int, got: int, waited: float) -> None:
+        """A batch of `got` jobs had all begun `waited` seconds after its claim."""
+        if waited > SOON_SECONDS:
+            self.size //= 2
+        elif got == asked:
+            self.size = min(self._most, max(16, 2 * self.size))
+
+
+class Batch:
+    """Jobs of one claim, until the last of them has begun."""
+
+    __slots__ = ("_asked", "_got", "_left", "_monotonic", "_window", "at")
+
+    def __init__(self, window: Window, asked: int, got: int, monotonic: Callable[[], float]) -> None:
+        self._window = window
+        self._asked = asked
+        self._got = self._left = got
+        self._monotonic = monotonic
+        self.at = monotonic()
+
+    def begun(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self._window.saw(self._asked, self._got, self._monotonic() - self.at)
+
+
+class Group(NamedTuple):
+    """Kinds that are claimed together: one crew, one limit, started at once or checked first."""
+
+    crew: Crew
+    kinds: tuple[str, ...]
+    limit: int | None
+    start: bool
+    window: Window
+
+
+def groups(handlers: Sequence[Handler], crews: Mapping[str, Crew], queues: Sequence[str]) -> list[Group]:
+    """What a worker that serves these queues claims. A kind with a limit of its own is claimed by itself."""
+    shared: dict[tuple[str, bool], list[str]] = {}
+    found: list[Group] = []
+    for handler in handlers:
+        start = not handler.checks
+        if handler.concurrency is not None:
+            found.append(Group(crews[handler.isolation], (handler.kind,), handler.concurrency, start, Window(0)))
+        else:
+            shared.setdefault((handler.isolation, start), []).append(handler.kind)
+    for (isolation, start), kinds in shared.items():
+        most = AHEAD_MAX if isolation == "thread" else 0
+        found.append(Group(crews[isolation], tuple(kinds), None, start, Window(most)))
+    return found
+
+
+class Order:
+    """The queues in the order a claim is to look at them: as listed, or drawn by weight."""
+
+    def __init__(self, queues: Sequence[str] | Mapping[str, int], draw: Callable[[], float] = random.random) -> None:
+        self._weights = dict(queues) if isinstance(queues, Mapping) else None
+        self._names = list(queues)
+        self._draw = draw
+        self.most = CLAIM_BATCH_MAX if self._weights is None else WEIGHTED_MAX
+
+    def next(self) -> list[str]:
+        """By weight: each queue comes first as often as its share says, and those after it likewise (Efraimidis–Spirakis)."""
+        if self._weights is None:
+            return self._names
+        weights = self._weights
+        return sorted(self._names, key=lambda name: self._draw() ** (1.0 / weights[name]), reverse=True)
+
+
+class Intake:
+    def __init__(self, shift: Shift, groups: Sequence[Group], order: Order, release: Callable[[Context], None]) -> None:
+        self._shift = shift
+        self._groups = groups
+        self._order = order
+        self._release = release
+        self._kinds = tuple(kind for group in groups for kind in group.kinds)
+        self._room = threading.Event()
+        self._hungry = False
+        self._timing: dict[Policy, tuple[float, float]] = {}
+        self._thread = threading.Thread(target=self._run, name="holdfast-intake", daemon=True)
+        self.drained = threading.Event()
+        """Set each time nothing was found and nothing is held."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def freed(self) -> None:
+        """A crew has room."""
+        if self._hungry:
+            self._room.set()
+
+    def join(self) -> None:
+        self._room.set()
+        self._thread.join()
+
+    # Waiting and claiming
+
+    def _run(self) -> None:
+        bell = self._shift.ledger.waiter()
+        try:
+            while not self._shift.stopping.is_set():
+                try:
+                    self._turn(bell)
+                except HoldfastError as error:
+                    log.warning("cannot claim: %s", error.code, extra={"error": error.message})
+                    self._shift.stopping.wait(TRY_AGAIN_SECONDS)
+        finally:
+            bell.close()
+
+    def _turn(self, bell: Waiter) -> None:
+        self._hungry = True
+        self._room.clear()
+        wants = [(group, want) for group in self._groups if (want := self._want(group)) > 0]
+        if not wants:
+            if not self._room.wait(STALE_SECONDS):
+                self._hand_back()
+            return
+        self._hungry = False
+        found = 0
+        for group, want in wants:
+            if self._shift.stopping.is_set():
+                return
+            found += self._claim(group, want)
+        if not found:
+            self._idle(bell, full=len(wants) == len(self._groups))
+
+    def _want(self, group: Group) -> int:
+        """How many to ask for: a full batch or none, so that claims do not come in dribbles."""
+        crew, window = group.crew, group.window
+        held = crew.held()
+        room = crew.size + window.size - held
+        if group.limit is not None:
+            mine = sum(1 for context in list(self._shift.leases.values()) if context.job.kind == group.kinds[0])
+            room = min(room, group.limit - mine)
+        elif window.size and held > crew.size and room < window.size // 2:
+            return 0
+        return min(room, self._order.most)
+
+    def _claim(self, group: Group, want: int) -> int:
+        shift = self._shift
+        asked = shift.monotonic()
+        jobs = shift.ledger.claim(shift.name, self._order.next(), limit=want, kinds=group.kinds, start=group.start)
+        if jobs:
+            group.crew.low = group.window.size // 2
+            batch = Batch(group.window, want, len(jobs), shift.monotonic)
+            contexts = [self._context(job, batch, asked) for job in jobs]
+            for context in contexts:
+                shift.hold(context)
+            group.crew.give(contexts)
+        return len(jobs)
+
+    def _context(self, job: Job, batch: Batch, asked: float) -> Context:
+        handler = self._shift.registry.of_kind(job.kind)
+        policy = job.record.policy
+        assert handler is not None and policy is not None
+        timing = self._timing.get(policy)
+        if timing is None:
+            timing = self._timing[policy] = (beats.period(policy), policy.lease_ttl_ms / 1_000)
+        make = handler.context_type
+        return make(job, handler, self._shift, batch, *timing, asked)
+
+    def _idle(self, bell: Waiter, *, full: bool) -> None:
+        """Until a bell rings, a delayed job is due, or a crew has room for kinds that it had none for."""
+        if not self._shift.leases:
+            self.drained.set()
+        shift = self._shift
+        until = shift.ledger.until_ready(self._order.next(), kinds=self._kinds)
+        left = LOOK_SECONDS if until is None else min(until, LOOK_SECONDS)
+        deadline = shift.monotonic() + left
+        self._hungry = not full
+        while not shift.stopping.is_set() and not self._room.is_set():
+            left = deadline - shift.monotonic()
+            if left <= 0 or bell.wait(min(left, SLICE_SECONDS)):
+                return
+
+    def _hand_back(self) -> None:
+        """All hands are busy: what waits here may be run elsewhere."""
+        oldest = self._shift.monotonic() - STALE_SECONDS
+        for group in self._groups:
+            if group.crew.waits_since(oldest):
+                group.window.size = 0
+                for context in group.crew.take_back():
+                    self._release(context)

@@ -1,0 +1,84 @@
+"""What an error of a handler means for its job: tried again, failed, or put aside for a person."""
+
+import traceback
+from typing import Any, NamedTuple, TypeVar
+
+from holdfast.core.model import FailureStage, ReasonCode
+from holdfast.errors import PermanentError, RefusedByValidator, TransientError, ValidationError
+
+E = TypeVar("E", ReasonCode, FailureStage)
+
+TRACE_BYTES_MAX = 4_000
+"""How much of a traceback is kept with a failed attempt: its end, where the error is."""
+
+
+class Verdict(NamedTuple):
+    """The arguments of `fail`."""
+
+    error: dict[str, Any]
+    retryable: bool
+    reason_code: ReasonCode | None = None
+    failure_stage: FailureStage | None = None
+    retry_after: Any = None
+
+
+class JudgedError(Exception):
+    """An error that was judged where it happened: in another process."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.error.get("message", ""))
+        self.verdict = verdict
+
+
+class Rules(NamedTuple):
+    """Which errors of a handler are worth another try. Holdfast's own classes speak for themselves."""
+
+    retry_on: tuple[type[BaseException], ...] = (Exception,)
+    fail_on: tuple[type[BaseException], ...] = ()
+
+
+def judge(error: BaseException, rules: Rules, stage: FailureStage = FailureStage.EXEC) -> Verdict:
+    """`stage` is where it happened."""
+    said = describe(error)
+    match error:
+        case TransientError():
+            return Verdict(said, True, failure_stage=stage, retry_after=error.retry_after)
+        case PermanentError():
+            return Verdict(said, False, _known(ReasonCode, error.reason_code), _known(FailureStage, error.failure_stage) or stage)
+        case RefusedByValidator():
+            return Verdict(said, False, ReasonCode.VALIDATION_FAILED, FailureStage.OUTPUT)
+        case ValidationError():
+            return Verdict(said, False, ReasonCode.VALIDATION_FAILED, FailureStage.INPUT if stage is FailureStage.EXEC else stage)
+    if isinstance(error, TimeoutError) and not isinstance(error, rules.fail_on):
+        return Verdict(said, True, failure_stage=stage)
+    worth = isinstance(error, rules.retry_on) and not isinstance(error, rules.fail_on)
+    return Verdict(said, worth or not isinstance(error, Exception), failure_stage=stage)
+
+
+def _known(words: type[E], word: str | None) -> E | None:
+    """A word of the contract; one that is not must not keep a job from failing."""
+    return words(word) if word in set(words) else None
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """An error as the ledger keeps it: type, message and the end of its traceback."""
+    kind = type(error)
+    name = kind.__name__ if kind.__module__ in ("builtins", "holdfast.errors") else f"{kind.__module__}.{kind.__qualname__}"
+    described = {"type": name[:200], "message": _cut(_said(error), TRACE_BYTES_MAX // 2)}
+    if error.__traceback__ is not None:
+        lines = "".join(traceback.format_exception(kind, error, error.__traceback__, limit=-20))
+        described["traceback"] = _cut(lines[-TRACE_BYTES_MAX:], TRACE_BYTES_MAX)
+    return described
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - somebody else's __str__ must not keep a job from failing
+        return ""
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    """Bounded, and valid Unicode whatever came."""
+    safe = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
+    return safe[-bytes_max:].decode("utf-8", "ignore")

@@ -1,0 +1,77 @@
+"""Handlers on an event loop."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from holdfast.worker.attempt import Attempts
+from holdfast.worker.context import Context
+
+
+class LoopCrew:
+    """Tasks on an event loop in a thread of its own."""
+
+    def __init__(self, size: int, attempts: Attempts, freed: Callable[[], None]) -> None:
+        self.size = size
+        self.low = 0
+        self._attempts = attempts
+        self._freed = freed
+        self._tasks: dict[Context, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def give(self, contexts: Iterable[Context]) -> None:
+        loop = self._loop or self._start()
+        given = list(contexts)
+        for context in given:
+            context.on_trouble = self._tell
+            self._tasks.setdefault(context, None)  # type: ignore[arg-type]
+        loop.call_soon_threadsafe(self._spawn, given)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="holdfast-loop", daemon=True).start()
+        return self._loop
+
+    def _spawn(self, contexts: list[Context]) -> None:
+        assert self._loop is not None
+        for context in contexts:
+            if context in self._tasks:
+                self._tasks[context] = task = self._loop.create_task(self._attempts.run_async(context))
+                task.add_done_callback(partial(self._ended, context))
+
+    def _ended(self, context: Context, _: object) -> None:
+        self._tasks.pop(context, None)
+        self._freed()
+
+    def _tell(self, context: Context) -> None:
+        """A lost lease or a timeout is an exception at the next await; a soft cancel is only told."""
+        if (context.lost or context.timed_out) and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, context)
+
+    def _cancel(self, context: Context) -> None:
+        task = self._tasks.get(context)
+        if task is not None:
+            task.cancel()
+
+    def held(self) -> int:
+        return len(self._tasks)
+
+    def waits_since(self, moment: float) -> bool:
+        return False
+
+    def take_back(self) -> list[Context]:
+        """None: a task begins when it is given."""
+        return []
+
+    def running(self) -> list[Context]:
+        return list(self._tasks)
+
+    def abandon(self, context: Context) -> None:
+        context.abandoned = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, context)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)

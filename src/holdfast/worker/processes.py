@@ -1,0 +1,167 @@
+"""Handlers in child processes: they may block the interpreter, and they can be killed."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core.model import Fence
+from holdfast.core.model import Job as Record
+from holdfast.errors import JobCancelled, LeaseConflictError
+from holdfast.worker.attempt import Attempts
+from holdfast.worker.context import Context
+from holdfast.worker.crews import ThreadCrew
+from holdfast.worker.handlers import Place
+from holdfast.worker.judge import JudgedError, Verdict
+from holdfast.worker.shift import Shift
+
+READ_BYTES = 1 << 16
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What a child is given."""
+
+    place: Place
+    url: str
+    worker: str
+    record: Record
+    fence: Fence
+    ttl_s: float
+
+
+class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a child answers: a result, a verdict on its error, or that it stopped as it was asked to."""
+
+    result: msgspec.Raw | None = None
+    verdict: Verdict | None = None
+    cancelled: bool = False
+    lost: bool = False
+    news: dict[str, Any] | None = None
+    """Not an answer yet: how far it has come."""
+
+
+STOP = b'"stop"\n'
+_encode = msgspec.json.Encoder().encode
+_replies = msgspec.json.Decoder(Reply)
+
+
+class Child:
+    """One child process; it does one task after another until this end is closed."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._mutex = threading.Lock()
+        self._unread = b""
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - a module of this very package
+                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def run(self, context: Context, task: Task) -> Any:
+        """The result, as the handler gave it."""
+        try:
+            self._send(_encode(task) + b"\n")
+            while (reply := _replies.decode(self._line())).news is not None:
+                context.tell(reply.news)
+        except (OSError, EOFError) as error:
+            raise self._death(context) from error
+        if reply.lost:
+            raise LeaseConflictError("the lease is over", job_id=context.job.id)
+        if reply.cancelled:
+            raise JobCancelled(f"job {context.job.id} has stopped", job_id=context.job.id)
+        if reply.verdict is not None:
+            raise JudgedError(reply.verdict)
+        return None if reply.result is None else msgspec.json.decode(reply.result)
+
+    def _send(self, line: bytes) -> None:
+        with self._mutex:
+            self._socket.sendall(line)
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._unread:
+            chunk = self._socket.recv(READ_BYTES)
+            if not chunk:
+                raise EOFError
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _death(self, context: Context) -> Exception:
+        self.kill()
+        code = self._process.wait()
+        said = (
+            f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with exit code {code}"
+        )
+        return JudgedError(Verdict({"type": "ProcessDied", "message": said}, True))
+
+    def tell(self, context: Context) -> None:
+        """A soft cancel is passed on; a lost lease or a timeout is the end of the process and of all it has started."""
+        if context.lost or context.timed_out:
+            self.kill()
+        else:
+            with contextlib.suppress(OSError):
+                self._send(STOP)
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        self._socket.close()
+        self.kill()
+        self._process.wait()
+
+
+class ProcessCrew(ThreadCrew):
+    """A thread for each child: it hands over a task and waits for the answer."""
+
+    def __init__(self, size: int, shift: Shift, attempts: Attempts, freed: Callable[[], None], url: str) -> None:
+        super().__init__(size, shift, lambda context: attempts.run(context, self._do), freed, "process")
+        self._url = url
+        self._children: dict[int, Child] = {}
+        self._closed = False
+
+    def _do(self, context: Context) -> Any:
+        me = threading.get_ident()
+        child = self._children.get(me)
+        if child is None or not child.alive:
+            child = self._children[me] = Child()
+        context.on_trouble = child.tell
+        if context.cancelled:
+            child.tell(context)
+        try:
+            return child.run(context, self._task(context))
+        finally:
+            context.on_trouble = None
+            if not child.alive or context.lost or context.timed_out:
+                child.close()
+                self._children.pop(me, None)
+
+    def _task(self, context: Context) -> Task:
+        left = max(0.0, context.expires - self._shift.monotonic())
+        return Task(context.handler.place, self._url, self._shift.name, context.job.record, context.fence, left)
+
+    def abandon(self, context: Context) -> None:
+        """Its process is killed, which frees its thread by itself."""
+        if context.on_trouble is not None:
+            context.lost = True
+            context.on_trouble(context)
+
+    def close(self) -> None:
+        super().close()
+        for child in list(self._children.values()):
+            child.close()

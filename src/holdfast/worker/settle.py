@@ -1,0 +1,189 @@
+"""From outcomes to the ledger: completions in bulk, the rest one by one, again and again while the store is out of reach."""
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from holdfast.core.model import FailureStage
+from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
+from holdfast.worker.context import Context
+from holdfast.worker.judge import JudgedError, judge
+from holdfast.worker.shift import Shift, log
+
+BATCH_MAX = 500
+HANDS = 8
+"""Failures, releases and acknowledgements at once; the ledger's door puts them into common transactions."""
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
+
+
+class Settler:
+    def __init__(self, shift: Shift) -> None:
+        self._shift = shift
+        self._done: deque[tuple[Context, Any]] = deque()
+        self._due = threading.Event()
+        self._idle = False
+        self._closing = False
+        self._hands: ThreadPoolExecutor | None = None
+        self._busy: set[Future[None]] = set()
+        self._thread = threading.Thread(target=self._run, name="holdfast-settle", daemon=True)
+        self._thread.start()
+
+    # Outcomes
+
+    def succeeded(self, context: Context, result: Any) -> None:
+        """`result` is plain JSON. A lost or abandoned attempt records nothing."""
+        if context.lost or context.abandoned or context.timed_out:
+            self._shift.forget(context)
+            return
+        self._done.append((context, result))
+        if self._idle:
+            self._due.set()
+
+    def failed(self, context: Context, error: BaseException, stage: FailureStage = FailureStage.EXEC) -> None:
+        if context.abandoned or context.timed_out:
+            return
+        if context.lost or (isinstance(error, LeaseConflictError) and error.context.get("job_id") == context.job.id):
+            self._shift.forget(context)
+            log.warning("lease lost, nothing recorded", extra=_facts(context))
+        elif isinstance(error, JobCancelled):
+            self.hand(context, self._shift.ledger.acknowledge_cancel if context.asked_to_stop else self._shift.ledger.release)
+        else:
+            self._fail(context, error, stage)
+
+    def _fail(self, context: Context, error: BaseException, stage: FailureStage) -> None:
+        verdict = error.verdict if isinstance(error, JudgedError) else judge(error, context.handler.rules, stage)
+        log.warning(
+            "attempt failed: %s", verdict.error["type"], extra={**_facts(context), "error": verdict.error["message"][:500]}
+        )
+        self.hand(
+            context,
+            self._shift.ledger.fail,
+            error=verdict.error,
+            retryable=verdict.retryable,
+            reason_code=verdict.reason_code,
+            failure_stage=verdict.failure_stage,
+            retry_after=verdict.retry_after,
+        )
+
+    def timed_out(self, context: Context) -> None:
+        """It took longer than its handler may: whatever it still does or says is too late."""
+        error = TimeoutError(f"took longer than {context.handler.timeout_s:g} s")
+        context.time_out()
+        self._fail(context, error, FailureStage.EXEC)
+
+    def released(self, context: Context) -> None:
+        """Hand a job back that did not finish, or did not even begin."""
+        self.hand(context, self._shift.ledger.release)
+
+    def abandon_start(self, context: Context, error: HoldfastError) -> None:
+        """It could not be started: not ours any more, or the store is out of reach and the lease will run out."""
+        self._shift.forget(context)
+        log.warning("start refused: %s", error.code, extra={**_facts(context), "error": error.message})
+
+    # Carrying them out
+
+    def hand(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
+        """Let `verb(fence, …, request_id=…)` be this attempt's outcome."""
+        if self._hands is None:
+            self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="holdfast-settle")
+        future = self._hands.submit(self._settle, context, verb, given)
+        self._busy.add(future)
+        future.add_done_callback(self._busy.discard)
+
+    def _settle(self, context: Context, verb: Callable[..., Any], given: dict[str, Any]) -> None:
+        try:
+            self._persist(lambda request: verb(context.fence, **given, request_id=request), context)
+        except (LimitExceeded, ValidationError) as error:
+            # What the handler wanted to say of its failure cannot be kept; that it failed can.
+            plain = {"message": f"{error.code}: {error.message}"}
+            self._persist(lambda request: self._shift.ledger.fail(context.fence, plain, request_id=request), context)
+        finally:
+            self._shift.forget(context)
+
+    def _persist(self, act: Callable[[str], Any], context: Context) -> None:
+        """Until the ledger has said yes or no; the same request id each time, so that a lost answer does no harm."""
+        request, pause = secrets.token_hex(8), PAUSE_SECONDS
+        while True:
+            try:
+                act(request)
+            except Unavailable as error:
+                if not error.retryable or context.lost:
+                    return
+            except (LimitExceeded, ValidationError):
+                raise
+            except HoldfastError as error:
+                log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
+                return
+            else:
+                return
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    def _run(self) -> None:
+        while True:
+            if not self._done:
+                self._idle = True
+                if not self._done:
+                    if self._closing:
+                        return
+                    self._due.wait()
+                self._idle = False
+                self._due.clear()
+                continue
+            done = self._done
+            self._complete([done.popleft() for _ in range(min(len(done), BATCH_MAX))])
+
+    def _complete(self, batch: list[tuple[Context, Any]]) -> None:
+        request, pause = secrets.token_hex(8), PAUSE_SECONDS
+        while batch:
+            try:
+                answers = self._shift.ledger.settle_many([(c.fence, result) for c, result in batch], request_id=request)
+            except Unavailable as error:
+                if not error.retryable:
+                    return
+            except (LimitExceeded, ValidationError):
+                self._complete_each(batch)
+                return
+            else:
+                self._answered(batch, answers)
+                return
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+            batch = [(context, result) for context, result in batch if not context.lost]
+
+    def _answered(self, batch: list[tuple[Context, Any]], answers: list[HoldfastError | None]) -> None:
+        forget = self._shift.forget
+        for (context, _), answer in zip(batch, answers, strict=True):
+            forget(context)
+            if answer is not None:
+                log.warning("outcome refused: %s", answer.code, extra={**_facts(context), "error": answer.message})
+
+    def _complete_each(self, batch: list[tuple[Context, Any]]) -> None:
+        """Somebody's result cannot be kept: the others must not suffer for it."""
+        for context, result in batch:
+            if len(batch) > 1:
+                self._complete([(context, result)])
+            else:
+                error = ValidationError("the result is too large, or no strict JSON", field="result")
+                self._fail(context, error, FailureStage.OUTPUT)
+
+    def flush(self) -> None:
+        """Everything that was handed in so far is settled when this returns."""
+        for future in list(self._busy):
+            future.result()
+
+    def close(self) -> None:
+        self._closing = True
+        self._due.set()
+        self._thread.join()
+        if self._hands is not None:
+            self._hands.shutdown(wait=True)
+
+
+def _facts(context: Context) -> dict[str, Any]:
+    job = context.job
+    return {"job_id": job.id, "attempt": job.attempt, "kind": job.kind, "correlation_id": job.correlation_id}

@@ -1,0 +1,128 @@
+"""A handler's arguments: from its signature to a type that checks them when a job is enqueued and again when it runs."""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+
+from holdfast.errors import ValidationError
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Signature:
+    """What a handler's function takes besides its context."""
+
+    def __init__(self, function: Callable[..., Any], context_type: type) -> None:
+        self.context_type: type | None = None
+        """The class of context its annotation asks for; None where there is no such annotation."""
+        self._name = getattr(function, "__qualname__", repr(function))
+        hints = _hints(function)
+        parameters = list(inspect.signature(function).parameters.values())
+        self.takes_context = bool(parameters) and _is_context(parameters[0], hints, context_type)
+        if self.takes_context:
+            self.context_type = hints.get(parameters[0].name)
+        rest = parameters[1:] if self.takes_context else parameters
+        self._open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in rest)
+        named = [p for p in rest if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        for parameter in named:
+            if parameter.kind not in _NAMED:
+                raise ValidationError(
+                    f"{self._name}: arguments of a job have names; {parameter} takes them by place", field="handler"
+                )
+        self._names = [p.name for p in named]
+        self._struct = msgspec.defstruct(
+            f"Args_{self._name.replace('.', '_').replace('<', '').replace('>', '')}",
+            [_field(p, hints) for p in named],
+            kw_only=True,
+            forbid_unknown_fields=not self._open,
+        )
+        self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_foreign)
+
+    def admit(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as plain JSON values, or a ValidationError that names the wrong one."""
+        try:
+            checked = msgspec.convert(dict(given), self._struct, dec_hook=_decode_foreign)
+            plain = msgspec.to_builtins(checked, enc_hook=encode_foreign)
+        except (msgspec.ValidationError, TypeError, ValueError) as error:
+            raise ValidationError(f"{self._name}: {_said(error)}", field="args") from None
+        if self._open:
+            plain.update({name: value for name, value in given.items() if name not in self._names})
+        return dict(plain)
+
+    def read(self, body: bytes) -> dict[str, Any]:
+        """The arguments of a job as the function wants them."""
+        if not self._names and not self._open and body == b"{}":
+            return {}
+        try:
+            found = self._decoder.decode(body)
+            extra = msgspec.json.decode(body) if self._open else None
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            raise ValidationError(f"{self._name}: {_said(error)}", field="args") from None
+        names = self._names
+        values = {name: getattr(found, name) for name in names}
+        if extra is not None:
+            values.update({name: value for name, value in extra.items() if name not in names})
+        return values
+
+
+def plain_result(result: Any) -> Any:
+    """A handler's answer as JSON can say it: structs, dataclasses, models, dates and the like become plain values."""
+    if result is None or type(result) in (str, int, float, bool):
+        return result
+    try:
+        return msgspec.to_builtins(result, enc_hook=encode_foreign)
+    except (TypeError, ValueError) as error:
+        raise ValidationError(f"the result cannot be kept as JSON: {error}", field="result") from None
+
+
+def encode_foreign(value: Any) -> Any:
+    """A pydantic model as its plain form; nothing else is guessed."""
+    if _is_model(type(value)):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _decode_foreign(wanted: type, value: Any) -> Any:
+    if _is_model(wanted):
+        return value if isinstance(value, wanted) else wanted.model_validate(value)  # type: ignore[attr-defined]
+    if isinstance(value, wanted):
+        return value
+    raise TypeError(f"a {wanted.__name__} cannot be made of JSON")
+
+
+def _is_model(kind: type) -> bool:
+    """Whether it is a pydantic model: only where the program itself has imported pydantic."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and issubclass(kind, pydantic.BaseModel)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ValidationError(f"{function!r}: an annotation cannot be resolved: {error}", field="handler") from None
+
+
+def _is_context(first: inspect.Parameter, hints: Mapping[str, Any], context_type: type) -> bool:
+    wanted = hints.get(first.name)
+    if wanted is None:
+        return first.name == "job"
+    return isinstance(wanted, type) and issubclass(wanted, context_type)
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
+    wanted = hints.get(parameter.name, Any)
+    if parameter.default is inspect.Parameter.empty:
+        return (parameter.name, wanted)
+    default = parameter.default
+    if isinstance(default, list | dict | set):
+        return (parameter.name, wanted, msgspec.field(default_factory=default.copy))
+    return (parameter.name, wanted, default)
+
+
+def _said(error: Exception) -> str:
+    """Without pydantic's line breaks and links."""
+    return str(error).replace("\n", " ")[:500]

@@ -1,0 +1,228 @@
+"""A worker: claims, runs, beats and settles until it is told to stop, and then leaves nothing behind."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core import policy as policies
+from holdfast.errors import ValidationError
+from holdfast.ledger import Ledger
+from holdfast.services.presence import Presence
+from holdfast.services.prune import Prune
+from holdfast.services.sweep import Sweep
+from holdfast.services.ticker import Ticker
+from holdfast.version import __version__
+from holdfast.worker.attempt import Attempts
+from holdfast.worker.beats import GRACE_SECONDS, Beater
+from holdfast.worker.context import Context
+from holdfast.worker.crews import Crew, ThreadCrew
+from holdfast.worker.handlers import Handler
+from holdfast.worker.intake import Intake, Order, groups
+from holdfast.worker.registry import Registry
+from holdfast.worker.settle import Settler
+from holdfast.worker.shift import Shift, log
+
+THREADS, TASKS = 10, 100
+ABANDONED_MAX = 100
+"""With so many threads given up on, the process itself is given up on: whoever supervises it starts another."""
+SHUTDOWN_SECONDS = 30.0
+LOOK_SECONDS = 0.1
+
+
+class Worker:
+    """Made by `App.work` and `holdfast worker run`. `ledger` is for its work, `beats` the same ledger for its beats."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        beats: Ledger,
+        registry: Registry,
+        *,
+        url: str,
+        name: str | None = None,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
+        threads: int = THREADS,
+        tasks: int = TASKS,
+        processes: int | None = None,
+        shutdown_timeout: Any = SHUTDOWN_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = limits.check_name("worker", name or f"{socket.gethostname()}-{os.getpid()}")
+        self._patience = policies.duration_ms("shutdown_timeout", shutdown_timeout, 0, policies.DAY_MS) / 1_000
+        self._queues = _queues(queues, registry)
+        served = [handler for handler in registry if handler.queue in set(self._queues)]
+        if not served:
+            raise ValidationError("no handler is for any of these queues", field="queues")
+        self._ledgers = (ledger, beats)
+        self.shift = shift = Shift(ledger, registry, self.name, monotonic)
+        self._settler = Settler(shift)
+        attempts = Attempts(shift, self._settler, _around)
+        sizes = {"thread": threads, "loop": tasks, "process": processes or os.cpu_count() or 1}
+        self._crews: dict[str, Crew] = {
+            isolation: self._crew(isolation, _size(isolation, sizes[isolation]), attempts, url)
+            for isolation in sorted({handler.isolation for handler in served})
+        }
+        self._intake = Intake(shift, groups(served, self._crews, list(self._queues)), Order(self._queues), self._settler.released)
+        self._beater = Beater(shift, beats, self._settler.timed_out, self._abandon)
+        self._served = served
+        holder = f"{self.name}#{ledger.incarnation}"
+        self._services = Ticker([Sweep(beats, holder), Presence(ledger, self.name, self._description), Prune(beats, holder)])
+        self._finished = False
+        self._now = threading.Event()
+        """Set by the second request to stop: no more waiting."""
+
+    def _crew(self, isolation: str, size: int, attempts: Attempts, url: str) -> Crew:
+        """What no handler needs is not even imported."""
+        if isolation == "loop":
+            from holdfast.worker.loop import LoopCrew
+
+            return LoopCrew(size, attempts, self._freed)
+        if isolation == "process":
+            from holdfast.worker.processes import ProcessCrew
+
+            return ProcessCrew(size, self.shift, attempts, self._freed, url)
+        return ThreadCrew(size, self.shift, attempts.run, self._freed, "thread")
+
+    # Running
+
+    def start(self) -> None:
+        """Begin to work, in threads of its own."""
+        declare(self.shift.ledger, self._served)
+        self._services.start()
+        self._beater.start()
+        self._intake.start()
+        log.info("worker started", extra={"worker": self.name, "queues": list(self._queues)})
+
+    def run(self) -> None:
+        """Work until a signal or `stop`, then finish in order."""
+        with self._signals():
+            self.start()
+            while not self.shift.stopping.wait(LOOK_SECONDS if self.shift.abandoned else None):
+                if self.shift.abandoned > ABANDONED_MAX:
+                    log.critical("too many abandoned handlers: stopping", extra={"worker": self.name})
+                    self.stop()
+            self.finish()
+
+    def stop(self) -> None:
+        """Once: claim no more, finish what runs. Again: hand everything back now."""
+        if self.shift.stopping.is_set():
+            self._now.set()
+        self.shift.stopping.set()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _description(self) -> dict[str, Any]:
+        """What it tells of itself when it signs in."""
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": __version__,
+            "queues": list(self._queues),
+            "kinds": [handler.kind for handler in self._served],
+            "room": {name: crew.size for name, crew in self._crews.items()},
+            "holding": len(self.shift.leases),
+            "abandoned": self.shift.abandoned,
+        }
+
+    def close(self) -> None:
+        """Finish, if it has not, and let go of the ledger."""
+        if not self._finished:
+            self.finish()
+        for ledger in self._ledgers:
+            ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _freed(self) -> None:
+        self._intake.freed()
+
+    def _abandon(self, context: Context) -> None:
+        crew = self._crews[context.handler.isolation]
+        if context in crew.running():
+            crew.abandon(context)
+
+    # Stopping
+
+    def finish(self) -> None:
+        """Leave no job behind: what has not begun is handed back, what runs may finish, what does not finish is handed back."""
+        self._finished = True
+        self.shift.stopping.set()
+        self._intake.join()
+        for crew in self._crews.values():
+            for context in crew.take_back():
+                self._settler.released(context)
+        if not self._wait(self._patience):
+            for context in self._running():
+                context.asked_to_leave = True
+            self._wait(min(GRACE_SECONDS, self._patience))
+        for context in self._running():
+            log.warning("handing back a job that did not finish", extra={"job_id": context.job.id, "kind": context.job.kind})
+            context.abandoned = True
+            self._settler.released(context)
+            self._crews[context.handler.isolation].abandon(context)
+        for crew in self._crews.values():
+            crew.close()
+        self._settler.close()
+        self._beater.close()
+        self._services.close()
+        log.info("worker stopped", extra={"worker": self.name})
+
+    def _running(self) -> list[Context]:
+        return [context for crew in self._crews.values() for context in crew.running()]
+
+    def _wait(self, seconds: float) -> bool:
+        """Until nothing runs; False when the time is over or somebody is in a hurry."""
+        deadline = time.monotonic() + seconds
+        while any(crew.held() for crew in self._crews.values()):
+            if self._now.is_set() or time.monotonic() >= deadline:
+                return False
+            self._now.wait(0.02)
+        return True
+
+
+def _around(context: Context) -> "contextlib.AbstractContextManager[None]":
+    return contextlib.nullcontext()
+
+
+def declare(ledger: Ledger, handlers: Sequence[Handler]) -> None:
+    """Set what handlers say of their kinds' policies, where the ledger does not know it yet."""
+    known = ledger.policies()["kind"]
+    for handler in handlers:
+        if handler.policy and known.get(handler.kind) != msgspec.to_builtins(policies.settings(handler.policy)):
+            ledger.set_policy(handler.kind, **handler.policy)
+
+
+def _queues(given: Any, registry: Registry) -> list[str] | dict[str, int]:
+    if given is None:
+        return sorted({handler.queue for handler in registry})
+    if isinstance(given, Mapping):
+        return {limits.check_name("queue", name): limits.check_integer("weight", w, 1, 1_000) for name, w in given.items()}
+    if isinstance(given, str):
+        raise ValidationError("queues takes a list of names, or names with weights", field="queues")
+    return [limits.check_name("queue", name) for name in given]
+
+
+def _size(what: str, given: Any) -> int:
+    return limits.check_integer(what, given, 1, 10_000)

@@ -1,0 +1,16 @@
+"""Refusals by their stable code."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from holdfast import HoldfastError
+
+
+@contextmanager
+def refused(code: str, saying: str = "") -> Iterator[None]:
+    """Fails unless what is inside is refused with this code, in words that contain `saying`."""
+    with pytest.raises(HoldfastError) as caught:
+        yield
+    assert (caught.value.code, saying in str(caught.value)) == (code, True), f"{caught.value.code}: {caught.value}"

@@ -1,0 +1,53 @@
+"""Apps with real workers in them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import App, Job, Worker
+from tests.support.waiting import wait_until
+
+Starter = Callable[..., Worker]
+
+
+@pytest.fixture
+def app(store_url: str) -> Iterator[App]:
+    """An app on an empty ledger of each kind of store, on the real clock."""
+    app = App(store_url)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def start(app: App) -> Iterator[Starter]:
+    """Starts workers in this process; what is left of them ends with the test."""
+    workers: list[Worker] = []
+
+    def starter(**settings: Any) -> Worker:
+        worker = app.worker(**{"name": f"w{len(workers)}", "shutdown_timeout": 0, **settings})
+        workers.append(worker)
+        worker.start()
+        return worker
+
+    yield starter
+    for worker in workers:
+        worker.close()
+
+
+def ended(app: App, job: Job, *, seconds: float = 30.0) -> Job:
+    """The job, once it is terminal."""
+
+    def look() -> Job | None:
+        found = app.ledger.get(job.id)
+        return found if found.finished_at is not None else None
+
+    found = wait_until(look, seconds=seconds, what=f"the end of job {job.id}: {app.ledger.get(job.id).status}")
+    assert app.ledger.check(job.id) == []
+    return found
+
+
+def became(app: App, job: Job, status: str, *, seconds: float = 30.0) -> Job:
+    return wait_until(
+        lambda: found if (found := app.ledger.get(job.id)).status == status else None, seconds=seconds, what=f"{job.id} {status}"
+    )

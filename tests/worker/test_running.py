@@ -1,0 +1,332 @@
+"""A worker runs handlers, and what they do is what the ledger says."""
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast import App, AsyncContext, Context, PermanentError, TransientError, ValidationError
+from tests.support.waiting import wait_until
+from tests.worker.conftest import Starter, ended
+
+QUICK = {"backoff_base": 0}
+
+
+def test_a_result_is_recorded(app: App, start: Starter) -> None:
+    class Page(msgspec.Struct):
+        url: str
+        size: int
+
+    @app.handler()
+    def fetch(job: Context, url: str) -> Page:
+        return Page(url, job.job.attempt)
+
+    job = app.enqueue(fetch, url="u")
+    start()
+    assert ended(app, job).result == {"url": "u", "size": 1}
+    assert [event.type for event in app.ledger.events(job.id)] == ["enqueued", "claimed", "started", "succeeded"]
+
+
+def test_an_async_handler_runs_on_the_loop(app: App, start: Starter) -> None:
+    @app.handler()
+    async def sleepy(job: AsyncContext, n: int) -> Any:
+        await asyncio.sleep(0)
+        await job.beat(stage="half")
+        return [n, threading.current_thread().name, job.job.stage]
+
+    jobs = app.enqueue_many(sleepy, [{"n": n} for n in range(20)])
+    start()
+    assert [ended(app, job).result[:2] for job in jobs] == [[n, "holdfast-loop"] for n in range(20)]
+    assert app.ledger.get(jobs[0].id).stage == "half"
+
+
+def test_handlers_run_side_by_side(app: App, start: Starter) -> None:
+    together = threading.Barrier(4)
+
+    @app.handler()
+    def meet() -> int:
+        return together.wait(20)
+
+    jobs = app.enqueue_many(meet, [{}] * 4)
+    start(threads=4)
+    assert sorted(ended(app, job).result for job in jobs) == [0, 1, 2, 3]
+
+
+def test_a_stuck_handler_holds_nobody_up_though_all_were_quick_before(app: App, start: Starter) -> None:
+    free = threading.Event()
+
+    @app.handler()
+    def work(n: int) -> bool:
+        return free.wait(20) if n == 600 else True
+
+    jobs = app.enqueue_many(work, [{"n": n} for n in range(1_200)])
+    start(threads=3)
+    others = [job for number, job in enumerate(jobs) if number != 600]
+    wait_until(lambda: app.ledger.counts()["default"].get("succeeded", 0) == len(others))
+    assert app.ledger.get(jobs[600].id).status == "running"
+    free.set()
+    ended(app, jobs[600])
+
+
+def test_a_handler_is_given_no_more_than_it_may_run_at_once(app: App, start: Starter) -> None:
+    running, most, mutex = 0, 0, threading.Lock()
+
+    @app.handler(concurrency=2)
+    def narrow() -> None:
+        nonlocal running, most
+        with mutex:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.01)
+        with mutex:
+            running -= 1
+
+    jobs = app.enqueue_many(narrow, [{}] * 20)
+    start(threads=8)
+    for job in jobs:
+        ended(app, job)
+    assert most == 2
+
+
+def test_a_kind_nobody_handles_is_left_alone(app: App, start: Starter) -> None:
+    @app.handler()
+    def known() -> None: ...
+
+    stranger = app.ledger.enqueue("stranger")
+    job = app.enqueue(known)
+    start()
+    ended(app, job)
+    assert app.ledger.get(stranger.id).rev == 1
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason", "stage", "attempts"),
+    [
+        (TransientError("again"), "dead_lettered", "exhausted_retries", "exec", 2),
+        (OSError("network"), "dead_lettered", "exhausted_retries", "exec", 2),
+        (PermanentError("never"), "failed", None, None, 1),
+        (
+            PermanentError("p", reason_code="policy_violation", failure_stage="fetch"),
+            "dead_lettered",
+            "policy_violation",
+            "fetch",
+            1,
+        ),
+        (ValidationError("bad"), "dead_lettered", "validation_failed", "input", 1),
+        (KeyError("mine"), "failed", None, None, 1),
+        (SystemExit(3), "dead_lettered", "exhausted_retries", "exec", 2),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_what_an_error_means(
+    app: App, start: Starter, error: BaseException, status: str, reason: Any, stage: Any, attempts: int
+) -> None:
+    @app.handler(attempts=2, policy=QUICK, fail_on=KeyError)
+    def wrong() -> None:
+        raise error
+
+    job = app.enqueue(wrong)
+    start()
+    found = ended(app, job)
+    assert (found.status, found.attempt) == (status, attempts)
+    assert found.last_error["type"] == type(error).__name__
+    assert "in wrong" in found.last_error["traceback"]
+    if reason:
+        assert (found.dead_letter["reason_code"], found.dead_letter["failure_stage"]) == (reason, stage)
+        assert found.dead_letter["attempts"] == attempts
+        assert found.dead_letter["last_owner"] == "w0"
+
+
+def test_only_what_is_worth_it_is_tried_again(app: App, start: Starter) -> None:
+    @app.handler(policy=QUICK, retry_on=OSError)
+    def picky(n: int) -> int:
+        raise ValueError(n)
+
+    job = app.enqueue(picky, n=1)
+    start()
+    assert (ended(app, job).status, app.ledger.get(job.id).attempt) == ("failed", 1)
+
+
+def test_an_error_says_when_to_try_again(app: App, start: Starter) -> None:
+    @app.handler()
+    def limited(job: Context) -> int:
+        if job.job.attempt == 1:
+            raise TransientError("slow down", retry_after="50ms")
+        return job.job.attempt
+
+    job = app.enqueue(limited)
+    start()
+    assert ended(app, job).result == 2
+    failed, again = (app.ledger.events(job.id, types=[kind])[0] for kind in ("stalled", "requeued"))
+    assert failed.reason == "TRANSIENT_ERROR"
+    assert (again.payload["available_at"] - again.received_at.timestamp() * 1e6) == pytest.approx(50_000, abs=2)
+
+
+def test_exhaustion_may_mean_failure(app: App, start: Starter) -> None:
+    @app.handler(attempts=1, policy={"on_exhausted": "fail"})
+    def wrong() -> None:
+        raise OSError("no")
+
+    job = app.enqueue(wrong)
+    start()
+    assert ended(app, job).error["message"] == "no"
+
+
+def test_arguments_that_no_longer_fit_are_put_aside(app: App, start: Starter) -> None:
+    @app.handler()
+    def changed(n: int) -> None: ...
+
+    job = app.ledger.enqueue("changed", {"n": "not a number"})
+    start()
+    found = ended(app, job)
+    assert (found.dead_letter["reason_code"], found.dead_letter["failure_stage"]) == ("validation_failed", "input")
+
+
+@pytest.mark.parametrize("result", [object(), "x" * 1_100_000, float("nan"), {"a": 2**60}])
+def test_a_result_that_cannot_be_kept(app: App, start: Starter, result: Any) -> None:
+    @app.handler()
+    def wide() -> Any:
+        return result
+
+    @app.handler()
+    def fine() -> int:
+        return 1
+
+    bad, good = app.enqueue(wide), app.enqueue(fine)
+    start()
+    assert ended(app, good).result == 1
+    found = ended(app, bad)
+    assert (found.status, found.dead_letter["reason_code"], found.dead_letter["failure_stage"]) == (
+        "dead_lettered",
+        "validation_failed",
+        "output",
+    )
+
+
+# Hooks
+
+
+def test_checks_come_before_the_start(app: App, start: Starter) -> None:
+    asked: list[int] = []
+
+    def ready(job: Context) -> bool:
+        asked.append(job.job.attempt)
+        return job.job.attempt > 1
+
+    @app.handler(checks=ready, policy=QUICK)
+    def careful(job: Context) -> int:
+        return job.job.attempt
+
+    job = app.enqueue(careful)
+    start()
+    assert ended(app, job).result == 2
+    assert [event.type for event in app.ledger.events(job.id)] == [
+        "enqueued", "claimed", "stalled", "requeued", "claimed", "started", "succeeded",
+    ]  # fmt: skip
+    assert asked == [1, 2]
+
+
+def test_a_check_may_put_a_job_aside(app: App, start: Starter) -> None:
+    @app.check
+    def allowed(job: Context) -> None:
+        raise PermanentError("not for us", reason_code="policy_violation")
+
+    @app.handler()
+    def never() -> None:
+        raise AssertionError
+
+    job = app.enqueue(never)
+    start()
+    found = ended(app, job)
+    assert (found.dead_letter["reason_code"], found.started_at) == ("policy_violation", None)
+
+
+def test_validators_look_at_results(app: App, start: Starter) -> None:
+    @app.validator
+    def positive(job: Context, result: int) -> bool:
+        return result > 0
+
+    def taken(job: Context, result: int) -> None:
+        if job.job.attempt == 1:
+            raise TransientError("somebody else changed it")
+
+    @app.handler(policy=QUICK)
+    def number(n: int) -> int:
+        return n
+
+    @app.handler(policy=QUICK, conflicts=taken)
+    def contested() -> int:
+        return 5
+
+    good, bad, twice = app.enqueue(number, n=1), app.enqueue(number, n=-1), app.enqueue(contested)
+    start()
+    assert ended(app, good).result == 1
+    assert ended(app, bad).dead_letter["reason_code"] == "validation_failed"
+    assert (ended(app, twice).result, app.ledger.get(twice.id).attempt) == (5, 2)
+
+
+# Jobs of jobs
+
+
+def test_children_belong_to_their_parent(app: App, start: Starter) -> None:
+    @app.handler()
+    def child(n: int) -> int:
+        return n
+
+    @app.handler()
+    def parent(job: Context) -> int:
+        return job.enqueue(child, n=job.job.id).id
+
+    job = app.options(correlation_id="order-7").enqueue(parent)
+    start()
+    made = holdfast.open(app.url).get(ended(app, job).result)
+    assert (made.kind, made.correlation_id) == ("child", "order-7")
+
+
+# Policies
+
+
+def test_a_handler_declares_its_policy(app: App, start: Starter) -> None:
+    @app.handler(lease="90s", attempts=7, policy={"cancel_grace": "5s"})
+    def declared(job: Context) -> list[int]:
+        policy = job.job.policy
+        assert policy is not None
+        return [policy.lease_ttl_ms, policy.attempts_max, policy.cancel_grace_ms]
+
+    job = app.enqueue(declared)
+    start()
+    assert ended(app, job).result == [90_000, 7, 5_000]
+
+
+def test_a_delayed_job_starts_on_time(app: App, start: Starter) -> None:
+    @app.handler()
+    def soon() -> None: ...
+
+    start()
+    job = app.options(delay="300ms").enqueue(soon)
+    found = ended(app, job)
+    assert found.started_at is not None and found.started_at >= found.available_at
+
+
+def test_strict_queues_in_their_order(app: App, start: Starter) -> None:
+    order: list[str] = []
+
+    @app.handler(queue="low")
+    def later() -> None:
+        order.append("low")
+
+    @app.handler(queue="high")
+    def sooner() -> None:
+        order.append("high")
+
+    app.enqueue_many(later, [{}] * 30)
+    app.enqueue_many(sooner, [{}] * 30)
+    start(queues=["high", "low"], threads=1)
+    wait_until(lambda: len(order) == 60)
+    assert order == ["high"] * 30 + ["low"] * 30

@@ -1,0 +1,130 @@
+"""Arguments are checked when a job is enqueued, against the signature of its handler."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from holdfast import App, Context, ValidationError
+from tests.support.refusing import refused
+
+
+class Point(msgspec.Struct):
+    x: int
+    y: int = 0
+
+
+@dataclass
+class Box:
+    width: int
+
+
+@pytest.fixture
+def app(tmp_path: Any) -> App:
+    return App(f"sqlite:///{tmp_path}/a.db")
+
+
+def test_plain_arguments(app: App) -> None:
+    @app.handler()
+    def greet(job: Context, name: str, times: int = 1) -> None: ...
+
+    assert app.enqueue(greet, name="Ada").args == {"name": "Ada", "times": 1}
+    assert app.enqueue("greet", name="Ada", times=3).args == {"name": "Ada", "times": 3}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [{}, {"name": 5}, {"name": "Ada", "times": "3"}, {"name": "Ada", "extra": 1}, {"name": None}, {"name": "Ada", "times": 1.5}],
+)
+def test_what_does_not_fit_is_refused_and_leaves_nothing(app: App, args: dict[str, Any]) -> None:
+    @app.handler()
+    def greet(name: str, times: int = 1) -> None: ...
+
+    with refused("validation_error", "greet"):
+        app.enqueue(greet, **args)
+    assert app.ledger.counts() == {}
+
+
+def test_structs_dataclasses_and_dates(app: App) -> None:
+    seen: list[Any] = []
+
+    @app.handler()
+    def place(at: Point, box: Box, when: datetime, tags: list[str] = []) -> None:  # noqa: B006 - what users write
+        seen.append((at, box, when, tags))
+
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    job = app.enqueue(place, at=Point(1), box=Box(2), when=when)
+    assert job.args == {"at": {"x": 1, "y": 0}, "box": {"width": 2}, "when": "2026-01-01T00:00:00Z", "tags": []}
+    handler = app.registry.find(place)
+    assert handler.signature.read(job.record.args) == {"at": Point(1), "box": Box(2), "when": when, "tags": []}
+
+
+def test_bounds_in_annotations(app: App) -> None:
+    @app.handler()
+    def count(to: Annotated[int, msgspec.Meta(ge=1, le=10)]) -> None: ...
+
+    with refused("validation_error", "to"):
+        app.enqueue(count, to=11)
+
+
+def test_pydantic_models(app: App) -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Order(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+        item: str
+        count: int = 1
+
+    @app.handler()
+    def ship(order: Order) -> None: ...
+
+    job = app.enqueue(ship, order=Order(item="pen"))
+    assert job.args == {"order": {"item": "pen", "count": 1}}
+    assert app.enqueue(ship, order={"item": "pen"}).args == job.args
+    assert app.registry.find(ship).signature.read(job.record.args) == {"order": Order(item="pen")}
+    with refused("validation_error", "count"):
+        app.enqueue(ship, order={"item": "pen", "count": "many"})
+
+
+def test_any_names_where_the_function_takes_any(app: App) -> None:
+    @app.handler()
+    def log(level: int, **rest: Any) -> None: ...
+
+    job = app.enqueue(log, level=1, text="hi", more=[1])
+    assert job.args == {"level": 1, "text": "hi", "more": [1]}
+    assert app.registry.find(log).signature.read(job.record.args) == job.args
+
+
+def test_what_cannot_be_a_handler(app: App) -> None:
+    with refused("validation_error", "by place"):
+        app.handler()(lambda *values: None)
+    with refused("validation_error", "two handlers"):
+        app.handler("same")(lambda: None)
+        app.handler("same")(lambda: None)
+    with refused("validation_error", "only an async"):
+        app.handler("x", isolation="loop")(lambda: None)
+    with refused("validation_error", "by name"):
+        app.handler("y", isolation="process")(lambda: None)
+    with refused("limit_exceeded", "attempts_max"):
+        app.handler("z", attempts=0)(lambda: None)
+    with refused("validation_error", "not a handler"):
+        app.enqueue("nobody")
+
+
+def test_options_of_the_handler_and_of_the_call(app: App) -> None:
+    @app.handler(queue="crawl", priority=3, tier="in_home")
+    def fetch(url: str) -> None: ...
+
+    job = app.options(priority=7, dedupe_key="k").enqueue(fetch, url="u")
+    assert (job.queue, job.priority, job.tier, job.dedupe_key) == ("crawl", 7, "in_home", "k")
+    assert not app.options(dedupe_key="k").enqueue(fetch, url="u").is_new
+    assert app.options(request_id="r").enqueue(fetch, url="v").id == app.options(request_id="r").enqueue(fetch, url="v").id
+
+
+def test_refusals_of_the_ledger_come_through(app: App) -> None:
+    @app.handler()
+    def fetch(url: str) -> None: ...
+
+    with pytest.raises(ValidationError):
+        app.options(nonsense=1).enqueue(fetch, url="u")
