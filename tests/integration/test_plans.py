@@ -1,15 +1,17 @@
-"""With much history, a generic plan still reaches jobs by primary key, or by the index of those that are ready."""
+"""With much history, a generic plan still reaches jobs by primary key, or by the small index that was made for it."""
 
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+import apsw
 import psycopg
 import pytest
 from psycopg import sql
 
 from holdfast import Ledger
+from holdfast.store.sqlite.session import SQL
 
 HISTORY = 50_000
 BY_KEY = {"jobs_pkey"}
@@ -21,7 +23,10 @@ STATEMENTS = {
     "load": BY_KEY,
     "lock_jobs": BY_KEY,
     "claim": BY_KEY | {"jobs_ready"},
+    "due": {"jobs_active"},
+    "next_ready": {"jobs_delayed"},
 }
+DELAYED = 100_000
 
 
 def add_history(connection: "psycopg.Connection[Any]", schema: str) -> None:
@@ -76,6 +81,16 @@ def ways_to_jobs(plan: dict[str, Any], above: str = "") -> Iterator[str]:
         yield from ways_to_jobs(child, plan.get("Relation Name", above))
 
 
+def explained(connection: "psycopg.Connection[Any]", statement: str) -> dict[str, Any]:
+    """The generic plan of a prepared statement."""
+    row = connection.execute(statement.encode()).fetchone()
+    assert row is not None
+    [found] = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    plan: dict[str, Any] = found["Plan"]
+    assert any("$" in json.dumps(node) for node in nodes(plan)), "the plan is not generic"
+    return plan
+
+
 @pytest.fixture
 def with_history(pg_url: str, postgres_url: str, on_postgres: Ledger) -> "Iterator[psycopg.Connection[Any]]":
     """A connection to a ledger with much history, a queue and some running jobs; plans are generic."""
@@ -93,10 +108,56 @@ def test_hot_statements_reach_jobs_by_key_only(on_postgres: Ledger, with_history
     for name in STATEMENTS:
         text, count = numbered(on_postgres._store._sql[name])  # type: ignore[attr-defined]
         with_history.execute(f"PREPARE {name} AS {text}".encode())
-        values = ", ".join(["NULL"] * count)
-        row = with_history.execute(f"EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE {name} ({values})".encode()).fetchone()
-        assert row is not None
-        [explained] = row[0] if isinstance(row[0], list) else json.loads(row[0])
-        assert any("$" in json.dumps(node) for node in nodes(explained["Plan"])), "the plan is not generic"
-        found[name] = set(ways_to_jobs(explained["Plan"]))
+        plan = explained(with_history, f"EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE {name} ({', '.join(['NULL'] * count)})")
+        found[name] = set(ways_to_jobs(plan))
     assert {name: ways for name, ways in found.items() if not ways or not ways <= STATEMENTS[name]} == {}
+
+
+def delay_many(connection: "psycopg.Connection[Any]", schema: str) -> None:
+    """Jobs that are to wait an hour, in two queues, beside what is ready."""
+    connection.execute(
+        sql.SQL("""
+            INSERT INTO {jobs} (id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id)
+            SELECT 2000000 + n, 'q' || n %% 2, 'work', 'queued', 1, 0, 0, now() + interval '1 hour' + n * interval '1 s', now(),
+                now(), 1
+            FROM generate_series(1, %s) AS n
+        """).format(jobs=sql.Identifier(schema, "jobs")),
+        (DELAYED,),
+    )
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read(
+    pg_url: str, on_postgres: Ledger, with_history: "psycopg.Connection[Any]", analyzed: bool
+) -> None:
+    schema = pg_url.partition("schema=")[2]
+    delay_many(with_history, schema)
+    if analyzed:
+        with_history.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(schema, "jobs")))
+    text, _ = numbered(on_postgres._store._sql["next_ready"])  # type: ignore[attr-defined]
+    with_history.execute(f"PREPARE next_ready AS {text}".encode())
+    values = "now(), NULL, '{q0,q1,default,none}'"
+    plan = explained(with_history, f"EXPLAIN (ANALYZE, VERBOSE, FORMAT JSON) EXECUTE next_ready ({values})")
+    [scan] = [node for node in nodes(plan) if node.get("Relation Name") == "jobs"]
+    assert scan["Index Name"] == "jobs_delayed"
+    assert scan["Actual Rows"] * scan["Actual Loops"] <= 4
+    wait = on_postgres.until_ready(["q1", "q0"])
+    assert wait is not None
+    assert 3_000 < wait <= 3_601
+
+
+def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read_in_a_file(on_sqlite: Ledger, sqlite_url: str) -> None:
+    on_sqlite.enqueue("ready")
+    for start in range(0, DELAYED, 10_000):
+        on_sqlite.enqueue_many({"kind": "work", "queue": "q", "delay": 3_600 + n} for n in range(start, start + 10_000))
+    connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        params = {"now_at": 0, "kinds": None, "queues": '["q","default","none"]'}
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {SQL['next_ready']}", params)]
+        assert [step for step in plan if "holdfast_jobs" in step] == ["SEARCH j USING INDEX holdfast_jobs_delayed (queue=?)"]
+        assert not any("TEMP B-TREE" in step for step in plan)
+    finally:
+        connection.close()
+    wait = on_sqlite.until_ready(["q"])
+    assert wait is not None
+    assert 3_000 < wait <= 3_600

@@ -108,6 +108,24 @@ def test_delayed_work_wakes_a_worker_too(real: Ledger) -> None:
         waiter.close()
 
 
+def test_what_is_no_work_wakes_nobody(store_url: str, real: Ledger, opened: Opener) -> None:
+    """A fleet that is idle says all the time that it is there."""
+    other = opened(store_url)
+    real.enqueue("work", delay=60)
+    waiter = real.waiter()
+    try:
+        wake_all(waiter)
+        other.take_duty("sweep", "a", ttl="10s")
+        other.sign_in("a")
+        other.sweep()
+        # Longer than the slow look that stands behind the bell.
+        assert not waiter.wait(1.2)
+        other.enqueue("work")
+        assert waiter.wait(5)
+    finally:
+        waiter.close()
+
+
 def test_work_from_a_transaction_of_the_callers_own_wakes_a_worker_at_its_commit(postgres_url: str, on_postgres: Ledger) -> None:
     waiter = on_postgres.waiter()
     try:

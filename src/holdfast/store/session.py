@@ -66,6 +66,7 @@ class SqlSession(FleetSession):
         self.learned: dict[tuple[str, str, str], int] = {}
         self.policies: dict[int, Policy] = {}
         """What this session alone knows as yet."""
+        self._policy_ids: dict[Policy, int] = {}
 
     @abstractmethod
     def now(self) -> Micros:
@@ -85,11 +86,16 @@ class SqlSession(FleetSession):
         return found
 
     def _policy_id(self, policy: Policy) -> int:
+        """Looked for once: the jobs of one transaction mostly share it."""
+        known = self._policy_ids.get(policy)
+        if known is not None:
+            return known
         body = _encode(policy).decode()
         found = self.one("find_policy", body=body)
         if found is None:
             found = self.one("insert_policy", body=body, lease_us=policy.lease_ttl_ms * 1_000)
         assert found is not None
+        self._policy_ids[policy] = int(found[0])
         return int(found[0])
 
     def profile_id(self, item: Enqueue) -> int:

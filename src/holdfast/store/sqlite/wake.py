@@ -1,6 +1,7 @@
 """Waking other processes on the same machine: one byte into a file, seen through inotify.
 
-Behind it stands a slow look at the database's data_version, for systems without inotify and for commits by other means.
+Behind it stands a slow look at the database's data_version, for systems without inotify and for commits by other means. Where the
+bell is heard, such a commit counts only if it brought an event: duties and signs of life are no work for anybody.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.errors import Unavailable
+from holdfast.store.sqlite.session import SQL
 
 _IN_MODIFY = 0x2
 _IN_NONBLOCK = os.O_NONBLOCK
@@ -51,10 +53,15 @@ class FileWaiter:
         self._connection = connection
         self._closed = False
         self._seen = self._data_version()
+        self._newest = self._last_pos()
         self._fd = _inotify(path)
 
     def _data_version(self) -> int:
         return int(self._connection.pragma("data_version"))
+
+    def _last_pos(self) -> int | None:
+        newest: int | None = self._connection.execute(SQL["last_pos"]).get
+        return newest
 
     def wait(self, timeout: float) -> bool:
         if self._closed:
@@ -77,12 +84,16 @@ class FileWaiter:
         if ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._fd, 65_536)
-            self._seen = self._data_version()
+            self._seen, self._newest = self._data_version(), self._last_pos()
         return bool(ready)
 
     def _moved(self) -> bool:
         version = self._data_version()
-        moved, self._seen = version != self._seen, version
+        if version == self._seen:
+            return False
+        newest = self._last_pos()
+        moved = newest != self._newest or self._fd is None
+        self._seen, self._newest = version, newest
         return moved
 
     def close(self) -> None:

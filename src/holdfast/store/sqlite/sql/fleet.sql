@@ -46,5 +46,8 @@ SELECT :now_at, min((
 FROM json_each(:queues) wanted
 WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = wanted.value) IS NULL;
 
+-- name: last_pos
+SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_events';
+
 -- name: all_settings
 SELECT scope, name, body FROM holdfast_settings ORDER BY scope, name;
