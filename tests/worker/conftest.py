@@ -51,3 +51,9 @@ def became(app: App, job: Job, status: str, *, seconds: float = 30.0) -> Job:
     return wait_until(
         lambda: found if (found := app.ledger.get(job.id)).status == status else None, seconds=seconds, what=f"{job.id} {status}"
     )
+
+
+def dead(job: Job) -> dict[str, Any]:
+    """The dead-letter fields of a job that is there for them."""
+    assert job.dead_letter is not None
+    return job.dead_letter

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import App, AsyncContext, Context, PermanentError, TransientError, ValidationError
 from tests.support.waiting import wait_until
-from tests.worker.conftest import Starter, ended
+from tests.worker.conftest import Starter, dead, ended
 
 QUICK = {"backoff_base": 0}
 
@@ -138,9 +138,9 @@ def test_what_an_error_means(
     assert found.last_error["type"] == type(error).__name__
     assert "in wrong" in found.last_error["traceback"]
     if reason:
-        assert (found.dead_letter["reason_code"], found.dead_letter["failure_stage"]) == (reason, stage)
-        assert found.dead_letter["attempts"] == attempts
-        assert found.dead_letter["last_owner"] == "w0"
+        assert (dead(found)["reason_code"], dead(found)["failure_stage"]) == (reason, stage)
+        assert dead(found)["attempts"] == attempts
+        assert dead(found)["last_owner"] == "w0"
 
 
 def test_only_what_is_worth_it_is_tried_again(app: App, start: Starter) -> None:
@@ -185,7 +185,7 @@ def test_arguments_that_no_longer_fit_are_put_aside(app: App, start: Starter) ->
     job = app.ledger.enqueue("changed", {"n": "not a number"})
     start()
     found = ended(app, job)
-    assert (found.dead_letter["reason_code"], found.dead_letter["failure_stage"]) == ("validation_failed", "input")
+    assert (dead(found)["reason_code"], dead(found)["failure_stage"]) == ("validation_failed", "input")
 
 
 @pytest.mark.parametrize("result", [object(), "x" * 1_100_000, float("nan"), {"a": 2**60}])
@@ -202,7 +202,7 @@ def test_a_result_that_cannot_be_kept(app: App, start: Starter, result: Any) -> 
     start()
     assert ended(app, good).result == 1
     found = ended(app, bad)
-    assert (found.status, found.dead_letter["reason_code"], found.dead_letter["failure_stage"]) == (
+    assert (found.status, dead(found)["reason_code"], dead(found)["failure_stage"]) == (
         "dead_lettered",
         "validation_failed",
         "output",
@@ -244,7 +244,7 @@ def test_a_check_may_put_a_job_aside(app: App, start: Starter) -> None:
     job = app.enqueue(never)
     start()
     found = ended(app, job)
-    assert (found.dead_letter["reason_code"], found.started_at) == ("policy_violation", None)
+    assert (dead(found)["reason_code"], found.started_at) == ("policy_violation", None)
 
 
 def test_validators_look_at_results(app: App, start: Starter) -> None:
@@ -267,7 +267,7 @@ def test_validators_look_at_results(app: App, start: Starter) -> None:
     good, bad, twice = app.enqueue(number, n=1), app.enqueue(number, n=-1), app.enqueue(contested)
     start()
     assert ended(app, good).result == 1
-    assert ended(app, bad).dead_letter["reason_code"] == "validation_failed"
+    assert dead(ended(app, bad))["reason_code"] == "validation_failed"
     assert (ended(app, twice).result, app.ledger.get(twice.id).attempt) == (5, 2)
 
 
