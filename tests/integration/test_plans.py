@@ -1,4 +1,4 @@
-"""With much history, a generic plan still reaches jobs by primary key, or by the index of those that are ready."""
+"""With much history, a generic plan still reaches jobs by primary key, or by the index that is made for the statement."""
 
 import json
 import re
@@ -21,6 +21,11 @@ STATEMENTS = {
     "load": BY_KEY,
     "lock_jobs": BY_KEY,
     "claim": BY_KEY | {"jobs_ready"},
+    "checkpoints": BY_KEY,
+    "owing": {"jobs_owing", "jobs_dedupe"},
+    "undo_job": {"jobs_dedupe"},
+    "dead_letters": {"jobs_ended"},
+    "walk_jobs": BY_KEY | {"jobs_owing"},
 }
 
 

@@ -78,11 +78,12 @@ class Desk:
             return self._holder(job, request_id, expected_rev)
         return self._outside(job, request_id, expected_rev, actor, Role.SYSTEM)
 
-    def _quick(self, verb: str, commands: Sequence[Any], request_id: str | None) -> Call:
-        """A call of a hot verb: its answer is kept only where the caller may ask for it again by a name of its own."""
+    def _quick(self, verb: str, commands: Sequence[Any], request_id: str | None, *, keep: bool = False) -> Call:
+        """A call of a hot verb: its answer is kept only where the caller may ask for it again by a name of its own, or where it
+        must not be done twice."""
         named = request_id is not None
-        body = admit.body_hash(verb, [body_of(command) for command in commands]) if named else b""
-        return Call(verb, commands, repeat=named, keep=named, body_hash=body)
+        body = admit.body_hash(verb, [body_of(command) for command in commands]) if named or keep else b""
+        return Call(verb, commands, repeat=named, keep=named or keep, body_hash=body)
 
     def _many(self, verb: str, commands: Sequence[Any], request_id: str | None, dress: Callable[[Any], Any]) -> list[Any]:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.core.commands import Sweep
-from holdfast.core.limits import WRITE_CHUNK, check_integer
+from holdfast.core.commands import Compensate, JobCommand, Sweep
+from holdfast.core.limits import UNDO_BATCH_MAX, WRITE_CHUNK, check_integer
 from holdfast.core.model import SYSTEM, EventType, Micros
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger.carry import Carrier
@@ -63,6 +63,7 @@ class Sweeper:
             made.update(kind.value for kinds in answers for kind in kinds)
             done += sum(1 for kinds in answers if kinds)
             after = ids[-1]
+        made.update(kind.value for kinds in self._compensate(min(limit, UNDO_BATCH_MAX)) for kind in kinds)
         return dict(made)
 
     def _due(self, after: int, limit: int) -> tuple[Micros, list[int]]:
@@ -78,7 +79,17 @@ class Sweeper:
             Sweep(actor=SYSTEM, request_id=request_id, job_id=id_, jitter=self._entropy.jitter(), fresh_since=fresh)
             for id_ in ids
         ]
-        answers = self._carrier.go(Call("sweep", sweeps, repeat=False, keep=False, body_hash=b""))
+        return self._made(sweeps)
+
+    def _compensate(self, limit: int) -> list[tuple[EventType, ...]]:
+        """What is due for finished jobs that owe undo steps."""
+        ids = self._store.read(lambda session: session.owing(limit))
+        request_id = self._entropy.nonce()
+        return self._made([Compensate(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in ids]) if ids else []
+
+    def _made(self, commands: Sequence[JobCommand]) -> list[tuple[EventType, ...]]:
+        """The events that each command made; a refusal means that it was due no longer."""
+        answers = self._carrier.go(Call("sweep", commands, repeat=False, keep=False, body_hash=b""))
         return [answer for answer in answers if not isinstance(answer, HoldfastError)]
 
     def _notice_steps(self, now: Micros) -> None:
