@@ -137,6 +137,7 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
         lambda: _mutated(_asked(), 5, reason="ASSIST_REQUESTED", payload=payloads.Beat(assist_requested=True).encode()),
         [(5, "reason")],
     ),
+    "a wish without its mark": (lambda: _mutated(_asked(), 4, reason=None), [(4, "reason")]),
     "an undo job with undo steps": (_undone_undo, [(4, "undo")]),
     "a compensation that failed where there was none": (_uncompensated, [(4, "undo")]),
     "assistance that ends before it began": (

@@ -184,9 +184,9 @@ def _check_marks(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[str
     if event.type is EventType.HEARTBEAT:
         beat = payloads.decode(payloads.Beat, event.payload)
         begins = beat.assist_requested is True and not job.assist_requested
-        known = not blurred and beat.pruned is None
-        if event.reason not in (None, ASSIST_REQUESTED) or (event.reason is not None and known and not begins):
-            yield "reason", f"heartbeat carries the reason {event.reason}, which it does not bear out"
+        allowed = {ASSIST_REQUESTED if begins else None}
+        if event.reason not in (allowed if beat.pruned is None and not blurred else {ASSIST_REQUESTED, None}):
+            yield "reason", f"heartbeat carries the reason {event.reason}, and begins to wish for assistance: {begins}"
         if beat.undo is not payloads.UNSET and job.kind == UNDO_KIND:
             yield "undo", "a job that undoes another one registers an undo step"
     failed = event.type is EventType.DEAD_LETTERED and event.reason == ReasonCode.COMPENSATION_FAILED

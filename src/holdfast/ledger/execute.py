@@ -166,11 +166,16 @@ def _change(job: Job) -> Change:
 def _keep(session: Session, calls: Iterable[Call]) -> None:
     rows = []
     for call in calls:
-        if call.keep and any(not isinstance(answer, HoldfastError) and answer != [] for answer in call.answers):
+        if call.keep and any(map(_is_kept, call.answers)):
             actor, request_id = _key(call)
             rows.append(Kept(actor, request_id, call.verb, call.body_hash, answers.encode(call)))
     if rows:
         session.keep_requests(rows)
+
+
+def _is_kept(answer: Any) -> bool:
+    """Refusals, and lists with nothing else in them, are not kept."""
+    return any(map(_is_kept, answer)) if isinstance(answer, list) else not isinstance(answer, HoldfastError)
 
 
 # Verbs that make or find jobs
