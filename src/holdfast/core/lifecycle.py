@@ -12,7 +12,6 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.evolve import evolve
-from holdfast.core.limits import UNDO_STEPS_MAX
 from holdfast.core.model import (
     ASSIST_REQUESTED,
     HELD,
@@ -35,17 +34,16 @@ from holdfast.core.model import (
 )
 from holdfast.core.policy import backoff_us, with_ttl
 from holdfast.core.table import outsiders, sources
+from holdfast.core.undo import check_reason_code, check_undo
 from holdfast.errors import (
     Conflict,
     FenceLost,
     Forbidden,
     InvalidTransition,
     LeaseConflictError,
-    LimitExceeded,
     NotClaimable,
     NotFound,
     NotStalledYet,
-    ValidationError,
 )
 
 MS = 1_000
@@ -312,22 +310,13 @@ def _heartbeat(draft: _Draft, command: c.Heartbeat) -> None:
         _return_of_holder(draft)
     elif job.status is Status.CLAIMED and lease_over(job, draft.at):
         _stall(draft, StallReason.LEASE_EXPIRED, actor=SYSTEM)
-    _check_undo(draft.job, command.beat)
+    check_undo(draft.job, command.beat)
     wishes = bool(command.beat.assist_requested) and not draft.job.assist_requested
     draft.emit(
         EventType.HEARTBEAT,
         reason=ASSIST_REQUESTED if wishes else None,
         payload=payloads.beat_payload(command.beat),
     )
-
-
-def _check_undo(job: Job, beat: payloads.Beat) -> None:
-    if beat.undo is payloads.UNSET:
-        return
-    if job.kind == UNDO_KIND:
-        raise ValidationError(f"job {job.id} undoes another one and has no undo steps of its own", field="undo")
-    if job.undo_owed >= UNDO_STEPS_MAX:
-        raise LimitExceeded(f"job {job.id} has {job.undo_owed} undo steps", field="undo", limit=UNDO_STEPS_MAX)
 
 
 def _complete(draft: _Draft, command: c.Complete) -> None:
@@ -339,7 +328,7 @@ def _complete(draft: _Draft, command: c.Complete) -> None:
 def _fail_job(draft: _Draft, command: c.Fail) -> None:
     _return_of_holder(draft)
     _require("fail", draft.job)
-    _check_reason_code(draft.job, command.reason_code)
+    check_reason_code(draft.job, command.reason_code)
     if not command.retryable:
         if command.reason_code is None:
             _fail(draft, command.error)
@@ -477,13 +466,8 @@ def _cancel_job(draft: _Draft, command: c.Cancel) -> None:
 
 def _dead_letter_job(draft: _Draft, command: c.DeadLetter) -> None:
     _require("dead_letter", draft.job)
-    _check_reason_code(draft.job, command.reason_code)
+    check_reason_code(draft.job, command.reason_code)
     _dead_letter(draft, command.reason_code, command.failure_stage, command.error)
-
-
-def _check_reason_code(job: Job, code: ReasonCode | None) -> None:
-    if code is ReasonCode.COMPENSATION_FAILED and job.kind != UNDO_KIND:
-        raise ValidationError(f"only a job of kind {UNDO_KIND} ends with {code.value}", field="reason_code")
 
 
 def _assist(draft: _Draft, command: c.Assist) -> None:

@@ -6,7 +6,9 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.model import SYSTEM, TERMINAL, UNDO_KIND, EventType, Job, Micros, Status
+from holdfast.core.limits import UNDO_STEPS_MAX
+from holdfast.core.model import SYSTEM, TERMINAL, UNDO_KIND, EventType, Job, Micros, ReasonCode, Status
+from holdfast.errors import LimitExceeded, ValidationError
 
 
 class UndoArgs(msgspec.Struct, frozen=True):
@@ -14,6 +16,22 @@ class UndoArgs(msgspec.Struct, frozen=True):
 
     job_id: int
     steps: tuple[payloads.UndoStep, ...]
+
+
+def check_undo(job: Job, beat: payloads.Beat) -> None:
+    """Refuses an undo step that the job may not have, or not any more."""
+    if beat.undo is payloads.UNSET:
+        return
+    if job.kind == UNDO_KIND:
+        raise ValidationError(f"job {job.id} undoes another one and has no undo steps of its own", field="undo")
+    if job.undo_owed >= UNDO_STEPS_MAX:
+        raise LimitExceeded(f"job {job.id} has {job.undo_owed} undo steps", field="undo", limit=UNDO_STEPS_MAX)
+
+
+def check_reason_code(job: Job, code: ReasonCode | None) -> None:
+    """Only what undoes can have failed to."""
+    if code is ReasonCode.COMPENSATION_FAILED and job.kind != UNDO_KIND:
+        raise ValidationError(f"only a job of kind {UNDO_KIND} ends with {code.value}", field="reason_code")
 
 
 def owes_undo(job: Job) -> bool:

@@ -336,17 +336,15 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     if layer.lease_widened:
         raise LimitExceeded("lease_widened is set for a kind or a tier, not by a job", field="policy")
 
-    if "dedupe_key" in given:
-        not_our_own("dedupe_key", limits.check_key("dedupe_key", given["dedupe_key"]))
-
     def key(name: str) -> str | None:
         return None if name not in given else limits.check_key(name, given[name])
 
+    dedupe_key = key("dedupe_key")
     return {
         "priority": limits.check_integer("priority", given.get("priority", 0), -limits.PRIORITY_MAX, limits.PRIORITY_MAX),
         "available_at": None if "available_at" not in given else moment("available_at", given["available_at"]),
         "delay_us": policies.duration_ms("delay", given.get("delay", 0), 0, DELAY_MS_MAX) * 1_000,
-        "dedupe_key": key("dedupe_key"),
+        "dedupe_key": None if dedupe_key is None else not_our_own("dedupe_key", dedupe_key),
         "dedupe_forever": dedupe == "forever",
         "tier": None if "tier" not in given else limits.check_name("tier", given["tier"]),
         "correlation_id": key("correlation_id"),
