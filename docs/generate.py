@@ -25,13 +25,17 @@ LIMITS = {
     "REASON_BYTES_MAX": "the reason of a cancel or a note, in UTF-8 bytes",
     "PAYLOAD_BYTES_MAX": "the args of a job, and its result, in bytes of JSON",
     "ERROR_BYTES_MAX": "an error given as an object, in bytes of JSON; exceptions and texts are cut to fit",
+    "CHECKPOINT_BYTES_MAX": "a checkpoint, in bytes of JSON",
+    "UNDO_BYTES_MAX": "the args of an undo step, in bytes of JSON",
+    "UNDO_STEPS_MAX": "undo steps of one job",
+    "UNDO_BATCH_MAX": "jobs whose undoing one `sweep` starts or notes",
     "NESTING_MAX": "how deep JSON may be nested",
     "INTEGER_MAX": "a whole number in JSON, either sign; also `progress`",
     "ENQUEUE_BATCH_MAX": "jobs in one `enqueue_many`",
     "CLAIM_BATCH_MAX": "jobs in one `claim`",
     "WRITE_BATCH_MAX": "items in one `complete_many` or `heartbeat_many`",
     "WRITE_CHUNK": "items of those that share a transaction",
-    "PAGE_MAX": "jobs in one `list`, events in one `events`",
+    "PAGE_MAX": "jobs in one `list`, `dead_letters` or `replay_many`, events in one `events`",
     "NAMES_PER_CLAIM_MAX": "queues, and kinds, in one `claim`",
     "PRIORITY_MAX": "a priority, either sign",
     "DELAY_US_MAX": "`delay` and `retry_after`, in microseconds: ten years",
@@ -57,7 +61,7 @@ POLICY = {
     "backoff_base": "wait before the second attempt; doubled for each one after it",
     "backoff_max": "where the doubling stops, before jitter",
     "cancel_grace": "how long a soft cancel waits before the sweep makes it hard",
-    "progress_timeout": "how long a running job may beat without a change of stage or progress",
+    "progress_timeout": "how long a running job may beat without a change of stage or progress, or a checkpoint",
     "requires_operator_coverage": "kept in the snapshot for those who watch stalls; decides nothing",
     "signed": "kept in the snapshot; nothing is signed yet",
     "lease_widened": "allows a `lease_ttl` beyond an hour, up to a day; not part of the snapshot",
@@ -136,7 +140,7 @@ def event_table() -> str:
     for kind in EventType:
         verbs = [move.verb for move in MOVES if kind in move.events]
         if kind is EventType.ENQUEUED:
-            verbs = ["enqueue", "replay"]
+            verbs = ["enqueue", "replay", "sweep"]
         if kind is EventType.STARTED:
             verbs.append("claim with start")
         fields = [*(msgspec.structs.fields(SHAPES[kind]) if kind in SHAPES else ())]

@@ -114,6 +114,7 @@ class Walker:
                 found: Verbs = [
                     ("heartbeat", (fence,), {"progress": self.chance.randrange(100), "stage": "middle"}),
                     ("heartbeat", (fence,), {}),
+                    ("heartbeat", (fence,), {"checkpoint": [1], "undo": {"kind": "u"}, "assist_requested": True}),
                     ("assist" if job.phase is Phase.EXECUTING else "unassist", (job.id,), {}),
                     ("complete", (fence, {"done": True}), {}),
                     ("fail", (fence, "again"), {"retry_after": 0}),

@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import apsw
+import msgspec
 import psycopg
 import pytest
 
 import holdfast
+from holdfast import Policy
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
+from holdfast.store.statements import migrations
 from tests.integration.conftest import Opener
 from tests.support.histories import count_jobs, problems
 from tests.support.processes import fleet
@@ -34,6 +37,57 @@ def test_opening_again_keeps_the_ledger(store_url: str) -> None:
 
 def test_two_stores_are_two_ledgers(store_url: str, opened: Opener, tmp_path: Path) -> None:
     assert opened(store_url).id != opened(f"sqlite:///{tmp_path}/another.db").id
+
+
+def make_first_schema(url: str, postgres_url: str) -> None:
+    """A ledger as the first Holdfast left it, with one job that is ready."""
+    payload = b'{"queue":"default","kind":"work","args":{}}'
+    if url.startswith("sqlite"):
+        connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        connection.execute("CREATE TABLE holdfast_schema (version INTEGER PRIMARY KEY) STRICT")
+        connection.execute(migrations("holdfast.store.sqlite")[0].text)
+        connection.execute(
+            """
+            INSERT INTO holdfast_schema VALUES (1);
+            INSERT INTO holdfast_meta VALUES ('ledger_id', 'first');
+            INSERT INTO holdfast_policies (id, body, lease_us) VALUES (1, ?, 60000000);
+            INSERT INTO holdfast_profiles VALUES (1, 'work', '', '', 1);
+            INSERT INTO holdfast_jobs (id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at,
+                profile_id) VALUES (7, 'default', 'work', 'queued', 1, 0, 0, 1, 1, 1, 1);
+            INSERT INTO holdfast_events (job_id, rev, type, received_at, actor, attempt, to_status, payload)
+            VALUES (7, 1, 'enqueued', 1, 'client:old', 0, 'queued', ?);
+            """,
+            (msgspec.json.encode(Policy()).decode(), payload),
+        )
+        connection.close()
+        return
+    schema = url.partition("schema=")[2]
+    with psycopg.connect(postgres_url, autocommit=True) as server:
+        for text in (
+            f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.schema_version (version integer PRIMARY KEY)",
+            migrations("holdfast.store.postgres")[0].text.replace("holdfast.", f"{schema}."),
+            f"INSERT INTO {schema}.schema_version VALUES (1)",
+            f"INSERT INTO {schema}.meta VALUES ('ledger_id', 'first')",
+            f"INSERT INTO {schema}.policies (body, lease) VALUES ('{msgspec.json.encode(Policy()).decode()}', '60 s')",
+            f"INSERT INTO {schema}.profiles (kind, tier, override, policy_id) VALUES ('work', '', '', 1)",
+            f"""INSERT INTO {schema}.jobs (id, queue, kind, status, rev, attempt, priority, available_at, created_at,
+                updated_at, profile_id) VALUES (7, 'default', 'work', 'queued', 1, 0, 0, now(), now(), now(), 1)""",
+            f"""INSERT INTO {schema}.events (job_id, rev, type, received_at, actor, attempt, to_status, payload)
+                SELECT 7, 1, 'enqueued', created_at, 'client:old', 0, 'queued', '{payload.decode()}'::bytea
+                FROM {schema}.jobs""",
+        ):
+            server.execute(text.encode())
+
+
+def test_a_ledger_of_the_first_schema_is_brought_up_to_date(store_url: str, postgres_url: str, opened: Opener) -> None:
+    make_first_schema(store_url, postgres_url)
+    ledger = opened(store_url)
+    [job] = ledger.claim("worker", start=True)
+    assert (ledger.id, job.id, job.has_checkpoint, job.undo_owed) == ("first", 7, False, 0)
+    assert job.fence is not None
+    ledger.heartbeat(job.fence, checkpoint=1, undo={"kind": "delete"})
+    ledger.complete(job.fence)
+    assert problems(ledger) == []
 
 
 def raise_version(url: str, postgres_url: str) -> None:

@@ -25,6 +25,12 @@ STATEMENTS = {
     "claim": BY_KEY | {"jobs_ready"},
     "due": {"jobs_active"},
     "next_ready": {"jobs_delayed"},
+    "watch": {"jobs_active", "jobs_owing", "duties_pkey"},
+    "checkpoints": BY_KEY,
+    "owing": {"jobs_owing", "jobs_dedupe"},
+    "undo_job": {"jobs_dedupe"},
+    "dead_letters": {"jobs_ended"},
+    "walk_jobs": BY_KEY | {"jobs_owing"},
 }
 DELAYED = 100_000
 

@@ -14,7 +14,7 @@ from tests.integration.conftest import Opener
 from tests.support.proxy import Proxy
 
 TICKS: dict[str, Callable[[Ledger], Any]] = {
-    "sweep": lambda ledger: ledger.sweep(),
+    "wants_sweeping": lambda ledger: ledger.wants_sweeping("a"),
     "until_ready": lambda ledger: ledger.until_ready(["default", "other"]),
     "take_duty": lambda ledger: ledger.take_duty("sweep", "a", ttl="10s"),
     "take_duty of another": lambda ledger: ledger.take_duty("held", "a", ttl="10s"),
@@ -39,6 +39,10 @@ def quiet(pg_url: str, on_postgres: Ledger, opened: Opener) -> Ledger:
 @pytest.mark.parametrize("tick", TICKS)
 def test_a_quiet_tick_is_one_statement(quiet: Ledger, tmp_path: Path, tick: str) -> None:
     assert sent(quiet, tmp_path, TICKS[tick]) == 1
+
+
+def test_a_sweep_that_finds_nothing_is_two(quiet: Ledger, tmp_path: Path) -> None:
+    assert sent(quiet, tmp_path, lambda ledger: ledger.sweep()) == 2
 
 
 def test_a_look_at_a_snapshot_is_three(quiet: Ledger, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from holdfast.core import payloads, strictjson
 from holdfast.core import policy as policies
 from holdfast.core.evolve import evolve
 from holdfast.core.lifecycle import decide, enqueued, replay_of
-from holdfast.core.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX
+from holdfast.core.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX, UNDO_BATCH_MAX
 from holdfast.core.model import (
     HELD,
     LIVE,
@@ -39,6 +39,7 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
+from holdfast.core.undo import end_of_undo, owes_undo, undo_key, undo_of
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict, NotClaimable, NotFound
 
 T = TypeVar("T")
@@ -322,11 +323,22 @@ class Model:
         stage: str | None = None,
         progress: int | None = None,
         assist_requested: bool | None = None,
+        checkpoint: Any = payloads.UNSET,
+        undo: Mapping[str, Any] | None = None,
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Beaten:
-        beat = payloads.Beat(stage=stage, progress=progress, assist_requested=assist_requested)
-        command = c.Heartbeat(beat=beat, **self._holder(fence, request_id, expected_rev) | {"request_id": request_id})
+        beat = payloads.Beat(
+            stage=stage,
+            progress=progress,
+            assist_requested=assist_requested,
+            checkpoint=checkpoint if checkpoint is payloads.UNSET else msgspec.Raw(_json(checkpoint)),
+            undo=payloads.UNSET if undo is None else payloads.UndoStep(undo["kind"], msgspec.Raw(_json(undo.get("args", {})))),
+        )
+        # A beat that says nothing to remember has no name unless it is given one.
+        plain = beat.checkpoint is payloads.UNSET and beat.undo is payloads.UNSET
+        holder = self._holder(fence, request_id, expected_rev)
+        command = c.Heartbeat(beat=beat, **holder | ({"request_id": request_id} if plain else {}))
         body = ("heartbeat", _said(fence), expected_rev, beat)
         return self._one(fence.worker, request_id, body, lambda: _beaten(self._decide(command)))
 
@@ -485,7 +497,56 @@ class Model:
                 )
                 made.update(event.type.value for event in self.history[job_id][before:])
                 swept += len(self.history[job_id]) > before
+        for job in self._owing()[: min(limit, UNDO_BATCH_MAX)]:
+            made[self._compensate(job)] += 1
         return dict(made)
+
+    def undo_job(self, job: Job) -> Job | None:
+        return next((other for other in self.jobs.values() if other.dedupe_key == undo_key(job.id)), None)
+
+    def _owing(self) -> list[Job]:
+        """What has steps to be undone, and no living job that does it."""
+        found = [(job, self.undo_job(job)) for job in self.jobs.values() if owes_undo(job)]
+        return sorted((job for job, undo in found if undo is None or undo.status not in LIVE), key=lambda job: job.id)
+
+    def _compensate(self, job: Job) -> str:
+        """The event that what is due for a job's steps makes."""
+        command = c.Compensate(actor=SYSTEM, request_id=self.draws.nonce(), job_id=job.id)
+        undo = self.undo_job(job)
+        if undo is None:
+            beats = [event.payload for event in self.history[job.id] if event.type is EventType.HEARTBEAT and event.payload]
+            steps = [step for step in map(payloads.undo_step, beats) if step is not None]
+            self._make(undo_of(job, steps, command, self.now()))
+            return "enqueued"
+        note = end_of_undo(undo, command)
+        assert note is not None
+        self._decide(note)
+        return note.note.value
+
+    # Dead letters
+
+    def dead_letters(self, *, queue: str | None = None, reason_code: str | None = None, limit: int = 100) -> list[Job]:
+        found = [
+            job
+            for job in self.jobs.values()
+            if job.status is Status.DEAD_LETTERED
+            and queue in (None, job.queue)
+            and reason_code in (None, job.reason_code)
+            and all(event.type is not EventType.DISCARDED for event in self.history[job.id])
+        ]
+        return sorted(found, key=lambda job: job.id)[:limit]
+
+    def replay_many(
+        self, *, request_id: str | None = None, actor: str | Actor | None = None, **chosen: Any
+    ) -> list[Seen | HoldfastError]:
+        who = actor if isinstance(actor, Actor) else Actor(Role.OPERATOR, actor or self.actor)
+        request = request_id or self.draws.nonce()
+
+        def work() -> list[Any]:
+            commands = [c.Replay(actor=who, request_id=request, job_id=job.id) for job in self.dead_letters(**chosen)]
+            return [_refusal(partial(self._replay, command)) for command in commands]
+
+        return self._once(who.name, request_id, ("replay_many", sorted(chosen.items())), work)
 
     def _notice_steps(self) -> None:
         """Where the clock and the time that passed disagree since the last sweep, everyone gets a fresh interval."""
@@ -518,18 +579,26 @@ class Model:
         return done
 
     def _prune_jobs(self, before: Micros) -> int:
-        old = [job.id for job in self.jobs.values() if job.status in TERMINAL and (job.finished_at or 0) < before]
+        owed = {undo_key(job.id) for job in self.jobs.values() if owes_undo(job)}
+        old = [
+            job.id
+            for job in self.jobs.values()
+            if job.status in TERMINAL and (job.finished_at or 0) < before and job.undo_owed == 0 and job.dedupe_key not in owed
+        ]
         for job_id in old:
             del self.jobs[job_id], self.history[job_id]
         return len(old)
 
     def _prune_beats(self, events: list[Event], before: Micros) -> int:
-        """Every beat's contents but those of the last one."""
+        """Every beat's contents but those of the last one, of the newest checkpoint and of undo steps."""
         beats = [place for place, event in enumerate(events) if event.type is EventType.HEARTBEAT]
+        marked = [place for place in beats if payloads.checkpoint_of(events[place].payload) is not None]
         done = 0
         for place in beats[:-1]:
             event = events[place]
-            if event.payload is not None and event.received_at < before and b'"pruned"' not in event.payload:
+            if event.payload is None or place in marked[-1:] or payloads.undo_step(event.payload) is not None:
+                continue
+            if event.received_at < before and b'"pruned"' not in event.payload:
                 digest = payloads.Beat(pruned=hashlib.sha256(event.payload).hexdigest())
                 events[place] = msgspec.structs.replace(event, payload=digest.encode())
                 self.stripped.add(event.job_id)

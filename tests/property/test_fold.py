@@ -42,6 +42,8 @@ STEPS: dict[str, Step] = {
     "beat": lambda model, fence: model.heartbeat(fence),
     "report": lambda model, fence: model.heartbeat(fence, stage=f"stage {model.draws.step % 3}", progress=model.draws.step),
     "ask for help": lambda model, fence: model.heartbeat(fence, assist_requested=True),
+    "leave a checkpoint": lambda model, fence: model.heartbeat(fence, checkpoint={"step": model.draws.step}),
+    "register an undo step": lambda model, fence: model.heartbeat(fence, undo={"kind": "u", "args": {"n": model.draws.step}}),
     "assist": lambda model, fence: model.assist(1),
     "unassist": lambda model, fence: model.unassist(1),
     "fail": lambda model, fence: model.fail(fence, "broke"),

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import holdfast
 from holdfast.core.lifecycle import progress_limit, stall_limit, window_over_at
-from holdfast.core.model import HELD, LIVE, TERMINAL, Actor, Event, Fence, Job, Role, Status
+from holdfast.core.model import HELD, LIVE, TERMINAL, UNDO_KIND, Actor, Event, Fence, Job, Role, Status
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger, face
 from holdfast.store.base import EventFilter, JobFilter
@@ -27,6 +27,9 @@ from tests.property.model import EPOCH, Beaten, Changed, Draws, Model, Seen, mic
 
 NOBODY = 999_999_999
 MODEL_ID = "model"
+
+
+_UNDOING = re.compile(rb'(\{"job_id":|holdfast\.undo/)(\d+)')
 
 
 class JobId(int):
@@ -66,12 +69,14 @@ class Twin:
             id=self._ours[record.id],
             correlation_id=self._text(record.correlation_id.encode()).decode(),
             replay_of=None if record.replay_of is None else self._ours[record.replay_of],
+            args=self._undoing(record.args) if record.kind == UNDO_KIND else record.args,
+            dedupe_key=record.dedupe_key and self._undoing(record.dedupe_key.encode()).decode(),
         )
 
     def event(self, event: Event) -> Event:
         payload = None if event.payload is None else self._text(event.payload)
         if event.rev == 1 and payload is not None:
-            payload = re.sub(rb'"replay_of":(\d+)', self._replay, payload)
+            payload = self._undoing(re.sub(rb'"replay_of":(\d+)', self._replay, payload))
         return msgspec.structs.replace(
             event,
             job_id=self._ours[event.job_id],
@@ -85,6 +90,14 @@ class Twin:
 
     def _replay(self, found: re.Match[bytes]) -> bytes:
         return f'"replay_of":{self._ours[int(found[1])]}'.encode()
+
+    def _undoing(self, text: bytes) -> bytes:
+        """Whose steps they are, in the args and the key of an undo job."""
+        return _UNDOING.sub(lambda found: found[1] + str(self._ours[int(found[2])]).encode(), text)
+
+    def strangers(self) -> list[int]:
+        """Jobs of this ledger that nobody was told of yet, in the order they were made."""
+        return [job.id for job in self.ledger.list(limit=1_000) if job.id not in self._ours]
 
     def number(self, theirs: Any) -> Any:
         return self._ours.get(theirs, theirs)
@@ -212,9 +225,13 @@ beats = st.fixed_dictionaries(
         "stage": st.sampled_from(["one", "two é"]),
         "progress": st.sampled_from([0, 1, 2**53 - 1]),
         "assist_requested": st.booleans(),
+        "checkpoint": values,
+        "undo": st.sampled_from(
+            [{"kind": "u"}, {"kind": "é", "args": {"undo": 1}}, {"kind": "u", "args": msgspec.Raw(b'{"n" : 1}')}]
+        ),
     },
 )
-reason_codes = st.sampled_from(["parse_error", "timeout"])
+reason_codes = st.sampled_from(["parse_error", "timeout", "timeout", "compensation_failed"])
 stages = st.sampled_from(["fetch", "commit"])
 steps = st.sampled_from([0.000001, 0.5, 1, 4.999999, 5, 10, 30, 30.000001, 60, 61, 181, 3_700])
 
@@ -290,8 +307,11 @@ class ThreeWays(RuleBasedStateMachine):
                 twin.ledger._store._marks = Marks()  # type: ignore[attr-defined]
             told = {name: twin.told(value) for name, value in kwargs.items()}
             answer = outcome(getattr(twin.ledger, verb), twin.told(args), told)
-            if verb in ("enqueue", "enqueue_many", "replay"):
+            if verb in ("enqueue", "enqueue_many", "replay", "replay_many"):
                 self._meet(twin, expected, answer)
+            if verb == "sweep":
+                for ours, theirs in zip(sorted(self.model.jobs.keys() - self.known.keys()), twin.strangers(), strict=True):
+                    twin.know(ours, theirs)
             _same(f"{twin.name}: answer to {verb}", self._shown(plain(answer, twin)), self._shown(plain(expected)))
         self._compare(expected)
         if kwargs.get("request_id") is not None:
@@ -314,7 +334,7 @@ class ThreeWays(RuleBasedStateMachine):
         if isinstance(answer, list):
             return [self._shown(item) for item in answer]
         if isinstance(answer, tuple) and isinstance(answer[1], Job) and answer[1].id in self.model.stripped:
-            blank = {"stage": None, "progress": None, "progressed_at": None, "assist_requested": False}
+            blank = {"stage": None, "progress": None, "progressed_at": None, "assist_requested": False, "checkpoint": None}
             return answer[0], msgspec.structs.replace(answer[1], **blank), *answer[2:]
         return answer
 
@@ -623,12 +643,22 @@ class ThreeWays(RuleBasedStateMachine):
             case _:
                 self.tell(verb, job_id, **said)
 
+    @rule(
+        chosen=st.fixed_dictionaries(
+            {}, optional={"queue": st.sampled_from(QUEUES), "reason_code": reason_codes, "limit": st.integers(1, 3)}
+        ),
+        request=requests,
+        actor=actors,
+    )
+    def replay_many(self, chosen: dict[str, Any], request: str, actor: Any) -> None:
+        self.tell("replay_many", **chosen, actor=actor, **self.request(request))
+
     # The ledger as a whole
 
     @rule(
         what=st.sampled_from(["pause", "unpause", "unpause", "kind", "tier", "look"]),
         queue=st.sampled_from(QUEUES),
-        kind=st.sampled_from(KINDS),
+        kind=st.sampled_from([*KINDS, UNDO_KIND]),
         tier=st.sampled_from(TIERS),
         policy=policies,
         request=requests,
@@ -660,6 +690,8 @@ class ThreeWays(RuleBasedStateMachine):
             for status in Status:
                 found = [twin.number(job.id) for job in twin.ledger.list(status=status, queue=queue)]
                 _same(f"{twin.name}: {status}", found, [j.id for j in jobs if (j.status, j.queue) == (status, queue)])
+            letters = [twin.number(job.id) for job in twin.ledger.dead_letters(queue=queue)]
+            _same(f"{twin.name}: dead letters", letters, [job.id for job in self.model.dead_letters(queue=queue)])
             counts: dict[str, dict[str, int]] = {}
             for job in jobs:
                 of_queue = counts.setdefault(job.queue, {})
@@ -685,8 +717,8 @@ class ThreeWays(RuleBasedStateMachine):
                 kwargs = kwargs | {"correlation_id": "another"}
             case "enqueue_many":
                 args = ([*args[0], {"kind": "k"}],)
-            case "claim":
-                kwargs = kwargs | {"limit": kwargs["limit"] + 1}
+            case "claim" | "replay_many":
+                kwargs = kwargs | {"limit": kwargs.get("limit", 1) + 1}
             case "complete":
                 args = (args[0], "another")
             case "complete_many":

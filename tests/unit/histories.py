@@ -27,8 +27,9 @@ class History:
     def __init__(self, policy: Policy = POLICY, /, **options: Any) -> None:
         self.policy = policy
         self.now = T0
-        payload = payloads.Enqueued(queue="q", kind="k", args=msgspec.Raw(b'{"n":1}'), **options).encode()
-        command = c.Enqueue(actor=CLIENT, queue="q", kind="k", payload=payload)
+        kind = options.pop("kind", "k")
+        payload = payloads.Enqueued(queue="q", kind=kind, args=msgspec.Raw(b'{"n":1}'), **options).encode()
+        command = c.Enqueue(actor=CLIENT, queue="q", kind=kind, payload=payload)
         first = enqueued(7, command, T0, "corr-7")
         self.events: list[Event] = [first]
         self.job: Job = evolve(None, first)
@@ -82,11 +83,15 @@ class History:
         return self.do(c.Sweep, actor=SYSTEM, **fields)
 
 
+STEP = payloads.UndoStep(kind="delete", args=msgspec.Raw(b'{"id":1}'))
+
+
 def rich(policy: Policy = WINDOW) -> History:
     """A history with nearly every kind of event in it, all in order."""
-    history = History(policy).start().wait(1).beat(stage="A", progress=1).do(c.Assist, actor=OPERATOR, on=True)
+    history = History(policy).start().wait(1).beat(stage="A", progress=1, undo=STEP).do(c.Assist, actor=OPERATOR, on=True)
     history.do(c.Assist, actor=OPERATOR, on=False).wait(31).sweep().beat().sweep().do(c.Release)
-    history.wait(1).start().fail().wait(60).start().cancel(reason="enough").wait(1).beat()
+    history.wait(1).start().fail().wait(60).start().cancel(reason="enough").wait(1)
+    history.beat(checkpoint=msgspec.Raw(b"[1]"), assist_requested=True)
     return history.do(c.AcknowledgeCancel).do(c.Annotate, actor=OPERATOR, note=EventType.DISCARDED)
 
 

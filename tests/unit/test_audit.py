@@ -22,7 +22,7 @@ from holdfast.core.model import (
     Role,
     Status,
 )
-from tests.unit.histories import CLIENT, OPERATOR, SECOND, WINDOW, WORKER, History, rich
+from tests.unit.histories import CLIENT, OPERATOR, SECOND, STEP, WINDOW, WORKER, History, rich
 
 replace = msgspec.structs.replace
 
@@ -89,6 +89,22 @@ def _after_the_end() -> list[Event]:
     return [*history.events, _event(history, EventType.HEARTBEAT, Status.SUCCEEDED, actor=WORKER)]
 
 
+def _asked() -> History:
+    """Revs: 1 enqueued, 2 claimed, 3 started, 4 heartbeat with a wish, 5 heartbeat without."""
+    return History().start().beat(assist_requested=True).beat()
+
+
+def _undone_undo() -> list[Event]:
+    history = History(kind="holdfast.undo").start().beat()
+    return _mutated(history, 4, payload=payloads.Beat(undo=STEP).encode())
+
+
+def _uncompensated() -> list[Event]:
+    """An undo job's end, told of a job of another kind."""
+    end = History(Policy(attempts_max=1), kind="holdfast.undo").start().fail().events[-1]
+    return [*History(Policy(attempts_max=1)).start().events, end]
+
+
 MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = {
     "no enqueued first": (lambda: _running().events[1:], [(2, "first event"), (2, "rev")]),
     "another type first": (lambda: _mutated(_running(), 1, type=EventType.CLAIMED, payload=None), [(1, "first event")]),
@@ -115,6 +131,15 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
     "a payload of another shape": (lambda: _mutated(_running(), 5, payload=b'{"x":1}'), [(5, "payload")]),
     "a policy where none belongs": (lambda: _mutated(_running(), 3, policy=Policy()), [(3, "policy snapshot")]),
     "a reason where none belongs": (lambda: _mutated(_running(), 3, reason="because"), [(3, "reason")]),
+    "a beat with a reason of its own": (lambda: _mutated(_running(), 4, reason="because"), [(4, "reason")]),
+    "a wish that nobody has": (lambda: _mutated(_running(), 4, reason="ASSIST_REQUESTED"), [(4, "reason")]),
+    "a wish that was there before": (
+        lambda: _mutated(_asked(), 5, reason="ASSIST_REQUESTED", payload=payloads.Beat(assist_requested=True).encode()),
+        [(5, "reason")],
+    ),
+    "a wish without its mark": (lambda: _mutated(_asked(), 4, reason=None), [(4, "reason")]),
+    "an undo job with undo steps": (_undone_undo, [(4, "undo")]),
+    "a compensation that failed where there was none": (_uncompensated, [(4, "undo")]),
     "assistance that ends before it began": (
         lambda: _mutated(History().start().do(c.Assist, actor=OPERATOR, on=True), 4, type=EventType.ASSIST_ENDED),
         [(4, "phase")],
@@ -209,7 +234,8 @@ CHANGED: dict[str, Any] = {
     "claimed_at": 9, "lease_expires_at": 9, "last_beat_at": 9, "started_at": 9, "finished_at": 9, "stage": "Z", "progress": 9,
     "progressed_at": 9, "assist_requested": True, "last_owner": "w-9", "last_lease_expires_at": 9, "last_error": b"{}",
     "stall_reason": "RELEASED", "stalled_at": 9, "revived_at": 9, "cancel_reason": "other", "cancel_requested_at": 9,
-    "reason_code": "timeout", "failure_stage": "exec", "result": b"9", "note": "discarded", "dedupe_key": "other",
+    "reason_code": "timeout", "failure_stage": "exec", "result": b"9", "checkpoint": b"9", "undo_owed": 9, "note": "discarded",
+    "dedupe_key": "other",
     "dedupe_forever": True, "tier": "other", "trace_id": "other", "replay_of": 9, "override": b"{}", "policy": WINDOW,
     "id": 9, "status": Status.FAILED,
 }  # fmt: skip
@@ -229,6 +255,14 @@ def test_a_row_that_differs_in_one_field_is_found(field: str):
 
 def test_a_row_without_events_is_found():
     assert check_history([], History().job) == [Violation(7, 1, "fold", "a row without events")]
+
+
+def test_a_wish_outlives_the_beat_it_came_with():
+    history = _asked()
+    beat = payloads.Beat(pruned="0" * 64).encode()
+    assert check_history(_mutated(history, 4, payload=beat)) == []
+    later = _mutated(_asked(), 5, reason="ASSIST_REQUESTED", payload=payloads.Beat(assist_requested=True).encode())
+    assert check_history([replace(event, payload=beat) if event.rev == 4 else event for event in later]) == []
 
 
 def test_pruned_beats_excuse_only_what_beats_carry():
@@ -277,6 +311,7 @@ BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
     ),
     "claimed at attempt 0": (History().claim(), {"attempt": 0}, "a claimed job was attempted and has its policy"),
     "claimed without policy": (History().claim(), {"policy": None}, "a claimed job was attempted and has its policy"),
+    "succeeded with steps to undo": (History().start().complete(), {"undo_owed": 1}, "nothing is to be undone of a success"),
     "more releases than attempts": (History(), {"releases": 1}, "releases are attempts"),
     "fewer releases than none": (History(), {"releases": -1}, "releases are attempts"),
 }

@@ -7,7 +7,7 @@ from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.audit import check_history, fold
 from holdfast.core.model import SYSTEM, EventType, FailureStage, Phase, Policy, ReasonCode, StallReason, Status
-from tests.unit.histories import ERROR, OPERATOR, SECOND, T0, WINDOW, History, rich
+from tests.unit.histories import ERROR, OPERATOR, SECOND, STEP, T0, WINDOW, History, rich
 
 HISTORIES = {
     "queued": History,
@@ -25,6 +25,10 @@ HISTORIES = {
     "aborting": lambda: History().start().cancel(),
     "cancelled": lambda: History().cancel(),
     "dead": lambda: History().do(c.DeadLetter, actor=SYSTEM, reason_code=ReasonCode.TIMEOUT, failure_stage=FailureStage.EXEC),
+    "marked": lambda: History().start().beat(checkpoint=msgspec.Raw(b"null"), undo=STEP, assist_requested=True),
+    "compensated": lambda: (
+        History().start().beat(undo=STEP).cancel(hard=True).do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATED)
+    ),
     "noted": lambda: History().cancel().do(c.Annotate, actor=OPERATOR, note=EventType.COMPENSATED),
     "rich": rich,
 }

@@ -43,14 +43,14 @@ def ended(app: App, job: Job, *, seconds: float = 30.0) -> Job:
         return found if found.finished_at is not None else None
 
     found = wait_until(look, seconds=seconds, what=f"the end of job {job.id}: {app.ledger.get(job.id).status}")
+    assert found is not None
     assert app.ledger.check(job.id) == []
     return found
 
 
 def became(app: App, job: Job, status: str, *, seconds: float = 30.0) -> Job:
-    return wait_until(
-        lambda: found if (found := app.ledger.get(job.id)).status == status else None, seconds=seconds, what=f"{job.id} {status}"
-    )
+    wait_until(lambda: app.ledger.get(job.id).status == status, seconds=seconds, what=f"job {job.id} {status}")
+    return app.ledger.get(job.id)
 
 
 def dead(job: Job) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from holdfast.cli.demo_worker import digest
 from holdfast.cli.page import Page
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "kite", "lynx", "mole", "newt", "owl", "pug")
-PLAIN, FATAL = "holdfast.demo.digest", "holdfast.demo.fatal"
+PLAIN, FATAL = "demo.digest", "demo.fatal"
 TIGHT: dict[str, Any] = {"heartbeat_interval": "1s", "missed_beats_max": 1, "backoff_base": "100ms"}
 """The job that is to be lost has the shortest silence that a policy allows."""
 LIVE = ("queued", "claimed", "running", "stalled")

@@ -12,12 +12,15 @@ from holdfast.core import payloads
 from holdfast.core.evolve import evolve
 from holdfast.core.lifecycle import exhausted, lease_over, progress_limit, stall_limit
 from holdfast.core.model import (
+    ASSIST_REQUESTED,
     HELD,
     TERMINAL,
+    UNDO_KIND,
     Event,
     EventType,
     Job,
     Phase,
+    ReasonCode,
     Role,
     StallReason,
     Status,
@@ -60,6 +63,7 @@ def check_status(job: Job) -> list[str]:
         == (job.status is Status.DEAD_LETTERED),
         "a claimed job was attempted and has its policy": not held or (job.attempt > 0 and job.policy is not None),
         "releases are attempts": 0 <= job.releases <= job.attempt,
+        "nothing is to be undone of a success": job.undo_owed == 0 or job.status is not Status.SUCCEEDED,
     }
     return [rule for rule, holds in rules.items() if not holds]
 
@@ -117,6 +121,7 @@ def _check_event(job: Job | None, event: Event, *, blurred: bool) -> Iterable[tu
     yield from _check_liveness(job, event, blurred=blurred)
     if not any(rule == "payload" for rule, _ in contents):
         yield from _check_record(job, event)
+        yield from _check_marks(job, event, blurred=blurred)
 
 
 def _check_first(event: Event) -> Iterable[tuple[str, str]]:
@@ -131,9 +136,7 @@ def _check_first(event: Event) -> Iterable[tuple[str, str]]:
 
 
 _WITH_POLICY = frozenset({EventType.CLAIMED, EventType.STALLED})
-_WITHOUT_REASON = frozenset(
-    {EventType.ENQUEUED, EventType.CLAIMED, EventType.STARTED, EventType.HEARTBEAT, EventType.RESUMED, EventType.SUCCEEDED}
-)
+_WITHOUT_REASON = frozenset({EventType.ENQUEUED, EventType.CLAIMED, EventType.STARTED, EventType.RESUMED, EventType.SUCCEEDED})
 
 
 def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
@@ -174,6 +177,21 @@ def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         owner, lease = job.owner or job.last_owner, job.lease_expires_at or job.last_lease_expires_at
         if told != (job.attempt, owner, lease, job.correlation_id, event.reason):
             yield "record", "the dead letter tells of another attempt, owner, lease, correlation or reason than the job had"
+
+
+def _check_marks(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[str, str]]:
+    """What is said of assistance and of undoing is so: a wish where one begins, steps and their failure where they belong."""
+    if event.type is EventType.HEARTBEAT:
+        beat = payloads.decode(payloads.Beat, event.payload)
+        begins = beat.assist_requested is True and not job.assist_requested
+        allowed = {ASSIST_REQUESTED if begins else None}
+        if event.reason not in (allowed if beat.pruned is None and not blurred else {ASSIST_REQUESTED, None}):
+            yield "reason", f"heartbeat carries the reason {event.reason}, and begins to wish for assistance: {begins}"
+        if beat.undo is not payloads.UNSET and job.kind == UNDO_KIND:
+            yield "undo", "a job that undoes another one registers an undo step"
+    failed = event.type is EventType.DEAD_LETTERED and event.reason == ReasonCode.COMPENSATION_FAILED
+    if failed and job.kind != UNDO_KIND:
+        yield "undo", "a job that undoes nothing ends with compensation_failed"
 
 
 def _check_policy(job: Job, event: Event) -> Iterable[tuple[str, str]]:

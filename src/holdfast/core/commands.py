@@ -122,6 +122,10 @@ class Sweep(JobCommand, frozen=True, kw_only=True):
     fresh_since: Micros | None = None
 
 
+class Compensate(JobCommand, frozen=True, kw_only=True):
+    """Whatever is due for the undo steps of one finished job: start them, or note how they ended."""
+
+
 class Cancel(JobCommand, frozen=True, kw_only=True):
     hard: bool = False
     reason: str = "requested"
@@ -144,3 +148,17 @@ class Annotate(JobCommand, frozen=True, kw_only=True):
 
 class Replay(JobCommand, frozen=True, kw_only=True):
     pass
+
+
+class ReplayMany(Command, frozen=True, kw_only=True):
+    """The dead letters that fit, each replayed."""
+
+    limit: int
+    after: int = 0
+    queue: str | None = None
+    kind: str | None = None
+    reason_code: ReasonCode | None = None
+    failure_stage: FailureStage | None = None
+    since: Micros | None = None
+    until: Micros | None = None
+    discarded: bool = False

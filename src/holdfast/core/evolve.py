@@ -81,8 +81,13 @@ def _heartbeat(job: Job, event: Event) -> dict[str, Any]:
         "progress": job.progress if beat.progress is None else beat.progress,
         "assist_requested": job.assist_requested if beat.assist_requested is None else beat.assist_requested,
     }
-    if (changes["stage"], changes["progress"]) != (job.stage, job.progress):
+    checkpoint = payloads.body_of(beat.checkpoint)
+    if checkpoint is not None:
+        changes["checkpoint"] = checkpoint
+    if checkpoint is not None or (changes["stage"], changes["progress"]) != (job.stage, job.progress):
         changes["progressed_at"] = event.received_at
+    if beat.undo is not payloads.UNSET:
+        changes["undo_owed"] = job.undo_owed + 1
     if event.to_status is Status.STALLED:
         return changes | {"last_beat_at": event.received_at, "revived_at": event.received_at}
     return changes | _lease(job.policy, event)
@@ -152,7 +157,7 @@ def _finished(job: Job, event: Event) -> dict[str, Any]:
 
 def _succeeded(job: Job, event: Event) -> dict[str, Any]:
     body = payloads.decode(payloads.Succeeded, event.payload)
-    return {"result": bytes(body.result), **_finished(job, event)}
+    return {"result": bytes(body.result), "undo_owed": 0, **_finished(job, event)}
 
 
 def _failed(job: Job, event: Event) -> dict[str, Any]:
@@ -183,7 +188,9 @@ def _phase(phase: Phase) -> Callable[[Job, Event], dict[str, Any]]:
 
 
 def _noted(job: Job, event: Event) -> dict[str, Any]:
-    return {"note": event.type.value}
+    """What was compensated, or given up, is owed no longer."""
+    settled = event.type is not EventType.DISCARDED
+    return {"note": event.type.value, "undo_owed": 0 if settled else job.undo_owed}
 
 
 _CHANGES: dict[EventType, Callable[[Job, Event], dict[str, Any]]] = {

@@ -13,9 +13,11 @@ from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.evolve import evolve
 from holdfast.core.model import (
+    ASSIST_REQUESTED,
     HELD,
     SYSTEM,
     TERMINAL,
+    UNDO_KIND,
     Actor,
     Event,
     EventType,
@@ -32,6 +34,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.policy import backoff_us, with_ttl
 from holdfast.core.table import outsiders, sources
+from holdfast.core.undo import check_reason_code, check_undo
 from holdfast.errors import (
     Conflict,
     FenceLost,
@@ -220,7 +223,9 @@ def _dead_letter(draft: _Draft, code: ReasonCode, stage: FailureStage, error: by
 def _exhaust(draft: _Draft, error: bytes | None, stage: FailureStage | None) -> None:
     policy, job = draft.job.policy, draft.job
     assert policy is not None
-    if policy.on_exhausted == "fail":
+    if job.kind == UNDO_KIND:
+        _dead_letter(draft, ReasonCode.COMPENSATION_FAILED, stage or FailureStage.EXEC, error)
+    elif policy.on_exhausted == "fail":
         last = error or job.last_error or msgspec.json.encode({"message": f"stalled: {job.stall_reason}"})
         _fail(draft, last)
     else:
@@ -305,7 +310,13 @@ def _heartbeat(draft: _Draft, command: c.Heartbeat) -> None:
         _return_of_holder(draft)
     elif job.status is Status.CLAIMED and lease_over(job, draft.at):
         _stall(draft, StallReason.LEASE_EXPIRED, actor=SYSTEM)
-    draft.emit(EventType.HEARTBEAT, payload=payloads.beat_payload(command.beat))
+    check_undo(draft.job, command.beat)
+    wishes = bool(command.beat.assist_requested) and not draft.job.assist_requested
+    draft.emit(
+        EventType.HEARTBEAT,
+        reason=ASSIST_REQUESTED if wishes else None,
+        payload=payloads.beat_payload(command.beat),
+    )
 
 
 def _complete(draft: _Draft, command: c.Complete) -> None:
@@ -317,6 +328,7 @@ def _complete(draft: _Draft, command: c.Complete) -> None:
 def _fail_job(draft: _Draft, command: c.Fail) -> None:
     _return_of_holder(draft)
     _require("fail", draft.job)
+    check_reason_code(draft.job, command.reason_code)
     if not command.retryable:
         if command.reason_code is None:
             _fail(draft, command.error)
@@ -454,6 +466,7 @@ def _cancel_job(draft: _Draft, command: c.Cancel) -> None:
 
 def _dead_letter_job(draft: _Draft, command: c.DeadLetter) -> None:
     _require("dead_letter", draft.job)
+    check_reason_code(draft.job, command.reason_code)
     _dead_letter(draft, command.reason_code, command.failure_stage, command.error)
 
 

@@ -13,6 +13,13 @@ REASON_BYTES_MAX = 1_000
 PAYLOAD_BYTES_MAX = 1_048_576
 """Args of a job, and its result."""
 ERROR_BYTES_MAX = 16_384
+CHECKPOINT_BYTES_MAX = 262_144
+UNDO_BYTES_MAX = 65_536
+"""Args of one undo step."""
+UNDO_STEPS_MAX = 1_000
+"""Undo steps of one job."""
+UNDO_BATCH_MAX = 100
+"""Jobs whose compensation one sweep starts or notes."""
 NESTING_MAX = 64
 INTEGER_MAX = 2**53 - 1
 """What every JSON reader can hold exactly."""

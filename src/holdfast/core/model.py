@@ -84,6 +84,14 @@ class EventType(StrEnum):
     DISCARDED = "discarded"
 
 
+ASSIST_REQUESTED = "ASSIST_REQUESTED"
+"""The reason of a beat with which a holder begins to wish for assistance."""
+
+OWN_PREFIX = "holdfast."
+"""Kinds and dedupe keys that start like this are the ledger's own: nobody else makes jobs with them."""
+UNDO_KIND = "holdfast.undo"
+"""The kind of a job that undoes another one."""
+
 NOTES = frozenset({EventType.COMPENSATED, EventType.COMPENSATION_FAILED, EventType.DISCARDED})
 
 
@@ -222,6 +230,10 @@ class Job(msgspec.Struct, frozen=True):
     reason_code: str | None = None
     failure_stage: str | None = None
     result: bytes | None = None
+    checkpoint: bytes | None = None
+    """What a holder last left for whoever goes on, this attempt or a later one."""
+    undo_owed: int = 0
+    """Undo steps that were registered and would have to run if the job came to nothing."""
     note: str | None = None
     dedupe_key: str | None = None
     dedupe_forever: bool = False

@@ -31,12 +31,26 @@ class Enqueued(Payload, frozen=True):
     replay_of: int | None = None
 
 
+class UndoStep(Payload, frozen=True):
+    """How to take back one thing that a job has done."""
+
+    kind: str
+    args: msgspec.Raw
+
+
 class Beat(Payload, frozen=True):
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
+    checkpoint: Verbatim = UNSET
+    undo: UndoStep | msgspec.UnsetType = UNSET
     pruned: str | None = None
     """Where retention took the beat's contents: their SHA-256."""
+
+    @property
+    def is_everyday(self) -> bool:
+        """Carries nothing but stage and progress, and no wish: what the hot statements know."""
+        return self.checkpoint is UNSET and self.undo is UNSET and not self.assist_requested
 
 
 class Stalled(Payload, frozen=True):
@@ -108,6 +122,21 @@ def result_payload(result: bytes) -> bytes:
 
 
 NO_BEAT = Beat()
+
+
+def checkpoint_of(body: bytes | None) -> bytes | None:
+    """The checkpoint that a beat with this payload carries."""
+    return None if body is None else body_of(decode(Beat, body).checkpoint)
+
+
+def undo_step(body: bytes) -> UndoStep | None:
+    """The undo step that a beat with this payload carries."""
+    found = decode(Beat, body).undo if UNDO_MARK in body else UNSET
+    return None if isinstance(found, msgspec.UnsetType) else found
+
+
+UNDO_MARK = b'"undo":'
+"""No beat carries an undo step without these bytes in its payload."""
 
 
 def beat_payload(beat: Beat) -> bytes | None:

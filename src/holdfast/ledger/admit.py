@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strictjson, vocabulary
 from holdfast.core import policy as policies
-from holdfast.core.model import Actor, FailureStage, Fence, Micros, ReasonCode, Role, StallReason, Status
+from holdfast.core.model import OWN_PREFIX, Actor, FailureStage, Fence, Micros, ReasonCode, Role, StallReason, Status
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.face import to_micros
 
@@ -185,8 +185,9 @@ def statuses(given: Any) -> tuple[str, ...] | None:
         raise ValidationError(f"status must be one of {', '.join(Status)}", field="status") from None
 
 
-def beat(stage: Any, progress: Any, assist_requested: Any) -> payloads.Beat:
-    if stage is None and progress is None and assist_requested is None:
+def beat(stage: Any, progress: Any, assist_requested: Any, checkpoint: Any = payloads.UNSET, undo: Any = None) -> payloads.Beat:
+    plain = stage is None and progress is None and assist_requested is None
+    if plain and checkpoint is payloads.UNSET and undo is None:
         return payloads.NO_BEAT
     if assist_requested is not None and not isinstance(assist_requested, bool):
         raise ValidationError("assist_requested must be true or false", field="assist_requested")
@@ -194,6 +195,8 @@ def beat(stage: Any, progress: Any, assist_requested: Any) -> payloads.Beat:
         stage=None if stage is None else limits.check_name("stage", stage),
         progress=None if progress is None else limits.check_integer("progress", progress, 0, limits.INTEGER_MAX),
         assist_requested=assist_requested,
+        checkpoint=_checkpoint(checkpoint),
+        undo=payloads.UNSET if undo is None else undo_step(undo),
     )
 
 
@@ -207,6 +210,31 @@ def telling(given: Any) -> tuple[Fence, payloads.Beat]:
     return fence(given[0]), beat(told.get("stage"), told.get("progress"), told.get("assist_requested"))
 
 
+def _checkpoint(given: Any) -> payloads.Verbatim:
+    if isinstance(given, msgspec.UnsetType):
+        return given
+    return msgspec.Raw(json_value("checkpoint", given, limits.CHECKPOINT_BYTES_MAX))
+
+
+def undo_step(given: Any) -> payloads.UndoStep:
+    if not isinstance(given, Mapping) or "kind" not in given or not given.keys() <= {"kind", "args"}:
+        raise ValidationError("undo must be an object with a kind and args", field="undo")
+    args = given.get("args", {})
+    if not isinstance(args, dict | msgspec.Raw):
+        raise ValidationError("undo args must be an object: a dict, or Raw JSON", field="undo")
+    body = json_value("undo args", args, limits.UNDO_BYTES_MAX)
+    if body[:1] != b"{":
+        raise ValidationError("undo args must be a JSON object", field="undo")
+    return payloads.UndoStep(kind=limits.check_name("undo kind", given["kind"]), args=msgspec.Raw(body))
+
+
+def not_our_own(what: str, given: str) -> str:
+    """`given`, unless it is one of the names that only the ledger itself may use."""
+    if given.startswith(OWN_PREFIX):
+        raise ValidationError(f"{what}s that start with {OWN_PREFIX} are the ledger's own", field=what)
+    return given
+
+
 class Enqueues:
     """Makes enqueue commands. Names seen before are not checked again, and the everyday payload is put together by hand."""
 
@@ -217,7 +245,7 @@ class Enqueues:
 
     def _head(self, kind: Any, queue: Any) -> bytes:
         """The start of a payload up to its args, for checked names."""
-        key = (limits.check_name("kind", kind), limits.check_name("queue", queue))
+        key = (not_our_own("kind", limits.check_name("kind", kind)), limits.check_name("queue", queue))
         if len(self._heads) >= self._KNOWN_MAX:
             self._heads.clear()
         head = b'{"queue":' + _encode(key[1]) + b',"kind":' + _encode(key[0]) + b',"args":'
@@ -322,11 +350,12 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     def key(name: str) -> str | None:
         return None if name not in given else limits.check_key(name, given[name])
 
+    dedupe_key = key("dedupe_key")
     return {
         "priority": limits.check_integer("priority", given.get("priority", 0), -limits.PRIORITY_MAX, limits.PRIORITY_MAX),
         "available_at": None if "available_at" not in given else moment("available_at", given["available_at"]),
         "delay_us": policies.duration_ms("delay", given.get("delay", 0), 0, DELAY_MS_MAX) * 1_000,
-        "dedupe_key": key("dedupe_key"),
+        "dedupe_key": None if dedupe_key is None else not_our_own("dedupe_key", dedupe_key),
         "dedupe_forever": dedupe == "forever",
         "tier": None if "tier" not in given else limits.check_name("tier", given["tier"]),
         "correlation_id": key("correlation_id"),

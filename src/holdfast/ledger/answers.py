@@ -51,7 +51,7 @@ def decode(body: bytes) -> Answer:
 
 
 def encode(call: Call) -> bytes:
-    found = call.answers[0] if call.verb == "claim" else call.answers
+    found = call.answers[0] if call.verb in ("claim", "replay_many") else call.answers
     token = call.answers[0].token if call.verb == "claim_job" else getattr(call.commands[0], "token", None)
     return msgspec.json.encode(Answer(tuple(_item(answer) for answer in found), token))
 

@@ -78,11 +78,12 @@ class Desk:
             return self._holder(job, request_id, expected_rev)
         return self._outside(job, request_id, expected_rev, actor, Role.SYSTEM)
 
-    def _quick(self, verb: str, commands: Sequence[Any], request_id: str | None) -> Call:
-        """A call of a hot verb: its answer is kept only where the caller may ask for it again by a name of its own."""
+    def _quick(self, verb: str, commands: Sequence[Any], request_id: str | None, *, keep: bool = False) -> Call:
+        """A call of a hot verb: its answer is kept only where the caller may ask for it again by a name of its own, or where it
+        must not be done twice."""
         named = request_id is not None
-        body = admit.body_hash(verb, [body_of(command) for command in commands]) if named else b""
-        return Call(verb, commands, repeat=named, keep=named, body_hash=body)
+        body = admit.body_hash(verb, [body_of(command) for command in commands]) if named or keep else b""
+        return Call(verb, commands, repeat=named, keep=named or keep, body_hash=body)
 
     def _many(self, verb: str, commands: Sequence[Any], request_id: str | None, dress: Callable[[Any], Any]) -> list[Any]:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
@@ -118,11 +119,14 @@ def shown(record: Record) -> Job:
     return Job(record.id, msgspec.structs.replace(record, token=None) if record.token is not None else record)
 
 
-def held(record: Record) -> Job:
-    """With its fence, whose secret the claimer has anyway."""
+def held(record: Record, drawn: str | None = None) -> Job:
+    """With its fence: under the token that was drawn for the claim, or that an earlier claim left in the record."""
+    token = record.token or drawn
+    if record.token is not None:
+        record = msgspec.structs.replace(record, token=None)
     fence = None
-    if record.token is not None and record.owner is not None:
-        fence = Fence(record.id, record.attempt, record.token, record.owner)
+    if token is not None and record.owner is not None:
+        fence = Fence(record.id, record.attempt, token, record.owner)
     return Job(record.id, record, fence=fence)
 
 

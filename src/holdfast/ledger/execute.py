@@ -17,8 +17,9 @@ from holdfast.core.lifecycle import decide, replay_of
 from holdfast.core.model import HELD, Actor, Event, EventType, Job, Phase, Status
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
 from holdfast.ledger import answers
+from holdfast.ledger.compensate import compensate
 from holdfast.ledger.door import Call
-from holdfast.store.base import Change, EventFilter, Kept, Session
+from holdfast.store.base import Change, EventFilter, Kept, LetterFilter, Session
 
 
 class Item(NamedTuple):
@@ -133,6 +134,8 @@ def _repeat(session: Session, call: Call, kept: Kept) -> list[Any]:
     if (kept.verb, kept.body_hash) != (call.verb, call.body_hash):
         return [_conflict(kept)] * len(call.commands)
     saved = answers.decode(kept.answer)
+    if call.verb == "replay_many":
+        return [[item.error() or _job_at(session, "replay", item, None) for item in saved.items]]
     if call.verb == "claim":
         found = session.load([item.job_id for item in saved.items], lock=False)
         jobs = [found[item.job_id] for item in saved.items if item.job_id in found]
@@ -163,11 +166,16 @@ def _change(job: Job) -> Change:
 def _keep(session: Session, calls: Iterable[Call]) -> None:
     rows = []
     for call in calls:
-        if call.keep and any(not isinstance(answer, HoldfastError) and answer != [] for answer in call.answers):
+        if call.keep and any(map(_is_kept, call.answers)):
             actor, request_id = _key(call)
             rows.append(Kept(actor, request_id, call.verb, call.body_hash, answers.encode(call)))
     if rows:
         session.keep_requests(rows)
+
+
+def _is_kept(answer: Any) -> bool:
+    """Refusals, and lists with nothing else in them, are not kept."""
+    return any(map(_is_kept, answer)) if isinstance(answer, list) else not isinstance(answer, HoldfastError)
 
 
 # Verbs that make or find jobs
@@ -215,13 +223,34 @@ def _claim(session: Session, items: Sequence[Item]) -> None:
 def _replay(session: Session, items: Sequence[Item]) -> None:
     for item in items:
         try:
-            item.answer(_replay_one(session, item))
+            item.answer(_replay_one(session, item, item.command))
         except HoldfastError as refusal:
             item.answer(refusal)
 
 
-def _replay_one(session: Session, item: Item) -> answers.Found:
-    command = item.command
+def _replay_many(session: Session, items: Sequence[Item]) -> None:
+    """Each dead letter by itself: one that is refused does not hurt the others."""
+    for item in items:
+        command: c.ReplayMany = item.command
+        found: list[answers.Found | HoldfastError] = []
+        ids = session.dead_letters(letters(command))
+        session.lock(ids)
+        for id_ in ids:
+            try:
+                found.append(_replay_one(session, item, c.Replay(actor=command.actor, request_id=command.request_id, job_id=id_)))
+            except HoldfastError as refusal:
+                refusal.context.setdefault("job_id", id_)
+                found.append(refusal)
+        item.answer(found)
+
+
+def letters(chosen: c.ReplayMany) -> LetterFilter:
+    """Which dead letters a command means."""
+    fields = {field: getattr(chosen, field) for field in LetterFilter.__struct_fields__}
+    return LetterFilter(**fields)
+
+
+def _replay_one(session: Session, item: Item, command: c.Replay) -> answers.Found:
     job = session.load([command.job_id], lock=True).get(command.job_id)
     if job is None or (command.expected_rev is not None and command.expected_rev != job.rev):
         decide(job, command, 0)
@@ -306,6 +335,19 @@ def _settled(session: Session, command: Any) -> Change | HoldfastError | None:
     return _event_change(event)
 
 
+def _compensate(session: Session, items: Sequence[Item]) -> None:
+    """Under the job's own lock, so that one undo job is made and one note written."""
+    jobs = session.load([item.command.job_id for item in items], lock=True)
+    now = session.now()
+    for item in items:
+        job = jobs.get(item.command.job_id)
+        made = () if job is None else compensate(session, job, item.command, now)
+        item.answer(made)
+        if job is not None and made:
+            item.call.changed = True
+            item.call.wakes.add(job.queue)
+
+
 def _event_change(event: Event) -> Change:
     return Change(event.job_id, event.rev, event.to_status, event.received_at)
 
@@ -314,6 +356,8 @@ _RUNNERS: dict[type[c.Command], Callable[[Session, Sequence[Item]], None]] = {
     c.Enqueue: _enqueue,
     c.ClaimNext: _claim,
     c.Replay: _replay,
+    c.ReplayMany: _replay_many,
+    c.Compensate: _compensate,
     c.Start: _hot(lambda session: session.start),
     c.Heartbeat: _hot(lambda session: session.heartbeat),
     c.Complete: _hot(lambda session: session.complete),

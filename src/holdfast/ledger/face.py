@@ -88,6 +88,7 @@ class Job:
     cancel_reason: str | None = _plain("cancel_reason")
     note: str | None = _plain("note")
     policy: Policy | None = _plain("policy")
+    undo_owed: int = _plain("undo_owed")
 
     available_at: datetime = _time("available_at")
     created_at: datetime = _time("created_at")
@@ -111,6 +112,16 @@ class Job:
     @property
     def result(self) -> Any:
         return None if self.record.result is None else _decode(self.record.result)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Tells a checkpoint that is None from none at all."""
+        return self.record.checkpoint is not None
+
+    @property
+    def checkpoint(self) -> Any:
+        """What a holder last left for whoever goes on."""
+        return None if self.record.checkpoint is None else _decode(self.record.checkpoint)
 
     @property
     def last_error(self) -> Any:

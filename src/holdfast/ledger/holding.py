@@ -26,13 +26,20 @@ class Holding(Desk):
         stage: str | None = None,
         progress: int | None = None,
         assist_requested: bool | None = None,
+        checkpoint: Any = payloads.UNSET,
+        undo: Mapping[str, Any] | None = None,
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Beat:
-        """Proof of life: renews the lease and tells whether somebody wants the job cancelled."""
-        beat = admit.beat(stage, progress, assist_requested)
-        command = c.Heartbeat(beat=beat, **self._holder(fence, request_id, expected_rev, draw=False))
-        return beat_of(self._carrier.one(self._quick("heartbeat", [command], request_id)))
+        """Proof of life: renews the lease and tells whether somebody wants the job cancelled.
+
+        `checkpoint` is any JSON value, None among them, for whoever goes on with the job. `undo` is {"kind": …, "args": {…}}:
+        what to do, newest first, if the job comes to nothing. Say it before the deed it takes back.
+        """
+        beat = admit.beat(stage, progress, assist_requested, checkpoint, undo)
+        plain = beat.checkpoint is payloads.UNSET and beat.undo is payloads.UNSET
+        command = c.Heartbeat(beat=beat, **self._holder(fence, request_id, expected_rev, draw=not plain))
+        return beat_of(self._carrier.one(self._quick("heartbeat", [command], request_id, keep=undo is not None)))
 
     def heartbeat_many(self, fences: Iterable[Fence | tuple[Fence, Mapping[str, Any]]]) -> list[Beat | HoldfastError]:
         """Beats for many leases, in chunks of 1,000. One answer each; a refused one does not hurt the others.

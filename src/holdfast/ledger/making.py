@@ -121,7 +121,8 @@ class Making(Desk):
         )
         body = admit.body_hash("claim", command.queues, limit, command.kinds, start)
         found = self._carrier.one(Call("claim", [command], repeat=request_id is not None, keep=True, body_hash=body))
-        return [held(job) for job in found]
+        token = command.token
+        return [held(job, token) for job in found]
 
     def claim_job(
         self,

@@ -81,6 +81,18 @@ class Reading(Desk):
         )
         return [public_event(event) for event in self._store.read(lambda session: session.events(chosen))]
 
+    def undo_steps(self, job_id: int) -> builtins.list[dict[str, Any]]:
+        """The undo steps a job has registered, oldest first: each a kind and its args. They run in the opposite order."""
+        admit.job_id(job_id)
+
+        def work(session: Session) -> Any:
+            return session.load([job_id], lock=False), session.undo_steps(job_id)
+
+        found, steps = self._store.read(work)
+        if not found:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        return [{"kind": step.kind, "args": msgspec.json.decode(step.args)} for step in steps]
+
     def counts(self) -> dict[str, dict[str, int]]:
         """How many jobs of each status there are, by queue."""
         found: dict[str, dict[str, int]] = {}

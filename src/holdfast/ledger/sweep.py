@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.core.commands import Sweep
-from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, check_integer
+from holdfast.core.commands import Compensate, JobCommand, Sweep
+from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, check_integer
 from holdfast.core.model import SYSTEM, EventType, Micros
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger.carry import Carrier
@@ -51,7 +51,7 @@ class Sweeper:
             raise
 
     def _tick(self, limit: int) -> dict[str, int]:
-        """In bounded transactions: others get their turn in between. Where nothing is due, it costs one statement."""
+        """In bounded transactions: others get their turn in between. Where nothing is due, it costs two statements."""
         made: Counter[str] = Counter()
         after, done = 0, 0
         while done < limit:
@@ -66,6 +66,7 @@ class Sweeper:
                 after = ids[-1]
             if len(ids) < wanted:
                 break
+        made.update(kind.value for kinds in self._compensate(min(limit, UNDO_BATCH_MAX)) for kind in kinds)
         return dict(made)
 
     def _due(self, after: int, limit: int) -> tuple[Micros, list[int]]:
@@ -77,7 +78,17 @@ class Sweeper:
             Sweep(actor=SYSTEM, request_id=request_id, job_id=id_, jitter=self._entropy.jitter(), fresh_since=fresh)
             for id_ in ids
         ]
-        answers = self._carrier.go(Call("sweep", sweeps, repeat=False, keep=False, body_hash=b""))
+        return self._made(sweeps)
+
+    def _compensate(self, limit: int) -> list[tuple[EventType, ...]]:
+        """What is due for finished jobs that owe undo steps."""
+        ids = self._store.peek(lambda session: session.owing(limit))
+        request_id = self._entropy.nonce()
+        return self._made([Compensate(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in ids]) if ids else []
+
+    def _made(self, commands: Sequence[JobCommand]) -> list[tuple[EventType, ...]]:
+        """The events that each command made; a refusal means that it was due no longer."""
+        answers = self._carrier.go(Call("sweep", commands, repeat=False, keep=False, body_hash=b""))
         return [answer for answer in answers if not isinstance(answer, HoldfastError)]
 
     def _notice_steps(self, now: Micros) -> None:

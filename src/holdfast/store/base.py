@@ -5,7 +5,7 @@ it did, and None for a command whose guard did not hold; that one is then loaded
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -92,6 +92,21 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
+class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters by where, what, why and when; by ascending id, after one. `since` and `until` are about when they ended."""
+
+    queue: str | None = None
+    kind: str | None = None
+    reason_code: str | None = None
+    failure_stage: str | None = None
+    since: Micros | None = None
+    until: Micros | None = None
+    discarded: bool = False
+    """Those too of which somebody noted that nobody needs to look at them."""
+    after: int = 0
+    limit: int = 100
+
+
 class Session(Protocol):
     """One transaction."""
 
@@ -115,6 +130,10 @@ class Session(Protocol):
     def events(self, chosen: EventFilter) -> list[Event]: ...
     def jobs(self, chosen: JobFilter) -> list[Job]: ...
     def live_replay(self, job_id: int) -> int | None: ...
+    def dead_letters(self, chosen: LetterFilter) -> list[int]: ...
+    def owing(self, limit: int) -> list[int]: ...
+    def undo_steps(self, job_id: int) -> list[payloads.UndoStep]: ...
+    def undo_job(self, job: Job) -> Job | None: ...
     def counts(self) -> list[tuple[str, str, int]]: ...
     def queues(self) -> list[tuple[str, Micros | None]]: ...
     def due(self, after: int, limit: int) -> tuple[Micros, list[int]]: ...
@@ -204,9 +223,11 @@ JOB_COLUMNS = (
     "releases", "owner", "incarnation", "claimed_at", "lease_expires_at", "last_beat_at", "started_at", "finished_at",
     "stage", "progress", "progressed_at", "assist_requested", "last_owner", "last_lease_expires_at", "last_error",
     "stall_reason", "stalled_at", "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage",
-    "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued", "outcome",
+    "undo_owed", "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued",
+    "outcome", "checkpoint",
 )  # fmt: skip
-"""What a store selects to build a Job: its row, then the payloads of its first and of its `succeeded` event."""
+"""What a store selects to build a Job: its row, then the payloads of its first event, of its `succeeded` one and of the last
+beat with a checkpoint."""
 
 
 def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> Job:
@@ -214,8 +235,8 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
     (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
      incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
      assist_requested, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
-     cancel_requested_at, reason_code, failure_stage, note, dedupe_key, dedupe_forever, correlation_id, trace_id, token,
-     policy_id, enqueued, outcome) = row  # fmt: skip
+     cancel_requested_at, reason_code, failure_stage, undo_owed, note, dedupe_key, dedupe_forever, correlation_id, trace_id,
+     token, policy_id, enqueued, outcome, checkpoint) = row  # fmt: skip
     body = payloads.decode(payloads.Enqueued, enqueued)
     return Job(
         id_, queue, kind, STATUSES[status], rev, attempt, priority, available_at, created_at, updated_at, bytes(body.args),
@@ -224,6 +245,7 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
         last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
         cancel_requested_at, reason_code, failure_stage,
         None if outcome is None else bytes(payloads.decode(payloads.Succeeded, outcome).result),
+        payloads.checkpoint_of(checkpoint), undo_owed,
         note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
         payloads.body_of(body.policy), None if policy_id is None else policy(policy_id), token,
     )  # fmt: skip
@@ -232,27 +254,37 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
 CLAIMED_COLUMNS = (
     "id", "queue", "kind", "rev", "attempt", "priority", "available_at", "created_at", "claimed_at", "lease_expires_at",
     "releases", "last_owner", "last_lease_expires_at", "last_error", "cancel_reason", "dedupe_key", "dedupe_forever",
-    "correlation_id", "trace_id", "policy_id", "enqueued",
+    "correlation_id", "trace_id", "policy_id", "checkpoint_rev", "undo_owed", "enqueued",
 )  # fmt: skip
 """What a claim returns of each job."""
 
 
-def claimed_jobs(rows: Iterable[Sequence[Any]], command: ClaimNext, policy: Callable[[int], Policy], ledger_id: str) -> list[Job]:
-    """Jobs from rows that start with CLAIMED_COLUMNS. Positional: with names it takes ten times as long."""
-    start, owner, incarnation, token = command.start, command.actor.name, command.actor.incarnation, command.token
+def claimed_jobs(
+    rows: Iterable[Sequence[Any]],
+    command: ClaimNext,
+    policy: Callable[[int], Policy],
+    ledger_id: str,
+    checkpoints: Mapping[int, bytes | None],
+) -> list[Job]:
+    """Jobs from rows that start with CLAIMED_COLUMNS, and the checkpoints of those that have one.
+
+    Positional: with names it takes ten times as long.
+    """
+    start, owner, incarnation = command.start, command.actor.name, command.actor.incarnation
     status, phase = (Status.RUNNING, Phase.EXECUTING) if start else (Status.CLAIMED, None)
     found = []
     for row in rows:
         (id_, queue, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner,
          last_lease, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
-         enqueued) = row[:21]  # fmt: skip
+         checkpoint_rev, undo_owed, enqueued) = row[:23]  # fmt: skip
         body = payloads.decode(payloads.Enqueued, enqueued)
         found.append(Job(
             id_, queue, kind, status, rev, attempt, priority, available_at, created_at, at, bytes(body.args),
             correlation_id or default_correlation(ledger_id, id_), phase, releases, owner, incarnation, at, lease_expires_at,
             at, at if start else None, None, None, None, at, False, last_owner, last_lease, last_error, None, None, None,
-            cancel_reason, None, None, None, None, None, dedupe_key, bool(dedupe_forever), body.tier, trace_id,
-            body.replay_of, payloads.body_of(body.policy), policy(policy_id), token,
+            cancel_reason, None, None, None, None, None if checkpoint_rev is None else checkpoints[id_], undo_owed, None,
+            dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.body_of(body.policy),
+            policy(policy_id),
         ))  # fmt: skip
     return found
 
@@ -261,9 +293,10 @@ SAVED_COLUMNS = (
     "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation", "claimed_at",
     "lease_expires_at", "last_beat_at", "started_at", "finished_at", "stage", "progress", "progressed_at",
     "assist_requested", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at", "revived_at",
-    "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "note", "token",
+    "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
+    "token",
 )  # fmt: skip
-"""What a save may change; `policy_id` and `result_rev` are the store's to derive."""
+"""What a save may change; `policy_id`, `result_rev` and `checkpoint_rev` are the store's to derive."""
 
 
 def saved_values(job: Job) -> dict[str, Any]:
@@ -277,6 +310,12 @@ def saved_values(job: Job) -> dict[str, Any]:
 def result_rev(events: Sequence[Event]) -> int | None:
     """Where a succeeded job's result is: its `succeeded` event among `events`."""
     return next((event.rev for event in events if event.type is EventType.SUCCEEDED), None)
+
+
+def checkpoint_rev(events: Sequence[Event]) -> int | None:
+    """Where the newest checkpoint among `events` is."""
+    beats = [event for event in events if event.type is EventType.HEARTBEAT]
+    return max((event.rev for event in beats if payloads.checkpoint_of(event.payload) is not None), default=None)
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -8,16 +8,20 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.commands import Enqueue
-from holdfast.core.model import Actor, Event, Job, Micros, Policy
+from holdfast.core.commands import ClaimNext, Enqueue
+from holdfast.core.model import UNDO_KIND, Actor, Event, Job, Micros, Policy
 from holdfast.core.policy import NO_SETTINGS, Settings, resolve
+from holdfast.core.undo import undo_key
 from holdfast.store.base import (
     EVENT_TYPES,
     STATUSES,
     EventFilter,
     JobFilter,
     Kept,
+    LetterFilter,
     build_job,
+    checkpoint_rev,
+    claimed_jobs,
     default_correlation,
     job_of_correlation,
     result_rev,
@@ -155,9 +159,20 @@ class SqlSession(FleetSession):
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends. A statement of its own: what is read next is as of after the wait."""
 
+    def claimed(self, rows: Sequence[Sequence[Any]], command: ClaimNext) -> list[Job]:
+        """Jobs from what the claim statement returned. Only those with a checkpoint cost a second statement."""
+        marked = [row[0] for row in rows if row[20] is not None]
+        found = self.rows("checkpoints", ids=self._list(marked)) if marked else []
+        kept = {id_: payloads.checkpoint_of(body) for id_, body in found}
+        return claimed_jobs(rows, command, self._policy, self.ledger_id, kept)
+
     def save(self, job: Job, events: Sequence[Event]) -> None:
-        policy_id = None if job.policy is None else self._policy_id(job.policy)
-        self.rows("save", id=job.id, policy_id=policy_id, result_rev=result_rev(events), **saved_values(job))
+        derived = {
+            "policy_id": None if job.policy is None else self._policy_id(job.policy),
+            "result_rev": result_rev(events),
+            "checkpoint_rev": checkpoint_rev(events),
+        }
+        self.rows("save", id=job.id, **derived, **saved_values(job))
         for event in events:
             self.rows(
                 "insert_event",
@@ -180,6 +195,37 @@ class SqlSession(FleetSession):
     def live_replay(self, job_id: int) -> int | None:
         found = self.one("live_replay", job_id=job_id)
         return None if found is None else int(found[0])
+
+    def dead_letters(self, chosen: LetterFilter) -> list[int]:
+        rows = self.rows(
+            "dead_letters",
+            queue=chosen.queue,
+            kind=chosen.kind,
+            reason_code=chosen.reason_code,
+            failure_stage=chosen.failure_stage,
+            since_at=chosen.since,
+            until_at=chosen.until,
+            discarded=chosen.discarded,
+            after=chosen.after,
+            limit=chosen.limit,
+        )
+        return [row[0] for row in rows]
+
+    # Undoing
+
+    def owing(self, limit: int) -> list[int]:
+        """Finished jobs that owe undo steps and whose undo job is not there, or over."""
+        return [row[0] for row in self.rows("owing", undo_kind=UNDO_KIND, limit=limit)]
+
+    def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:
+        """In the order they were registered."""
+        found = [payloads.undo_step(row[0]) for row in self.rows("undo_beats", job_id=job_id)]
+        return [step for step in found if step is not None]
+
+    def undo_job(self, job: Job) -> Job | None:
+        """The job that undoes this one."""
+        found = self.one("undo_job", queue=job.queue, key=undo_key(job.id))
+        return None if found is None else self.load([found[0]], lock=False)[found[0]]
 
     def jobs(self, chosen: JobFilter) -> list[Job]:
         """A page of jobs by id. A cursor is the last id seen, so pages never shift."""
@@ -301,7 +347,7 @@ class SqlSession(FleetSession):
     def prune_jobs(self, before: Micros, limit: int) -> int:
         """Delete finished jobs among the next `limit` by id, with their events; the walk starts over at the end."""
         after = self._place("prune_jobs")
-        rows = self.rows("walk_jobs", after=after, before_at=before, limit=limit)
+        rows = self.rows("walk_jobs", after=after, before_at=before, undo_kind=UNDO_KIND, limit=limit)
         old = self._list([id_ for id_, is_old in rows if is_old])
         self.rows("delete_events", ids=old)
         self.rows("delete_jobs", ids=old)
@@ -309,10 +355,11 @@ class SqlSession(FleetSession):
         return sum(1 for _, is_old in rows if is_old)
 
     def prune_beats(self, before: Micros, limit: int) -> int:
-        """Replace payloads of old beats by their hash. The last beat of a job stays."""
+        """Replace payloads of old beats by their hash. The last beat of a job stays, and so do its last checkpoint and its
+        undo steps."""
         after = self._place("prune_beats")
         rows = self.rows("walk_beats", after=after, before_at=before, limit=limit)
-        old = [(pos, body) for pos, body in rows if body is not None and not body.startswith(b'{"pruned"')]
+        old = [(pos, body) for pos, body in rows if body is not None and _may_go(body)]
         for pos, body in old:
             digest = payloads.Beat(pruned=hashlib.sha256(body).hexdigest())
             self.rows("strip_beat", pos=pos, payload=digest.encode())
@@ -321,3 +368,8 @@ class SqlSession(FleetSession):
 
     def prune_requests(self, before: Micros, limit: int) -> int:
         return len(self.rows("prune_requests", before_at=before, limit=limit))
+
+
+def _may_go(body: bytes) -> bool:
+    """Whether a beat has contents, and none that somebody may still have to undo."""
+    return not body.startswith(b'{"pruned"') and payloads.undo_step(body) is None

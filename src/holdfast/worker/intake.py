@@ -20,6 +20,7 @@ SLICE_SECONDS = 0.25
 """A wait is cut into these, so that a worker told to stop does."""
 LOOK_SECONDS = 30.0
 """How often an idle worker looks for itself, should a bell have been lost."""
+PAUSE_SECONDS = 0.02
 TRY_AGAIN_SECONDS = 1.0
 SOON_SECONDS = 0.05
 """A worker claims no more than it will begin within this time."""
@@ -204,7 +205,8 @@ class Intake:
             self.drained.set()
         shift = self._shift
         until = shift.ledger.until_ready(self._order.next(), kinds=self._kinds)
-        left = LOOK_SECONDS if until is None else min(until, LOOK_SECONDS)
+        # A job that is ready and was not claimed is somebody else's for the moment.
+        left = LOOK_SECONDS if until is None else min(max(until, PAUSE_SECONDS), LOOK_SECONDS)
         deadline = shift.monotonic() + left
         self._hungry = not full
         while not shift.stopping.is_set() and not self._room.is_set():

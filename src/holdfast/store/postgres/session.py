@@ -8,7 +8,7 @@ import psycopg
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
 from holdfast.core.model import Job, Micros, Status
-from holdfast.store.base import STATUSES, Change, Contention, Kept, Made, claimed_jobs
+from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
 from holdfast.store.postgres.marks import Mark, Marks
 from holdfast.store.postgres.values import bytes_array, cursor, moment, plain_array, text_array, to_param
 from holdfast.store.session import Memory, SqlSession
@@ -154,8 +154,8 @@ class PostgresSession(SqlSession):
         rows.sort(key=lambda row: (places[row[1]], -row[5], row[6], row[0]))
         if rows:
             last = rows[-1]
-            self._marks.learn(command, seconds=rows[0][21], last=Mark(-last[5], moment(last[6]), last[0]), full=not mark.is_set)
-        return claimed_jobs(rows, command, self._policy, self.ledger_id)
+            self._marks.learn(command, seconds=rows[0][23], last=Mark(-last[5], moment(last[6]), last[0]), full=not mark.is_set)
+        return self.claimed(rows, command)
 
     def _claim_after(self, command: ClaimNext, mark: Mark, limit: int | None = None) -> list[tuple[Any, ...]]:
         start = command.start
@@ -198,7 +198,9 @@ class PostgresSession(SqlSession):
         return [done.get(command.job_id) for command in commands]
 
     def heartbeat(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
-        ordered = _sorted(commands)
+        ordered = _sorted([command for command in commands if command.beat.is_everyday])
+        if not ordered:
+            return [None] * len(commands)
         if all(c.beat is payloads.NO_BEAT and c.expected_rev is None and c.request_id is None for c in ordered):
             rows = self._run("beat", self._fences(ordered))
         else:

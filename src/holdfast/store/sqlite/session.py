@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
 from holdfast.core.model import Actor, Job, Micros, Role, Status
-from holdfast.store.base import STATUSES, Change, Made, claimed_jobs
+from holdfast.store.base import STATUSES, Change, Made
 from holdfast.store.session import Memory, SqlSession
 from holdfast.store.statements import statements
 
@@ -118,7 +118,7 @@ class SqliteSession(SqlSession):
         )
         if start:
             connection.executemany(SQL["insert_started"], [(row[0], row[3], row[8], who, row[4], request_id) for row in rows])
-        return claimed_jobs(rows, command, self._policy, self.ledger_id)
+        return self.claimed(rows, command)
 
     def _admitted(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
         """The commands whose guards hold, each with its row. The write lock is held: what is read here stays true."""
@@ -156,7 +156,7 @@ class SqliteSession(SqlSession):
     def heartbeat(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
         now, done = self.now(), {}
         plain, full, events = [], [], []
-        for command, guard in self._admitted(commands, _HELD):
+        for command, guard in self._admitted([c for c in commands if c.beat.is_everyday], _HELD):
             at, beat = max(now, guard.updated_at), command.beat
             lease, body = at + guard.lease_us, payloads.beat_payload(beat)
             if body is None:

@@ -5,8 +5,9 @@ SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.availabl
     j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
     j.stage, j.progress, j.progressed_at, j.assist_requested, j.last_owner, j.last_lease_expires_at, j.last_error,
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
-    j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
-    (SELECT r.payload FROM holdfast.events r WHERE r.job_id = j.id AND r.rev = j.result_rev)
+    j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
+    (SELECT r.payload FROM holdfast.events r WHERE r.job_id = j.id AND r.rev = j.result_rev),
+    (SELECT k.payload FROM holdfast.events k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev)
 FROM unnest(%(ids)s::bigint[]) AS wanted (id)
 JOIN holdfast.jobs j ON j.id = wanted.id
 JOIN holdfast.events e ON e.job_id = j.id AND e.rev = 1;
@@ -23,8 +24,9 @@ SET status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(
     assist_requested = %(assist_requested)s, last_owner = %(last_owner)s, last_lease_expires_at = %(last_lease_expires_at)s,
     last_error = %(last_error)s, stall_reason = %(stall_reason)s, stalled_at = %(stalled_at)s, revived_at = %(revived_at)s,
     cancel_reason = %(cancel_reason)s, cancel_requested_at = %(cancel_requested_at)s, reason_code = %(reason_code)s,
-    failure_stage = %(failure_stage)s, note = %(note)s, token = %(token)s, policy_id = %(policy_id)s,
-    result_rev = coalesce(%(result_rev)s::integer, result_rev)
+    failure_stage = %(failure_stage)s, undo_owed = %(undo_owed)s, note = %(note)s, token = %(token)s, policy_id = %(policy_id)s,
+    result_rev = coalesce(%(result_rev)s::integer, result_rev),
+    checkpoint_rev = coalesce(%(checkpoint_rev)s::integer, checkpoint_rev)
 WHERE id = %(id)s;
 
 -- name: insert_event
@@ -33,6 +35,12 @@ INSERT INTO holdfast.events (
 VALUES (
     %(job_id)s, %(rev)s, %(type)s, %(received_at)s, %(at)s, %(actor)s, %(attempt)s, %(from_status)s, %(to_status)s,
     %(reason)s, %(request_id)s, %(cause)s, %(payload)s, %(policy_id)s);
+
+-- name: checkpoints
+SELECT j.id, e.payload
+FROM unnest(%(ids)s::bigint[]) AS wanted (id)
+JOIN holdfast.jobs j ON j.id = wanted.id
+JOIN holdfast.events e ON e.job_id = j.id AND e.rev = j.checkpoint_rev;
 
 -- name: policies
 SELECT id, body FROM holdfast.policies;
@@ -164,6 +172,42 @@ SELECT id FROM holdfast.jobs
 WHERE replay_of = %(job_id)s AND replay_of IS NOT NULL AND status IN ('queued', 'claimed', 'running', 'stalled')
 ORDER BY id LIMIT 1;
 
+-- name: dead_letters
+SELECT j.id FROM holdfast.jobs j
+WHERE j.status = 'dead_lettered' AND j.status IN ('failed', 'cancelled', 'dead_lettered') AND j.id > %(after)s
+  AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
+  AND (%(reason_code)s::text IS NULL OR j.reason_code = %(reason_code)s::text)
+  AND (%(failure_stage)s::text IS NULL OR j.failure_stage = %(failure_stage)s::text)
+  AND j.finished_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
+  AND j.finished_at < coalesce(%(until_at)s::timestamptz, 'infinity')
+  AND (%(discarded)s OR j.note IS NULL
+       OR NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded'))
+ORDER BY j.id LIMIT %(limit)s;
+
+-- Finished jobs that owe undo steps, but for those whose undo job is still alive.
+
+-- name: owing
+SELECT j.id FROM holdfast.jobs j
+WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
+  AND NOT EXISTS (
+    SELECT 1 FROM holdfast.jobs u
+    WHERE u.queue = j.queue AND u.dedupe_key = %(undo_kind)s::text || '/' || j.id AND u.dedupe_key IS NOT NULL
+      AND (u.dedupe_forever OR u.status IN ('queued', 'claimed', 'running', 'stalled'))
+      AND u.status IN ('queued', 'claimed', 'running', 'stalled'))
+ORDER BY j.id LIMIT %(limit)s;
+
+-- name: undo_job
+SELECT id FROM holdfast.jobs
+WHERE queue = %(queue)s AND dedupe_key = %(key)s AND dedupe_key IS NOT NULL
+  AND (dedupe_forever OR status IN ('queued', 'claimed', 'running', 'stalled'));
+
+-- Beats that may carry an undo step: the bytes may also stand within a checkpoint.
+
+-- name: undo_beats
+SELECT payload FROM holdfast.events
+WHERE job_id = %(job_id)s AND type = 'heartbeat' AND position('"undo":'::bytea IN payload) > 0
+ORDER BY rev;
+
 -- name: counts
 SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER BY queue, status;
 
@@ -198,9 +242,14 @@ SELECT pos FROM holdfast.cursors WHERE name = %(name)s;
 -- name: set_cursor
 INSERT INTO holdfast.cursors (name, pos) VALUES (%(name)s, %(pos)s) ON CONFLICT (name) DO UPDATE SET pos = excluded.pos;
 
+-- What still has to be undone is kept, and so is the job that undoes it: it would be made again.
+
 -- name: walk_jobs
-SELECT id, status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND finished_at < %(before_at)s
-FROM holdfast.jobs WHERE id > %(after)s ORDER BY id LIMIT %(limit)s;
+SELECT j.id, j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND j.finished_at < %(before_at)s
+    AND j.undo_owed = 0 AND NOT (j.kind = %(undo_kind)s::text AND EXISTS (
+        SELECT 1 FROM holdfast.jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
+          AND %(undo_kind)s::text || '/' || o.id = j.dedupe_key))
+FROM holdfast.jobs j WHERE j.id > %(after)s ORDER BY j.id LIMIT %(limit)s;
 
 -- name: delete_events
 DELETE FROM holdfast.events WHERE job_id = ANY (%(ids)s::bigint[]);
@@ -212,6 +261,7 @@ DELETE FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
 SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < %(before_at)s
     AND EXISTS (SELECT 1 FROM holdfast.events later
                 WHERE later.job_id = e.job_id AND later.rev > e.rev AND later.type = 'heartbeat')
+    AND NOT EXISTS (SELECT 1 FROM holdfast.jobs j WHERE j.id = e.job_id AND j.checkpoint_rev = e.rev)
     THEN e.payload END
 FROM holdfast.events e WHERE e.pos > %(after)s ORDER BY e.pos LIMIT %(limit)s;
 

@@ -21,7 +21,8 @@ RETURNING 1;
 SELECT NOT EXISTS (
         SELECT FROM holdfast.duties d
         WHERE d.name = %(name)s AND d.holder <> %(holder)s AND d.expires_at >= coalesce(%(now_at)s::timestamptz, clock_timestamp())),
-    EXISTS (SELECT FROM holdfast.jobs j WHERE j.status IN ('claimed', 'running', 'stalled'));
+    EXISTS (SELECT FROM holdfast.jobs j WHERE j.status IN ('claimed', 'running', 'stalled'))
+        OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL);
 
 -- name: drop_duty
 DELETE FROM holdfast.duties WHERE name = %(name)s AND holder = %(holder)s;

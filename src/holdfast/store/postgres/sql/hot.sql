@@ -117,7 +117,7 @@ WITH clock AS MATERIALIZED (
     WHERE j.id = ANY (ARRAY (SELECT id FROM picked)) AND (j.status || '') = 'queued' AND f.id = j.profile_id AND p.id = f.policy_id
     RETURNING j.id, j.queue, j.kind, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.claimed_at,
         j.lease_expires_at, j.releases, j.last_owner, j.last_lease_expires_at, j.last_error, j.cancel_reason, j.dedupe_key,
-        j.dedupe_forever, j.correlation_id, j.trace_id, j.policy_id
+        j.dedupe_forever, j.correlation_id, j.trace_id, j.policy_id, j.checkpoint_rev, j.undo_owed
 ), logged AS (
     INSERT INTO holdfast.events (
         job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, policy_id)
@@ -221,7 +221,7 @@ WITH clock AS MATERIALIZED (
     ) AS i (id, attempt, token, expected_rev, request_id, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, result_rev = j.rev + 1,
+    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, result_rev = j.rev + 1, undo_owed = 0,
         updated_at = greatest(clock.at, j.updated_at), finished_at = greatest(clock.at, j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     FROM input i, clock

@@ -5,8 +5,9 @@ SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.availabl
     j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
     j.stage, j.progress, j.progressed_at, j.assist_requested, j.last_owner, j.last_lease_expires_at, j.last_error,
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
-    j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
-    (SELECT r.payload FROM holdfast_events r WHERE r.job_id = j.id AND r.rev = j.result_rev)
+    j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
+    (SELECT r.payload FROM holdfast_events r WHERE r.job_id = j.id AND r.rev = j.result_rev),
+    (SELECT k.payload FROM holdfast_events k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev)
 FROM json_each(:ids) wanted
 JOIN holdfast_jobs j ON j.id = wanted.value
 JOIN holdfast_events e ON e.job_id = j.id AND e.rev = 1;
@@ -20,14 +21,21 @@ SET status = :status, rev = :rev, attempt = :attempt, available_at = :available_
     assist_requested = :assist_requested, last_owner = :last_owner, last_lease_expires_at = :last_lease_expires_at,
     last_error = :last_error, stall_reason = :stall_reason, stalled_at = :stalled_at, revived_at = :revived_at,
     cancel_reason = :cancel_reason, cancel_requested_at = :cancel_requested_at, reason_code = :reason_code,
-    failure_stage = :failure_stage, note = :note, token = :token, policy_id = :policy_id,
-    result_rev = coalesce(:result_rev, result_rev)
+    failure_stage = :failure_stage, undo_owed = :undo_owed, note = :note, token = :token, policy_id = :policy_id,
+    result_rev = coalesce(:result_rev, result_rev),
+    checkpoint_rev = coalesce(:checkpoint_rev, checkpoint_rev)
 WHERE id = :id;
 
 -- name: insert_event
 INSERT INTO holdfast_events (
     job_id, rev, type, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload, policy_id)
 VALUES (:job_id, :rev, :type, :received_at, :at, :actor, :attempt, :from_status, :to_status, :reason, :request_id, :cause, :payload, :policy_id);
+
+-- name: checkpoints
+SELECT j.id, e.payload
+FROM json_each(:ids) wanted
+JOIN holdfast_jobs j ON j.id = wanted.value
+JOIN holdfast_events e ON e.job_id = j.id AND e.rev = j.checkpoint_rev;
 
 -- name: policies
 SELECT id, body FROM holdfast_policies;
@@ -148,6 +156,41 @@ SELECT id FROM holdfast_jobs
 WHERE replay_of = :job_id AND replay_of IS NOT NULL AND status IN ('queued', 'claimed', 'running', 'stalled')
 ORDER BY id LIMIT 1;
 
+-- name: dead_letters
+SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_ended
+WHERE j.status = 'dead_lettered' AND j.status IN ('failed', 'cancelled', 'dead_lettered') AND j.id > :after
+  AND (:queue IS NULL OR j.queue = :queue) AND (:kind IS NULL OR j.kind = :kind)
+  AND (:reason_code IS NULL OR j.reason_code = :reason_code)
+  AND (:failure_stage IS NULL OR j.failure_stage = :failure_stage)
+  AND (:since_at IS NULL OR j.finished_at >= :since_at) AND (:until_at IS NULL OR j.finished_at < :until_at)
+  AND (:discarded OR j.note IS NULL
+       OR NOT EXISTS (SELECT 1 FROM holdfast_events e WHERE e.job_id = j.id AND e.type = 'discarded'))
+ORDER BY j.id LIMIT :limit;
+
+-- Finished jobs that owe undo steps, but for those whose undo job is still alive.
+
+-- name: owing
+SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_owing
+WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
+  AND NOT EXISTS (
+    SELECT 1 FROM holdfast_jobs u
+    WHERE u.queue = j.queue AND u.dedupe_key = :undo_kind || '/' || j.id AND u.dedupe_key IS NOT NULL
+      AND (u.dedupe_forever = 1 OR u.status IN ('queued', 'claimed', 'running', 'stalled'))
+      AND u.status IN ('queued', 'claimed', 'running', 'stalled'))
+ORDER BY j.id LIMIT :limit;
+
+-- name: undo_job
+SELECT id FROM holdfast_jobs
+WHERE queue = :queue AND dedupe_key = :key AND dedupe_key IS NOT NULL
+  AND (dedupe_forever = 1 OR status IN ('queued', 'claimed', 'running', 'stalled'));
+
+-- Beats that may carry an undo step: the bytes may also stand within a checkpoint.
+
+-- name: undo_beats
+SELECT payload FROM holdfast_events
+WHERE job_id = :job_id AND type = 'heartbeat' AND instr(payload, CAST('"undo":' AS BLOB)) > 0
+ORDER BY rev;
+
 -- name: counts
 SELECT queue, status, count(*) FROM holdfast_jobs GROUP BY queue, status ORDER BY queue, status;
 
@@ -173,9 +216,14 @@ SELECT pos FROM holdfast_cursors WHERE name = :name;
 -- name: set_cursor
 INSERT INTO holdfast_cursors (name, pos) VALUES (:name, :pos) ON CONFLICT (name) DO UPDATE SET pos = excluded.pos;
 
+-- What still has to be undone is kept, and so is the job that undoes it: it would be made again.
+
 -- name: walk_jobs
-SELECT id, status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND finished_at < :before_at
-FROM holdfast_jobs WHERE id > :after ORDER BY id LIMIT :limit;
+SELECT j.id, j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND j.finished_at < :before_at
+    AND j.undo_owed = 0 AND NOT (j.kind = :undo_kind AND EXISTS (
+        SELECT 1 FROM holdfast_jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
+          AND :undo_kind || '/' || o.id = j.dedupe_key))
+FROM holdfast_jobs j WHERE j.id > :after ORDER BY j.id LIMIT :limit;
 
 -- name: delete_events
 DELETE FROM holdfast_events WHERE job_id IN (SELECT value FROM json_each(:ids));
@@ -187,6 +235,7 @@ DELETE FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids));
 SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < :before_at
     AND EXISTS (SELECT 1 FROM holdfast_events later
                 WHERE later.job_id = e.job_id AND later.rev > e.rev AND later.type = 'heartbeat')
+    AND NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.id = e.job_id AND j.checkpoint_rev = e.rev)
     THEN e.payload END
 FROM holdfast_events e WHERE e.pos > :after ORDER BY e.pos LIMIT :limit;
 

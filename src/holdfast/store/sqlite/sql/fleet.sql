@@ -14,7 +14,8 @@ RETURNING 1;
 -- name: watch
 SELECT NOT EXISTS (
         SELECT 1 FROM holdfast_duties WHERE name = :name AND holder <> :holder AND expires_at >= :now_at),
-    EXISTS (SELECT 1 FROM holdfast_jobs WHERE status IN ('claimed', 'running', 'stalled'));
+    EXISTS (SELECT 1 FROM holdfast_jobs WHERE status IN ('claimed', 'running', 'stalled'))
+        OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE undo_owed > 0 AND finished_at IS NOT NULL);
 
 -- name: drop_duty
 DELETE FROM holdfast_duties WHERE name = :name AND holder = :holder;

@@ -42,7 +42,7 @@ WHERE id IN (
     LIMIT :limit)
 RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
     last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
-    (SELECT e.payload FROM holdfast_events e WHERE e.job_id = holdfast_jobs.id AND e.rev = 1);
+    checkpoint_rev, undo_owed, (SELECT e.payload FROM holdfast_events e WHERE e.job_id = holdfast_jobs.id AND e.rev = 1);
 
 -- name: insert_claimed
 INSERT INTO holdfast_events (
@@ -85,7 +85,7 @@ VALUES (?, ?, 'heartbeat', ?, ?, ?, ?, ?, ?, ?);
 
 -- name: complete
 UPDATE holdfast_jobs
-SET status = 'succeeded', phase = NULL, rev = ?2, result_rev = ?2, updated_at = ?3, finished_at = ?3,
+SET status = 'succeeded', phase = NULL, rev = ?2, result_rev = ?2, undo_owed = 0, updated_at = ?3, finished_at = ?3,
     last_owner = owner, owner = NULL, last_lease_expires_at = lease_expires_at, lease_expires_at = NULL
 WHERE id = ?1;
 

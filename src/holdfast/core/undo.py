@@ -1,0 +1,92 @@
+"""Taking back what a job has done that came to nothing: a job of its own, made once, whose end is noted on the first."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.limits import UNDO_STEPS_MAX
+from holdfast.core.model import SYSTEM, TERMINAL, UNDO_KIND, EventType, Job, Micros, ReasonCode, Status
+from holdfast.errors import LimitExceeded, ValidationError
+
+
+class UndoArgs(msgspec.Struct, frozen=True):
+    """What an undo job is given: whose steps they are, the newest first."""
+
+    job_id: int
+    steps: tuple[payloads.UndoStep, ...]
+
+
+def check_undo(job: Job, beat: payloads.Beat) -> None:
+    """Refuses an undo step that the job may not have, or not any more."""
+    if beat.undo is payloads.UNSET:
+        return
+    if job.kind == UNDO_KIND:
+        raise ValidationError(f"job {job.id} undoes another one and has no undo steps of its own", field="undo")
+    if job.undo_owed >= UNDO_STEPS_MAX:
+        raise LimitExceeded(f"job {job.id} has {job.undo_owed} undo steps", field="undo", limit=UNDO_STEPS_MAX)
+
+
+def check_reason_code(job: Job, code: ReasonCode | None) -> None:
+    """Only what undoes can have failed to."""
+    if code is ReasonCode.COMPENSATION_FAILED and job.kind != UNDO_KIND:
+        raise ValidationError(f"only a job of kind {UNDO_KIND} ends with {code.value}", field="reason_code")
+
+
+def owes_undo(job: Job) -> bool:
+    """Whether the job is over and its undo steps are still to be taken, or their end to be noted."""
+    return job.status in TERMINAL and job.undo_owed > 0
+
+
+def undo_key(job_id: int) -> str:
+    """The dedupe key, held forever, that makes a job's undo job the only one."""
+    return f"{UNDO_KIND}/{job_id}"
+
+
+def undo_of(job: Job, steps: Sequence[payloads.UndoStep], command: c.Compensate, now: Micros) -> c.Enqueue:
+    """The undo job of a finished job whose `steps` are in the order they were registered.
+
+    A holder that ended the job itself is done with it. Anybody else's end may find it still at work: then the steps wait until
+    its lease is over.
+    """
+    args = msgspec.json.encode(UndoArgs(job.id, tuple(reversed(steps))))
+    lease_over_at = job.last_lease_expires_at or 0
+    body = payloads.Enqueued(
+        queue=job.queue,
+        kind=UNDO_KIND,
+        args=msgspec.Raw(args),
+        priority=job.priority,
+        available_at=lease_over_at if job.token is None and lease_over_at > now else None,
+        dedupe_key=undo_key(job.id),
+        dedupe_forever=True,
+        tier=job.tier,
+    )
+    return c.Enqueue(
+        actor=SYSTEM,
+        request_id=command.request_id,
+        queue=job.queue,
+        kind=UNDO_KIND,
+        payload=body.encode(),
+        priority=job.priority,
+        available_at=body.available_at,
+        dedupe_key=body.dedupe_key,
+        dedupe_forever=True,
+        tier=job.tier,
+        correlation_id=job.correlation_id,
+        trace_id=job.trace_id,
+    )
+
+
+def end_of_undo(undo: Job, command: c.Compensate) -> c.Annotate | None:
+    """The note that the end of its undo job puts on a job; None while that one lives."""
+    if undo.status not in TERMINAL:
+        return None
+    done = undo.status is Status.SUCCEEDED
+    return c.Annotate(
+        actor=SYSTEM,
+        request_id=command.request_id,
+        job_id=command.job_id,
+        note=EventType.COMPENSATED if done else EventType.COMPENSATION_FAILED,
+        reason=None if done else undo.status.value,
+    )

@@ -1,0 +1,87 @@
+"""Dead letters: finding them, and starting them over."""
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.core import commands as c
+from holdfast.core import limits
+from holdfast.core.model import Actor, FailureStage, ReasonCode, Role
+from holdfast.errors import HoldfastError
+from holdfast.ledger import admit
+from holdfast.ledger.desk import Desk, shown
+from holdfast.ledger.door import Call
+from holdfast.ledger.face import Job
+from holdfast.store.base import LetterFilter, Session
+
+
+class Letters(Desk):
+    def dead_letters(
+        self,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        reason_code: ReasonCode | str | None = None,
+        failure_stage: FailureStage | str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        discarded: bool = False,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Dead-lettered jobs by ascending id; the next page is `after=` the last id of this one.
+
+        `since` and `until` are about when they were dead-lettered. Those that were discarded are left out unless asked for.
+        """
+        chosen = LetterFilter(**_chosen(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit))
+
+        def work(session: Session) -> list[Job]:
+            ids = session.dead_letters(chosen)
+            found = session.load(ids, lock=False)
+            return [shown(found[id_]) for id_ in ids]
+
+        return self._store.read(work)
+
+    def replay_many(
+        self,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        reason_code: ReasonCode | str | None = None,
+        failure_stage: FailureStage | str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        discarded: bool = False,
+        after: int = 0,
+        limit: int = 100,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> list[Job | HoldfastError]:
+        """Replay the dead letters that `dead_letters` would give, in one transaction. One answer each, in their order.
+
+        One that has a live replay gives that back, as not new. The next page is `after=` the last `replay_of` of this one.
+        """
+        chosen = _chosen(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit)
+        command = c.ReplayMany(
+            actor=admit.actor(actor, Role.OPERATOR, self._actor),
+            request_id=admit.request_id(request_id) or self._entropy.nonce(),
+            **chosen,
+        )
+        body = admit.body_hash("replay_many", sorted(chosen.items()))
+        answers = self._carrier.one(Call("replay_many", [command], repeat=request_id is not None, keep=True, body_hash=body))
+        return [a if isinstance(a, HoldfastError) else Job(a.job.id, a.job, is_new=a.is_new) for a in answers]
+
+
+def _chosen(
+    queue: Any, kind: Any, code: Any, stage: Any, since: Any, until: Any, discarded: Any, after: Any, limit: Any
+) -> dict[str, Any]:
+    return {
+        "queue": None if queue is None else limits.check_name("queue", queue),
+        "kind": None if kind is None else limits.check_name("kind", kind),
+        "reason_code": None if code is None else admit.choice("reason_code", ReasonCode, code),
+        "failure_stage": None if stage is None else admit.choice("failure_stage", FailureStage, stage),
+        "since": None if since is None else admit.moment("since", since),
+        "until": None if until is None else admit.moment("until", until),
+        "discarded": admit.switch("discarded", discarded),
+        "after": limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
+        "limit": limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+    }

@@ -1,0 +1,222 @@
+"""Checkpoints: what one attempt leaves for the next, and that leaving one counts as moving."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import Fence, Ledger, Raw
+from holdfast.core.limits import CHECKPOINT_BYTES_MAX
+from holdfast.testing import ManualClock
+from tests.contract.builders import WINDOW, WORKER, claim, claimed, held, refused, refused_without_trace, running, running_stalled
+
+TICK_S = 0.000_001
+
+
+@pytest.mark.parametrize("value", [None, 0, "é\x00", [], {"page": [1, None]}], ids=repr)
+def test_any_json_value_comes_back(ledger: Ledger, value: Any):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, checkpoint=value)
+    job = ledger.get(made.id)
+    assert (job.checkpoint, job.has_checkpoint) == (value, True)
+    assert ledger.check(made.id) == []
+
+
+def test_none_at_all_is_told_from_none(ledger: Ledger):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, progress=1)
+    job = ledger.get(made.id)
+    assert (job.checkpoint, job.has_checkpoint) == (None, False)
+
+
+def test_raw_json_is_kept_as_it_came(ledger: Ledger):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, checkpoint=Raw(b'{"b" : 1.0}'))
+    assert ledger.get(made.id).record.checkpoint == b'{"b" : 1.0}'
+
+
+def test_the_newest_one_counts(ledger: Ledger):
+    made = running(ledger)
+    for page in range(3):
+        ledger.heartbeat(made.fence, checkpoint={"page": page})
+    ledger.heartbeat(made.fence, progress=9)
+    assert ledger.get(made.id).checkpoint == {"page": 2}
+
+
+def test_it_is_in_the_beat_that_brought_it(ledger: Ledger):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, stage="TASK", checkpoint=[1])
+    assert ledger.events(made.id)[-1].payload == {"stage": "TASK", "checkpoint": [1]}
+
+
+def _handed_back(ledger: Ledger, clock: ManualClock, fence: Fence) -> None:
+    ledger.release(fence)
+
+
+def _failed(ledger: Ledger, clock: ManualClock, fence: Fence) -> None:
+    ledger.fail(fence, "broke", retry_after=0)
+
+
+def _swept(ledger: Ledger, clock: ManualClock, fence: Fence) -> None:
+    clock.advance(31)
+    ledger.sweep()
+    clock.advance(60)
+
+
+@pytest.mark.parametrize("lose", [_handed_back, _failed, _swept])
+@pytest.mark.parametrize("start", [False, True])
+def test_the_next_claim_gets_it(ledger: Ledger, clock: ManualClock, lose: Any, start: bool):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, checkpoint={"page": 7}, undo={"kind": "delete"})
+    lose(ledger, clock, made.fence)
+    [job] = ledger.claim("w-2", [ledger.get(made.id).queue], start=start)
+    assert (job.attempt, job.checkpoint, job.undo_owed) == (2, {"page": 7}, 1)
+    assert ledger.get(made.id).record == job.record
+    assert ledger.check(made.id) == []
+
+
+def test_a_claim_by_id_gets_it_too(ledger: Ledger):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, checkpoint=7)
+    ledger.release(made.fence)
+    assert ledger.claim_job(made.id, "w-2").checkpoint == 7
+
+
+def test_a_claim_of_many_gives_each_its_own(ledger: Ledger):
+    ids = [ledger.enqueue("walk", {"n": n}, queue="many").id for n in range(6)]
+    for job in ledger.claim(WORKER, ["many"], limit=6, start=True):
+        if job.id % 2:
+            ledger.heartbeat(held(job), checkpoint={"of": job.id})
+        ledger.release(held(job))
+    found = {job.id: job.checkpoint for job in ledger.claim("w-2", ["many"], limit=6)}
+    assert found == {id_: {"of": id_} if id_ % 2 else None for id_ in ids}
+
+
+def test_a_stalled_holder_may_still_leave_one(ledger: Ledger):
+    made = running_stalled(ledger)
+    assert ledger.heartbeat(made.fence, checkpoint=7).status == "stalled"
+    assert ledger.get(made.id).checkpoint == 7
+
+
+def test_a_holder_before_its_start_may_leave_one(ledger: Ledger):
+    made = claimed(ledger)
+    ledger.heartbeat(made.fence, checkpoint=7)
+    assert ledger.get(made.id).checkpoint == 7
+
+
+def test_an_older_fence_may_not(ledger: Ledger):
+    made = running(ledger)
+    ledger.release(made.fence)
+    claim(ledger, made.id, "w-2")
+    with refused_without_trace(ledger, "fence_lost"):
+        ledger.heartbeat(made.fence, checkpoint=7)
+
+
+def test_it_renews_the_lease_like_any_beat(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.advance(20)
+    beat = ledger.heartbeat(made.fence, checkpoint=7)
+    assert beat.lease_expires_at is not None
+    assert (beat.lease_expires_at - clock.now()).total_seconds() == 60
+
+
+def test_a_replay_starts_without(ledger: Ledger):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, checkpoint=7, undo={"kind": "delete"})
+    ledger.fail(made.fence, "no", retryable=False)
+    fresh = ledger.replay(made.id)
+    assert (fresh.has_checkpoint, fresh.undo_owed) == (False, 0)
+
+
+def test_the_limit(ledger: Ledger):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, checkpoint="x" * (CHECKPOINT_BYTES_MAX - 2))
+    with refused_without_trace(ledger, "limit_exceeded") as caught:
+        ledger.heartbeat(made.fence, checkpoint="x" * (CHECKPOINT_BYTES_MAX - 1))
+    assert caught.value.context["limit"] == CHECKPOINT_BYTES_MAX
+
+
+@pytest.mark.parametrize("value", [float("nan"), 2**60, {1: 2}, object()], ids=["nan", "long", "key", "object"])
+def test_what_is_no_json_is_refused(ledger: Ledger, value: Any):
+    made = running(ledger)
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.heartbeat(made.fence, checkpoint=value)
+
+
+# Requests
+
+
+def test_the_same_request_leaves_one_beat(ledger: Ledger):
+    made = running(ledger)
+    first = ledger.heartbeat(made.fence, checkpoint=7, request_id="r")
+    assert ledger.heartbeat(made.fence, checkpoint=7, request_id="r") == first
+    with refused("idempotency_conflict"):
+        ledger.heartbeat(made.fence, checkpoint=8, request_id="r")
+    assert len(ledger.events(made.id, types=["heartbeat"])) == 1
+
+
+def test_a_beat_with_one_names_its_request(ledger: Ledger):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, checkpoint=7)
+    assert ledger.events(made.id)[-1].request_id is not None
+
+
+# Retention
+
+
+def test_retention_takes_all_but_the_newest(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    for number in (1, 2):
+        ledger.heartbeat(made.fence, checkpoint=number)
+    for number in (1, 2):
+        ledger.heartbeat(made.fence, progress=number)
+    clock.advance(1)
+    assert ledger.prune(beats_before=clock.now()) == {"beats": 2}
+    assert [list(event.payload) for event in ledger.events(made.id, types=["heartbeat"])] == [
+        ["pruned"],
+        ["checkpoint"],
+        ["pruned"],
+        ["progress"],
+    ]
+    assert ledger.get(made.id).checkpoint == 2
+    assert ledger.check(made.id) == []
+
+
+# The second signal
+
+
+@pytest.mark.parametrize(
+    "said", [{"progress": 7}, {"stage": "A"}, {"progress": 7, "stage": "A"}, {"undo": {"kind": "d"}}], ids=str
+)
+def test_saying_the_same_again_does_not_keep_a_job_going(ledger: Ledger, clock: ManualClock, said: dict[str, Any]):
+    made = running(ledger, policy={"progress_timeout": 40} | WINDOW)
+    ledger.heartbeat(made.fence, **said)
+    for _ in range(2):
+        clock.advance(20)
+        ledger.heartbeat(made.fence, **said)
+    clock.advance(TICK_S)
+    assert ledger.sweep() == {"stalled": 1}
+    assert ledger.get(made.id).stall_reason == "NO_PROGRESS"
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize("moves", ["progress", "stage", "checkpoint"])
+def test_moving_keeps_it_going(ledger: Ledger, clock: ManualClock, moves: str):
+    made = running(ledger, policy={"progress_timeout": 40})
+    for number in range(6):
+        clock.advance(20)
+        said: dict[str, Any] = {"progress": number, "stage": f"S{number}", "checkpoint": "same"}
+        ledger.heartbeat(made.fence, **{moves: said[moves]})
+        assert ledger.sweep() == {}
+    assert ledger.check(made.id) == []
+
+
+# The wish for assistance
+
+
+def test_a_wish_is_marked_on_the_beat_that_begins_it(ledger: Ledger):
+    made = running(ledger)
+    for wish in (False, True, True, False, True):
+        ledger.heartbeat(made.fence, assist_requested=wish)
+    reasons = [event.reason for event in ledger.events(made.id, types=["heartbeat"])]
+    assert reasons == [None, "ASSIST_REQUESTED", None, None, "ASSIST_REQUESTED"]
+    assert ledger.check(made.id) == []

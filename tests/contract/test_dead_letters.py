@@ -1,0 +1,202 @@
+"""Dead letters: found by what they are, replayed in bulk."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import HoldfastError, Job, Ledger
+from holdfast.testing import ManualClock
+from tests.contract.builders import WORKER, failed, queued, refused, refused_without_trace, running
+
+
+def _dead(ledger: Ledger, *, code: str = "timeout", stage: str = "exec", **options: Any) -> int:
+    made = queued(ledger, **options)
+    ledger.dead_letter(made.id, reason_code=code, failure_stage=stage)
+    return made.id
+
+
+def _ids(jobs: list[Job]) -> list[int]:
+    return [job.id for job in jobs]
+
+
+def _jobs(answers: list[Job | HoldfastError]) -> list[Job]:
+    assert all(isinstance(answer, Job) for answer in answers)
+    return [answer for answer in answers if isinstance(answer, Job)]
+
+
+# Finding
+
+
+def test_only_dead_letters_are_found(ledger: Ledger):
+    failed(ledger)
+    queued(ledger)
+    assert ledger.dead_letters() == []
+    dead = _dead(ledger)
+    assert ledger.dead_letters() == [ledger.get(dead)]
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [
+        ({"queue": "other"}, {"queue": "crawl"}),
+        ({"kind": "other"}, {"kind": "index_page"}),
+        ({"code": "parse_error"}, {"reason_code": "timeout"}),
+        ({"stage": "fetch"}, {"failure_stage": "exec"}),
+    ],
+    ids=["queue", "kind", "code", "stage"],
+)
+def test_by_what_they_are(ledger: Ledger, other: dict[str, Any], wanted: dict[str, Any]):
+    first = _dead(ledger, queue="crawl")
+    second = _dead(ledger, **{"queue": "crawl"} | other)
+    assert _ids(ledger.dead_letters(**wanted)) == [first]
+    assert _ids(ledger.dead_letters()) == [first, second]
+
+
+def test_by_when_they_ended(ledger: Ledger, clock: ManualClock):
+    ids, times = [], []
+    for _ in range(3):
+        ids.append(_dead(ledger))
+        times.append(clock.now())
+        clock.advance(10)
+    assert _ids(ledger.dead_letters(since=times[1])) == ids[1:]
+    assert _ids(ledger.dead_letters(until=times[1])) == ids[:1]
+    assert _ids(ledger.dead_letters(since=times[1], until=times[1] + timedelta(microseconds=1))) == ids[1:2]
+
+
+def test_page_by_page(ledger: Ledger):
+    ids = [_dead(ledger) for _ in range(5)]
+    first = ledger.dead_letters(limit=2)
+    second = ledger.dead_letters(limit=2, after=first[-1].id)
+    assert _ids(first + second + ledger.dead_letters(limit=2, after=second[-1].id)) == ids
+
+
+def test_discarded_ones_are_left_out_whatever_is_noted_later(ledger: Ledger):
+    kept, discarded, noted = _dead(ledger), _dead(ledger), _dead(ledger)
+    ledger.discard(discarded)
+    ledger.annotate(discarded, "compensated")
+    ledger.annotate(noted, "compensated")
+    assert _ids(ledger.dead_letters()) == [kept, noted]
+    assert _ids(ledger.dead_letters(discarded=True)) == [kept, discarded, noted]
+
+
+def test_every_field_is_there(ledger: Ledger):
+    made = running(ledger, correlation_id="order-7")
+    lease = ledger.get(made.id).claim_expires_at
+    ledger.fail(made.fence, "no page", retryable=False, reason_code="parse_error", failure_stage="input")
+    [letter] = ledger.dead_letters()
+    assert letter.dead_letter == {
+        "reason_code": "parse_error",
+        "failure_stage": "input",
+        "last_error": {"message": "no page"},
+        "attempts": 1,
+        "last_owner": WORKER,
+        "last_lease_expires_at": lease,
+        "correlation_id": "order-7",
+    }
+
+
+def test_one_that_was_never_claimed_has_no_owner(ledger: Ledger):
+    _dead(ledger)
+    letter = ledger.dead_letters()[0].dead_letter
+    assert letter is not None
+    assert (letter["attempts"], letter["last_owner"], letter["last_lease_expires_at"], letter["last_error"]) == (
+        0,
+        None,
+        None,
+        None,
+    )
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"reason_code": "because"}, "validation_error"),
+    ({"failure_stage": "because"}, "validation_error"),
+    ({"queue": ""}, "validation_error"),
+    ({"since": 7}, "validation_error"),
+    ({"discarded": 1}, "validation_error"),
+    ({"limit": 1_001}, "limit_exceeded"),
+    ({"limit": 0}, "limit_exceeded"),
+    ({"after": -1}, "limit_exceeded"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code"), BAD, ids=str)
+def test_what_makes_no_sense_is_refused(ledger: Ledger, fields: dict[str, Any], code: str):
+    _dead(ledger)
+    with refused_without_trace(ledger, code):
+        ledger.dead_letters(**fields)
+    with refused_without_trace(ledger, code):
+        ledger.replay_many(**fields)
+
+
+# Replaying
+
+
+def test_each_is_replayed_and_linked(ledger: Ledger):
+    ids = [_dead(ledger, queue="crawl") for _ in range(3)]
+    fresh = _jobs(ledger.replay_many(queue="crawl"))
+    assert [(job.replay_of, job.status, job.is_new) for job in fresh] == [(id_, "queued", True) for id_ in ids]
+    assert [ledger.check(job.id) for job in fresh] == [[], [], []]
+    assert ledger.events(fresh[0].id)[0].actor == "operator:client"
+
+
+def test_nothing_to_replay_is_an_empty_list(ledger: Ledger):
+    assert ledger.replay_many() == []
+    assert ledger.replay_many(request_id="r") == []
+
+
+def test_again_while_they_live_gives_the_same(ledger: Ledger):
+    for _ in range(3):
+        _dead(ledger)
+    first, second = _jobs(ledger.replay_many()), _jobs(ledger.replay_many())
+    assert _ids(second) == _ids(first)
+    assert {job.is_new for job in second} == {False}
+
+
+def test_only_what_was_asked_for(ledger: Ledger):
+    _dead(ledger, code="parse_error")
+    discarded = _dead(ledger)
+    wanted = _dead(ledger)
+    ledger.discard(discarded)
+    assert [job.replay_of for job in _jobs(ledger.replay_many(reason_code="timeout"))] == [wanted]
+
+
+def test_in_pages(ledger: Ledger):
+    ids = [_dead(ledger) for _ in range(5)]
+    seen: list[int] = []
+    while page := _jobs(ledger.replay_many(limit=2, after=seen[-1] if seen else 0)):
+        seen += [job.replay_of or 0 for job in page]
+    assert seen == ids
+
+
+def test_one_that_is_refused_does_not_hurt_the_others(ledger: Ledger):
+    first = _dead(ledger, queue="crawl")
+    taken = _dead(ledger, queue="crawl", dedupe_key="page")
+    last = _dead(ledger, queue="crawl")
+    ledger.enqueue("index_page", queue="crawl", dedupe_key="page")
+    answers = ledger.replay_many(queue="crawl")
+    refusal = answers[1]
+    assert isinstance(refusal, HoldfastError)
+    assert (refusal.code, refusal.context["job_id"]) == ("conflict", taken)
+    assert [job.replay_of for job in answers if isinstance(job, Job)] == [first, last]
+
+
+def test_the_same_request_is_answered_the_same(ledger: Ledger):
+    _dead(ledger, queue="crawl", dedupe_key="page")
+    _dead(ledger, queue="crawl")
+    ledger.enqueue("index_page", queue="crawl", dedupe_key="page")
+    first = ledger.replay_many(queue="crawl", request_id="r")
+    _dead(ledger, queue="crawl")
+    again = ledger.replay_many(queue="crawl", request_id="r")
+    assert [getattr(answer, "code", answer) for answer in again] == [getattr(answer, "code", answer) for answer in first]
+    with refused("idempotency_conflict"):
+        ledger.replay_many(queue="other", request_id="r")
+
+
+def test_a_client_may_not(ledger: Ledger):
+    from holdfast import Actor, Role
+
+    _dead(ledger)
+    [answer] = ledger.replay_many(actor=Actor(Role.CLIENT, "shop"))
+    assert isinstance(answer, HoldfastError)
+    assert answer.code == "forbidden"

@@ -1,0 +1,194 @@
+"""Checkpoints, undo steps, wishes for assistance: what beats leave behind, and what becomes of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.evolve import evolve
+from holdfast.core.lifecycle import enqueued
+from holdfast.core.limits import UNDO_STEPS_MAX
+from holdfast.core.model import SYSTEM, UNDO_KIND, EventType, FailureStage, Job, Policy, ReasonCode, Status
+from holdfast.core.undo import end_of_undo, owes_undo, undo_key, undo_of
+from tests.unit.histories import CLIENT, OPERATOR, SECOND, STEP, T0, WINDOW, History, code_of
+
+ONCE = Policy(attempts_max=1)
+COMPENSATE = c.Compensate(actor=SYSTEM, request_id="tick", job_id=7)
+
+
+def _step(number: int) -> payloads.UndoStep:
+    return payloads.UndoStep(kind="delete", args=msgspec.Raw(b'{"n": %d}' % number))
+
+
+def _owing() -> History:
+    return History(WINDOW, priority=3, tier="in_home").start().beat(undo=STEP)
+
+
+# Checkpoints
+
+
+def test_a_checkpoint_stays_until_the_next():
+    history = History().start().beat(checkpoint=msgspec.Raw(b"1")).beat(progress=1).do(c.Release).start()
+    assert history.job.checkpoint == b"1"
+    assert history.beat(checkpoint=msgspec.Raw(b"null")).job.checkpoint == b"null"
+
+
+def test_a_checkpoint_is_progress_each_time():
+    history = History().start().beat(checkpoint=msgspec.Raw(b"1")).wait(5).beat(checkpoint=msgspec.Raw(b"1"))
+    assert history.job.progressed_at == T0 + 5 * SECOND
+
+
+def test_saying_the_same_again_is_no_progress():
+    history = History().start().beat(progress=1, stage="A").wait(5).beat(progress=1, stage="A", undo=STEP)
+    assert history.job.progressed_at == T0
+
+
+@pytest.mark.parametrize(("body", "found"), [(None, None), (b"{}", None), (b'{"checkpoint":[1, 2]}', b"[1, 2]")])
+def test_a_checkpoint_is_found_in_its_beat(body: bytes | None, found: bytes | None):
+    assert payloads.checkpoint_of(body) == found
+
+
+# Undo steps
+
+
+def test_steps_add_up_over_attempts():
+    assert _owing().do(c.Release).start().beat(undo=STEP).job.undo_owed == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "owed"),
+    [
+        (lambda history: history.complete(), 0),
+        (lambda history: history.fail(retryable=False), 1),
+        (lambda history: history.cancel(hard=True), 1),
+        (lambda history: history.cancel(hard=True).do(c.Annotate, actor=OPERATOR, note=EventType.DISCARDED), 1),
+        (lambda history: history.cancel(hard=True).do(c.Annotate, actor=OPERATOR, note=EventType.COMPENSATED), 0),
+        (lambda history: history.cancel(hard=True).do(c.Annotate, actor=OPERATOR, note=EventType.COMPENSATION_FAILED), 0),
+    ],
+    ids=["succeeded", "failed", "cancelled", "discarded", "compensated", "given up"],
+)
+def test_an_end_settles_what_is_owed_or_leaves_it(end: Any, owed: int):
+    history = end(_owing())
+    assert (history.job.undo_owed, owes_undo(history.job)) == (owed, owed > 0)
+
+
+def test_a_live_job_owes_nothing_yet():
+    assert not owes_undo(_owing().job)
+
+
+def test_an_undo_job_has_no_steps_of_its_own():
+    assert code_of(History(kind=UNDO_KIND).start(), c.Heartbeat, beat=payloads.Beat(undo=STEP)) == "validation_error"
+
+
+def test_steps_have_a_limit():
+    history = History().start()
+    history.job = msgspec.structs.replace(history.job, undo_owed=UNDO_STEPS_MAX - 1)
+    history.beat(undo=STEP)
+    assert code_of(history, c.Heartbeat, beat=payloads.Beat(undo=STEP)) == "limit_exceeded"
+    assert history.beat().job.undo_owed == UNDO_STEPS_MAX
+
+
+@pytest.mark.parametrize(
+    ("beat", "step"),
+    [
+        (payloads.Beat(progress=1), None),
+        (payloads.Beat(checkpoint=msgspec.Raw(b'{"undo":1}')), None),
+        (payloads.Beat(undo=STEP), STEP),
+    ],
+    ids=["plain", "look-alike", "step"],
+)
+def test_a_step_is_found_in_its_beat(beat: payloads.Beat, step: payloads.UndoStep | None):
+    assert payloads.undo_step(beat.encode()) == step
+
+
+def test_what_the_hot_statements_know():
+    cold = [payloads.Beat(checkpoint=msgspec.Raw(b"1")), payloads.Beat(undo=STEP), payloads.Beat(assist_requested=True)]
+    assert [beat.is_everyday for beat in cold] == [False] * 3
+    assert payloads.Beat(stage="A", progress=1, assist_requested=False).is_everyday
+
+
+# The undo job
+
+
+def _made(command: c.Enqueue) -> Job:
+    return evolve(None, enqueued(8, command, T0, command.correlation_id or ""))
+
+
+def test_an_undo_job_is_like_its_original():
+    job = _owing().fail(retryable=False).job
+    undo = _made(undo_of(job, [_step(1), _step(2)], COMPENSATE, T0))
+    assert (undo.kind, undo.queue, undo.priority, undo.tier) == (UNDO_KIND, "q", 3, "in_home")
+    assert (undo.correlation_id, undo.trace_id) == (job.correlation_id, job.trace_id)
+    assert (undo.dedupe_key, undo.dedupe_forever, undo.override) == (undo_key(7), True, None)
+
+
+def test_steps_go_backwards_as_they_came():
+    undo = _made(undo_of(_owing().cancel(hard=True).job, [_step(1), _step(2)], COMPENSATE, T0))
+    assert undo.args == b'{"job_id":7,"steps":[{"kind":"delete","args":{"n": 2}},{"kind":"delete","args":{"n": 1}}]}'
+
+
+def test_a_holder_that_ended_it_is_not_waited_for():
+    job = _owing().fail(retryable=False).job
+    assert undo_of(job, [STEP], COMPENSATE, T0).available_at is None
+
+
+def test_a_holder_that_did_not_may_be_at_work_until_its_lease_is_over():
+    job = _owing().cancel(hard=True).job
+    lease = job.last_lease_expires_at
+    assert lease is not None
+    assert undo_of(job, [STEP], COMPENSATE, T0).available_at == lease
+    assert undo_of(job, [STEP], COMPENSATE, lease).available_at is None
+
+
+@pytest.mark.parametrize(
+    ("end", "note", "reason"),
+    [
+        (lambda history: history, None, None),
+        (lambda history: history.complete(), EventType.COMPENSATED, None),
+        (lambda history: history.fail(retryable=False), EventType.COMPENSATION_FAILED, "failed"),
+        (lambda history: history.fail(), EventType.COMPENSATION_FAILED, "dead_lettered"),
+    ],
+    ids=["live", "succeeded", "failed", "exhausted"],
+)
+def test_the_end_of_an_undo_job_is_noted(end: Any, note: EventType | None, reason: str | None):
+    found = end_of_undo(end(History(ONCE, kind=UNDO_KIND).start()).job, COMPENSATE)
+    assert (found and (found.note, found.reason, found.job_id)) == (note and (note, reason, 7))
+
+
+# compensation_failed
+
+
+@pytest.mark.parametrize("policy", [ONCE, Policy(attempts_max=1, on_exhausted="fail")], ids=["dead_letter", "fail"])
+def test_an_exhausted_undo_job_says_that_compensation_failed(policy: Policy):
+    job = History(policy, kind=UNDO_KIND).start().fail().job
+    assert (job.status, job.reason_code, job.failure_stage) == (Status.DEAD_LETTERED, "compensation_failed", "exec")
+
+
+FAILED = ReasonCode.COMPENSATION_FAILED
+
+
+def test_nobody_else_says_so():
+    history, dead = History().start(), {"actor": OPERATOR, "failure_stage": FailureStage.EXEC}
+    assert code_of(history, c.DeadLetter, reason_code=FAILED, **dead) == "validation_error"
+    assert code_of(history, c.Fail, error=b"{}", reason_code=FAILED) == "validation_error"
+    assert History(kind=UNDO_KIND).do(c.DeadLetter, reason_code=FAILED, **dead).job.reason_code == "compensation_failed"
+
+
+# The wish for assistance
+
+
+def test_a_wish_is_marked_where_it_begins():
+    history = History().start().beat(assist_requested=True).beat(assist_requested=True).beat(assist_requested=False)
+    history.beat(assist_requested=True).beat()
+    assert [event.reason for event in history.events[3:]] == ["ASSIST_REQUESTED", None, None, "ASSIST_REQUESTED", None]
+
+
+def test_a_wish_begins_anew_with_each_attempt():
+    history = History().start().beat(assist_requested=True).do(c.Release).start().beat(assist_requested=True)
+    assert history.events[-1].reason == "ASSIST_REQUESTED"
+
+
+def test_a_cancel_leaves_the_wish_as_it_was():
+    assert History().start().beat(assist_requested=True).cancel(actor=CLIENT).job.assist_requested
