@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
+from holdfast.store.statements import migrations
 from tests.integration.conftest import Opener
 from tests.support.histories import count_jobs, problems
 from tests.support.processes import fleet
@@ -34,6 +35,43 @@ def test_opening_again_keeps_the_ledger(store_url: str) -> None:
 
 def test_two_stores_are_two_ledgers(store_url: str, opened: Opener, tmp_path: Path) -> None:
     assert opened(store_url).id != opened(f"sqlite:///{tmp_path}/another.db").id
+
+
+OLD_JOB = """
+    INSERT INTO {jobs} (id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id)
+    VALUES (1000000, 'old', 'work', 'queued', 1, 0, 0, {later}, {now}, {now}, 1)
+"""
+
+
+def make_first_schema(url: str, postgres_url: str) -> None:
+    """As the first Holdfast left it, with a job that is to wait an hour."""
+    if url.startswith("sqlite"):
+        connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        connection.execute("CREATE TABLE holdfast_schema (version INTEGER PRIMARY KEY) STRICT")
+        connection.execute("INSERT INTO holdfast_schema VALUES (1)")
+        connection.execute(migrations("holdfast.store.sqlite")[0].text)
+        now = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
+        connection.execute(OLD_JOB.format(jobs="holdfast_jobs", now=now, later=f"{now} + 3600000000"))
+        connection.close()
+        return
+    schema = url.partition("schema=")[2]
+    with psycopg.connect(postgres_url) as server:
+        server.execute(f"CREATE SCHEMA {schema}".encode())
+        server.execute(f"CREATE TABLE {schema}.schema_version (version integer PRIMARY KEY)".encode())
+        server.execute(f"INSERT INTO {schema}.schema_version VALUES (1)".encode())
+        server.execute(migrations("holdfast.store.postgres")[0].text.replace("holdfast.", f"{schema}.").encode())
+        server.execute(OLD_JOB.format(jobs=f"{schema}.jobs", now="now()", later="now() + interval '1 hour'").encode())
+
+
+def test_a_ledger_of_the_first_schema_is_brought_up_to_date(store_url: str, postgres_url: str, opened: Opener) -> None:
+    make_first_schema(store_url, postgres_url)
+    for ledger in (opened(store_url), opened(store_url)):
+        wait = ledger.until_ready(["old"])
+        assert wait is not None
+        assert 3_000 < wait <= 3_600
+    assert ledger.take_duty("sweep", "a", ttl="10s")
+    ledger.sign_in("w")
+    assert ledger.enqueue("work").is_new
 
 
 def raise_version(url: str, postgres_url: str) -> None:
