@@ -88,6 +88,10 @@ def test_a_ledger_of_the_first_schema_is_brought_up_to_date(store_url: str, post
     ledger.heartbeat(job.fence, checkpoint=1, undo={"kind": "delete"})
     ledger.complete(job.fence)
     assert problems(ledger) == []
+    assert ledger.take_duty("sweep", "a", ttl="10s")
+    ledger.sign_in("w")
+    assert ledger.enqueue("work", delay=60).is_new
+    assert ledger.until_ready() is not None
 
 
 def raise_version(url: str, postgres_url: str) -> None:

@@ -56,7 +56,7 @@ def test_ten_thousand_expiries_are_swept_while_claims_go_on(ledger: Ledger, cloc
     steps = [("requeued" if event.type == "requeued" else "claimed") for event in all_events(ledger)
              if event.type == "requeued" or (event.type == "claimed" and event.actor.startswith("worker:alive"))]  # fmt: skip
     first, last = steps.index("requeued"), len(steps) - 1 - steps[::-1].index("requeued")
-    assert steps[first:last].count("claimed") >= 10, "no claim was served in between"
+    assert steps[first:last].count("claimed") >= 5, "hardly a claim was served in between"
     assert problems(ledger) == []
 
 
