@@ -20,6 +20,9 @@ from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
 
 
 class Reading(Desk):
+    _counted: tuple[float, dict[str, dict[str, int]]] | None = None
+    """The newest answer of `counts`, and when it was asked for."""
+
     def get(self, job_id: int) -> Job:
         admit.job_id(job_id)
         found = self._store.read(lambda session: session.load([job_id], lock=False)).get(job_id)
@@ -77,11 +80,15 @@ class Reading(Desk):
         )
         return [public_event(event) for event in self._store.read(lambda session: session.events(chosen))]
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """How many jobs of each status there are, by queue."""
+    def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
+        """How many jobs of each status there are, by queue. An answer of up to `max_age` seconds ago will do."""
+        if max_age and self._counted is not None and self._monotonic() - self._counted[0] < max_age:
+            return {queue: dict(statuses) for queue, statuses in self._counted[1].items()}
+        asked_at = self._monotonic()
         found: dict[str, dict[str, int]] = {}
         for queue, status, count in self._store.read(lambda session: session.counts()):
             found.setdefault(queue, {})[status] = count
+        self._counted = (asked_at, {queue: dict(statuses) for queue, statuses in found.items()})
         return found
 
     def check(self, job_id: int) -> builtins.list[Violation]:
