@@ -87,11 +87,11 @@ class Metrics:
             self._add_counts(completed)
             self._add_timings(RUN, durations)
 
-    def record(self, counts: Counts, waits_us: Mapping[Labels, list[int]]) -> None:
+    def record(self, counts: Counts, waits_us: Mapping[str, list[int]]) -> None:
         """What one call came to: counters, and by kind how long jobs had waited. The lists are the ledger's to give away."""
         with self._lock:
             self._add_counts(counts)
-            self._add_timings(WAIT, waits_us)
+            self._add_timings(WAIT, {(kind,): waits for kind, waits in waits_us.items()})
 
     def _add_counts(self, counts: Counts) -> None:
         for (name, labels), count in counts.items():
