@@ -61,6 +61,8 @@ def open(
     check_name("actor", actor)
     if not isinstance(url, str):
         raise ValidationError(f"url must be a text, not {type(url).__name__}", field="url")
+    if metrics is not None and not isinstance(metrics, Metrics):
+        raise ValidationError(f"metrics must be a Metrics, not {type(metrics).__name__}", field="metrics")
     source = entropy or SystemEntropy()
     store = _store(url, None if clock is None else _reading(clock))
     monotonic = time.monotonic if clock is None else clock.monotonic

@@ -1,6 +1,7 @@
 """What the ledger counts, on both stores: each change once, a repetition never."""
 
 import threading
+from collections import Counter
 from pathlib import Path
 
 import apsw
@@ -201,6 +202,11 @@ def test_two_ledgers_count_together(store_url: str) -> None:
     assert shared.value(families.ENQUEUED, kind=KIND) == 2
 
 
+def test_what_is_no_metrics_is_refused(store_url: str) -> None:
+    with b.refused("validation_error"):
+        holdfast.open(store_url, metrics=Counter())  # type: ignore[arg-type]
+
+
 def test_threads_lose_no_count(ledger: Ledger) -> None:
     def some() -> None:
         for _ in range(20):
@@ -226,6 +232,8 @@ def test_counts_may_be_as_old_as_one_says(ledger: Ledger, clock: ManualClock) ->
     clock.advance(0.1)
     assert ledger.counts(max_age=5) == {"default": {"queued": 2}}
     assert ledger.counts() == {"default": {"queued": 2}}
+    with b.refused("limit_exceeded"):
+        ledger.counts(max_age=-1)
 
 
 def test_a_job_enqueued_in_the_caller_s_transaction_is_counted_when_it_is_answered(tmp_path: Path) -> None:

@@ -180,6 +180,16 @@ class Silent:
     __repr__ = __str__
 
 
+class Failing(dict[str, int]):
+    def items(self) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+
+def test_a_container_that_fails_while_it_is_looked_at_is_named() -> None:
+    line = json.loads(lines.JsonFormatter().format(record("m", odd=Failing(), fine=1)))
+    assert (line["odd"], line["fine"]) == ("<Failing>", 1)
+
+
 def test_values_of_any_make_become_json() -> None:
     endless: list[Any] = []
     endless.append(endless)

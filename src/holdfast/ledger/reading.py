@@ -82,9 +82,9 @@ class Reading(Desk):
 
     def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
         """How many jobs of each status there are, by queue. An answer of up to `max_age` seconds ago will do."""
-        if max_age and self._counted is not None and self._monotonic() - self._counted[0] < max_age:
-            return {queue: dict(statuses) for queue, statuses in self._counted[1].items()}
-        asked_at = self._monotonic()
+        age_ms, asked_at, last = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS), self._monotonic(), self._counted
+        if last is not None and (asked_at - last[0]) * 1_000 < age_ms:
+            return {queue: dict(statuses) for queue, statuses in last[1].items()}
         found: dict[str, dict[str, int]] = {}
         for queue, status, count in self._store.read(lambda session: session.counts()):
             found.setdefault(queue, {})[status] = count

@@ -49,6 +49,6 @@ GAUGES = (
     Family(f"{RUN}_p50", "gauge", ("kind",), "half of the runs were no longer; likewise"),
     Family(f"{RUN}_p95", "gauge", ("kind",), "nineteen of twenty runs were no longer; likewise"),
     Family(JOBS, "gauge", ("queue", "status"), "jobs in the ledger, at most five seconds old"),
-    Family(UP, "gauge", (), "1 where the ledger could be read for this answer, else 0"),
+    Family(UP, "gauge", (), "1 where the ledger could be read within the last five seconds, else 0"),
 )
 FAMILIES = (*COUNTERS, *HISTOGRAMS, *GAUGES)

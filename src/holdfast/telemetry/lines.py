@@ -30,12 +30,12 @@ _OWN = frozenset({"ts", "level", "logger", "message", "exception", "truncated"})
 def extras(record: logging.LogRecord) -> dict[str, Any]:
     """What the line gave in `extra=`, but for what can be bound. A name that the line has itself gets an underscore."""
     given = ((name, value) for name, value in vars(record).items() if name not in _RECORD and name not in FIELDS)
-    return {f"{name}_" if name in _OWN else cut(str(name)): plain(value) for name, value in islice(given, ITEMS_MAX)}
+    return {f"{name}_" if name in _OWN else cut(str(name)): shown(value) for name, value in islice(given, ITEMS_MAX)}
 
 
 def bound(record: logging.LogRecord) -> dict[str, Any]:
     found = {name: getattr(record, name, None) for name in FIELDS}
-    return {name: plain(value) for name, value in found.items() if value is not None}
+    return {name: shown(value) for name, value in found.items() if value is not None}
 
 
 def said(record: logging.LogRecord) -> str:
@@ -57,6 +57,14 @@ def text(value: object) -> str:
 
 def cut(value: str, characters_max: int = VALUE_CHARACTERS_MAX) -> str:
     return value if len(value) <= characters_max else value[:characters_max] + "…"
+
+
+def shown(value: object) -> Any:
+    """`value` as JSON has it. One that changes or fails while it is looked at must not keep a line from being written."""
+    try:
+        return plain(value)
+    except Exception:  # noqa: BLE001 - somebody else's container
+        return f"<{type(value).__name__}>"
 
 
 def plain(value: object, depth: int = 0) -> Any:
