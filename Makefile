@@ -71,7 +71,7 @@ lock: ## make requirements.lock anew of pyproject.toml and requirements.in
 	$(PYTHON) -m venv "$$tmp" && \
 	"$$tmp/bin/python" -m pip install -qq --disable-pip-version-check uv && \
 	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-header --extra postgres $(LOCKFLAGS) \
+		--no-emit-index-url --no-header --all-extras $(LOCKFLAGS) \
 		--output-file requirements.lock pyproject.toml requirements.in
 
 clean: ## remove .venv and everything that was made

@@ -16,6 +16,7 @@ from holdfast.core.model import EventType, Policy
 from holdfast.core.payloads import SHAPES
 from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_INTERVAL_MS, UNKNOWN_TIER_INTERVAL_MS
 from holdfast.core.table import MOVES, SIGNERS
+from holdfast.telemetry import families
 
 ROOT = Path(__file__).parents[1]
 
@@ -160,6 +161,11 @@ def alias_table() -> str:
     return _table(["of", "seeds' name", "name here"], rows)
 
 
+def metric_table() -> str:
+    rows = [[f"`{family.name}`", family.type, _code(family.labels) or "–", family.what] for family in families.FAMILIES]
+    return _table(["metric", "type", "labels", "what it tells"], rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "errors": error_table,
     "limits": limit_table,
@@ -167,6 +173,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "tiers": tier_table,
     "events": event_table,
     "aliases": alias_table,
+    "metrics": metric_table,
 }
 
 _EMPTY = re.compile(r"(<!-- generated: \w+ -->\n)(<!-- end -->)")

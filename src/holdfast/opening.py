@@ -16,6 +16,7 @@ from holdfast.ledger import Ledger
 from holdfast.ledger.face import to_micros
 from holdfast.ledger.sweep import Entropy
 from holdfast.store.base import Store
+from holdfast.telemetry.metrics import Metrics
 
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
@@ -44,18 +45,28 @@ def _draw_ledger_id() -> str:
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in os.urandom(8))
 
 
-def open(url: str, *, clock: Clock | None = None, entropy: Entropy | None = None, actor: str = "client") -> Ledger:
+def open(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    entropy: Entropy | None = None,
+    actor: str = "client",
+    metrics: Metrics | None = None,
+) -> Ledger:
     """A ledger at `url`: `sqlite:///path/to/file.db` (four slashes for an absolute path) or `postgresql://…`.
 
     Creates or migrates its tables. `clock` replaces the ledger's time in tests. `actor` is who asks, where a verb is not told.
+    `metrics` is where it counts, so that several ledgers of a process can count together; one of its own by default.
     """
     check_name("actor", actor)
     if not isinstance(url, str):
         raise ValidationError(f"url must be a text, not {type(url).__name__}", field="url")
+    if metrics is not None and not isinstance(metrics, Metrics):
+        raise ValidationError(f"metrics must be a Metrics, not {type(metrics).__name__}", field="metrics")
     source = entropy or SystemEntropy()
     store = _store(url, None if clock is None else _reading(clock))
     monotonic = time.monotonic if clock is None else clock.monotonic
-    return Ledger(store, source, monotonic, actor=actor, incarnation=source.nonce())
+    return Ledger(store, source, monotonic, actor=actor, incarnation=source.nonce(), metrics=metrics)
 
 
 def _reading(clock: Clock) -> Callable[[], Micros]:

@@ -13,6 +13,7 @@ from docs.generate import ROOT, pages
 from holdfast import Ledger, errors
 from holdfast.core import limits, policy, vocabulary
 from holdfast.core.model import EventType, FailureStage, Phase, ReasonCode, StallReason, Status
+from holdfast.telemetry import families
 from tests.docs.pages import name
 
 
@@ -123,6 +124,13 @@ def test_every_alias_is_in_the_table() -> None:
     for of, alias, ours in rows("docs/reference/events.md", "aliases"):
         found.setdefault(of, {})[alias.strip("`")] = ours.strip("`")
     assert found == known
+
+
+def test_every_metric_is_in_the_table() -> None:
+    found = [row[0].strip("`") for row in rows("docs/guides/observability.md", "metrics")]
+    names = [value for key, value in vars(families).items() if key.isupper() and isinstance(value, str)]
+    assert set(names) <= set(found)
+    assert len(found) == len(set(found)) == len(families.FAMILIES)
 
 
 def test_every_event_type_is_in_the_table() -> None:

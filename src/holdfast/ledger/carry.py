@@ -1,4 +1,4 @@
-"""Between the door and the store: which lane a call takes, what happens when a group fails, and who is woken afterwards."""
+"""Between the door and the store: which lane a call takes, what happens when a group fails, who is woken and what is counted."""
 
 import threading
 from collections.abc import Callable
@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 
 from holdfast.core.commands import ClaimNext, Enqueue
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.ledger import tally
 from holdfast.ledger.door import Call, Door
 from holdfast.ledger.execute import execute
 from holdfast.store.base import Contention, Lane, Session, StatementFailed, Store
+from holdfast.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -20,12 +22,25 @@ TRIES_MAX = 8
 
 
 class Carrier:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
+        self._metrics = metrics
         self._doors: dict[Lane, Door] = {lane: Door(self._carry_by(lane)) for lane in store.lanes() if lane != "keyed"}
         self._keyed = threading.BoundedSemaphore(KEYED_MAX)
 
     def go(self, call: Call) -> list[Any]:
+        answers = self._counted(lambda: self._send(call))
+        tally.answered(self._metrics, call)
+        return answers
+
+    def _counted(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except HoldfastError as error:
+            tally.refused(self._metrics, error)
+            raise
+
+    def _send(self, call: Call) -> list[Any]:
         lane = _lane(call)
         if lane == "keyed" and lane in self._store.lanes():
             return self._go_alone(call)
@@ -45,21 +60,25 @@ class Carrier:
         return answer
 
     def within(self, connection: Any, call: Call) -> list[Any]:
-        """Straight into the caller's own transaction."""
+        """Straight into the caller's own transaction. Counted when it is answered: nobody tells whether that commits."""
+        self._counted(lambda: self._run_within(connection, call))
+        tally.answered(self._metrics, call)
+        return call.answers
+
+    def _run_within(self, connection: Any, call: Call) -> None:
         try:
             queues = sorted({command.queue for command in call.commands if isinstance(command, Enqueue)})
             self._store.within(connection, lambda session: execute(session, [call]), queues)
         except (Contention, StatementFailed) as error:
             raise Unavailable(f"the database refused this: {error}") from error
-        return call.answers
 
     def alone(self, work: Callable[[Session], T]) -> T:
         """A transaction that is not a command on a job."""
-        return _again(lambda: self._store.transact("work", work))
+        return self._counted(lambda: _again(lambda: self._store.transact("work", work)))
 
     def at_once(self, work: Callable[[Session], T]) -> T:
         """One statement that is not a command on a job, and that may be run twice."""
-        return _again(lambda: self._store.poke(work))
+        return self._counted(lambda: _again(lambda: self._store.poke(work)))
 
     def _carry_by(self, lane: Lane) -> Callable[[list[Call]], None]:
         return lambda calls: self._carry(lane, calls)

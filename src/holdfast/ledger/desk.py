@@ -17,6 +17,7 @@ from holdfast.ledger.face import Beat, Change, Job, to_datetime
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.store.base import Change as StoreChange
 from holdfast.store.base import Store, chunks
+from holdfast.telemetry.metrics import Metrics
 
 JobOrFence = int | Fence
 
@@ -24,11 +25,23 @@ JobOrFence = int | Fence
 class Desk:
     """The verbs' common ground; `Ledger` is this with all of them."""
 
-    def __init__(self, store: Store, entropy: Entropy, monotonic: Callable[[], float], *, actor: str, incarnation: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        entropy: Entropy,
+        monotonic: Callable[[], float],
+        *,
+        actor: str,
+        incarnation: str,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._store = store
         self._entropy = entropy
         self._actor = actor
-        self._carrier = Carrier(store)
+        self._monotonic = monotonic
+        self.metrics = metrics or Metrics()
+        """What this ledger, and whoever shares it, has done since the process began."""
+        self._carrier = Carrier(store, self.metrics)
         self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
         self._enqueues = admit.Enqueues()
         self.incarnation = incarnation

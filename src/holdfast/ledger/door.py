@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core.commands import Command
+from holdfast.core.lifecycle import Outcome
 from holdfast.errors import HoldfastError, Unavailable
 
 GROUP_MAX = 1_000
@@ -27,6 +28,7 @@ class Call:
         "done",
         "failure",
         "keep",
+        "outcomes",
         "parked",
         "repeat",
         "settled",
@@ -47,6 +49,8 @@ class Call:
         """Which part of a long batch this is: each is answered, and kept, by itself."""
         self.changed = False
         """Something was written."""
+        self.outcomes: list[Outcome] = []
+        """What was written of commands that were decided one by one."""
         self.wakes: set[str] = set()
         """Queues that have new work, now or later, because of this call."""
         self.failure: BaseException | None = None

@@ -45,6 +45,7 @@ def execute(session: Session, calls: Sequence[Call], *, careful: bool = False) -
         call.answers = [None] * len(call.commands)
         call.wakes = set()
         call.changed = False
+        call.outcomes = []
     fresh, twins = _answer_repeats(session, calls)
     for turn in _rounds(fresh):
         for kind, items in turn.items():
@@ -306,6 +307,7 @@ def _decide_one(session: Session, job: Job | None, item: Item, now: int) -> Any:
     if outcome.events:
         session.save(outcome.job, outcome.events)
         item.call.changed = True
+        item.call.outcomes.append(outcome)
         if outcome.job.status is Status.QUEUED:
             item.call.wakes.add(outcome.job.queue)
     if isinstance(command, c.Sweep):

@@ -16,6 +16,7 @@ from holdfast.ledger.desk import Desk, held
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Job
 from holdfast.store.base import Made, default_correlation
+from holdfast.telemetry import tracing
 
 
 class Making(Desk):
@@ -34,6 +35,7 @@ class Making(Desk):
 
         Options: priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
         policy (a mapping). With `connection`, inside the caller's own open transaction: visible when that commits.
+        Without a trace_id, a job carries the traceparent of the current OpenTelemetry span, if there is one.
         """
         item = {"kind": kind, "args": args, "queue": queue, **options}
         return self._enqueue([item], request_id, actor, connection)[0]
@@ -60,12 +62,21 @@ class Making(Desk):
             return []
         body = admit.body_hash([(c.payload, c.correlation_id, c.trace_id) for c in commands]) if request else b""
         call = Call("enqueue", commands, repeat=request is not None, keep=request is not None, body_hash=body)
-        answers = self._carrier.go(call) if connection is None else self._carrier.within(connection, call)
+        if tracing.current_traceparent() is None:
+            answers = self._sent(call, connection)
+        else:
+            # After the body was hashed: a repetition belongs to another span and is the same request all the same.
+            with tracing.enqueue_span(commands) as commands:
+                call.commands = commands
+                answers = self._sent(call, connection)
         fold = self._as_enqueued
         return [
             Job(answer.job_id, None, (fold, answer, command)) if type(answer) is Made else self._found(answer)
             for answer, command in zip(answers, commands, strict=True)
         ]
+
+    def _sent(self, call: Call, connection: Any) -> list[Any]:
+        return self._carrier.go(call) if connection is None else self._carrier.within(connection, call)
 
     def _found(self, answer: Any) -> Job:
         if isinstance(answer, HoldfastError):

@@ -20,6 +20,9 @@ from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
 
 
 class Reading(Desk):
+    _counted: tuple[float, dict[str, dict[str, int]]] | None = None
+    """The newest answer of `counts`, and when it was asked for."""
+
     def now(self) -> datetime:
         """The ledger's time, which alone decides."""
         return to_datetime(self._store.peek(lambda session: session.now()))
@@ -93,11 +96,15 @@ class Reading(Desk):
             raise NotFound(f"there is no job {job_id}", job_id=job_id)
         return [{"kind": step.kind, "args": msgspec.json.decode(step.args)} for step in steps]
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """How many jobs of each status there are, by queue."""
+    def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
+        """How many jobs of each status there are, by queue. An answer of up to `max_age` seconds ago will do."""
+        age_ms, asked_at, last = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS), self._monotonic(), self._counted
+        if last is not None and (asked_at - last[0]) * 1_000 < age_ms:
+            return {queue: dict(statuses) for queue, statuses in last[1].items()}
         found: dict[str, dict[str, int]] = {}
         for queue, status, count in self._store.read(lambda session: session.counts()):
             found.setdefault(queue, {})[status] = count
+        self._counted = (asked_at, {queue: dict(statuses) for queue, statuses in found.items()})
         return found
 
     def check(self, job_id: int) -> builtins.list[Violation]:

@@ -1,0 +1,96 @@
+"""What calls came to, for those who watch: from answers and events to counts. Once a call, after it has been settled."""
+
+from collections import Counter, defaultdict
+
+from holdfast.core.lifecycle import Outcome
+from holdfast.core.model import EventType, Micros, Role, StallReason, Status
+from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, NotClaimable
+from holdfast.ledger.door import Call
+from holdfast.store.base import Made
+from holdfast.telemetry import families
+from holdfast.telemetry.metrics import Labels, Metrics
+
+EXPIRIES = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS})
+
+Waits = defaultdict[str, list[Micros]]
+"""By kind."""
+Counts = Counter[tuple[str, Labels]]
+
+
+def answered(metrics: Metrics, call: Call) -> None:
+    """A call was answered. A repetition of one that was counted before has changed nothing and counts no job again."""
+    counts: Counts = Counter()
+    waits: Waits = defaultdict(list)
+    if call.changed:
+        if call.verb == "claim":
+            _claims(call, counts, waits)
+        elif call.verb == "enqueue":
+            _enqueues(call, counts)
+        elif call.verb == "heartbeat":
+            _beats(call, counts)
+        elif call.verb == "replay" and not isinstance(call.answers[0], HoldfastError) and call.answers[0].is_new:
+            counts[families.ENQUEUED, (call.answers[0].job.kind,)] += 1
+        for outcome in call.outcomes:
+            _events(call, outcome, counts, waits)
+    for answer in call.answers:
+        if isinstance(answer, HoldfastError):
+            _refusal(call, answer, counts)
+    if counts:
+        metrics.record(counts, waits)
+
+
+def refused(metrics: Metrics, error: HoldfastError) -> None:
+    """A whole call came to nothing."""
+    metrics.record({(families.REFUSALS, (error.code,)): 1}, {})
+
+
+def _claims(call: Call, counts: Counts, waits: Waits) -> None:
+    for job in call.answers[0]:
+        ready_at = job.available_at
+        if ready_at < job.created_at:  # noqa: PLR1730 - here max() would be half the cost of counting a batch
+            ready_at = job.created_at
+        waits[job.kind].append(job.claimed_at - ready_at)
+    for kind, found in waits.items():
+        counts[families.CLAIMS, (kind,)] += len(found)
+
+
+def _enqueues(call: Call, counts: Counts) -> None:
+    new = [command.kind for command, answer in zip(call.commands, call.answers, strict=True) if type(answer) is Made]  # type: ignore[attr-defined]
+    for kind, count in Counter(new).items():
+        counts[families.ENQUEUED, (kind,)] += count
+
+
+def _beats(call: Call, counts: Counts) -> None:
+    """A beat of a stalled job is evidence of life and renews nothing."""
+    renewed = sum(1 for answer in call.answers if getattr(answer, "lease_expires_at", None) is not None)
+    if renewed:
+        counts[families.LEASE_RENEWALS, ()] += renewed
+
+
+def _refusal(call: Call, error: HoldfastError, counts: Counts) -> None:
+    counts[families.REFUSALS, (error.code,)] += 1
+    if isinstance(error, FenceLost):
+        counts[families.FENCES_LOST, ()] += 1
+    elif call.verb == "claim_job" and isinstance(error, LeaseConflictError | NotClaimable):
+        counts[families.CLAIM_CONFLICTS, ()] += 1
+
+
+def _events(call: Call, outcome: Outcome, counts: Counts, waits: Waits) -> None:
+    """What was decided one by one tells by its events what it did, however many they are."""
+    job = outcome.job
+    for event in outcome.events:
+        match event.type:
+            case EventType.CLAIMED:
+                counts[families.CLAIMS, (job.kind,)] += 1
+                if event.from_status is Status.QUEUED:
+                    waits[job.kind].append(event.received_at - max(job.available_at, job.created_at))
+            case EventType.HEARTBEAT if call.verb != "heartbeat":
+                counts[families.LEASE_RENEWALS, ()] += 1
+            case EventType.STALLED if event.actor.role is Role.SYSTEM and event.reason in EXPIRIES:
+                counts[families.LEASE_EXPIRIES, (event.reason,)] += 1
+            case EventType.REQUEUED if event.reason != StallReason.RELEASED:
+                counts[families.RETRIES, (job.kind,)] += 1
+            case EventType.FAILED:
+                counts[families.FAILURES, (job.kind,)] += 1
+            case EventType.DEAD_LETTERED:
+                counts[families.DEAD_LETTERS, (job.kind, event.reason or "")] += 1

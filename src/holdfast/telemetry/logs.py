@@ -1,0 +1,106 @@
+"""Log lines that say which job they are about. Inside a handler that is every line, whoever writes it.
+
+The library logs below "holdfast" and configures nothing by itself; `configure` is for programs that have no setup of their own.
+"""
+
+import logging
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from typing import IO, Any, Protocol
+
+from holdfast.errors import ValidationError
+from holdfast.telemetry.lines import FIELDS, JsonFormatter, TextFormatter
+
+__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "TextFormatter", "bind", "bind_job", "configure", "current"]
+
+logger = logging.getLogger("holdfast")
+logger.addHandler(logging.NullHandler())
+
+_NOTHING: Mapping[str, Any] = {}
+current: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_log_fields", default=_NOTHING)
+"""What is bound here and now: some of FIELDS."""
+
+
+class Loggable(Protocol):
+    """A job, as far as a log line needs one."""
+
+    id: int
+    attempt: int
+    kind: str
+    queue: str
+    correlation_id: str
+    trace_id: str | None
+
+
+class bind:  # noqa: N801 - reads as a verb: `with bind(...)`
+    """Bind fields for the lines within; they add to what is bound around them, and each may be entered once.
+
+    job_id, attempt, kind, queue, worker, correlation_id, trace_id: others belong into `extra=` of the line itself.
+    """
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: Any) -> None:
+        unknown = fields.keys() - FIELDS
+        if unknown:
+            raise ValidationError(f"log lines have no field {min(unknown)!r:.80}", field="bind")
+        self._fields = fields
+        self._token: Token[Mapping[str, Any]] | None = None
+
+    def __enter__(self) -> None:
+        self._token = current.set({**current.get(), **self._fields})
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        current.reset(self._token)
+
+
+def bind_job(job: Loggable, worker: str) -> bind:
+    """For the worker, around the handler and in the handler's own thread or task."""
+    return bind(
+        job_id=job.id,
+        attempt=job.attempt,
+        kind=job.kind,
+        queue=job.queue,
+        worker=worker,
+        correlation_id=job.correlation_id,
+        trace_id=job.trace_id,
+    )
+
+
+class ContextFilter(logging.Filter):
+    """Puts what is bound on every record. It belongs on a handler: a logger's filters do not see what its children log.
+
+    A field that the line itself gives in `extra=` is left alone; one that is not bound is None, so that a format can name it.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        bound = current.get()
+        for name in FIELDS:
+            if name not in record.__dict__:
+                record.__dict__[name] = bound.get(name)
+        return True
+
+
+class _OwnHandler(logging.StreamHandler[Any]):
+    """Told apart from the handlers of others when `configure` is called again."""
+
+
+def configure(json: bool = False, level: int | str = "INFO", *, stream: IO[str] | None = None) -> logging.Handler:
+    """Send everything that is logged in this program to `stream` (stderr): JSON for machines, or text for people.
+
+    Sets up the root logger, so that a handler's own lines come too. Calling it again replaces what it did before, and
+    leaves alone what others did.
+    """
+    handler = _OwnHandler(stream)
+    handler.addFilter(ContextFilter())
+    handler.setFormatter(JsonFormatter() if json else TextFormatter())
+    root = logging.getLogger()
+    try:
+        root.setLevel(level)
+    except (ValueError, TypeError) as error:
+        raise ValidationError(f"level must be a level of logging's: {error}", field="level") from None
+    for old in [old for old in root.handlers if isinstance(old, _OwnHandler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    return handler

@@ -1,0 +1,167 @@
+"""Counts and timings of one process: plain numbers under one lock, taken once a call. Exporting them is somebody else's."""
+
+import math
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from holdfast.errors import ValidationError
+from holdfast.telemetry.families import COMPLETED, COUNTERS, HISTOGRAMS, RUN, WAIT
+from holdfast.telemetry.timing import SECOND, Timing
+
+NAMES_MAX = 200
+"""Distinct kinds, and queues; what comes later is counted together."""
+OUTCOMES_MAX = 20
+OTHER = "other"
+SUCCEEDED = "succeeded"
+
+Labels = tuple[str, ...]
+Counts = Mapping[tuple[str, Labels], int]
+"""How many more, by a counter's name and its labels."""
+
+
+class Quantiles(NamedTuple):
+    """Seconds for one kind of job; None where nothing was measured."""
+
+    wait_p50: float | None
+    wait_p95: float | None
+    run_p50: float | None
+    run_p95: float | None
+
+
+class Readings(NamedTuple):
+    """Everything at one moment."""
+
+    counters: dict[str, dict[Labels, int]]
+    timings: dict[str, dict[Labels, Timing]]
+
+
+class _Names:
+    """The first names that came; whoever invents names without end must not fill the memory of those who watch."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def bounded(self, name: str) -> str:
+        if name in self._known:
+            return name
+        if len(self._known) >= self._most:
+            return OTHER
+        self._known.add(name)
+        return name
+
+
+class Metrics:
+    """Counters and timings that ledgers and workers of this process add to. Safe to use from many threads.
+
+    `holdfast.open` makes one for each ledger; hand one to several with `metrics=` and they count together.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._names = {"kind": _Names(NAMES_MAX), "queue": _Names(NAMES_MAX), "outcome": _Names(OUTCOMES_MAX)}
+        self._labels = {family.name: family.labels for family in (*COUNTERS, *HISTOGRAMS)}
+        self._counters: dict[str, dict[Labels, int]] = {family.name: {} if family.labels else {(): 0} for family in COUNTERS}
+        self._timings: dict[str, dict[Labels, Timing]] = {family.name: {} for family in HISTOGRAMS}
+        _living.add(self)
+
+    def ran(self, kind: str, outcome: str, seconds: float) -> None:
+        """A worker ran a job for so long. `outcome` is one of a few words; "succeeded" counts as completed."""
+        self.ran_many([(kind, outcome, seconds)])
+
+    def ran_many(self, runs: Iterable[tuple[str, str, float]]) -> None:
+        """(kind, outcome, seconds) of many runs at once."""
+        durations: dict[Labels, list[int]] = {}
+        completed: dict[tuple[str, Labels], int] = {}
+        for kind, outcome, seconds in runs:
+            if not math.isfinite(seconds):
+                raise ValidationError("seconds must be a finite number", field="seconds")
+            durations.setdefault((kind, outcome), []).append(max(0, round(seconds * SECOND)))
+            if outcome == SUCCEEDED:
+                key = (COMPLETED, (kind,))
+                completed[key] = completed.get(key, 0) + 1
+        with self._lock:
+            self._add_counts(completed)
+            self._add_timings(RUN, durations)
+
+    def record(self, counts: Counts, waits_us: Mapping[str, list[int]]) -> None:
+        """What one call came to: counters, and by kind how long jobs had waited. The lists are the ledger's to give away."""
+        with self._lock:
+            self._add_counts(counts)
+            self._add_timings(WAIT, {(kind,): waits for kind, waits in waits_us.items()})
+
+    def _add_counts(self, counts: Counts) -> None:
+        for (name, labels), count in counts.items():
+            series, key = self._counters[name], self._bounded(name, labels)
+            series[key] = series.get(key, 0) + count
+
+    def _add_timings(self, name: str, durations_us: Mapping[Labels, list[int]]) -> None:
+        series = self._timings[name]
+        for labels, durations in durations_us.items():
+            key = self._bounded(name, labels)
+            if key not in series:
+                series[key] = Timing()
+            series[key].add(durations)
+
+    def _bounded(self, name: str, labels: Labels) -> Labels:
+        """Reasons and codes are enumerated, names are not."""
+        return tuple(
+            self._names[label].bounded(value) if label in self._names else value
+            for label, value in zip(self._labels[name], labels, strict=True)
+        )
+
+    def queue_label(self, queue: str) -> str:
+        """The queue, or "other" beyond the first so many."""
+        with self._lock:
+            return self._names["queue"].bounded(queue)
+
+    def value(self, name: str, **labels: str) -> int:
+        """A counter now; 0 where nothing was counted."""
+        if name not in self._counters or labels.keys() != set(self._labels[name]):
+            raise ValidationError(f"there is no counter {name} with these labels", field="name")
+        with self._lock:
+            return self._counters[name].get(tuple(labels[label] for label in self._labels[name]), 0)
+
+    def quantiles(self, kind: str) -> Quantiles:
+        """The median and the 95th percentile of a kind's waits and runs since the process began, estimated from buckets."""
+        return quantiles(self.read(), kind)
+
+    def read(self) -> Readings:
+        with self._lock:
+            return Readings(
+                {name: dict(series) for name, series in self._counters.items()},
+                {
+                    name: {labels: timing.merged(Timing()) for labels, timing in series.items()}
+                    for name, series in self._timings.items()
+                },
+            )
+
+    def _forked(self) -> None:
+        self._lock = threading.RLock()
+
+
+def quantiles(readings: Readings, kind: str) -> Quantiles:
+    found = []
+    for name in (WAIT, RUN):
+        total = Timing()
+        for labels, timing in readings.timings[name].items():
+            if labels[0] == kind:
+                total = total.merged(timing)
+        found += [total.quantile(0.5), total.quantile(0.95)]
+    return Quantiles(*found)
+
+
+_living: "weakref.WeakSet[Metrics]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Whoever held a lock at the fork is not here to let it go."""
+    for metrics in list(_living):
+        metrics._forked()  # noqa: SLF001 - one room
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

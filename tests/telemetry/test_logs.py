@@ -1,0 +1,239 @@
+"""Log lines: what they carry, and that nothing in them can pass for another line."""
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Ledger
+from holdfast.errors import ValidationError
+from holdfast.telemetry import lines, logs
+
+log = logging.getLogger("shop.orders")
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Where lines go; the root logger is as it was afterwards."""
+    root = logging.getLogger()
+    before = root.level
+    sink = io.StringIO()
+    yield sink
+    root.setLevel(before)
+    for handler in [handler for handler in root.handlers if isinstance(handler, logs._OwnHandler)]:
+        root.removeHandler(handler)
+
+
+def objects(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def record(message: str, *args: Any, **extra: Any) -> logging.LogRecord:
+    return log.makeRecord(log.name, logging.INFO, __file__, 1, message, args, None, extra=extra)
+
+
+def test_a_line_within_a_handler_says_which_job_it_is_about(ledger: Ledger, stream: io.StringIO) -> None:
+    logs.configure(json=True, stream=stream)
+    ledger.enqueue("index_page", queue="crawl", correlation_id="order-7", trace_id="t")
+    [job] = ledger.claim("w", ["crawl"])
+    with logs.bind_job(job, "w"):
+        log.info("fetched %s", "a page", extra={"bytes": 512})
+    log.info("afterwards")
+
+    within, afterwards = objects(stream)
+    assert within.pop("ts").endswith("Z")
+    assert within == {
+        "level": "INFO",
+        "logger": "shop.orders",
+        "message": "fetched a page",
+        "job_id": job.id,
+        "attempt": 1,
+        "kind": "index_page",
+        "queue": "crawl",
+        "worker": "w",
+        "correlation_id": "order-7",
+        "trace_id": "t",
+        "bytes": 512,
+    }
+    assert afterwards.keys() == {"ts", "level", "logger", "message"}
+
+
+def test_bindings_nest_and_end() -> None:
+    with logs.bind(job_id=1, kind="a"):
+        with logs.bind(job_id=2):
+            assert logs.current.get() == {"job_id": 2, "kind": "a"}
+        assert logs.current.get() == {"job_id": 1, "kind": "a"}
+    assert logs.current.get() == {}
+
+
+def test_a_binding_ends_with_an_exception() -> None:
+    with pytest.raises(LookupError), logs.bind(job_id=1):
+        raise LookupError
+    assert logs.current.get() == {}
+
+
+def test_threads_do_not_see_each_other_s_bindings() -> None:
+    seen = []
+    with logs.bind(job_id=1):
+        thread = threading.Thread(target=lambda: seen.append(dict(logs.current.get())))
+        thread.start()
+        thread.join()
+    assert seen == [{}]
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(ValidationError, match="'colour'"):
+        logs.bind(colour="red")
+
+
+def test_what_the_line_says_itself_stands() -> None:
+    found = record("m", queue="mine")
+    with logs.bind(queue="q", kind="a"):
+        logs.ContextFilter().filter(found)
+    assert (found.queue, found.kind, found.worker) == ("mine", "a", None)  # type: ignore[attr-defined]
+
+
+def test_an_exception_is_one_field(stream: io.StringIO) -> None:
+    logs.configure(json=True, stream=stream)
+    try:
+        raise LookupError("no\nsuch\npage")
+    except LookupError:
+        log.exception("failed")
+
+    [line] = objects(stream)
+    assert line["exception"].startswith("Traceback")
+    assert line["exception"].endswith("LookupError: no\nsuch\npage")
+
+
+def test_configuring_again_replaces_only_its_own(stream: io.StringIO) -> None:
+    other = logging.NullHandler()
+    root = logging.getLogger()
+    root.addHandler(other)
+    try:
+        logs.configure(json=True, stream=io.StringIO())
+        logs.configure(json=True, level="WARNING", stream=stream)
+        assert other in root.handlers
+        assert len([handler for handler in root.handlers if isinstance(handler, logs._OwnHandler)]) == 1
+        log.info("quiet")
+        log.warning("loud")
+        assert [line["message"] for line in objects(stream)] == ["loud"]
+    finally:
+        root.removeHandler(other)
+
+
+def test_an_unknown_level_is_refused(stream: io.StringIO) -> None:
+    with pytest.raises(ValidationError, match="level"):
+        logs.configure(level="LOUD", stream=stream)
+
+
+def test_text_for_people(stream: io.StringIO) -> None:
+    logs.configure(stream=stream)
+    with logs.bind(job_id=7, kind="a"):
+        log.info("done")
+    assert stream.getvalue().endswith("Z INFO     shop.orders: done  [job=7 kind=a]\n")
+
+
+def test_an_exception_for_people_is_indented(stream: io.StringIO) -> None:
+    logs.configure(stream=stream)
+    try:
+        raise LookupError("no\n2026-01-01T00:00:00Z INFO forged: line")
+    except LookupError:
+        log.exception("failed")
+    first, *rest = stream.getvalue().splitlines()
+    assert first.endswith("shop.orders: failed")
+    assert all(line.startswith("    | ") for line in rest)
+
+
+ANYTHING = st.text(st.characters(), max_size=60) | st.sampled_from(
+    ["\r\n", "\x1b[2J", "\u2028", "\x85", "\x7f", "\u202e", "\ud800", '"}\n{"level":"CRITICAL']
+)
+
+
+@given(message=ANYTHING, value=ANYTHING, key=ANYTHING)
+def test_no_text_can_break_a_json_line(message: str, value: str, key: str) -> None:
+    found = record("%s", message, value=value, nested={key: [value]})
+    found.name = value or "n"
+    line = lines.JsonFormatter().format(found)
+    assert line.isascii() and line.isprintable()
+    assert json.loads(line)["message"] == message
+    assert json.loads(line)["value"] == value
+
+
+@given(message=ANYTHING, value=ANYTHING)
+def test_no_text_can_break_a_line_for_people(message: str, value: str) -> None:
+    found = record("%s", message, value=value)
+    with logs.bind(worker=value):
+        logs.ContextFilter().filter(found)
+    assert lines.TextFormatter().format(found).isprintable()
+
+
+class Silent:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+class Failing(dict[str, int]):
+    def items(self) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+
+def test_a_container_that_fails_while_it_is_looked_at_is_named() -> None:
+    line = json.loads(lines.JsonFormatter().format(record("m", odd=Failing(), fine=1)))
+    assert (line["odd"], line["fine"]) == ("<Failing>", 1)
+
+
+def test_values_of_any_make_become_json() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    given = {
+        "big": 10**5_000,
+        "nan": float("nan"),
+        "odd": Silent(),
+        "endless": endless,
+        "set": {1},
+        "bytes": b"\n",
+        "map": {1: None},
+    }
+    line = json.loads(lines.JsonFormatter().format(record("m", **given)))
+    assert line["big"].startswith("0x")
+    assert (line["nan"], line["odd"], line["set"], line["bytes"], line["map"]) == ("nan", "<Silent>", [1], "b'\\n'", {"1": None})
+
+
+def test_a_message_that_does_not_fit_its_arguments_is_a_line_all_the_same() -> None:
+    assert json.loads(lines.JsonFormatter().format(record("%d pages", "many")))["message"] == "%d pages ('many',)"
+    assert json.loads(lines.JsonFormatter().format(record("%s", Silent())))["message"].startswith("%s ")
+
+
+def test_an_extra_cannot_pass_for_the_line_s_own_field() -> None:
+    line = json.loads(lines.JsonFormatter().format(record("m", level="CRITICAL", ts="never", logger="root", exception="none")))
+    assert (line["level"], line["logger"], line["level_"], line["ts_"]) == ("INFO", "shop.orders", "CRITICAL", "never")
+    assert "exception" not in line
+
+
+@pytest.mark.parametrize("formatter", [lines.JsonFormatter(), lines.TextFormatter()])
+def test_lines_are_bounded(formatter: logging.Formatter) -> None:
+    huge = "\U0001f600" * 1_000_000
+    found = record(huge, **{f"extra-{number}": huge for number in range(100)})
+    found.exc_text = found.name = found.levelname = huge
+    with logs.bind(**dict.fromkeys(lines.FIELDS, huge)):
+        logs.ContextFilter().filter(found)
+    line = formatter.format(found)
+    if isinstance(formatter, lines.JsonFormatter):
+        assert len(line) <= lines.LINE_BYTES_MAX
+        assert json.loads(line)["truncated"] is True
+    else:
+        assert len(line) < 200_000
+
+
+def test_the_library_is_quiet_until_it_is_told_to_speak(capfd: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger("holdfast.telemetry").warning("nobody has asked")
+    assert any(isinstance(handler, logging.NullHandler) for handler in logs.logger.handlers)
+    assert capfd.readouterr().err == ""

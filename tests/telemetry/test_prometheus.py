@@ -1,0 +1,161 @@
+"""The page that is scraped, and the endpoint that serves it."""
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import holdfast
+from holdfast import Ledger
+from holdfast.errors import ValidationError
+from holdfast.telemetry import Metrics, families
+from holdfast.telemetry.endpoint import Endpoint
+from holdfast.telemetry.metrics import NAMES_MAX
+from holdfast.telemetry.prometheus import CONTENT_TYPE, Collector, render, serve
+from holdfast.testing import ManualClock
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples(page: bytes) -> Samples:
+    found = text_string_to_metric_families(page.decode())
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in found for s in family.samples}
+
+
+@pytest.fixture
+def small(tmp_path: Path, clock: ManualClock) -> Iterator[Ledger]:
+    with holdfast.open(f"sqlite:///{tmp_path}/jobs.db", clock=clock) as ledger:
+        yield ledger
+
+
+def test_counters_histograms_and_gauges_are_on_the_page(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.enqueue("a", queue="q")
+    clock.advance(0.7)
+    ledger.claim("w", ["q"])
+    ledger.metrics.ran("a", "succeeded", 0.2)
+
+    found = samples(render(ledger))
+    a = ("kind", "a")
+    assert found["holdfast_claims_total", (a,)] == 1
+    assert found["holdfast_lease_renewals_total", ()] == 0
+    assert found["holdfast_wait_seconds_bucket", (a, ("le", "0.5"))] == 0
+    assert found["holdfast_wait_seconds_bucket", (a, ("le", "1.0"))] == 1
+    assert found["holdfast_wait_seconds_bucket", (a, ("le", "+Inf"))] == 1
+    assert found["holdfast_wait_seconds_sum", (a,)] == 0.7
+    assert found["holdfast_wait_seconds_p50", (a,)] == 0.75
+    assert found["holdfast_run_seconds_count", (a, ("outcome", "succeeded"))] == 1
+    assert found["holdfast_run_seconds_p95", (a,)] == pytest.approx(0.2425)
+    assert found["holdfast_jobs", (("queue", "q"), ("status", "claimed"))] == 1
+    assert found["holdfast_ledger_up", ()] == 1
+
+
+def test_every_family_is_on_the_page_and_no_other(small: Ledger) -> None:
+    small.enqueue("a")
+    page = render(small).decode()
+    names = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")}
+    assert names == {family.name for family in families.FAMILIES}
+
+
+def test_metrics_alone_say_nothing_of_a_ledger() -> None:
+    found = samples(render(Metrics()))
+    assert not [name for name, _ in found if name in (families.JOBS, families.UP)]
+
+
+def test_label_values_cannot_break_a_line(small: Ledger) -> None:
+    odd = 'a"} 1\\'
+    small.enqueue(odd, queue=odd)
+    small.metrics.ran("b\nholdfast_forged_total 7", "succeeded", 1)
+
+    found = samples(render(small))
+    assert found["holdfast_enqueued_total", (("kind", odd),)] == 1
+    assert found["holdfast_jobs", (("queue", odd), ("status", "queued"))] == 1
+    assert not [name for name, _ in found if "forged" in name]
+
+
+def test_queues_are_bounded(small: Ledger) -> None:
+    small.enqueue_many({"kind": "a", "queue": f"q-{number}"} for number in range(NAMES_MAX + 5))
+    jobs = {labels: value for (name, labels), value in samples(render(small)).items() if name == families.JOBS}
+    assert len(jobs) == NAMES_MAX + 1
+    assert jobs[("queue", "other"), ("status", "queued")] == 5
+
+
+def test_jobs_are_counted_anew_after_five_seconds(small: Ledger, clock: ManualClock) -> None:
+    key = (families.JOBS, (("queue", "default"), ("status", "queued")))
+    small.enqueue("a")
+    assert samples(render(small))[key] == 1
+    small.enqueue("a")
+    assert samples(render(small))[key] == 1
+    clock.advance(5)
+    assert samples(render(small))[key] == 2
+
+
+def test_a_ledger_out_of_reach_leaves_what_was_counted(ledger: Ledger) -> None:
+    ledger.enqueue("a")
+    ledger.close()
+    found = samples(render(ledger))
+    assert found["holdfast_ledger_up", ()] == 0
+    assert found["holdfast_enqueued_total", (("kind", "a"),)] == 1
+    assert not [name for name, _ in found if name == families.JOBS]
+
+
+def test_the_collector_joins_a_program_s_own_registry(small: Ledger) -> None:
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(Collector(small))
+    assert b"holdfast_jobs" in generate_latest(registry)
+
+
+def get(url: str) -> tuple[int, str, bytes]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - this test's own server
+            return answer.status, answer.headers["Content-Type"], answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read()
+
+
+def test_the_endpoint_serves_metrics_and_health(small: Ledger) -> None:
+    with serve(small, 0) as endpoint:
+        status, content_type, page = get(f"{endpoint.url}/metrics")
+        assert (status, content_type) == (200, CONTENT_TYPE)
+        assert samples(page)["holdfast_ledger_up", ()] == 1
+        assert get(f"{endpoint.url}/healthz")[::2] == (200, b"ok\n")
+        assert get(f"{endpoint.url}/other")[0] == 404
+
+
+def test_a_page_that_cannot_be_made_is_an_error_and_the_endpoint_goes_on() -> None:
+    def broken() -> bytes:
+        raise RuntimeError("a secret")
+
+    with Endpoint("127.0.0.1", 0, {"/broken": ("text/plain", broken)}) as endpoint:
+        status, _, page = get(f"{endpoint.url}/broken")
+        assert status == 500
+        assert b"secret" not in page
+        assert get(f"{endpoint.url}/healthz")[0] == 200
+
+
+def test_a_port_in_use_is_refused(small: Ledger) -> None:
+    with serve(small, 0) as endpoint, pytest.raises(ValidationError, match="cannot listen"):
+        serve(small, endpoint.port)
+
+
+def test_without_the_client_one_is_told_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["prometheus_client"] = None
+from holdfast.errors import ValidationError
+from holdfast.telemetry import Metrics
+from holdfast.telemetry.prometheus import render, serve
+for call in (lambda: render(Metrics()), lambda: serve(None, 0)):
+    try:
+        call()
+    except ValidationError as error:
+        assert "holdfast[metrics]" in error.message
+    else:
+        raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
