@@ -17,7 +17,7 @@ from holdfast.core.model import (
 )
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, Unavailable, ValidationError
 from holdfast.fences import check_fence
-from holdfast.ledger import Beat, Change, Event, Job, Ledger
+from holdfast.ledger import Beat, Change, Event, Job, Ledger, SinkState
 from holdfast.opening import open
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Raw",
     "ReasonCode",
     "Role",
+    "SinkState",
     "StallReason",
     "Status",
     "Unavailable",

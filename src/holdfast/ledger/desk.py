@@ -27,6 +27,7 @@ class Desk:
     def __init__(self, store: Store, entropy: Entropy, monotonic: Callable[[], float], *, actor: str, incarnation: str) -> None:
         self._store = store
         self._entropy = entropy
+        self._monotonic = monotonic
         self._actor = actor
         self._carrier = Carrier(store)
         self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)

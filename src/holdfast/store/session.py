@@ -1,7 +1,7 @@
 """What both stores do alike: everything but the hot verbs. The SQL has the same names and parameters on both sides."""
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from holdfast.store.base import (
     result_rev,
     saved_values,
 )
+from holdfast.store.places import Places
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
 _settings = msgspec.json.Decoder(Settings)
@@ -56,7 +57,7 @@ class Memory:
         return found
 
 
-class SqlSession(ABC):
+class SqlSession(Places):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:

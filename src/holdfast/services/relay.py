@@ -1,0 +1,167 @@
+"""The relay: follows the ledger's total order for each sink, in order and at least once."""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from holdfast.core.model import Event, EventType, Micros
+from holdfast.errors import Unavailable, ValidationError
+from holdfast.ledger import Ledger, admit
+from holdfast.services.batches import Surroundings, send
+from holdfast.services.duties import Duties, Watch
+from holdfast.services.messages import topics
+from holdfast.services.sinks import Sink
+from holdfast.store.base import Waiter
+from holdfast.store.places import Origin, Place
+
+log = logging.getLogger("holdfast.relay")
+
+BATCH_EVENTS = 100
+WAIT_SECONDS_MIN = 0.5
+"""How soon to look again after something was to be seen: what was rung for may not have settled yet."""
+WAIT_SECONDS_MAX = 30.0
+"""How seldom when nothing happens: the bell makes up for it."""
+OUTAGE_SECONDS_MAX = 5.0
+SLICE_SECONDS = 1.0
+"""How long a wish to stop may go unnoticed while waiting."""
+
+
+class _Page(NamedTuple):
+    events: list[Event]
+    origins: dict[int, Origin]
+
+
+class _Round:
+    """One look at the ledger, and what came of it."""
+
+    def __init__(self, now: Micros, monotonic: Callable[[], float]) -> None:
+        self.looked_at = now
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self.pages: dict[int, _Page] = {}
+        """By the place they come after: sinks that stand at the same place share a read."""
+        self.counts: Counter[str] = Counter()
+        self.more = False
+        """Something is left to be done at once."""
+        self.wait_us: int | None = None
+        """Until the next try of a sink that has failed."""
+
+    def now(self) -> Micros:
+        """The ledger's time, as it goes on since the look."""
+        return self.looked_at + int((self._monotonic() - self._began) * 1_000_000)
+
+    def await_retry(self, at: Micros) -> None:
+        left = max(0, at - self.looked_at)
+        self.wait_us = left if self.wait_us is None else min(left, self.wait_us)
+
+
+class Relay:
+    """Tells each sink of every event, starting from its durable place.
+
+    Any number of relays may serve the same sinks: `duties` (the ledger itself, where it keeps them) see to it that one does so
+    at a time. A sink that fails holds up nobody but itself; one that is slow holds up the others of its relay: give it its own.
+    """
+
+    def __init__(self, ledger: Ledger, sinks: Iterable[Sink], *, duties: Duties | None = None) -> None:
+        self._sinks = admit.items("sinks", sinks)
+        if not all(isinstance(sink, Sink) for sink in self._sinks):
+            raise ValidationError("sinks takes a list of Sink", field="sinks")
+        if len({sink.name for sink in self._sinks}) != len(self._sinks):
+            raise ValidationError("two sinks have the same name, and so would share a place", field="sinks")
+        self._outbox = ledger.outbox
+        if duties is None and isinstance(ledger, Duties):
+            duties = ledger
+        self._watch = Watch(duties, self._outbox.nonce(), self._outbox.monotonic)
+        self._stop = threading.Event()
+
+    def tick(self) -> dict[str, int]:
+        """At most one batch for each sink. How many messages arrived and failed: `name.delivered`, `name.failed`."""
+        return dict(self._round().counts)
+
+    def run(self, stop: threading.Event) -> None:
+        """Serve until `stop` is set; an outage of the store is waited out. Sleeps while there is nothing to tell."""
+        self._stop = stop
+        waiter = self._outbox.waiter()
+        try:
+            while not stop.is_set():
+                self._serve(waiter, stop)
+        finally:
+            self._stop = threading.Event()
+            waiter.close()
+            self._watch.drop()
+
+    def _serve(self, waiter: Waiter, stop: threading.Event) -> None:
+        """Rounds until the store is out of reach or somebody wants an end."""
+        patience = WAIT_SECONDS_MIN
+        try:
+            while not stop.is_set():
+                done = self._round()
+                if done.more:
+                    patience = WAIT_SECONDS_MIN
+                    continue
+                seconds = patience if done.wait_us is None else min(patience, done.wait_us / 1_000_000)
+                rung = _wait(waiter, stop, seconds)
+                patience = WAIT_SECONDS_MIN if rung else min(2 * patience, WAIT_SECONDS_MAX)
+        except Unavailable as error:
+            if not error.retryable:
+                raise
+            log.warning("the relay cannot reach the ledger: %s", error.message)
+            stop.wait(OUTAGE_SECONDS_MAX)
+
+    def _round(self) -> _Round:
+        served = [sink for sink in self._sinks if self._watch.holds(sink.name)]
+        if not served:
+            return _Round(0, self._outbox.monotonic)
+        now, places = self._places(served)
+        done = _Round(now, self._outbox.monotonic)
+        for sink in served:
+            place = places[sink.name]
+            if place.dead_at is not None:
+                continue
+            if place.retry_at is not None and place.retry_at > now:
+                done.await_retry(place.retry_at)
+            else:
+                self._tell(sink, place, done)
+        return done
+
+    def _tell(self, sink: Sink, place: Place, done: _Round) -> None:
+        if place.pos not in done.pages:
+            done.pages[place.pos] = self._page(place.pos)
+        page = done.pages[place.pos]
+        world = Surroundings(self._outbox.ledger_id, page.origins, done.now, lambda: self._may_go_on(sink))
+        outcome = send(sink, place, page.events, world, self._outbox.jitter)
+        if outcome.delivered:
+            done.counts[f"{sink.name}.delivered"] = outcome.delivered
+        if outcome.failed:
+            done.counts[f"{sink.name}.failed"] = 1
+        if outcome.place.retry_at is not None and outcome.failed:
+            done.await_retry(outcome.place.retry_at)
+        saved = outcome.place == place or self._outbox.save(outcome.place, place.pos)
+        done.more |= not saved or outcome.cut or (len(page.events) == BATCH_EVENTS and not outcome.failed)
+
+    def _may_go_on(self, sink: Sink) -> bool:
+        return not self._stop.is_set() and self._watch.holds(sink.name)
+
+    def _places(self, served: list[Sink]) -> tuple[Micros, dict[str, Place]]:
+        now, places = self._outbox.look()
+        missing = [sink for sink in served if sink.name not in places]
+        for sink in missing:
+            self._outbox.add(sink.name, from_beginning=sink.from_beginning)
+        return self._outbox.look() if missing else (now, places)
+
+    def _page(self, after: int) -> _Page:
+        """The next events after a place, and what kind of jobs those belong to that something is told of."""
+        events = self._outbox.page(after, BATCH_EVENTS)
+        unknown = {event.job_id for event in events if event.type is not EventType.ENQUEUED and topics(event)}
+        return _Page(events, self._outbox.origins(unknown) if unknown else {})
+
+
+def _wait(waiter: Waiter, stop: threading.Event, seconds: float) -> bool:
+    """True as soon as the bell rings; False after so many seconds, or when somebody wants an end."""
+    while seconds > 0 and not stop.is_set():
+        if waiter.wait(min(seconds, SLICE_SECONDS)):
+            return True
+        seconds -= SLICE_SECONDS
+    return False
