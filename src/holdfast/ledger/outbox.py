@@ -55,13 +55,13 @@ class Outbox:
     def jitter(self) -> float:
         return self._entropy.jitter()
 
-    def look(self) -> tuple[Micros, dict[str, Place]]:
-        """The ledger's time, and where every sink stands."""
+    def now(self) -> Micros:
+        """The ledger's time."""
+        return self._store.read(lambda session: session.now())
 
-        def work(session: Session) -> tuple[Micros, dict[str, Place]]:
-            return session.now(), {place.name: place for place in session.sinks()}
-
-        return self._store.read(work)
+    def places(self) -> dict[str, Place]:
+        """Where every sink stands."""
+        return {place.name: place for place in self._store.read(lambda session: session.sinks())}
 
     def add(self, name: str, *, from_beginning: bool) -> None:
         """A sink that is not there yet, at the beginning of the order or at its present end."""
@@ -108,8 +108,8 @@ class Sinks(Desk):
     def skip_sink_event(self, name: str) -> SinkState:
         """Give up on the event that a sink fails at: it is not delivered, and the sink goes on with the next."""
         limits.check_name("sink", name)
-        _, places = self.outbox.look()
-        seen = places[name].pos if name in places else 0
+        found = self.outbox.places().get(name)
+        seen = 0 if found is None else found.pos
         following = self._store.settled_events(seen, 1)
 
         def skip(place: Place) -> Place:

@@ -3,12 +3,13 @@
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.core.model import Event, EventType, Micros
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.ledger import Ledger, admit
+from holdfast.ledger.outbox import Outbox
 from holdfast.services.batches import Surroundings, send
 from holdfast.services.duties import Duties, Watch
 from holdfast.services.messages import topics
@@ -23,7 +24,8 @@ WAIT_SECONDS_MIN = 0.5
 """How soon to look again after something was to be seen: what was rung for may not have settled yet."""
 WAIT_SECONDS_MAX = 30.0
 """How seldom when nothing happens: the bell makes up for it."""
-OUTAGE_SECONDS_MAX = 5.0
+OUTAGE_SECONDS = 5.0
+"""How long to leave a store alone that cannot be reached."""
 SLICE_SECONDS = 1.0
 """How long a wish to stop may go unnoticed while waiting."""
 
@@ -36,10 +38,9 @@ class _Page(NamedTuple):
 class _Round:
     """One look at the ledger, and what came of it."""
 
-    def __init__(self, now: Micros, monotonic: Callable[[], float]) -> None:
-        self.looked_at = now
-        self._monotonic = monotonic
-        self._began = monotonic()
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._read: tuple[Micros, float] | None = None
         self.pages: dict[int, _Page] = {}
         """By the place they come after: sinks that stand at the same place share a read."""
         self.counts: Counter[str] = Counter()
@@ -49,12 +50,18 @@ class _Round:
         """Until the next try of a sink that has failed."""
 
     def now(self) -> Micros:
-        """The ledger's time, as it goes on since the look."""
-        return self.looked_at + int((self._monotonic() - self._began) * 1_000_000)
+        """The ledger's time, asked for once and only where it matters; it goes on from there."""
+        if self._read is None:
+            self._read = self._outbox.now(), self._outbox.monotonic()
+        at, then = self._read
+        return at + int((self._outbox.monotonic() - then) * 1_000_000)
 
-    def await_retry(self, at: Micros) -> None:
-        left = max(0, at - self.looked_at)
-        self.wait_us = left if self.wait_us is None else min(left, self.wait_us)
+    def must_wait(self, at: Micros | None) -> bool:
+        """Whether a next try lies ahead; it is then not forgotten."""
+        left = 0 if at is None else at - self.now()
+        if left > 0:
+            self.wait_us = left if self.wait_us is None else min(left, self.wait_us)
+        return left > 0
 
 
 class Relay:
@@ -108,21 +115,15 @@ class Relay:
             if not error.retryable:
                 raise
             log.warning("the relay cannot reach the ledger: %s", error.message)
-            stop.wait(OUTAGE_SECONDS_MAX)
+            stop.wait(OUTAGE_SECONDS)
 
     def _round(self) -> _Round:
+        done = _Round(self._outbox)
         served = [sink for sink in self._sinks if self._watch.holds(sink.name)]
-        if not served:
-            return _Round(0, self._outbox.monotonic)
-        now, places = self._places(served)
-        done = _Round(now, self._outbox.monotonic)
+        places = self._places(served) if served else {}
         for sink in served:
             place = places[sink.name]
-            if place.dead_at is not None:
-                continue
-            if place.retry_at is not None and place.retry_at > now:
-                done.await_retry(place.retry_at)
-            else:
+            if place.dead_at is None and not done.must_wait(place.retry_at):
                 self._tell(sink, place, done)
         return done
 
@@ -130,26 +131,27 @@ class Relay:
         if place.pos not in done.pages:
             done.pages[place.pos] = self._page(place.pos)
         page = done.pages[place.pos]
+        if not page.events:
+            return
         world = Surroundings(self._outbox.ledger_id, page.origins, done.now, lambda: self._may_go_on(sink))
         outcome = send(sink, place, page.events, world, self._outbox.jitter)
         if outcome.delivered:
             done.counts[f"{sink.name}.delivered"] = outcome.delivered
         if outcome.failed:
             done.counts[f"{sink.name}.failed"] = 1
-        if outcome.place.retry_at is not None and outcome.failed:
-            done.await_retry(outcome.place.retry_at)
+            done.must_wait(outcome.place.retry_at)
         saved = outcome.place == place or self._outbox.save(outcome.place, place.pos)
         done.more |= not saved or outcome.cut or (len(page.events) == BATCH_EVENTS and not outcome.failed)
 
     def _may_go_on(self, sink: Sink) -> bool:
         return not self._stop.is_set() and self._watch.holds(sink.name)
 
-    def _places(self, served: list[Sink]) -> tuple[Micros, dict[str, Place]]:
-        now, places = self._outbox.look()
+    def _places(self, served: list[Sink]) -> dict[str, Place]:
+        places = self._outbox.places()
         missing = [sink for sink in served if sink.name not in places]
         for sink in missing:
             self._outbox.add(sink.name, from_beginning=sink.from_beginning)
-        return self._outbox.look() if missing else (now, places)
+        return self._outbox.places() if missing else places
 
     def _page(self, after: int) -> _Page:
         """The next events after a place, and what kind of jobs those belong to that something is told of."""
