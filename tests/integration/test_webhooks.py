@@ -110,7 +110,7 @@ def test_gone_is_the_end(on_sqlite: Ledger, caplog: pytest.LogCaptureFixture) ->
     with Receiver(status(410)) as receiver, caplog.at_level(logging.ERROR):
         assert failure(on_sqlite, webhook(receiver.url)) == "HTTP 410"
     assert state(on_sqlite).dead_at is not None
-    assert [record.getMessage() for record in caplog.records] == ["sink hook is dead after 1 failures in a row: HTTP 410"]
+    assert [record.getMessage() for record in caplog.records] == ["sink hook is dead, 1 failures in a row: HTTP 410"]
 
 
 def test_a_receiver_that_hangs_is_given_up(on_sqlite: Ledger) -> None:

@@ -14,7 +14,7 @@ from holdfast.store.places import Origin, Place
 
 log = logging.getLogger("holdfast.relay")
 
-BATCH_SECONDS = 5.0
+BATCH_US = 5_000_000
 """A batch that takes longer ends with the event it is at: other sinks are waiting."""
 ERROR_BYTES_MAX = 1_000
 RETRY_US_MIN = 1_000_000
@@ -37,27 +37,26 @@ class Outcome(NamedTuple):
     """As it is to be saved."""
     delivered: int
     failed: bool
-    cut: bool
-    """There was more in the batch than there was time for."""
 
 
 def send(sink: Sink, place: Place, events: Sequence[Event], world: Surroundings, jitter: Callable[[], float]) -> Outcome:
     """Tell a sink of these events. The place that comes out is exactly before the first event that has not arrived as a whole."""
-    started, pos, delivered = world.now(), place.pos, 0
+    end, pos, delivered = world.now() + BATCH_US, place.pos, 0
     for event in events:
+        # Between events only: the first is told as a whole however long it takes, or a slow sink would never get past it.
+        if world.now() > end:
+            break
         told = messages(event, world.ledger_id, world.origins.get(event.job_id), include_payload=sink.include_payload)
-        for message in told:
-            if not sink.wants(message):
-                continue
-            if not world.may_go_on() or world.now() - started > BATCH_SECONDS * 1_000_000:
-                return Outcome(_moved(place, pos), delivered, failed=False, cut=True)
+        for message in filter(sink.wants, told):
+            if not world.may_go_on():
+                return Outcome(_moved(place, pos), delivered, failed=False)
             try:
                 sink.deliver(message, to_datetime(world.now()))
             except Exception as error:  # noqa: BLE001 - a sink may fail in any way it likes
-                return Outcome(_failed(sink, _moved(place, pos), error, world.now(), jitter()), delivered, failed=True, cut=False)
+                return Outcome(_failed(sink, _moved(place, pos), error, world.now(), jitter()), delivered, failed=True)
             delivered += 1
         pos = event.pos
-    return Outcome(_moved(place, pos), delivered, failed=False, cut=False)
+    return Outcome(_moved(place, pos), delivered, failed=False)
 
 
 def _moved(place: Place, pos: int) -> Place:
@@ -68,10 +67,6 @@ def _moved(place: Place, pos: int) -> Place:
 def _failed(sink: Sink, place: Place, error: Exception, now: Micros, jitter: float) -> Place:
     failures, cause = place.failures + 1, _cause(error)
     dead = failures >= sink.attempts_max or (isinstance(error, DeliveryFailed) and error.final)
-    if dead:
-        log.error("sink %s is dead after %d failures in a row: %s", sink.name, failures, cause)
-    else:
-        log.warning("sink %s failed, %d in a row: %s", sink.name, failures, cause)
     return msgspec.structs.replace(
         place,
         failures=failures,
@@ -79,6 +74,14 @@ def _failed(sink: Sink, place: Place, error: Exception, now: Micros, jitter: flo
         dead_at=now if dead else None,
         last_error=cause,
     )
+
+
+def report(place: Place) -> None:
+    """Say in the log what a place that was saved says of a failure."""
+    if place.dead_at is None:
+        log.warning("sink %s failed, %d in a row: %s", place.name, place.failures, place.last_error)
+    else:
+        log.error("sink %s is dead, %d failures in a row: %s", place.name, place.failures, place.last_error)
 
 
 def retry_us(failures: int, jitter: float) -> int:

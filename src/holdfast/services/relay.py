@@ -10,7 +10,7 @@ from holdfast.core.model import Event, EventType, Micros
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.ledger import Ledger, admit
 from holdfast.ledger.outbox import Outbox
-from holdfast.services.batches import Surroundings, send
+from holdfast.services.batches import Surroundings, report, send
 from holdfast.services.duties import Duties, Watch
 from holdfast.services.messages import topics
 from holdfast.services.sinks import Sink
@@ -122,8 +122,8 @@ class Relay:
         served = [sink for sink in self._sinks if self._watch.holds(sink.name)]
         places = self._places(served) if served else {}
         for sink in served:
-            place = places[sink.name]
-            if place.dead_at is None and not done.must_wait(place.retry_at):
+            place = places.get(sink.name)
+            if place is not None and place.dead_at is None and not done.must_wait(place.retry_at):
                 self._tell(sink, place, done)
         return done
 
@@ -137,16 +137,20 @@ class Relay:
         outcome = send(sink, place, page.events, world, self._outbox.jitter)
         if outcome.delivered:
             done.counts[f"{sink.name}.delivered"] = outcome.delivered
+        saved = outcome.place == place or self._outbox.save(outcome.place, place.pos)
         if outcome.failed:
             done.counts[f"{sink.name}.failed"] = 1
             done.must_wait(outcome.place.retry_at)
-        saved = outcome.place == place or self._outbox.save(outcome.place, place.pos)
-        done.more |= not saved or outcome.cut or (len(page.events) == BATCH_EVENTS and not outcome.failed)
+            if saved:
+                report(outcome.place)
+        # A short page is no sign of the end: it may stop where the store had last made sure of the order.
+        done.more |= not (saved and outcome.failed)
 
     def _may_go_on(self, sink: Sink) -> bool:
         return not self._stop.is_set() and self._watch.holds(sink.name)
 
     def _places(self, served: list[Sink]) -> dict[str, Place]:
+        """Where the sinks stand; new ones are added. One that somebody drops at this very moment is missing."""
         places = self._outbox.places()
         missing = [sink for sink in served if sink.name not in places]
         for sink in missing:
