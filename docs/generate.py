@@ -63,7 +63,7 @@ POLICY = {
     "backoff_max": "where the doubling stops, before jitter",
     "cancel_grace": "how long a soft cancel waits before the sweep makes it hard",
     "progress_timeout": "how long a running job may beat without a change of stage or progress, or a checkpoint",
-    "requires_operator_coverage": "kept in the snapshot for those who watch stalls; decides nothing",
+    "requires_operator_coverage": "every stall gives a message `ESCALATION_NEEDED`; decides nothing",
     "signed": "kept in the snapshot; nothing is signed yet",
     "lease_widened": "allows a `lease_ttl` beyond an hour, up to a day; not part of the snapshot",
 }

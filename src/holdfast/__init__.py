@@ -28,7 +28,7 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.fences import check_fence
-from holdfast.ledger import Beat, Change, Event, Job, Ledger, WorkerRecord
+from holdfast.ledger import Beat, Change, Event, Job, Ledger, SinkState, WorkerRecord
 from holdfast.opening import open
 from holdfast.version import __version__
 
@@ -58,6 +58,7 @@ __all__ = [
     "Raw",
     "ReasonCode",
     "Role",
+    "SinkState",
     "StallReason",
     "Status",
     "TransientError",

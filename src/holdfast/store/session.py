@@ -28,6 +28,7 @@ from holdfast.store.base import (
     saved_values,
 )
 from holdfast.store.fleet import FleetSession
+from holdfast.store.places import Places
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
 _settings = msgspec.json.Decoder(Settings)
@@ -61,7 +62,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession):
+class SqlSession(FleetSession, Places):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:

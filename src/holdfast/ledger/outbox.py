@@ -1,0 +1,165 @@
+"""The outbox: what a relay reads and keeps, and the verbs on its sinks.
+
+An event is committed together with its change, so the table of events is the outbox. All there is to keep besides is how far each
+sink has been told.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core.model import Event, Micros
+from holdfast.errors import Conflict, NotFound
+from holdfast.ledger.carry import Carrier
+from holdfast.ledger.desk import Desk
+from holdfast.ledger.face import to_datetime
+from holdfast.ledger.sweep import Entropy
+from holdfast.store.base import Session, Store, Waiter
+from holdfast.store.places import Origin, Place
+
+T = TypeVar("T")
+
+
+class SinkState(msgspec.Struct, frozen=True):
+    """How far a sink has been told, and what stands in its way."""
+
+    name: str
+    pos: int
+    """The last position that is done with."""
+    behind: int
+    """Positions drawn since. Some of them may never have an event."""
+    failures: int
+    """Tries at the next event that went wrong, since the last one that went well."""
+    retry_at: datetime | None
+    dead_at: datetime | None
+    last_error: str | None
+    updated_at: datetime
+
+
+class Outbox:
+    """A relay's side of the ledger. Safe to use from many threads."""
+
+    def __init__(self, store: Store, carrier: Carrier, entropy: Entropy, monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._carrier = carrier
+        self._entropy = entropy
+        self.ledger_id = store.ledger_id
+        self.monotonic = monotonic
+
+    def nonce(self) -> str:
+        return self._entropy.nonce()
+
+    def jitter(self) -> float:
+        return self._entropy.jitter()
+
+    def now(self) -> Micros:
+        """The ledger's time."""
+        return self._store.read(lambda session: session.now())
+
+    def places(self) -> dict[str, Place]:
+        """Where every sink stands."""
+        return {place.name: place for place in self._store.read(lambda session: session.sinks())}
+
+    def add(self, name: str, *, from_beginning: bool) -> None:
+        """A sink that is not there yet, at the beginning of the order or at its present end."""
+        self._carrier.alone(lambda session: session.add_sink(name, 0 if from_beginning else session.last_pos()))
+
+    def save(self, place: Place, from_pos: int) -> bool:
+        """False where somebody else has moved the sink from `from_pos` meanwhile."""
+        return self._carrier.alone(lambda session: session.save_sink(place, from_pos))
+
+    def page(self, after: int, limit: int) -> list[Event]:
+        """The next events in the total order, none of which can still be overtaken."""
+        return self._store.settled_events(after, limit)
+
+    def origins(self, job_ids: Iterable[int]) -> dict[int, Origin]:
+        """Queue and kind of each job that is still there."""
+        return self._store.read(lambda session: session.origins(job_ids))
+
+    def waiter(self) -> Waiter:
+        """Make it before looking, so that nothing that comes in between is missed."""
+        return self._store.waiter(events=True)
+
+
+class Sinks(Desk):
+    """The verbs on sinks, for operators."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """What a relay works with."""
+        return Outbox(self._store, self._carrier, self._entropy, self._monotonic)
+
+    def sinks(self) -> list[SinkState]:
+        """Every sink that a relay has ever served here, by name."""
+
+        def work(session: Session) -> list[SinkState]:
+            newest = session.last_pos()
+            return [_shown(place, newest) for place in session.sinks()]
+
+        return self._store.read(work)
+
+    def revive_sink(self, name: str) -> SinkState:
+        """Deliveries go on at once from where the sink stands, whether it was dead or waiting for its next try."""
+        return self._change_sink(name, lambda place: _cleared(place, place.pos))
+
+    def skip_sink_event(self, name: str) -> SinkState:
+        """Give up on the event that a sink fails at: it is not delivered, and the sink goes on with the next."""
+        limits.check_name("sink", name)
+        found = self.outbox.places().get(name)
+        seen = 0 if found is None else found.pos
+        following = self._store.settled_events(seen, 1)
+
+        def skip(place: Place) -> Place:
+            if place.failures == 0 or not following:
+                raise Conflict(f"sink {name!r} does not fail at any event", sink=name, pos=place.pos)
+            if place.pos != seen:
+                raise Conflict(f"sink {name!r} has moved on meanwhile", sink=name, pos=place.pos)
+            return _cleared(place, following[0].pos)
+
+        return self._change_sink(name, skip)
+
+    def drop_sink(self, name: str) -> None:
+        """Forget a sink and its place. A relay that still serves it makes it anew: stop that one first."""
+        limits.check_name("sink", name)
+        if not self._carrier.alone(lambda session: session.drop_sink(name)):
+            raise _unknown(name)
+
+    def _change_sink(self, name: str, decide: Callable[[Place], Place]) -> SinkState:
+        limits.check_name("sink", name)
+
+        def work(session: Session) -> SinkState:
+            place = session.find_sink(name)
+            if place is None:
+                raise _unknown(name)
+            session.save_sink(decide(place), place.pos)
+            saved = session.find_sink(name)
+            assert saved is not None
+            return _shown(saved, session.last_pos())
+
+        state = self._carrier.alone(work)
+        self._store.wake([])
+        return state
+
+
+def _cleared(place: Place, pos: int) -> Place:
+    return msgspec.structs.replace(place, pos=pos, failures=0, retry_at=None, dead_at=None)
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no sink {name!r}", sink=name)
+
+
+def _shown(place: Place, newest: int) -> SinkState:
+    return SinkState(
+        name=place.name,
+        pos=place.pos,
+        behind=max(0, newest - place.pos),
+        failures=place.failures,
+        retry_at=None if place.retry_at is None else to_datetime(place.retry_at),
+        dead_at=None if place.dead_at is None else to_datetime(place.dead_at),
+        last_error=place.last_error,
+        updated_at=to_datetime(place.updated_at),
+    )

@@ -1,0 +1,136 @@
+"""From an event to what the world is told of it: CloudEvents 1.0, structured JSON. Pure."""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.core.model import Event, EventType, Micros, Status
+from holdfast.core.payloads import UNSET, Enqueued, decode
+from holdfast.ledger.face import to_datetime
+from holdfast.store.places import Origin
+
+ASSIST_REQUESTED = "ASSIST_REQUESTED"
+"""The reason of a beat that asks for an operator for the first time."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Topic(StrEnum):
+    JOB_STATUS_CHANGED = "JOB_STATUS_CHANGED"
+    ESCALATION_NEEDED = "ESCALATION_NEEDED"
+
+
+_SOURCES = {Topic.JOB_STATUS_CHANGED: "jobs", Topic.ESCALATION_NEEDED: "escalations"}
+
+
+class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to_status": "to"}):
+    """What both messages say. `payload` is there only for sinks that ask for it: it may hold args, results and errors."""
+
+    message: Topic
+    job_id: int
+    rev: int
+    attempt: int
+    from_status: Status | None
+    to_status: Status
+    type: EventType
+    reason: str | None
+    actor: str
+    correlation_id: str
+    trace_id: str | None
+    queue: str | None
+    kind: str | None
+    position: int
+    payload: msgspec.Raw | msgspec.UnsetType = UNSET
+
+
+class CloudEvent(msgspec.Struct, frozen=True):
+    """`source` and `id` together are unique: `id` is the event's, and one event may give a message of either source."""
+
+    id: str
+    source: str
+    type: str
+    subject: str
+    time: str
+    data: StatusData
+    specversion: str = "1.0"
+    datacontenttype: str = "application/json"
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One thing to be told. `key` is unique among all messages of all ledgers, and the same however often it is sent."""
+
+    key: str
+    event: CloudEvent
+
+    @property
+    def data(self) -> StatusData:
+        return self.event.data
+
+    @property
+    def body(self) -> bytes:
+        return _encode(self.event)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The CloudEvent as it reads in JSON."""
+        found: dict[str, Any] = msgspec.json.decode(self.body)
+        return found
+
+
+def topics(event: Event) -> list[Topic]:
+    """Which messages an event gives, in the order in which they are sent."""
+    found = [Topic.JOB_STATUS_CHANGED] if event.from_status != event.to_status else []
+    return [*found, Topic.ESCALATION_NEEDED] if needs_escalation(event) else found
+
+
+def needs_escalation(event: Event) -> bool:
+    """A stall where the policy wants an operator to cover, or a worker's wish for one."""
+    if event.type is EventType.STALLED:
+        return event.policy is not None and event.policy.requires_operator_coverage
+    return event.type is EventType.HEARTBEAT and event.reason == ASSIST_REQUESTED
+
+
+def messages(event: Event, ledger_id: str, origin: Origin | None, *, include_payload: bool = False) -> list[Message]:
+    """Everything to be told of an event. `origin` is None where the job is gone; a first event knows it by itself."""
+    return [_message(topic, event, ledger_id, origin or own_origin(event), include_payload) for topic in topics(event)]
+
+
+def own_origin(event: Event) -> Origin | None:
+    """Queue and kind where the event itself carries them."""
+    if event.type is not EventType.ENQUEUED:
+        return None
+    body = decode(Enqueued, event.payload)
+    return Origin(body.queue, body.kind)
+
+
+def _message(topic: Topic, event: Event, ledger_id: str, origin: Origin | None, include_payload: bool) -> Message:
+    source = _SOURCES[topic]
+    data = StatusData(
+        message=topic,
+        job_id=event.job_id,
+        rev=event.rev,
+        attempt=event.attempt,
+        from_status=event.from_status,
+        to_status=event.to_status,
+        type=event.type,
+        reason=event.reason,
+        actor=str(event.actor),
+        correlation_id=event.correlation_id,
+        trace_id=event.trace_id,
+        queue=None if origin is None else origin.queue,
+        kind=None if origin is None else origin.kind,
+        position=event.pos,
+        payload=msgspec.Raw(event.payload or b"{}") if include_payload else UNSET,
+    )
+    told = CloudEvent(
+        id=event.id,
+        source=f"/holdfast/{ledger_id}/{source}",
+        type=f"dev.holdfast.{topic.value.lower()}.v1",
+        subject=str(event.job_id),
+        time=_rfc3339(event.received_at),
+        data=data,
+    )
+    return Message(f"msg_{ledger_id}_{event.id}_{source}", told)
+
+
+def _rfc3339(at: Micros) -> str:
+    return to_datetime(at).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,86 @@
+"""What every sink has: a name that its durable place goes by, a choice of messages, and patience."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Literal
+
+from holdfast.core import vocabulary
+from holdfast.core.limits import NAME_BYTES_MAX, check_integer, check_name, check_text
+from holdfast.core.model import EventType
+from holdfast.errors import ValidationError
+from holdfast.ledger import admit
+from holdfast.services.messages import Message, Topic
+
+ATTEMPTS_MAX = 12
+"""Failures in a row, by default, after which a sink is dead: the waits between them add up to about half an hour."""
+SINK_NAME_BYTES_MAX = NAME_BYTES_MAX // 2
+"""Names of duties are made of it."""
+
+
+class DeliveryFailed(Exception):
+    """A message did not arrive. `final`: no further try will change that."""
+
+    def __init__(self, cause: str, *, final: bool = False) -> None:
+        super().__init__(cause)
+        self.final = final
+
+
+class Sink(ABC):
+    """`types`, `messages`, `queues` and `kinds` narrow down what it is told; what is left out narrows nothing.
+
+    A sink that the ledger has not seen before starts with what happens next, or at the `"beginning"`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        types: Iterable[str] | None = None,
+        messages: Iterable[str] | None = None,
+        queues: Iterable[str] | None = None,
+        kinds: Iterable[str] | None = None,
+        start: Literal["now", "beginning"] = "now",
+        include_payload: bool = False,
+        attempts_max: int = ATTEMPTS_MAX,
+    ) -> None:
+        self.name = check_text("name", name, SINK_NAME_BYTES_MAX)
+        self._types = None if types is None else frozenset(_event_type(given) for given in admit.items("types", types))
+        self._topics = None if messages is None else frozenset(_topic(given) for given in admit.items("messages", messages))
+        self._queues = None if queues is None else frozenset(check_name("queues", q) for q in admit.items("queues", queues))
+        self._kinds = None if kinds is None else frozenset(check_name("kinds", k) for k in admit.items("kinds", kinds))
+        if start not in ("now", "beginning"):
+            raise ValidationError('start must be "now" or "beginning"', field="start")
+        self.from_beginning = start == "beginning"
+        self.include_payload = admit.switch("include_payload", include_payload)
+        self.attempts_max = check_integer("attempts_max", attempts_max, 1, 1_000)
+
+    def wants(self, message: Message) -> bool:
+        data = message.data
+        return (
+            (self._types is None or data.type in self._types)
+            and (self._topics is None or data.message in self._topics)
+            and (self._queues is None or data.queue in self._queues)
+            and (self._kinds is None or data.kind in self._kinds)
+        )
+
+    @abstractmethod
+    def deliver(self, message: Message, at: datetime) -> None:
+        """Hand over one message at ledger time `at`; whatever it raises is a failure. What it says of it holds no secret."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r})"
+
+
+def _event_type(given: str) -> EventType:
+    try:
+        return vocabulary.event_type(given)
+    except (ValueError, TypeError):
+        raise ValidationError(f"types must be among {', '.join(EventType)}", field="types") from None
+
+
+def _topic(given: str) -> Topic:
+    try:
+        return Topic(given)
+    except ValueError:
+        raise ValidationError(f"messages must be among {', '.join(Topic)}", field="messages") from None

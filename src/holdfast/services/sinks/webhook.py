@@ -1,0 +1,110 @@
+"""Messages by HTTP: CloudEvents in the body, Standard Webhooks in the headers."""
+
+import http.client
+import re
+import ssl
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from holdfast.core import policy as policies
+from holdfast.errors import ValidationError
+from holdfast.ledger import admit
+from holdfast.services.messages import Message
+from holdfast.services.sinks.addresses import Resolver, checked_addresses, system_resolver
+from holdfast.services.sinks.base import DeliveryFailed, Sink
+from holdfast.services.sinks.calling import Deadline, connect, post, target
+from holdfast.services.sinks.signing import Signer
+
+CONTENT_TYPE = "application/cloudevents+json"
+TIMEOUT_MS_MAX = 20_000
+"""A try must end well within the time for which a relay holds its duty."""
+GONE = 410
+_OURS = frozenset(
+    {"connection", "content-length", "content-type", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+
+
+class WebhookSink(Sink):
+    """POSTs each message to `url`. Any 2xx answer is a delivery; 410 ends the sink; all else, redirects too, is a failure.
+
+    `secret` is one or several (`"whsec_new whsec_old"`) of which a receiver needs to know one. The host's addresses are looked up
+    anew for each try, and unless `allow_private` is set none of them may be private, local or reserved. `timeout` is for a whole
+    try. `tls` replaces the system's idea of whom to trust.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        secret: str,
+        timeout: Any = 10,
+        allow_private: bool = False,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        resolver: Resolver = system_resolver,
+        name: str = "webhook",
+        **options: Any,
+    ) -> None:
+        super().__init__(name=name, **options)
+        self._target = target(url)
+        self._signer = Signer(secret)
+        self._seconds = policies.duration_ms("timeout", timeout, 1, TIMEOUT_MS_MAX) / 1_000
+        self._allow_private = admit.switch("allow_private", allow_private)
+        self._headers = _checked(headers or {})
+        self._tls = (tls or ssl.create_default_context()) if self._target.scheme == "https" else None
+        self._resolver = resolver
+
+    def deliver(self, message: Message, at: datetime) -> None:
+        try:
+            status = self._post(message, at)
+        except DeliveryFailed:
+            raise
+        except Exception as error:  # noqa: BLE001 - what it says might quote a url or a header
+            raise DeliveryFailed(_cause(error)) from None
+        if 300 <= status < 400:  # noqa: PLR2004
+            raise DeliveryFailed(f"HTTP {status}: redirects are not followed")
+        if not 200 <= status < 300:  # noqa: PLR2004
+            raise DeliveryFailed(f"HTTP {status}", final=status == GONE)
+
+    def _post(self, message: Message, at: datetime) -> int:
+        deadline = Deadline(self._seconds)
+        to, body = self._target, message.body
+        addresses = checked_addresses(
+            self._resolver, to.host, to.port, allow_private=self._allow_private, seconds=deadline.left()
+        )
+        headers = {"Content-Type": CONTENT_TYPE, "User-Agent": "Holdfast", **self._headers}
+        headers |= self._signer.headers(message.key, at, body)
+        with connect(addresses, to, self._tls, deadline) as line:
+            return post(line, to, headers, body, deadline)
+
+    def __repr__(self) -> str:
+        return f"WebhookSink(name={self.name!r}, host={self._target.host!r})"
+
+
+def _checked(headers: Mapping[Any, Any]) -> dict[str, str]:
+    """Names are shown where one is refused, values never are: they may be secrets."""
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise ValidationError("headers have names of letters, digits and dashes", field="headers")
+        if name.lower() in _OURS or name.lower().startswith("webhook-"):
+            raise ValidationError(f"the header {name} is not yours to set", field="headers")
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            raise ValidationError(f"the value of {name} must be a printable ASCII text", field="headers")
+    return dict(headers)
+
+
+def _cause(error: Exception) -> str:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"TLS: {error.verify_message}"
+        case ssl.SSLError():
+            return f"TLS: {error.reason or 'failed'}"
+        case TimeoutError():
+            return "timed out"
+        case ConnectionError() | OSError():
+            return f"connection failed: {error.strerror or type(error).__name__}"
+        case http.client.HTTPException():
+            return f"the answer is not HTTP: {type(error).__name__}"
+    return type(error).__name__

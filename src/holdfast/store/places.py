@@ -1,0 +1,72 @@
+"""How far each sink of the outbox has got: one row a sink."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core.model import Micros
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Everything up to `pos` is done with. `failures` counts the tries at what comes next since the last one that went well."""
+
+    name: str
+    pos: int
+    failures: int = 0
+    retry_at: Micros | None = None
+    """Nothing is tried before."""
+    dead_at: Micros | None = None
+    """Given up since then: nothing is tried until somebody revives it."""
+    last_error: str | None = None
+    updated_at: Micros = 0
+
+
+class Origin(NamedTuple):
+    """What kind of job an event belongs to."""
+
+    queue: str
+    kind: str
+
+
+class Places(ABC):
+    """The part of a transaction that the outbox needs."""
+
+    @abstractmethod
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def stamp(self) -> Micros | None: ...
+
+    @abstractmethod
+    def _list(self, values: Iterable[Any]) -> Any: ...
+
+    def sinks(self) -> list[Place]:
+        return [Place(*row) for row in self.rows("sinks")]
+
+    def find_sink(self, name: str) -> Place | None:
+        """For a writing transaction only: nobody else can change the place before it ends."""
+        rows = self.rows("find_sink", name=name)
+        return Place(*rows[0]) if rows else None
+
+    def add_sink(self, name: str, pos: int) -> None:
+        """A sink that is there already stays where it is."""
+        self.rows("add_sink", name=name, pos=pos, now_at=self.stamp())
+
+    def save_sink(self, place: Place, from_pos: int) -> bool:
+        """False where the sink is not at `from_pos` any more: nothing is changed then."""
+        values = msgspec.structs.asdict(place)
+        del values["updated_at"]
+        return bool(self.rows("save_sink", from_pos=from_pos, now_at=self.stamp(), **values))
+
+    def drop_sink(self, name: str) -> bool:
+        return bool(self.rows("drop_sink", name=name))
+
+    def last_pos(self) -> int:
+        """The newest position that was drawn; whether its event is committed is another matter."""
+        rows = self.rows("last_pos")
+        return int(rows[0][0]) if rows else 0
+
+    def origins(self, ids: Iterable[int]) -> dict[int, Origin]:
+        return {id_: Origin(queue, kind) for id_, queue, kind in self.rows("origins", ids=self._list(sorted(set(ids))))}

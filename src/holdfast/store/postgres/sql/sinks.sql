@@ -1,0 +1,25 @@
+-- name: sinks
+SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdfast.sinks ORDER BY name;
+
+-- name: find_sink
+SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdfast.sinks WHERE name = %(name)s FOR UPDATE;
+
+-- name: add_sink
+INSERT INTO holdfast.sinks (name, pos, updated_at)
+VALUES (%(name)s, %(pos)s, coalesce(%(now_at)s::timestamptz, clock_timestamp()))
+ON CONFLICT (name) DO NOTHING;
+
+-- Only from the place where the sink was found: whoever was overtaken changes nothing.
+
+-- name: save_sink
+UPDATE holdfast.sinks
+SET pos = %(pos)s, failures = %(failures)s, retry_at = %(retry_at)s, dead_at = %(dead_at)s, last_error = %(last_error)s,
+    updated_at = coalesce(%(now_at)s::timestamptz, clock_timestamp())
+WHERE name = %(name)s AND pos = %(from_pos)s
+RETURNING 1;
+
+-- name: drop_sink
+DELETE FROM holdfast.sinks WHERE name = %(name)s RETURNING 1;
+
+-- name: origins
+SELECT id, queue, kind FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);

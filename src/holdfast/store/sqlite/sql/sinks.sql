@@ -1,0 +1,25 @@
+-- name: sinks
+SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdfast_sinks ORDER BY name;
+
+-- name: find_sink
+SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdfast_sinks WHERE name = :name;
+
+-- name: add_sink
+INSERT INTO holdfast_sinks (name, pos, updated_at) VALUES (:name, :pos, :now_at) ON CONFLICT (name) DO NOTHING;
+
+-- Only from the place where the sink was found: whoever was overtaken changes nothing.
+
+-- name: save_sink
+UPDATE holdfast_sinks
+SET pos = :pos, failures = :failures, retry_at = :retry_at, dead_at = :dead_at, last_error = :last_error, updated_at = :now_at
+WHERE name = :name AND pos = :from_pos
+RETURNING 1;
+
+-- name: drop_sink
+DELETE FROM holdfast_sinks WHERE name = :name RETURNING 1;
+
+-- name: last_pos
+SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_events';
+
+-- name: origins
+SELECT j.id, j.queue, j.kind FROM json_each(:ids) wanted JOIN holdfast_jobs j ON j.id = wanted.value;

@@ -1,0 +1,427 @@
+"""The relay and its sinks' places, on both stores and a clock that is moved by hand."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger, SinkState
+from holdfast.services import CallableSink, DeliveryFailed, Message, Relay
+from holdfast.services.batches import retry_us
+from holdfast.testing import ManualClock
+from tests.contract.builders import queued, refused, running, succeeded
+from tests.support.duties import LocalDuties
+
+
+class Inbox:
+    """A receiver that refuses as often as it is told to."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.tried: list[str] = []
+        self.refuse: Callable[[Message], Exception | None] = lambda message: None
+
+    def __call__(self, message: Message) -> None:
+        self.tried.append(message.key)
+        error = self.refuse(message)
+        if error is not None:
+            raise error
+        self.messages.append(message)
+
+    @property
+    def told(self) -> list[str]:
+        return [f"{message.event.id} {message.data.to_status}" for message in self.messages]
+
+    def refuse_all(self, error: Exception | None = None) -> None:
+        self.refuse = lambda message: error or OSError("out of order")
+
+    def accept(self) -> None:
+        self.refuse = lambda message: None
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
+
+
+def sink(inbox: Inbox, **options: Any) -> CallableSink:
+    return CallableSink(inbox, **{"name": "inbox", "start": "beginning"} | options)
+
+
+def state(ledger: Ledger, name: str = "inbox") -> SinkState:
+    [found] = [state for state in ledger.sinks() if state.name == name]
+    return found
+
+
+def drain(relay: Relay) -> int:
+    """Ticks until nothing is left: how many messages arrived."""
+    arrived = 0
+    while counts := relay.tick():
+        arrived += sum(count for name, count in counts.items() if name.endswith(".delivered"))
+    return arrived
+
+
+# What is told
+
+
+def test_a_life_is_told_in_order(ledger: Ledger, inbox: Inbox):
+    made = succeeded(ledger)
+    relay = Relay(ledger, [sink(inbox)])
+    assert relay.tick() == {"inbox.delivered": 4}
+    assert inbox.told == [f"{made.id}-{rev} {to}" for rev, to in enumerate(["queued", "claimed", "running", "succeeded"], 1)]
+    assert relay.tick() == {}
+
+
+def test_messages_know_queue_and_kind(ledger: Ledger, inbox: Inbox):
+    succeeded(ledger, queue="mail", kind="send")
+    Relay(ledger, [sink(inbox)]).tick()
+    assert {(message.data.queue, message.data.kind) for message in inbox.messages} == {("mail", "send")}
+
+
+def test_beats_are_not_told(ledger: Ledger, inbox: Inbox):
+    made = running(ledger)
+    ledger.heartbeat(made.fence, progress=1)
+    Relay(ledger, [sink(inbox)]).tick()
+    assert len(inbox.messages) == 3
+    assert state(ledger).behind == 0
+
+
+def test_a_stall_under_operator_coverage_is_escalated(ledger: Ledger, inbox: Inbox):
+    made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
+    ledger.stall(made.fence, reason="WORKER_ERROR")
+    Relay(ledger, [sink(inbox, messages=["ESCALATION_NEEDED"])]).tick()
+    [message] = inbox.messages
+    assert (message.data.reason, message.data.message, message.event.id) == ("WORKER_ERROR", "ESCALATION_NEEDED", f"{made.id}-4")
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({"types": ["succeeded"]}, ["succeeded"]),
+        ({"types": ["job_succeeded", "enqueued"]}, ["queued", "queued", "succeeded"]),
+        ({"queues": ["b"]}, ["queued"]),
+        ({"kinds": ["one"], "types": ["enqueued"]}, ["queued"]),
+        ({"kinds": ["one"], "queues": ["b"]}, []),
+        ({"messages": ["ESCALATION_NEEDED"]}, []),
+    ],
+)
+def test_a_sink_is_told_what_it_chose(ledger: Ledger, inbox: Inbox, choice: dict[str, Any], expected: list[str]):
+    queued(ledger, queue="b", kind="two")
+    succeeded(ledger, queue="a", kind="one")
+    Relay(ledger, [sink(inbox, **choice)]).tick()
+    assert [message.data.to_status.value for message in inbox.messages] == expected
+    assert state(ledger).behind == 0
+
+
+def test_args_are_told_only_where_wanted(ledger: Ledger):
+    plain, whole = Inbox(), Inbox()
+    ledger.enqueue("send", {"to": "somebody private"})
+    Relay(ledger, [sink(plain, name="plain"), sink(whole, name="whole", include_payload=True)]).tick()
+    assert b"private" not in plain.messages[0].body
+    assert whole.messages[0].as_dict()["data"]["payload"]["args"] == {"to": "somebody private"}
+
+
+# Places
+
+
+def test_a_new_sink_starts_now(ledger: Ledger, inbox: Inbox):
+    queued(ledger)
+    relay = Relay(ledger, [CallableSink(inbox, name="inbox")])
+    assert relay.tick() == {}
+    made = queued(ledger)
+    assert relay.tick() == {"inbox.delivered": 1}
+    assert inbox.told == [f"{made.id}-1 queued"]
+
+
+def test_a_place_outlives_its_relay(ledger: Ledger, inbox: Inbox):
+    queued(ledger)
+    assert drain(Relay(ledger, [sink(inbox)])) == 1
+    queued(ledger)
+    assert drain(Relay(ledger, [sink(inbox)])) == 1
+    assert len(set(inbox.tried)) == 2
+
+
+def test_a_tick_is_one_batch_of_each_sink(ledger: Ledger):
+    one, other = Inbox(), Inbox()
+    ledger.enqueue_many([{"kind": "work"}] * 250)
+    relay = Relay(ledger, [sink(one, name="one"), sink(other, name="other")])
+    assert relay.tick() == {"one.delivered": 100, "other.delivered": 100}
+    assert drain(relay) == 300
+    assert one.tried == other.tried == [f"msg_{ledger.id}_{id_}-1_jobs" for id_ in range(1, 251)]
+
+
+def test_a_slow_batch_ends_early_and_keeps_what_arrived(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    ledger.enqueue_many([{"kind": "work"}] * 10)
+    inbox.refuse = lambda message: clock.advance(2)
+    relay = Relay(ledger, [sink(inbox)])
+    assert relay.tick() == {"inbox.delivered": 3}
+    assert drain(relay) == 7
+    assert len(inbox.tried) == len(set(inbox.tried)) == 10
+
+
+def test_a_sink_slower_than_a_batch_still_gets_past_an_event_of_two_messages(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
+    ledger.stall(made.fence)
+    inbox.refuse = lambda message: clock.advance(9)
+    relay = Relay(ledger, [sink(inbox, types=["stalled"])])
+    assert relay.tick() == {"inbox.delivered": 2}
+    assert state(ledger).behind == 0
+
+
+def test_sinks_are_listed_by_name(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    assert ledger.sinks() == []
+    ledger.enqueue_many([{"kind": "work"}] * 3)
+    Relay(ledger, [sink(inbox, name="b"), CallableSink(inbox, name="a")]).tick()
+    clock.advance(1)
+    queued(ledger)
+    a, b = ledger.sinks()
+    assert (a.name, b.name, a.pos, b.pos, a.behind) == ("a", "b", 3, 3, 1)
+    assert (a.failures, a.retry_at, a.dead_at, a.last_error) == (0, None, None, None)
+    assert b.updated_at == clock.now() - timedelta(seconds=1)
+
+
+def test_a_dropped_sink_is_forgotten(ledger: Ledger, inbox: Inbox):
+    queued(ledger)
+    drain(Relay(ledger, [sink(inbox)]))
+    ledger.drop_sink("inbox")
+    assert ledger.sinks() == []
+    with refused("not_found"):
+        ledger.drop_sink("inbox")
+    assert drain(Relay(ledger, [sink(inbox)])) == 1
+    assert len(inbox.tried) == 2
+
+
+# Failures
+
+
+def test_nothing_later_is_sent_before_what_failed(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    first, second, third = (queued(ledger) for _ in range(3))
+    inbox.refuse = lambda message: OSError("not you") if message.data.job_id == second.id else None
+    relay = Relay(ledger, [sink(inbox)])
+    assert relay.tick() == {"inbox.delivered": 1, "inbox.failed": 1}
+    failing = state(ledger)
+    assert (failing.failures, failing.last_error, failing.behind) == (1, "OSError: not you", 2)
+    assert failing.retry_at is not None
+    assert timedelta(seconds=0.5) <= failing.retry_at - clock.now() <= timedelta(seconds=1.5)
+    assert relay.tick() == {}
+
+    inbox.accept()
+    clock.advance(1.5)
+    assert relay.tick() == {"inbox.delivered": 2}
+    assert inbox.told == [f"{made.id}-1 queued" for made in (first, second, third)]
+    assert len(set(inbox.tried)) == 3
+    mended = state(ledger)
+    assert (mended.failures, mended.retry_at, mended.last_error) == (0, None, None)
+
+
+def test_what_was_chosen_away_before_a_failure_is_done_with(ledger: Ledger, inbox: Inbox):
+    for queue in ("a", "a", "b", "a"):
+        queued(ledger, queue=queue)
+    inbox.refuse_all()
+    Relay(ledger, [sink(inbox, queues=["b"])]).tick()
+    assert (state(ledger).pos, state(ledger).failures) == (2, 1)
+
+
+def test_waits_double_up_to_ten_minutes() -> None:
+    assert [retry_us(failures, 1.0) / 1_000_000 for failures in (1, 2, 3, 10, 11, 12, 1_000)] == [1, 2, 4, 512, 600, 600, 600]
+    assert retry_us(2, 0.5) == 1_000_000
+
+
+def test_a_failing_sink_holds_up_no_other(ledger: Ledger):
+    good, bad = Inbox(), Inbox()
+    bad.refuse_all()
+    queued(ledger)
+    relay = Relay(ledger, [sink(bad, name="bad"), sink(good, name="good")])
+    assert relay.tick() == {"bad.failed": 1, "good.delivered": 1}
+
+
+def fail_until_dead(relay: Relay, clock: ManualClock, ledger: Ledger) -> int:
+    """How many tries that took; each comes as soon as the longest wait is over."""
+    for tries in range(100):
+        if state(ledger).dead_at is not None:
+            return tries
+        clock.advance(900)
+        assert relay.tick() == {"inbox.failed": 1}
+    raise AssertionError("it does not die")
+
+
+def test_a_sink_that_keeps_failing_is_dead_and_says_so_once(
+    ledger: Ledger, clock: ManualClock, inbox: Inbox, caplog: pytest.LogCaptureFixture
+):
+    relay = Relay(ledger, [sink(inbox)])
+    relay.tick()
+    queued(ledger)
+    inbox.refuse_all()
+    with caplog.at_level(logging.ERROR):
+        assert fail_until_dead(relay, clock, ledger) == 12
+        for _ in range(3):
+            clock.advance(900)
+            assert relay.tick() == {}
+    [record] = caplog.records
+    assert record.getMessage() == "sink inbox is dead, 12 failures in a row: OSError: out of order"
+    dead = state(ledger)
+    assert (dead.failures, dead.retry_at, dead.behind, dead.last_error) == (12, None, 1, "OSError: out of order")
+    assert dead.dead_at is not None
+    assert len(inbox.tried) == 12
+
+
+def test_a_final_failure_is_the_end_at_once(ledger: Ledger, inbox: Inbox):
+    queued(ledger)
+    inbox.refuse_all(DeliveryFailed("HTTP 410", final=True))
+    Relay(ledger, [sink(inbox)]).tick()
+    assert (state(ledger).failures, state(ledger).last_error) == (1, "HTTP 410")
+    assert state(ledger).dead_at is not None
+
+
+def test_a_revived_sink_goes_on_where_it_stood(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    relay = Relay(ledger, [sink(inbox, attempts_max=2)])
+    relay.tick()
+    made = [queued(ledger) for _ in range(3)]
+    inbox.refuse_all()
+    assert fail_until_dead(relay, clock, ledger) == 2
+    inbox.accept()
+    revived = ledger.revive_sink("inbox")
+    assert (revived.failures, revived.dead_at, revived.behind) == (0, None, 3)
+    assert relay.tick() == {"inbox.delivered": 3}
+    assert inbox.told == [f"{job.id}-1 queued" for job in made]
+
+
+def test_reviving_cuts_a_wait_short(ledger: Ledger, inbox: Inbox):
+    queued(ledger)
+    inbox.refuse_all()
+    relay = Relay(ledger, [sink(inbox)])
+    relay.tick()
+    inbox.accept()
+    ledger.revive_sink("inbox")
+    assert relay.tick() == {"inbox.delivered": 1}
+
+
+def test_an_event_that_can_never_arrive_is_skipped(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    first, poison, last = (queued(ledger) for _ in range(3))
+    inbox.refuse = lambda message: OSError("poison") if message.data.job_id == poison.id else None
+    relay = Relay(ledger, [sink(inbox, attempts_max=1)])
+    relay.tick()
+    skipped = ledger.skip_sink_event("inbox")
+    assert (skipped.failures, skipped.dead_at, skipped.behind) == (0, None, 1)
+    assert relay.tick() == {"inbox.delivered": 1}
+    assert inbox.told == [f"{first.id}-1 queued", f"{last.id}-1 queued"]
+    with refused("conflict"):
+        ledger.skip_sink_event("inbox")
+
+
+def test_verbs_on_a_sink_that_is_not_there(ledger: Ledger):
+    for verb in (ledger.revive_sink, ledger.skip_sink_event, ledger.drop_sink):
+        with refused("not_found"):
+            verb("nobody")
+        with refused("validation_error"):
+            verb("")
+
+
+def test_half_an_event_is_tried_again_as_a_whole_until_the_sink_is_dead(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
+    ledger.stall(made.fence)
+    inbox.refuse = lambda message: OSError("no") if message.data.message == "ESCALATION_NEEDED" else None
+    relay = Relay(ledger, [sink(inbox, attempts_max=3, types=["stalled"])])
+    for _ in range(5):
+        relay.tick()
+        clock.advance(900)
+    assert state(ledger).dead_at is not None
+    assert len(inbox.tried) == 6
+    assert len(set(inbox.tried)) == 2
+
+
+def test_an_error_is_kept_in_one_line_that_fits(ledger: Ledger, inbox: Inbox):
+    queued(ledger)
+    inbox.refuse_all(ValueError("ä\n\0" * 2_000 + "\udc80"))
+    Relay(ledger, [sink(inbox)]).tick()
+    kept = state(ledger).last_error
+    assert kept is not None
+    assert 990 <= len(kept.encode()) <= 1_000
+    assert kept.isprintable()
+
+
+# Several relays
+
+
+def test_one_relay_at_a_time_serves_a_sink(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    duties = LocalDuties(clock)
+    first, second = (Relay(ledger, [sink(inbox)], duties=duties) for _ in range(2))
+    queued(ledger)
+    assert [first.tick(), second.tick()] == [{"inbox.delivered": 1}, {}]
+    queued(ledger)
+    assert [second.tick(), first.tick()] == [{}, {"inbox.delivered": 1}]
+    # The first says nothing any more, and its time runs out.
+    clock.advance(61)
+    queued(ledger)
+    assert [second.tick(), first.tick()] == [{"inbox.delivered": 1}, {}]
+    assert len(inbox.tried) == 3
+
+
+def test_duties_are_asked_for_seldom(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    duties = LocalDuties(clock)
+    relay = Relay(ledger, [sink(inbox)], duties=duties)
+    for _ in range(60):
+        relay.tick()
+        clock.advance(1)
+    assert duties.asked == 3
+
+
+def test_a_slow_sink_stays_with_its_relay(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    """Each try takes as long as a webhook's may."""
+    duties = LocalDuties(clock)
+    ledger.enqueue_many([{"kind": "work"}] * 6)
+    inbox.refuse = lambda message: clock.advance(20)
+    relay, other = Relay(ledger, [sink(inbox)], duties=duties), Relay(ledger, [sink(Inbox())], duties=duties)
+    for _ in range(6):
+        assert [relay.tick(), other.tick()] == [{"inbox.delivered": 1}, {}]
+
+
+def test_a_relay_that_was_overtaken_moves_nothing(ledger: Ledger, inbox: Inbox):
+    """While it sends, another one gets further than it ever will."""
+    made = queued(ledger)
+    rival = Relay(ledger, [sink(Inbox())])
+
+    def overtake(message: Message) -> None:
+        if message.data.job_id == made.id:
+            queued(ledger)
+            assert drain(rival) == 2
+
+    inbox.refuse = overtake
+    relay = Relay(ledger, [sink(inbox)])
+    assert relay.tick() == {"inbox.delivered": 1}
+    assert (state(ledger).pos, state(ledger).behind) == (2, 0)
+    queued(ledger)
+    assert relay.tick() == {"inbox.delivered": 1}
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": ""},
+        {"name": "n" * 101},
+        {"types": ["nonsense"]},
+        {"types": "succeeded"},
+        {"messages": ["nonsense"]},
+        {"queues": [""]},
+        {"kinds": [7]},
+        {"start": "yesterday"},
+        {"include_payload": 1},
+        {"attempts_max": 0},
+    ],
+)
+def test_a_sink_that_makes_no_sense(options: dict[str, Any], inbox: Inbox):
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the code tells
+        sink(inbox, **options)
+    assert getattr(caught.value, "code", None) in ("validation_error", "limit_exceeded")
+
+
+def test_two_sinks_of_one_name(ledger: Ledger, inbox: Inbox):
+    with refused("validation_error"):
+        Relay(ledger, [sink(inbox), sink(inbox)])
+    with refused("validation_error"):
+        Relay(ledger, [inbox])  # type: ignore[list-item]

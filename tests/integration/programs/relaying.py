@@ -1,0 +1,43 @@
+"""Relays to a webhook until it is told to stop, or dies by its own SIGKILL right after so many messages have arrived."""
+
+import os
+import signal
+import sys
+import threading
+from datetime import datetime
+
+import holdfast
+from holdfast.services import Message, Relay, StdoutSink, WebhookSink
+from tests.support.receiver import SECRET
+
+
+class Mortal(WebhookSink):
+    """Dies between the arrival of a message and everything after it."""
+
+    lives = 0
+
+    def deliver(self, message: Message, at: datetime) -> None:
+        super().deliver(message, at)
+        self.lives -= 1
+        if self.lives == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(url: str, receiver: str, lives: int) -> None:
+    with holdfast.open(url) as ledger:
+        if receiver == "stdout":
+            relay = Relay(ledger, [StdoutSink(start="beginning")])
+        else:
+            sink = Mortal(receiver, secret=SECRET, allow_private=True, start="beginning", timeout=20)
+            sink.lives = lives
+            relay = Relay(ledger, [sink])
+        stop = threading.Event()
+        thread = threading.Thread(target=relay.run, args=(stop,))
+        thread.start()
+        sys.stdin.readline()
+        stop.set()
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

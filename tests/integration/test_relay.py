@@ -1,0 +1,262 @@
+"""The relay at work: real writers, real processes that die, real bells."""
+
+import itertools
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Ledger, Unavailable
+from holdfast.ledger.outbox import Outbox
+from holdfast.services import CallableSink, Message, Relay
+from tests.integration.conftest import Opener
+from tests.support.histories import all_events
+from tests.support.processes import Program
+from tests.support.receiver import Receiver
+from tests.support.waiting import wait_until
+from tools.pgserver import PostgresServer
+
+
+@contextmanager
+def running(relay: Relay) -> Iterator[None]:
+    """The relay in a thread of its own, which ends with the block and in good order."""
+    stop, failed = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            relay.run(stop)
+        except BaseException as error:  # noqa: BLE001 - the test fails with it
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert failed == []
+
+
+def expected(ledger: Ledger) -> list[str]:
+    """The ids of all events that something is to be told of, in their order."""
+    return [event.id for event in all_events(ledger) if event.from_status != event.to_status]
+
+
+def write(ledger: Ledger, number: int, rounds: int) -> None:
+    """Batches of very different sizes, so that transactions overlap and commit in another order than they began."""
+    chance = random.Random(number)
+    for _ in range(rounds):
+        ledger.enqueue_many([{"kind": "write"}] * chance.choice([1, 1, 5, 40]))
+        jobs = ledger.claim(f"w{number}", limit=chance.choice([1, 10, 40]), start=True)
+        fences = [job.fence for job in jobs if job.fence]
+        ledger.heartbeat_many(fences)
+        ledger.complete_many([(fence, None) for fence in fences if chance.random() < 0.7])
+
+
+def write_at_once(ledgers: list[Ledger], rounds: int) -> None:
+    writers = [threading.Thread(target=write, args=(ledger, number, rounds)) for number, ledger in enumerate(ledgers)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+
+
+def test_everything_of_four_writers_is_told_once_and_in_order(store_url: str, real: Ledger, opened: Opener) -> None:
+    told: list[str] = []
+    sink = CallableSink(lambda message: told.append(message.event.id), start="beginning")
+    with running(Relay(real, [sink])):
+        write_at_once([opened(store_url) for _ in range(4)], rounds=15)
+        ids = expected(real)
+        wait_until(lambda: len(told) >= len(ids), what="all is told")
+    assert told == ids
+    [state] = real.sinks()
+    assert state.behind == 0
+
+
+def test_a_waiting_relay_is_woken(store_url: str, real: Ledger, opened: Opener) -> None:
+    """Far sooner than it would look by itself; what wakes it comes from another process's ledger."""
+    told = threading.Semaphore(0)
+    relay = Relay(real, [CallableSink(lambda message: told.release(), start="beginning")])
+    other = opened(store_url)
+    with running(relay):
+        for _ in range(3):
+            other.enqueue("work")
+            assert told.acquire(timeout=25)
+
+
+def test_a_revived_sink_is_served_at_once(real: Ledger) -> None:
+    told: list[str] = []
+    broken = threading.Event()
+    broken.set()
+
+    def tell(message: Message) -> None:
+        if broken.is_set():
+            raise OSError("out of order")
+        told.append(message.event.id)
+
+    real.enqueue("work")
+    with running(Relay(real, [CallableSink(tell, start="beginning", attempts_max=1)])):
+        wait_until(lambda: [state for state in real.sinks() if state.dead_at], what="the sink is dead")
+        broken.clear()
+        real.revive_sink("callable")
+        wait_until(lambda: told, seconds=25, what="it goes on")
+
+
+def test_what_commits_late_is_told_in_its_place(postgres_url: str, on_postgres: Ledger) -> None:
+    told: list[int] = []
+    relay = Relay(on_postgres, [CallableSink(lambda message: told.append(message.data.job_id), start="beginning")])
+    with running(relay), psycopg.connect(postgres_url) as connection:
+        first = on_postgres.enqueue("first")
+        wait_until(lambda: told == [first.id], what="the first is told")
+        late = on_postgres.enqueue("late", connection=connection)
+        quick = on_postgres.enqueue("quick")
+        connection.commit()
+        wait_until(lambda: len(told) == 3, what="all are told")
+    assert told == [first.id, late.id, quick.id]
+
+
+def test_a_relay_lives_through_a_crash_of_the_server(restartable_server: PostgresServer, opened: Opener) -> None:
+    ledger = opened(restartable_server.url)
+    told: list[int] = []
+    with running(Relay(ledger, [CallableSink(lambda message: told.append(message.data.job_id), start="beginning")])):
+        first = ledger.enqueue("first")
+        wait_until(lambda: told == [first.id], what="the first is told")
+        restartable_server.stop_immediate()
+        restartable_server.start()
+        second = ledger.enqueue("second")
+        wait_until(lambda: second.id in told, what="the second is told")
+    assert list(dict.fromkeys(told)) == [first.id, second.id]
+
+
+def test_a_relay_of_a_closed_ledger_ends(real: Ledger) -> None:
+    relay = Relay(real, [CallableSink(lambda message: None)])
+    real.close()
+    with pytest.raises(Unavailable):
+        relay.run(threading.Event())
+
+
+# Relays that die
+
+
+def live_and_die(url: str, receiver: Receiver, lives: int) -> None:
+    """One relay, until it kills itself after so many messages have arrived and before its place is saved."""
+    before = len(receiver.received)
+    with Program("relaying", url, receiver.url, lives) as program:
+        wait_until(lambda: len(receiver.received) >= before + lives, what="the relay has sent")
+        with pytest.raises(AssertionError, match="the program ended with -9"):
+            program.line()
+
+
+def kill_often(url: str, ledger: Ledger, *, lives: int) -> None:
+    chance = random.Random(lives)
+    with Receiver() as receiver:
+        for _ in range(lives):
+            write(ledger, chance.randrange(1_000), rounds=6)
+            live_and_die(url, receiver, chance.randrange(1, 130))
+        ids = expected(ledger)
+        with Program("relaying", url, receiver.url, 0) as program:
+            wait_until(lambda: ids[-1] in {json.loads(got.body)["id"] for got in receiver.received}, what="all is told")
+            program.tell()
+            program.wait()
+    told = [got.event()["id"] for got in receiver.received]
+    assert list(dict.fromkeys(told)) == ids
+    bodies: dict[str, set[bytes]] = {}
+    for got in receiver.received:
+        bodies.setdefault(got.key, set()).add(got.body)
+    assert len(bodies) == len(ids)
+    assert {len(same) for same in bodies.values()} == {1}
+    assert len(told) > len(ids), "nothing was sent again: no crash came between a message and its place"
+    check_steps_back(told, ids)
+
+
+def check_steps_back(told: list[str], ids: list[str]) -> None:
+    """After each crash it goes on from an earlier place, and from there in order, without a gap."""
+    places = [ids.index(id_) for id_ in told]
+    assert all(after <= before + 1 for before, after in itertools.pairwise(places))
+
+
+def test_a_killed_relay_loses_nothing_and_keeps_the_order(store_url: str, real: Ledger) -> None:
+    kill_often(store_url, real, lives=3)
+
+
+@pytest.mark.torture
+def test_many_killed_relays_lose_nothing_and_keep_the_order(store_url: str, real: Ledger) -> None:
+    kill_often(store_url, real, lives=50)
+
+
+def test_lines_on_standard_output(store_url: str, real: Ledger) -> None:
+    job = real.enqueue("schön", queue="himmel blau")
+    with Program("relaying", store_url, "stdout", 0) as program:
+        first = program.answer()
+        real.cancel(job.id, reason="nicht nötig")
+        second = program.answer()
+        program.tell()
+        program.wait()
+    assert (first["data"]["kind"], first["data"]["queue"]) == ("schön", "himmel blau")
+    assert (second["data"]["to"], second["data"]["reason"]) == ("cancelled", "nicht nötig")
+
+
+# The price of doing nothing
+
+
+class PatientOutbox(Outbox):
+    """Waits in no time at all, and keeps count of how long it would have been."""
+
+    def __init__(self, ledger: Ledger, stop: threading.Event, seconds: float) -> None:
+        super().__init__(ledger._store, ledger._carrier, ledger._entropy, self._passed)
+        self.waited = 0.0
+        self._stop, self._seconds = stop, seconds
+
+    def _passed(self) -> float:
+        return self.waited
+
+    def waiter(self) -> "PatientOutbox":
+        return self
+
+    def wait(self, timeout: float) -> bool:
+        self.waited += timeout
+        if self.waited >= self._seconds:
+            self._stop.set()
+        return False
+
+    def close(self) -> None: ...
+
+
+class Duty:
+    """Counts as one statement each time it is taken."""
+
+    taken = 0
+
+    def take_duty(self, name: str, holder: str, *, ttl: float) -> bool:
+        self.taken += 1
+        return True
+
+    def drop_duty(self, name: str, holder: str) -> None: ...
+
+
+def test_an_idle_relay_costs_next_to_nothing(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_postgres.enqueue("work")
+    duty, stop, hour = Duty(), threading.Event(), 3_600.0
+    relay = Relay(on_postgres, [CallableSink(lambda message: None, start="beginning")], duties=duty)
+    relay.tick()
+    outbox = PatientOutbox(on_postgres, stop, hour)
+    relay._outbox, relay._watch._monotonic = outbox, outbox._passed
+    statements = 0
+    execute = psycopg.Cursor.execute
+
+    def counted(self: Any, *args: Any, **options: Any) -> Any:
+        nonlocal statements
+        statements += 1
+        return execute(self, *args, **options)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+    relay.run(stop)
+    assert duty.taken > 0
+    assert (statements + duty.taken) / hour <= 0.2

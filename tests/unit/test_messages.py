@@ -1,0 +1,104 @@
+"""Which events give which messages, and how those read."""
+
+import pytest
+
+from holdfast.core.model import SYSTEM, Actor, Event, EventType, Policy, Role, Status
+from holdfast.services.messages import Topic, messages, topics
+from holdfast.store.places import Origin
+
+WORKER = Actor(Role.WORKER, "w-1", "abc")
+COVERED = Policy(requires_operator_coverage=True)
+ORIGIN = Origin("crawl", "index")
+
+
+def event(kind: EventType, before: Status | None, after: Status, **fields: object) -> Event:
+    given: dict[str, object] = {"actor": WORKER, "attempt": 1, "pos": 17, "correlation_id": "order-17"} | fields
+    return Event(
+        job_id=42, rev=5, type=kind, received_at=1_767_225_600_000_001, from_status=before, to_status=after, **given  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def stalled(policy: Policy) -> Event:
+    return event(EventType.STALLED, Status.RUNNING, Status.STALLED, actor=SYSTEM, reason="NO_HEARTBEAT", policy=policy)
+
+
+def beat(reason: str | None) -> Event:
+    return event(EventType.HEARTBEAT, Status.RUNNING, Status.RUNNING, reason=reason, payload=b'{"assist_requested":true}')
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (event(EventType.ENQUEUED, None, Status.QUEUED, payload=b"{}"), ["JOB_STATUS_CHANGED"]),
+        (event(EventType.CLAIMED, Status.QUEUED, Status.CLAIMED, policy=COVERED), ["JOB_STATUS_CHANGED"]),
+        (event(EventType.CANCEL_REQUESTED, Status.RUNNING, Status.RUNNING), []),
+        (event(EventType.DISCARDED, Status.FAILED, Status.FAILED), []),
+        (event(EventType.CANCELLED, Status.RUNNING, Status.CANCELLED, reason="ASSIST_REQUESTED"), ["JOB_STATUS_CHANGED"]),
+        (stalled(Policy()), ["JOB_STATUS_CHANGED"]),
+        (stalled(COVERED), ["JOB_STATUS_CHANGED", "ESCALATION_NEEDED"]),
+        (beat(None), []),
+        (beat("ASSIST_REQUESTED"), ["ESCALATION_NEEDED"]),
+    ],
+)
+def test_which_messages_an_event_gives(given: Event, expected: list[str]) -> None:
+    assert topics(given) == expected
+
+
+def test_a_message_is_a_cloud_event() -> None:
+    changed, escalation = (message.as_dict() for message in messages(stalled(COVERED), "abcd2345", ORIGIN))
+
+    assert changed == {
+        "specversion": "1.0",
+        "id": "42-5",
+        "source": "/holdfast/abcd2345/jobs",
+        "type": "dev.holdfast.job_status_changed.v1",
+        "subject": "42",
+        "time": "2026-01-01T00:00:00.000001Z",
+        "datacontenttype": "application/json",
+        "data": {
+            "message": "JOB_STATUS_CHANGED",
+            "job_id": 42,
+            "rev": 5,
+            "attempt": 1,
+            "from": "running",
+            "to": "stalled",
+            "type": "stalled",
+            "reason": "NO_HEARTBEAT",
+            "actor": "system:ledger",
+            "correlation_id": "order-17",
+            "trace_id": None,
+            "queue": "crawl",
+            "kind": "index",
+            "position": 17,
+        },
+    }
+    assert escalation == changed | {
+        "source": "/holdfast/abcd2345/escalations",
+        "type": "dev.holdfast.escalation_needed.v1",
+        "data": changed["data"] | {"message": "ESCALATION_NEEDED"},
+    }
+
+
+def test_keys_tell_messages_apart_and_are_the_same_every_time() -> None:
+    keys = [message.key for message in messages(stalled(COVERED), "abcd2345", ORIGIN)]
+    assert keys == ["msg_abcd2345_42-5_jobs", "msg_abcd2345_42-5_escalations"]
+    assert [message.key for message in messages(stalled(COVERED), "abcd2345", None)] == keys
+    assert "." not in "".join(keys), "the signature puts dots between its parts"
+
+
+def test_a_first_event_knows_its_queue_and_kind_by_itself() -> None:
+    body = b'{"queue":"mail","kind":"send","args":{"to":"a secret"}}'
+    first = event(EventType.ENQUEUED, None, Status.QUEUED, payload=body, attempt=0)
+
+    [plain] = messages(first, "abcd2345", None)
+    [whole] = messages(first, "abcd2345", None, include_payload=True)
+
+    assert (plain.data.queue, plain.data.kind, plain.as_dict()["data"]["from"]) == ("mail", "send", None)
+    assert b"secret" not in plain.body
+    assert whole.as_dict()["data"]["payload"]["args"] == {"to": "a secret"}
+
+
+def test_a_job_that_is_gone_has_no_queue() -> None:
+    [message] = messages(stalled(Policy()), "abcd2345", None)
+    assert message.as_dict()["data"]["queue"] is None
+    assert message.data.message is Topic.JOB_STATUS_CHANGED
