@@ -4,7 +4,7 @@ The library logs below "holdfast" and configures nothing by itself; `configure` 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar, Token
 from typing import IO, Any, Protocol
 
@@ -55,17 +55,44 @@ class bind:  # noqa: N801 - reads as a verb: `with bind(...)`
         current.reset(self._token)
 
 
-def bind_job(job: Loggable, worker: str) -> bind:
-    """For the worker, around the handler and in the handler's own thread or task."""
-    return bind(
-        job_id=job.id,
-        attempt=job.attempt,
-        kind=job.kind,
-        queue=job.queue,
-        worker=worker,
-        correlation_id=job.correlation_id,
-        trace_id=job.trace_id,
-    )
+class JobFields(Mapping[str, Any]):
+    """What a line says of a job, looked up when there is a line: most jobs log nothing."""
+
+    __slots__ = ("_job", "_worker")
+
+    def __init__(self, job: Loggable, worker: str) -> None:
+        self._job = job
+        self._worker = worker
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in FIELDS:
+            raise KeyError(name)
+        if name == "worker":
+            return self._worker
+        return getattr(self._job, "id" if name == "job_id" else name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FIELDS)
+
+    def __len__(self) -> int:
+        return len(FIELDS)
+
+
+class bind_job:  # noqa: N801 - reads as a verb
+    """For the worker, around the handler and in the handler's own thread or task: all lines within are about this job."""
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, job: Loggable, worker: str) -> None:
+        self._fields = JobFields(job, worker)
+        self._token: Token[Mapping[str, Any]] | None = None
+
+    def __enter__(self) -> None:
+        self._token = current.set(self._fields)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        current.reset(self._token)
 
 
 class ContextFilter(logging.Filter):

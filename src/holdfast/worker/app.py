@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import ValidationError
 from holdfast.ledger import Job, Ledger
@@ -10,6 +10,9 @@ from holdfast.opening import Clock, open
 from holdfast.worker.handlers import Check, Isolation, Validator, make
 from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.services.sinks import Sink
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,6 +46,7 @@ class App:
         self._checks: list[Check] = []
         self._validators: list[Validator] = []
         self._conflicts: list[Validator] = []
+        self.sinks: list[Sink] = []
 
     @property
     def ledger(self) -> Ledger:
@@ -119,6 +123,10 @@ class App:
         self._conflicts.append(function)
         return function
 
+    def sink(self, sink: "Sink") -> None:
+        """Let workers of this app tell `sink` of every event, in order and at least once; one worker at a time does."""
+        self.sinks.append(sink)
+
     # Jobs
 
     def enqueue(self, handler: Any, /, **args: Any) -> Job:
@@ -159,8 +167,8 @@ class App:
         return self._url
 
     def open_again(self) -> Ledger:
-        """The same ledger with connections of its own."""
-        return open(self.url, clock=self._clock)
+        """The same ledger with connections of its own, counted together with the first."""
+        return open(self.url, clock=self._clock, metrics=self.ledger.metrics)
 
     @property
     def monotonic(self) -> Callable[[], float]:
@@ -173,7 +181,9 @@ def worker_of(apps: Sequence[App], **settings: Any) -> Worker:
         raise ValidationError("apps in one worker share one ledger", field="apps")
     first = apps[0]
     registry = first.registry if len(apps) == 1 else Registry(handler for app in apps for handler in app.registry)
-    return Worker(first.open_again(), first.open_again(), registry, url=first.url, monotonic=first.monotonic, **settings)
+    sinks = [sink for app in apps for sink in app.sinks]
+    ledger, beats = first.open_again(), first.open_again()
+    return Worker(ledger, beats, registry, url=first.url, monotonic=first.monotonic, sinks=sinks, **settings)
 
 
 def _several(given: Any) -> list[Any]:

@@ -1,11 +1,12 @@
 """One attempt, from its checks to its outcome."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from holdfast.core.model import Actor, FailureStage, Fence, Role, StallReason, Status
 from holdfast.errors import Conflict, FenceLost, HoldfastError, RefusedByValidator, TransientError
+from holdfast.telemetry.logs import bind_job
+from holdfast.telemetry.tracing import job_span
 from holdfast.worker.context import Context, beside
 from holdfast.worker.handlers import Handler
 from holdfast.worker.judge import Verdict, judge
@@ -13,18 +14,15 @@ from holdfast.worker.settle import Settler
 from holdfast.worker.shift import Shift
 from holdfast.worker.signature import plain_result
 
-Around = Callable[[Context], AbstractContextManager[Any]]
-"""What an attempt runs in: its span, the fields of its log lines."""
 TRIES = 5
 
 
 class Attempts:
     """How a worker takes its jobs through their handlers, wherever those run."""
 
-    def __init__(self, shift: Shift, settler: Settler, around: Around) -> None:
+    def __init__(self, shift: Shift, settler: Settler) -> None:
         self._shift = shift
         self._settler = settler
-        self._around = around
 
     def run(self, context: Context, call: Callable[[Context], Any] | None = None) -> None:
         """In this thread. `call` stands in for the handler's function where that runs elsewhere."""
@@ -33,7 +31,7 @@ class Attempts:
             return
         handler = context.handler
         try:
-            with self._around(context):
+            with job_span(context.job, self._shift.name), bind_job(context.job, self._shift.name):
                 if call is not None:
                     result = call(context)
                 elif handler.signature.takes_context:
@@ -53,7 +51,7 @@ class Attempts:
             return
         handler = context.handler
         try:
-            with self._around(context):
+            with job_span(context.job, self._shift.name), bind_job(context.job, self._shift.name):
                 if handler.signature.takes_context:
                     result = await handler.function(context, **args)
                 else:
@@ -74,8 +72,9 @@ class Attempts:
         context.batch.begun()
         if context.job.status is Status.CLAIMED and not self._start(context, handler):
             return None
+        context.began = now = self._shift.monotonic()
         if handler.timeout_s is not None:
-            context.deadline = self._shift.monotonic() + handler.timeout_s
+            context.deadline = now + handler.timeout_s
         try:
             return handler.signature.read(context.job.record.args)
         except HoldfastError as error:

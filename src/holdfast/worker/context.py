@@ -25,6 +25,7 @@ class Context:
     """The worker is about to stop and would hand the job back."""
     timed_out = False
     abandoned = False
+    began = ended = 0.0
     deadline: float | None = None
     on_trouble: "Callable[[Context], None] | None" = None
     _news: dict[str, Any] | None = None

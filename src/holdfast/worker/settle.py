@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
+from holdfast.ledger import Job
 from holdfast.worker.context import Context
 from holdfast.worker.judge import JudgedError, judge
 from holdfast.worker.shift import Shift, log
@@ -39,6 +40,7 @@ class Settler:
         if context.lost or context.abandoned or context.timed_out:
             self._shift.forget(context)
             return
+        context.ended = self._shift.monotonic()
         self._done.append((context, result))
         if self._idle:
             self._due.set()
@@ -109,7 +111,7 @@ class Settler:
         request, pause = secrets.token_hex(8), PAUSE_SECONDS
         while True:
             try:
-                act(request)
+                found = act(request)
             except Unavailable as error:
                 if not error.retryable or context.lost:
                     return
@@ -119,6 +121,9 @@ class Settler:
                 log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
                 return
             else:
+                if context.began:
+                    outcome = found.status if isinstance(found, Job) else "released"
+                    self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
                 return
             time.sleep(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
@@ -156,11 +161,14 @@ class Settler:
             batch = [(context, result) for context, result in batch if not context.lost]
 
     def _answered(self, batch: list[tuple[Context, Any]], answers: list[HoldfastError | None]) -> None:
-        forget = self._shift.forget
+        forget, ran = self._shift.forget, []
         for (context, _), answer in zip(batch, answers, strict=True):
             forget(context)
-            if answer is not None:
+            if answer is None:
+                ran.append((context.job.kind, "succeeded", context.ended - context.began))
+            else:
                 log.warning("outcome refused: %s", answer.code, extra={**_facts(context), "error": answer.message})
+        self._shift.ledger.metrics.ran_many(ran)
 
     def _complete_each(self, batch: list[tuple[Context, Any]]) -> None:
         """Somebody's result cannot be kept: the others must not suffer for it."""

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -29,6 +29,9 @@ from holdfast.worker.intake import Intake, Order, groups
 from holdfast.worker.registry import Registry
 from holdfast.worker.settle import Settler
 from holdfast.worker.shift import Shift, log
+
+if TYPE_CHECKING:
+    from holdfast.services.sinks import Sink
 
 THREADS, TASKS = 10, 100
 ABANDONED_MAX = 100
@@ -53,6 +56,7 @@ class Worker:
         tasks: int = TASKS,
         processes: int | None = None,
         shutdown_timeout: Any = SHUTDOWN_SECONDS,
+        sinks: "Sequence[Sink]" = (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = limits.check_name("worker", name or f"{socket.gethostname()}-{os.getpid()}")
@@ -64,7 +68,7 @@ class Worker:
         self._ledgers = (ledger, beats)
         self.shift = shift = Shift(ledger, registry, self.name, monotonic)
         self._settler = Settler(shift)
-        attempts = Attempts(shift, self._settler, _around)
+        attempts = Attempts(shift, self._settler)
         sizes = {"thread": threads, "loop": tasks, "process": processes or os.cpu_count() or 1}
         self._crews: dict[str, Crew] = {
             isolation: self._crew(isolation, _size(isolation, sizes[isolation]), attempts, url)
@@ -75,7 +79,10 @@ class Worker:
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
         self._services = Ticker([Sweep(beats, holder), Presence(ledger, self.name, self._description), Prune(beats, holder)])
+        self._sinks = sinks
+        self._relaying: threading.Thread | None = None
         self._finished = False
+        self._gone = threading.Event()
         self._now = threading.Event()
         """Set by the second request to stop: no more waiting."""
 
@@ -99,7 +106,16 @@ class Worker:
         self._services.start()
         self._beater.start()
         self._intake.start()
+        if self._sinks:
+            self._relay()
         log.info("worker started", extra={"worker": self.name, "queues": list(self._queues)})
+
+    def _relay(self) -> None:
+        from holdfast.services.relay import Relay
+
+        relay = Relay(self._ledgers[1], self._sinks)
+        self._relaying = threading.Thread(target=relay.run, args=(self._gone,), name="holdfast-relay", daemon=True)
+        self._relaying.start()
 
     def run(self) -> None:
         """Work until a signal or `stop`, then finish in order."""
@@ -186,6 +202,9 @@ class Worker:
             crew.close()
         self._settler.close()
         self._beater.close()
+        self._gone.set()
+        if self._relaying is not None:
+            self._relaying.join()
         self._services.close()
         log.info("worker stopped", extra={"worker": self.name})
 
@@ -200,10 +219,6 @@ class Worker:
                 return False
             self._now.wait(0.02)
         return True
-
-
-def _around(context: Context) -> "contextlib.AbstractContextManager[None]":
-    return contextlib.nullcontext()
 
 
 def declare(ledger: Ledger, handlers: Sequence[Handler]) -> None:
