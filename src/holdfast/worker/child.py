@@ -135,7 +135,7 @@ class Bench:
         ledger = self._ledgers.setdefault(task.url, Late(task.url))
         shift = ChildShift(ledger, registry, task.worker, self._send)
         job = Job(task.record.id, task.record, fence=task.fence)
-        context = handler.context_type(job, handler, shift, None, task.ttl_s, task.ttl_s, time.monotonic())
+        context = handler.context_type(job, handler, shift, task.ttl_s, task.ttl_s, time.monotonic())
         context.asked_to_stop = self._stop_next
         shift.context = self._context = context
         return context

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.core.model import Fence
 from holdfast.core.model import Job as Record
+from holdfast.core.payloads import Verbatim
 from holdfast.errors import JobCancelled, LeaseConflictError
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.context import Context
@@ -39,7 +40,7 @@ class Task(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a child answers: a result, a verdict on its error, or that it stopped as it was asked to."""
 
-    result: msgspec.Raw | None = None
+    result: Verbatim = msgspec.UNSET
     verdict: Verdict | None = None
     cancelled: bool = False
     lost: bool = False
@@ -81,7 +82,7 @@ class Child:
             raise JobCancelled(f"job {context.job.id} has stopped", job_id=context.job.id)
         if reply.verdict is not None:
             raise JudgedError(reply.verdict)
-        return None if reply.result is None else msgspec.json.decode(reply.result)
+        return None if isinstance(reply.result, msgspec.UnsetType) else msgspec.json.decode(reply.result)
 
     def _send(self, line: bytes) -> None:
         with self._mutex:
@@ -154,6 +155,9 @@ class ProcessCrew(ThreadCrew):
     def _task(self, context: Context) -> Task:
         left = max(0.0, context.expires - self._shift.monotonic())
         return Task(context.handler.place, self._url, self._shift.name, context.job.record, context.fence, left)
+
+    def ahead(self) -> int:
+        return 0
 
     def abandon(self, context: Context) -> None:
         """Its process is killed, which frees its thread by itself."""

@@ -37,7 +37,7 @@ THREADS, TASKS = 10, 100
 ABANDONED_MAX = 100
 """With so many threads given up on, the process itself is given up on: whoever supervises it starts another."""
 SHUTDOWN_SECONDS = 30.0
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.25
 
 
 class Worker:
@@ -121,7 +121,8 @@ class Worker:
         """Work until a signal or `stop`, then finish in order."""
         with self._signals():
             self.start()
-            while not self.shift.stopping.wait(LOOK_SECONDS if self.shift.abandoned else None):
+            # Not for ever: a signal that the system hands to another thread does not end a wait of this one.
+            while not self.shift.stopping.wait(LOOK_SECONDS):
                 if self.shift.abandoned > ABANDONED_MAX:
                     log.critical("too many abandoned handlers: stopping", extra={"worker": self.name})
                     self.stop()
