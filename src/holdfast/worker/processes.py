@@ -16,6 +16,7 @@ from holdfast.core.model import Fence
 from holdfast.core.model import Job as Record
 from holdfast.core.payloads import Verbatim
 from holdfast.errors import JobCancelled, LeaseConflictError
+from holdfast.telemetry.tracing import current_traceparent
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.context import Context
 from holdfast.worker.crews import ThreadCrew
@@ -35,6 +36,7 @@ class Task(msgspec.Struct, frozen=True):
     record: Record
     fence: Fence
     ttl_s: float
+    traceparent: str | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -154,7 +156,8 @@ class ProcessCrew(ThreadCrew):
 
     def _task(self, context: Context) -> Task:
         left = max(0.0, context.expires - self._shift.monotonic())
-        return Task(context.handler.place, self._url, self._shift.name, context.job.record, context.fence, left)
+        place, job, trace = context.handler.place, context.job, current_traceparent()
+        return Task(place, self._url, self._shift.name, job.record, context.fence, left, trace)
 
     def ahead(self) -> int:
         return 0
