@@ -159,7 +159,7 @@ class Reading(Desk):
                 return True
 
     def wait(self, job_id: int, *, timeout: float | None = None) -> Job:
-        """The job once it is terminal, or as it stands when the time is over. Waits for the bell, asks once each time it rings."""
+        """The job once it is terminal, or as it stands when the time is over. It waits for the bell."""
         if timeout is not None:
             policies.duration_ms("timeout", timeout, 0, policies.DAY_MS)
         deadline = None if timeout is None else time.monotonic() + timeout
