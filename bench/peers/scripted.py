@@ -1,0 +1,118 @@
+"""A contender whose worker is a program of this folder that understands four verbs.
+
+`install` makes its tables, `fill` enqueues jobs that do nothing, `work` is a worker, and `send` enqueues one job at a
+time when told so: a `tell`, whose handler says that it began, or a `hold`, which also goes on until it is killed.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from bench.peers.base import Absent, Setting
+from bench.peers.process import Ear, Process, Silent
+from bench.peers.storage import Postgres, Sqlite, wait_until_empty
+
+BOOT_SECONDS = 60.0
+FILL_SECONDS = 600.0
+DRAIN_SECONDS = 600.0
+SETTLE_SECONDS = 60.0
+TELL_SECONDS = 60.0
+PAUSE_SECONDS = (0.1, 0.3)
+"""Between two lone jobs, never the same twice: a worker that polls must not be met in step."""
+IDLE_SECONDS = 1.0
+"""From a worker's readiness until it has nothing more to set up."""
+
+
+class Scripted(NamedTuple):
+    name: str
+    storage: Literal["postgres", "redis", "sqlite"]
+    config: Literal["default", "tuned"]
+    program: str
+    """The module below bench.peers.programs."""
+    unfinished: str
+    """The statement that counts the jobs that are not durably finished."""
+    file: str = "jobs.db"
+    """Where its SQLite tables lie, below its home."""
+    own_python: bool = False
+    """Runs with the interpreter that measures, which Holdfast is installed for."""
+
+    def prepare(self, setting: Setting) -> None:
+        try:
+            self._run(setting, "install", 0, BOOT_SECONDS)
+        except Silent as error:
+            said = "; ".join(" ".join(note.split("\n")[-1:]) for note in getattr(error, "__notes__", []))
+            raise Absent(said or str(error)) from error
+
+    def drain(self, setting: Setting, jobs: int) -> float:
+        self._run(setting, "fill", jobs, FILL_SECONDS)
+        store = self._store(setting)
+        try:
+            found = store.left()
+            assert found == jobs, f"{found} jobs were enqueued, not {jobs}"
+            store.settle()
+            ear = Ear()
+            with self._start(setting, "work", jobs, ear):
+                began_at = ear.wait("ready", BOOT_SECONDS).at
+                ear.wait("ran", DRAIN_SECONDS)
+                return jobs / (wait_until_empty(store.left, SETTLE_SECONDS) - began_at)
+        finally:
+            store.close()
+
+    def latency(self, setting: Setting, jobs: int) -> list[float] | None:
+        taken, ear, sent = [], Ear(), Ear()
+        with self._start(setting, "work", 0, ear), self._start(setting, "send", 0, sent) as sender:
+            ear.wait("ready", BOOT_SECONDS)
+            sent.wait("ready", BOOT_SECONDS)
+            time.sleep(IDLE_SECONDS)
+            for _ in range(jobs):
+                sender.tell("tell")
+                sent_at = sent.wait("sent", TELL_SECONDS).at
+                taken.append((ear.wait("began", TELL_SECONDS).at - sent_at) * 1_000)
+                time.sleep(random.uniform(*PAUSE_SECONDS))
+        return taken
+
+    def recovery(self, setting: Setting, seconds_max: float) -> float | None:
+        ear, sent = Ear(), Ear()
+        with (
+            self._start(setting, "work", 0, ear) as one,
+            self._start(setting, "work", 0, ear) as other,
+            self._start(setting, "send", 0, sent) as sender,
+        ):
+            for _ in (one, other):
+                ear.wait("ready", BOOT_SECONDS)
+            sent.wait("ready", BOOT_SECONDS)
+            time.sleep(IDLE_SECONDS)
+            sender.tell("hold")
+            holder = ear.wait("began", TELL_SECONDS).speaker
+            time.sleep(IDLE_SECONDS)
+            killed_at = time.time()
+            (one if one.id == holder else other).kill()
+            try:
+                return ear.wait("began", seconds_max, deaf_to=holder).at - killed_at
+            except Silent:
+                return None
+
+    def _place(self, setting: Setting) -> str:
+        return setting.postgres_url if self.storage == "postgres" else str(setting.home / self.file)
+
+    def _store(self, setting: Setting) -> Postgres | Sqlite:
+        if self.storage == "postgres":
+            return Postgres(setting.postgres_url, self.unfinished)
+        return Sqlite(Path(self._place(setting)), self.unfinished)
+
+    def _start(self, setting: Setting, verb: str, jobs: int, ear: Ear) -> Process:
+        python = sys.executable if self.own_python else str(setting.python)
+        module = f"bench.peers.programs.{self.program}"
+        return Process([python, "-m", module, verb, self._place(setting), self.config, str(jobs)], setting.home, ear)
+
+    def _run(self, setting: Setting, verb: str, jobs: int, seconds: float) -> None:
+        with self._start(setting, verb, jobs, Ear()) as process:
+            process.finish(seconds)
+
+
+def both(make: Callable[[Literal["default", "tuned"]], Scripted]) -> list[Scripted]:
+    """A contender as it comes, and as its own documentation makes it fast."""
+    return [make("default"), make("tuned")]
