@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bench.peers.base import Absent, Setting
+from bench.peers.npm import node
 from bench.peers.process import Ear, Process, Silent
 from bench.peers.storage import Postgres, Sqlite, wait_until_empty
 
+PROGRAMS = Path(__file__).with_name("programs")
 BOOT_SECONDS = 60.0
 FILL_SECONDS = 600.0
 DRAIN_SECONDS = 600.0
@@ -31,13 +33,17 @@ class Scripted(NamedTuple):
     storage: Literal["postgres", "redis", "sqlite"]
     config: Literal["default", "tuned"]
     program: str
-    """The module below bench.peers.programs."""
+    """The module below bench.peers.programs, or the file there that Node runs."""
     unfinished: str
-    """The statement that counts the jobs that are not durably finished."""
+    """The statement that counts the jobs that are not durably finished; on Redis, commands whose counts are added up."""
     file: str = "jobs.db"
     """Where its SQLite tables lie, below its home."""
     own_python: bool = False
     """Runs with the interpreter that measures, which Holdfast is installed for."""
+    jobs_max: int | None = None
+    """As many as a contender that is slow by design can do in a while."""
+    poll_seconds: float = 0.0
+    """How rarely an idle worker looks: lone jobs come at any time in between."""
 
     def prepare(self, setting: Setting) -> None:
         try:
@@ -47,6 +53,7 @@ class Scripted(NamedTuple):
             raise Absent(said or str(error)) from error
 
     def drain(self, setting: Setting, jobs: int) -> float:
+        jobs = jobs if self.jobs_max is None else min(jobs, self.jobs_max)
         self._run(setting, "fill", jobs, FILL_SECONDS)
         store = self._store(setting)
         try:
@@ -71,7 +78,7 @@ class Scripted(NamedTuple):
                 sender.tell("tell")
                 sent_at = sent.wait("sent", TELL_SECONDS).at
                 taken.append((ear.wait("began", TELL_SECONDS).at - sent_at) * 1_000)
-                time.sleep(random.uniform(*PAUSE_SECONDS))
+                time.sleep(random.uniform(*PAUSE_SECONDS) + random.uniform(0, self.poll_seconds))
         return taken
 
     def recovery(self, setting: Setting, seconds_max: float) -> float | None:
@@ -104,9 +111,12 @@ class Scripted(NamedTuple):
         return Sqlite(Path(self._place(setting)), self.unfinished)
 
     def _start(self, setting: Setting, verb: str, jobs: int, ear: Ear) -> Process:
+        said = [verb, self._place(setting), self.config, str(jobs)]
+        if self.program.endswith(".mjs"):
+            environment = {"BENCH_NODE_MODULES": str(setting.node_modules), "NODE_ENV": "production"}
+            return Process([str(node(setting.node_modules)), str(PROGRAMS / self.program), *said], setting.home, ear, environment)
         python = sys.executable if self.own_python else str(setting.python)
-        module = f"bench.peers.programs.{self.program}"
-        return Process([python, "-m", module, verb, self._place(setting), self.config, str(jobs)], setting.home, ear)
+        return Process([python, "-m", f"bench.peers.programs.{self.program}", *said], setting.home, ear)
 
     def _run(self, setting: Setting, verb: str, jobs: int, seconds: float) -> None:
         with self._start(setting, verb, jobs, Ear()) as process:
