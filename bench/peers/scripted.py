@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from bench.peers.base import Absent, Setting
 from bench.peers.npm import node
 from bench.peers.process import Ear, Process, Silent
+from bench.peers.redis import Redis, sweep
 from bench.peers.storage import Postgres, Sqlite, wait_until_empty
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -46,6 +47,7 @@ class Scripted(NamedTuple):
     """How rarely an idle worker looks: lone jobs come at any time in between."""
 
     def prepare(self, setting: Setting) -> None:
+        self._sweep(setting)
         try:
             self._run(setting, "install", 0, BOOT_SECONDS)
         except Silent as error:
@@ -53,6 +55,7 @@ class Scripted(NamedTuple):
             raise Absent(said or str(error)) from error
 
     def drain(self, setting: Setting, jobs: int) -> float:
+        self._sweep(setting)
         jobs = jobs if self.jobs_max is None else min(jobs, self.jobs_max)
         self._run(setting, "fill", jobs, FILL_SECONDS)
         store = self._store(setting)
@@ -69,6 +72,7 @@ class Scripted(NamedTuple):
             store.close()
 
     def latency(self, setting: Setting, jobs: int) -> list[float] | None:
+        self._sweep(setting)
         taken, ear, sent = [], Ear(), Ear()
         with self._start(setting, "work", 0, ear), self._start(setting, "send", 0, sent) as sender:
             ear.wait("ready", BOOT_SECONDS)
@@ -82,6 +86,7 @@ class Scripted(NamedTuple):
         return taken
 
     def recovery(self, setting: Setting, seconds_max: float) -> float | None:
+        self._sweep(setting)
         ear, sent = Ear(), Ear()
         with (
             self._start(setting, "work", 0, ear) as one,
@@ -102,13 +107,25 @@ class Scripted(NamedTuple):
             except Silent:
                 return None
 
+    def _sweep(self, setting: Setting) -> None:
+        """A Redis server is shared by all contenders on it, and nothing of one may be left to the next."""
+        if self.storage == "redis":
+            sweep(self._place(setting))
+
     def _place(self, setting: Setting) -> str:
+        if self.storage == "redis":
+            if setting.redis_url is None:
+                raise Absent("no Redis server")
+            return setting.redis_url
         return setting.postgres_url if self.storage == "postgres" else str(setting.home / self.file)
 
-    def _store(self, setting: Setting) -> Postgres | Sqlite:
+    def _store(self, setting: Setting) -> Postgres | Sqlite | Redis:
+        place = self._place(setting)
+        if self.storage == "redis":
+            return Redis(place, self.unfinished)
         if self.storage == "postgres":
-            return Postgres(setting.postgres_url, self.unfinished)
-        return Sqlite(Path(self._place(setting)), self.unfinished)
+            return Postgres(place, self.unfinished)
+        return Sqlite(Path(place), self.unfinished)
 
     def _start(self, setting: Setting, verb: str, jobs: int, ear: Ear) -> Process:
         said = [verb, self._place(setting), self.config, str(jobs)]
