@@ -52,6 +52,13 @@ def orders() -> Iterator[str]:
         say("sent", at)
 
 
+def stay() -> None:
+    """For a worker that runs in threads: until the other side is gone."""
+    for _ in sys.stdin:
+        pass
+    os._exit(0)
+
+
 def main(verbs: dict[str, Callable[[Asked], None]]) -> None:
     asked = Asked(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
     verbs[asked.verb](asked)
