@@ -23,6 +23,10 @@ class Silent(Exception):
     """A process ended, or did not say in time what it should have said."""
 
 
+class Late(Silent):
+    """What should have been said was not said in time."""
+
+
 class Fact(NamedTuple):
     what: str
     at: float
@@ -51,13 +55,21 @@ class Ear:
             try:
                 fact = self._facts.get(timeout=max(0.0, until - monotonic()))
             except Empty:
-                raise Silent(f"nobody said {what!r} within {seconds:g} s") from None
+                raise Late(f"nobody said {what!r} within {seconds:g} s") from None
             if fact.speaker == deaf_to:
                 continue
             if fact.what == what:
                 return fact
             if fact.what == "ended":
                 raise Silent(f"a process ended before it said {what!r}")
+
+    def heard(self, what: str, seconds: float) -> bool:
+        """Whether it was said in time. A process that ends is still an error."""
+        try:
+            self.wait(what, seconds)
+        except Late:
+            return False
+        return True
 
 
 class Process:
