@@ -14,6 +14,7 @@ QUEUE = "default"
 WORKERS = 50
 """Its own default for a queue; the Python face wants it named."""
 TUNED = {"name": QUEUE, "max_workers": 500, "claimers": 2, "claim_batch_size": 500}
+TUNED_START = {"poll_interval_ms": 20}
 """The settings its reference names for hot queues."""
 
 
@@ -89,7 +90,7 @@ def work(asked: Asked) -> None:
             await asyncio.sleep(HOLD_SECONDS)
 
         say("ready")
-        await client.start([TUNED] if asked.tuned else [(QUEUE, WORKERS)])
+        await (client.start([TUNED], **TUNED_START) if asked.tuned else client.start([(QUEUE, WORKERS)]))
         await asyncio.Event().wait()
 
     run(serve())
