@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from time import monotonic
@@ -119,10 +120,8 @@ class Process:
         return "\n".join(self._complaints.read().splitlines()[-COMPLAINT_LINES:])
 
     def _signal(self, number: int) -> None:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.id, number)
-        except ProcessLookupError:
-            pass
 
     def __enter__(self) -> Self:
         return self
@@ -130,10 +129,8 @@ class Process:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._process.poll() is None:
             self._signal(signal.SIGTERM)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
         self.kill()
         self._listener.join(STOP_SECONDS)
         if error is not None and (said := self.complaint()):

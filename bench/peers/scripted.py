@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bench.peers.base import Absent, Setting
-from bench.peers.process import Ear, Process, Silent
+from bench.peers.process import Ear, Late, Process, Silent
 from bench.peers.storage import Postgres, Sqlite, wait_until_empty, watch
 
-BOOT_SECONDS = 60.0
+BOOT_SECONDS = 120.0
 FILL_SECONDS = 600.0
 SETTLE_SECONDS = 60.0
 TELL_SECONDS = 60.0
@@ -43,9 +43,9 @@ class Scripted(NamedTuple):
     def prepare(self, setting: Setting) -> None:
         try:
             self._run(setting, "install", 0, BOOT_SECONDS)
-        except Silent as error:
-            said = "; ".join(" ".join(note.split("\n")[-1:]) for note in getattr(error, "__notes__", []))
-            raise Absent(said or str(error)) from error
+        except (Silent, OSError) as error:
+            said = [note.splitlines()[-1] for note in getattr(error, "__notes__", [])]
+            raise Absent("; ".join([str(error), *said])) from error
 
     def drain(self, setting: Setting, jobs: int) -> float:
         self._run(setting, "fill", jobs, FILL_SECONDS)
@@ -95,7 +95,7 @@ class Scripted(NamedTuple):
             (one if one.id == holder else other).kill()
             try:
                 return ear.wait("began", seconds_max, deaf_to=holder).at - killed_at
-            except Silent:
+            except Late:
                 return None
 
     def _place(self, setting: Setting) -> str:
