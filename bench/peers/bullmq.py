@@ -1,4 +1,4 @@
-"""BullMQ. A finished job is kept by default; a dead worker's job is found by a look every 30 s, once its lock of 30 s has ended."""
+"""BullMQ. A finished job is kept by default; a dead worker's job is found by a look every 30 s, once its lock has ended."""
 
 from bench.peers.scripted import Scripted, both
 

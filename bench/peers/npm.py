@@ -7,6 +7,7 @@ one than the systems around still ship.
 
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from bench.peers.base import Absent
@@ -38,6 +39,7 @@ def install(home: Path) -> Path:
     return modules
 
 
+@cache
 def node(modules: Path) -> Path:
     """The Node that was installed along, or else the one on the PATH; raises Absent."""
     found = shutil.which("node", path=modules / ".bin") or shutil.which("node")

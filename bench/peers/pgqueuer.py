@@ -1,4 +1,4 @@
-"""PgQueuer. A finished job is deleted, and a line of its log tells the outcome; both are written some 100 ms later, in batches."""
+"""PgQueuer. A done job is deleted, and a line of its log tells the outcome; both are written up to 100 ms later, in batches."""
 
 from bench.peers.scripted import Scripted, both
 

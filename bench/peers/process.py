@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from time import monotonic
@@ -21,6 +22,10 @@ COMPLAINT_LINES = 8
 
 class Silent(Exception):
     """A process ended, or did not say in time what it should have said."""
+
+
+class Late(Silent):
+    """What should have been said was not said in time."""
 
 
 class Fact(NamedTuple):
@@ -51,13 +56,21 @@ class Ear:
             try:
                 fact = self._facts.get(timeout=max(0.0, until - monotonic()))
             except Empty:
-                raise Silent(f"nobody said {what!r} within {seconds:g} s") from None
+                raise Late(f"nobody said {what!r} within {seconds:g} s") from None
             if fact.speaker == deaf_to:
                 continue
             if fact.what == what:
                 return fact
             if fact.what == "ended":
                 raise Silent(f"a process ended before it said {what!r}")
+
+    def heard(self, what: str, seconds: float) -> bool:
+        """Whether it was said in time. A process that ends is still an error."""
+        try:
+            self.wait(what, seconds)
+        except Late:
+            return False
+        return True
 
 
 class Process:
@@ -107,10 +120,8 @@ class Process:
         return "\n".join(self._complaints.read().splitlines()[-COMPLAINT_LINES:])
 
     def _signal(self, number: int) -> None:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.id, number)
-        except ProcessLookupError:
-            pass
 
     def __enter__(self) -> Self:
         return self
@@ -118,10 +129,8 @@ class Process:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._process.poll() is None:
             self._signal(signal.SIGTERM)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
         self.kill()
         self._listener.join(STOP_SECONDS)
         if error is not None and (said := self.complaint()):

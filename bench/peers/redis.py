@@ -136,12 +136,6 @@ class Redis:
         self._connection.close()
 
 
-def sweep(url: str) -> None:
-    """Empty the whole server, for a contender that is about to be measured alone on it."""
-    with RedisConnection(url) as connection:
-        connection.ask("FLUSHALL")
-
-
 def _program(python: Path) -> Path:
     found = shutil.which("redis-server")
     if found:

@@ -13,14 +13,13 @@ from typing import Literal, NamedTuple
 
 from bench.peers.base import Absent, Setting
 from bench.peers.npm import node
-from bench.peers.process import Ear, Process, Silent
-from bench.peers.redis import Redis, sweep
-from bench.peers.storage import Postgres, Sqlite, wait_until_empty
+from bench.peers.process import Ear, Late, Process, Silent
+from bench.peers.redis import Redis
+from bench.peers.storage import Postgres, Sqlite, wait_until_empty, watch
 
 PROGRAMS = Path(__file__).with_name("programs")
-BOOT_SECONDS = 60.0
+BOOT_SECONDS = 120.0
 FILL_SECONDS = 600.0
-DRAIN_SECONDS = 600.0
 SETTLE_SECONDS = 60.0
 TELL_SECONDS = 60.0
 PAUSE_SECONDS = (0.1, 0.3)
@@ -39,24 +38,21 @@ class Scripted(NamedTuple):
     """The statement that counts the jobs that are not durably finished; on Redis, commands whose counts are added up."""
     file: str = "jobs.db"
     """Where its SQLite tables lie, below its home."""
+    counts: bool = True
+    """Whether the worker can tell that the last handler has run; one that spreads its handlers over processes cannot."""
     own_python: bool = False
     """Runs with the interpreter that measures, which Holdfast is installed for."""
-    jobs_max: int | None = None
-    """As many as a contender that is slow by design can do in a while."""
     poll_seconds: float = 0.0
     """How rarely an idle worker looks: lone jobs come at any time in between."""
 
     def prepare(self, setting: Setting) -> None:
-        self._sweep(setting)
         try:
             self._run(setting, "install", 0, BOOT_SECONDS)
-        except Silent as error:
-            said = "; ".join(" ".join(note.split("\n")[-1:]) for note in getattr(error, "__notes__", []))
-            raise Absent(said or str(error)) from error
+        except (Silent, OSError) as error:
+            said = [note.splitlines()[-1] for note in getattr(error, "__notes__", [])]
+            raise Absent("; ".join([str(error), *said])) from error
 
     def drain(self, setting: Setting, jobs: int) -> float:
-        self._sweep(setting)
-        jobs = jobs if self.jobs_max is None else min(jobs, self.jobs_max)
         self._run(setting, "fill", jobs, FILL_SECONDS)
         store = self._store(setting)
         try:
@@ -66,13 +62,14 @@ class Scripted(NamedTuple):
             ear = Ear()
             with self._start(setting, "work", jobs, ear):
                 began_at = ear.wait("ready", BOOT_SECONDS).at
-                ear.wait("ran", DRAIN_SECONDS)
-                return jobs / (wait_until_empty(store.left, SETTLE_SECONDS) - began_at)
+                if self.counts and ear.heard("ran", drain_seconds(jobs)):
+                    return jobs / (wait_until_empty(store.left, SETTLE_SECONDS) - began_at)
+                left, at = watch(store.left, began_at + drain_seconds(jobs))
+                return (jobs - left) / (at - began_at)
         finally:
             store.close()
 
     def latency(self, setting: Setting, jobs: int) -> list[float] | None:
-        self._sweep(setting)
         taken, ear, sent = [], Ear(), Ear()
         with self._start(setting, "work", 0, ear), self._start(setting, "send", 0, sent) as sender:
             ear.wait("ready", BOOT_SECONDS)
@@ -86,7 +83,6 @@ class Scripted(NamedTuple):
         return taken
 
     def recovery(self, setting: Setting, seconds_max: float) -> float | None:
-        self._sweep(setting)
         ear, sent = Ear(), Ear()
         with (
             self._start(setting, "work", 0, ear) as one,
@@ -104,13 +100,8 @@ class Scripted(NamedTuple):
             (one if one.id == holder else other).kill()
             try:
                 return ear.wait("began", seconds_max, deaf_to=holder).at - killed_at
-            except Silent:
+            except Late:
                 return None
-
-    def _sweep(self, setting: Setting) -> None:
-        """A Redis server is shared by all contenders on it, and nothing of one may be left to the next."""
-        if self.storage == "redis":
-            sweep(self._place(setting))
 
     def _place(self, setting: Setting) -> str:
         if self.storage == "redis":
@@ -138,6 +129,11 @@ class Scripted(NamedTuple):
     def _run(self, setting: Setting, verb: str, jobs: int, seconds: float) -> None:
         with self._start(setting, verb, jobs, Ear()) as process:
             process.finish(seconds)
+
+
+def drain_seconds(jobs: int) -> float:
+    """When a drain is broken off, and its rate is what was done until then: 30 s for 20,000 jobs, never below 5 s."""
+    return max(5.0, jobs / 667)
 
 
 def both(make: Callable[[Literal["default", "tuned"]], Scripted]) -> list[Scripted]:

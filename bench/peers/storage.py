@@ -10,6 +10,9 @@ import psycopg
 LOOK_SECONDS = 0.002
 """Between two looks, once the last handler has run."""
 
+GLANCE_SECONDS = 0.05
+"""Between two looks while handlers still run, so that looking costs them little."""
+
 
 def wait_until_empty(left: Callable[[], int], seconds: float) -> float:
     """When nothing was left any more."""
@@ -19,6 +22,13 @@ def wait_until_empty(left: Callable[[], int], seconds: float) -> float:
             raise TimeoutError(f"{count} jobs are unfinished {seconds:g} s after the last handler ran")
         time.sleep(LOOK_SECONDS)
     return time.time()
+
+
+def watch(left: Callable[[], int], until: float) -> tuple[int, float]:
+    """How much was left at the end, which comes with an empty queue or at the given time."""
+    while (count := left()) and time.time() < until:
+        time.sleep(GLANCE_SECONDS)
+    return count, time.time()
 
 
 class Postgres:

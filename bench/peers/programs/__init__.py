@@ -1,1 +1,1 @@
-"""What runs in the contenders' own processes. Their packages are installed in .bench/venv only: nothing here imports Holdfast's parts but its own program."""
+"""What runs in the contenders' own processes, with the packages that are installed for them alone."""
