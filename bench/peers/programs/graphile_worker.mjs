@@ -1,5 +1,7 @@
 // graphile-worker: a statement for every fetch and one for every finish, or many at once out of a local queue.
 
+import { EventEmitter } from "node:events";
+
 import { HOLD_MS, asked, batches, counting, load, main, orders, say } from "./telling.mjs";
 
 const { Logger, makeWorkerUtils, run } = load("graphile-worker");
@@ -44,8 +46,10 @@ const send = async () => {
 };
 
 const work = async () => {
-  say("ready");
-  await run({ preset, taskList, noHandleSignals: true });
+  // It connects and begins in one call; the first look for a job is the earliest that can be told from outside.
+  const events = new EventEmitter();
+  events.once("worker:getJob:start", () => say("ready"));
+  await run({ preset, taskList, events, noHandleSignals: true });
 };
 
 await main({ install, fill, send, work });
