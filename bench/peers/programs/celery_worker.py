@@ -74,7 +74,7 @@ def send(asked: Asked) -> None:
 def work(asked: Asked) -> None:
     app, _ = made(asked)
     worker_ready.connect(lambda **_: say("ready"), weak=False)
-    app.worker_main(["worker", "--loglevel", "ERROR", *(["--pool", "solo"] if asked.tuned else [])])
+    app.worker_main(["worker", "--loglevel", "ERROR"])
 
 
 if __name__ == "__main__":
