@@ -56,11 +56,15 @@ def take(ground: Ground, peers: Sequence[Peer], sizes: Sizes) -> list[Taken]:
     return taken
 
 
+def amount(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
 def _drain(ground: Ground, one: Taken, sizes: Sizes) -> None:
     rate = _measured(ground, one, "drain", lambda setting: one.peer.drain(setting, sizes.jobs))
     if rate is not None:
         one.drain.append(rate)
-        _tell(f"{one.title}: {rate:,.0f} jobs/s")
+        _tell(f"{one.title}: {amount(rate)} jobs/s")
 
 
 def _latency(ground: Ground, one: Taken, sizes: Sizes) -> None:

@@ -26,6 +26,17 @@ def contenders() -> list[Peer]:
     return sorted(offered, key=lambda peer: peer.name != "holdfast")
 
 
+@contextmanager
+def database(server_url: str, name: str) -> Iterator[str]:
+    """The address of a new, empty database, which is gone in the end."""
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        try:
+            yield f"{server_url.rpartition('/')[0]}/{name}"
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
 class Ground:
     """`absent` says what could not be installed, and why."""
 
@@ -52,21 +63,12 @@ class Ground:
         home = self._home / name
         home.mkdir()
         try:
-            with self._database(name) as url, self._redis(peer) as redis_url:
+            with database(self._server.url, name) as url, self._redis(peer) as redis_url:
                 setting = Setting(home, url, redis_url, self._python, self._node_modules)
                 peer.prepare(setting)
                 yield setting
         finally:
             shutil.rmtree(home)
-
-    @contextmanager
-    def _database(self, name: str) -> Iterator[str]:
-        with psycopg.connect(self._server.url, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
-            try:
-                yield f"{self._server.url.rpartition('/')[0]}/{name}"
-            finally:
-                connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
     @contextmanager
     def _redis(self, peer: Peer) -> Iterator[str | None]:

@@ -8,8 +8,9 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from bench.peers.base import Absent, Setting
 from bench.peers.npm import node
@@ -28,7 +29,8 @@ IDLE_SECONDS = 1.0
 """From a worker's readiness until it has nothing more to set up."""
 
 
-class Scripted(NamedTuple):
+@dataclass
+class Scripted:
     name: str
     storage: Literal["postgres", "redis", "sqlite"]
     config: Literal["default", "tuned"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median, quantiles
 from typing import Any
 
-from bench.peers.figures import Taken
+from bench.peers.figures import Taken, amount
 
 OURS = "holdfast"
 LIKE: dict[str, str] = {"redis": "postgres"}
@@ -39,8 +39,8 @@ def _drains(taken: Sequence[Taken]) -> str:
     for one in sorted((one for one in taken if one.drain), key=lambda one: -median(one.drain)):
         rate, base = median(one.drain), ours.get(LIKE.get(one.peer.storage, one.peer.storage))
         ratio = "–" if base is None else f"{rate / base:.3f}"
-        spread = f"{min(one.drain):,.0f}–{max(one.drain):,.0f}"
-        rows.append((one.peer.name, one.peer.storage, one.peer.config, f"{rate:,.0f}", ratio, spread))
+        spread = f"{amount(min(one.drain))}–{amount(max(one.drain))}"
+        rows.append((one.peer.name, one.peer.storage, one.peer.config, amount(rate), ratio, spread))
     return _aligned("Drain: one worker process, handlers that do nothing, until the storage says that all is done", rows)
 
 

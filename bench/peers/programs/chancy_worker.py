@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import sys
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -90,9 +89,8 @@ def work(asked: Asked) -> None:
             async with Worker(app) as worker:
                 await worker.wait_for_shutdown()
 
+    # Handlers are found by their module's name, which gives another module than this program: the number has to reach it.
     os.environ["BENCH_JOBS"] = str(asked.jobs)
-    # Handlers are looked up by their module's name, which is another module than the program itself.
-    sys.modules.pop(HERE, None)
     run(serve())
 
 

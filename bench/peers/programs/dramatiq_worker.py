@@ -1,11 +1,12 @@
 """Dramatiq: a thread that fetches and others that run what it hands them, in one process."""
 
+import signal
 import time
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say, stay
+from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
 
 PREFETCH = 1_000
 """Tuned, as the environment variable dramatiq_queue_prefetch of its reference would have it; 16 by default."""
@@ -58,7 +59,7 @@ def work(asked: Asked) -> None:
         worker.queue_prefetch = PREFETCH
     say("ready")
     worker.start()
-    stay()
+    signal.pause()
 
 
 if __name__ == "__main__":

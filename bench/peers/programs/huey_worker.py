@@ -8,7 +8,7 @@ from huey.api import TaskWrapper
 from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
 
 TUNED_CONSUMER = {"initial_delay": 0.01, "backoff": 1.0}
-"""Polls every 10 ms: its guide's advice where a task must begin at once."""
+"""Its options against polls every 100 ms and, while nothing comes, ever more rarely."""
 
 
 def made(asked: Asked) -> tuple[SqliteHuey, dict[str, TaskWrapper]]:

@@ -16,6 +16,7 @@ from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, or
 BATCH = 1_000
 TUNED_BATCH = 500
 POOL = 4
+"""Its performance guide: larger batches for short jobs, a pool of connections, its autovacuum settings. All stays logged."""
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -25,7 +26,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 def install(asked: Asked) -> None:
     async def make() -> None:
-        await Queries(AsyncpgDriver(await asyncpg.connect(asked.place))).install()
+        queries = Queries(AsyncpgDriver(await asyncpg.connect(asked.place)))
+        await queries.install()
+        if asked.tuned:
+            await queries.optimize_autovacuum()
 
     run(make())
 

@@ -8,7 +8,7 @@ from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, or
 
 BATCH = 1_000
 CONCURRENCY = 30
-"""What its "Launch a worker: concurrency" page uses for asynchronous jobs that wait; the pool must be as large."""
+"""Its worker option for asynchronous jobs side by side, one by default; the pool must be as large."""
 
 
 def made(asked: Asked) -> procrastinate.App:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -52,13 +54,17 @@ def orders() -> Iterator[str]:
         say("sent", at)
 
 
-def stay() -> None:
-    """For a worker that runs in threads: until the other side is gone."""
-    for _ in sys.stdin:
+def end_with_parent() -> None:
+    """A worker would work for ever: the end of its input, however its parent ended, is the end of its whole group."""
+    while os.read(0, 1):
         pass
-    os._exit(0)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def main(verbs: dict[str, Callable[[Asked], None]]) -> None:
     asked = Asked(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    if asked.verb == "work":
+        threading.Thread(target=end_with_parent, daemon=True).start()
     verbs[asked.verb](asked)
