@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.machine import facts
+from bench.peers import install, npm
 from bench.peers.figures import QUICK, Sizes, take
 from bench.peers.ground import Ground, contenders
-from bench.peers.install import versions
 from bench.peers.tables import plain, tables
 from bench.places import PostgresHost, SqliteHost
 from tools.pgserver import PostgresServer
@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         taken = take(ground, peers, sizes)
     print("\n" + tables(taken, sizes.recovery_seconds), flush=True)
     if asked.json:
-        report = {"machine": machine, "sizes": sizes._asdict(), "packages": versions(), "peers": [plain(one) for one in taken]}
+        packages = [*install.versions(), *npm.versions()]
+        report = {"machine": machine, "sizes": sizes._asdict(), "packages": packages, "peers": [plain(one) for one in taken]}
         asked.json.write_text(json.dumps(report, indent=2) + "\n")
 
 

@@ -5,6 +5,7 @@ it was made with. Node comes along, because two of the contenders need a newer
 one than the systems around still ship.
 """
 
+import json
 import shutil
 import subprocess
 from functools import cache
@@ -49,3 +50,8 @@ def node(modules: Path) -> Path:
     if int(said.lstrip("v").partition(".")[0]) < NODE_MAJOR_MIN:
         raise Absent(f"Node {said.strip()} is older than {NODE_MAJOR_MIN}")
     return Path(found)
+
+
+def versions() -> list[str]:
+    """Every package asked for, as `name@version`."""
+    return [f"{name}@{version}" for name, version in json.loads(PACKAGES.read_text())["dependencies"].items()]

