@@ -5,6 +5,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -251,8 +252,9 @@ def _start_of(path: Path) -> bytes:
         return file.read(len(_MAGIC))
 
 
+@cache
 def _settle_allocator() -> None:
-    """Free one large block, once.
+    """Free one large block, once a process: the second one would be taken from the heap, and stay there.
 
     glibc gives memory at the top of the heap back as soon as 128 KiB are free there, and SQLite's B-tree balancing takes and
     frees about that much for each row it deletes from a small index: 150 µs of page faults a row where the heap's top
