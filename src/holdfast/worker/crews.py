@@ -134,7 +134,7 @@ class ThreadCrew:
             self._taken += 1
             running[me] = context
             self._run_attempt(context)
-            del running[me]
+            running.pop(me, None)
             ended = monotonic()
             self._average += 0.1 * (ended - began - self._average)
             began = ended
@@ -162,8 +162,11 @@ class ThreadCrew:
         return list(self._running.values())
 
     def abandon(self, context: Context) -> None:
-        """Its thread goes on until the handler returns; another takes its place."""
+        """Its thread goes on until the handler returns; another takes its place, and nobody waits for it."""
         context.abandoned = True
+        for thread, running in list(self._running.items()):
+            if running is context:
+                self._running.pop(thread, None)
         self._shift.abandoned += 1
         with self._mutex:
             self._active -= 1
