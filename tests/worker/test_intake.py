@@ -3,7 +3,11 @@
 import random
 from collections import Counter
 
+import pytest
+
+from holdfast import App
 from holdfast.worker.intake import AHEAD_MAX, Order, Window
+from tests.worker.conftest import Starter, ended
 
 
 def test_weights_say_how_often_a_queue_comes_first() -> None:
@@ -47,3 +51,16 @@ def test_an_emptied_queue_does_not_open_the_window() -> None:
     window = Window()
     window.saw(asked=10, got=3, waited=0.001)
     assert window.size == 0
+
+
+def test_a_kind_with_a_limit_goes_on_when_its_job_is_settled(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the end of the one job can tell the worker of its room: it would not look for itself in time."""
+    monkeypatch.setattr("holdfast.worker.intake.STALE_SECONDS", 3_600.0)
+
+    @app.handler(concurrency=1)
+    def one_by_one(n: int) -> int:
+        return n
+
+    jobs = app.enqueue_many(one_by_one, [{"n": n} for n in range(20)])
+    start()
+    assert [ended(app, job).result for job in jobs] == list(range(20))

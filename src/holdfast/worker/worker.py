@@ -73,6 +73,7 @@ class Worker:
             for isolation in sorted({handler.isolation for handler in served})
         }
         self._intake = Intake(shift, groups(served, self._crews, list(self._queues)), Order(self._queues), self._settler.released)
+        shift.let_go = self._intake.freed
         self._beater = Beater(shift, beats, self._settler.timed_out, self._abandon)
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
