@@ -142,12 +142,12 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> An
     """Note on dead letters that nobody needs to look at them any more. They stay in the record."""
     done = _each(ids, lambda id_: _discard(ledger, id_, reason))
     noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
-    listed = ", ".join(map(str, noted))
-    return Answer(
-        {"discarded": noted},
-        lambda page: page.line(f"{len(noted)} discarded: {listed}." if noted else "0 discarded."),
-        _refusal(done, {"discarded": noted}),
-    )
+
+    def show(page: Page) -> None:
+        if noted:
+            page.line(f"{len(noted)} discarded: {', '.join(map(str, noted))}.")
+
+    return Answer({"discarded": noted}, show, _refusal(done, {"discarded": noted}))
 
 
 def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":

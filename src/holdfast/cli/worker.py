@@ -1,5 +1,6 @@
 """`holdfast worker`: run one, and see who is there."""
 
+import logging
 import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from holdfast.cli.values import age, duration, queues
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
+
+log = logging.getLogger("holdfast.cli")
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 SILENT = timedelta(seconds=45)
@@ -62,7 +65,8 @@ def run(
         if metrics_port is not None:
             from holdfast.telemetry.prometheus import serve
 
-            serve(worker.shift.ledger, metrics_port)
+            endpoint = serve(worker.shift.ledger, metrics_port)
+            log.info("serving metrics", extra={"url": f"{endpoint.url}/metrics"})
         orderly = worker.run()
     if not orderly:
         raise Failed("gave_up", f"{worker.name} gave up: too many of its handlers would not stop", action="Start another one.")

@@ -129,7 +129,10 @@ class Worker:
     def stop(self) -> None:
         """Once: claim no more, finish what runs. Again: hand everything back now."""
         if self.shift.stopping.is_set():
+            log.info("stopping at once: what runs is handed back", extra={"worker": self.name})
             self._now.set()
+        else:
+            log.info("stopping: what runs may finish", extra={"worker": self.name})
         self.shift.stopping.set()
 
     def _description(self) -> dict[str, Any]:
