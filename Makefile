@@ -14,7 +14,7 @@ JOBS ?= 2
 LOCKFLAGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test torture coverage check format bench docs lock clean
+.PHONY: help setup demo test torture coverage check format bench peers docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,20 +60,28 @@ format: $(READY) ## format the code and fix what can be fixed by itself
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## measure
+# The peers are asked for only where nothing but --quick is: other arguments choose among Holdfast's own figures.
+bench: $(READY) ## measure, beside the raw statements and beside the peers
 	$(BIN)/python -m bench $(ARGS)
+	$(if $(filter-out --quick,$(ARGS)),,$(BIN)/python -m bench.peers $(ARGS))
+
+peers: $(READY) ## measure beside the peers alone; they are installed into .bench
+	$(BIN)/python -m bench.peers $(ARGS)
 
 docs: $(READY) ## make the generated pages anew
 	$(BIN)/python docs/generate.py
 
-lock: ## make requirements.lock anew of pyproject.toml and requirements.in
+lock: ## make requirements.lock anew of pyproject.toml and requirements.in, and that of the peers
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
 	$(PYTHON) -m venv "$$tmp" && \
 	"$$tmp/bin/python" -m pip install -qq --disable-pip-version-check uv && \
 	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --all-extras $(LOCKFLAGS) \
-		--output-file requirements.lock pyproject.toml requirements.in
+		--output-file requirements.lock pyproject.toml requirements.in && \
+	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header $(LOCKFLAGS) \
+		--output-file bench/peers/requirements.lock bench/peers/requirements.in
 
 clean: ## remove .venv and everything that was made
-	rm -rf .venv build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .bench build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -218,3 +218,12 @@ def test_counts_are_by_queue_and_status(ledger: Ledger):
 
 def test_an_empty_ledger_counts_nothing(ledger: Ledger):
     assert (ledger.counts(), ledger.list(), ledger.events(), ledger.sweep()) == ({}, [], [], {})
+
+
+def test_waiting_for_an_end(ledger: Ledger) -> None:
+    made = ledger.enqueue("k")
+    assert ledger.wait(made.id, timeout=0).status == "queued"
+    ledger.cancel(made.id)
+    assert ledger.wait(made.id).status == "cancelled"
+    with refused("not_found"):
+        ledger.wait(made.id + 1)

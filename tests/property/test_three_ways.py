@@ -507,6 +507,53 @@ class ThreeWays(RuleBasedStateMachine):
                 fence = Fence(job_id, job.attempt, job.token, job.owner or job.last_owner or "")
                 self.tell(verb, fence, **said)
 
+    @precondition(has_job)
+    @rule(
+        place=picks,
+        count=st.integers(1, 3),
+        end=st.sampled_from(["fail", "cancel", "dead_letter"]),
+        work=st.sampled_from(["complete", "fail", "cancel", "wait"]),
+    )
+    def come_to_nothing(self, place: int, count: int, end: str, work: str) -> None:
+        """A job is given undo steps and ends badly; the job that undoes it comes to an end of its own."""
+        job_id = self.pick(place % 15, LIVE)
+        fence = self._take(job_id)
+        if fence is None:
+            return
+        for number in range(count):
+            self.tell("heartbeat", fence, undo={"kind": "u", "args": {"n": number}})
+        self._end(job_id, fence, end)
+        self.tell("sweep")
+        undo = self.model.undo_job(self.model.jobs[job_id])
+        if undo is None or undo.status not in LIVE:
+            return
+        self._wait(undo, ("edge", (0, 0)))
+        fence = self._take(JobId(undo.id))
+        if fence is not None and work != "wait":
+            self._end(JobId(undo.id), fence, work)
+        self.tell("sweep")
+
+    def _take(self, job_id: JobId) -> Fence | None:
+        """Claim and start, where that can be done."""
+        self.tell("claim_job", job_id, "w")
+        job = self.model.jobs.get(job_id)
+        if job is None or job.token is None or job.status not in HELD:
+            return None
+        fence = Fence(job_id, job.attempt, job.token, job.owner or "")
+        self.tell("start", fence)
+        return fence
+
+    def _end(self, job_id: JobId, fence: Fence, how: str) -> None:
+        match how:
+            case "complete":
+                self.tell("complete", fence, None)
+            case "fail":
+                self.tell("fail", fence, "no", retryable=False)
+            case "cancel":
+                self.tell("cancel", job_id, hard=True)
+            case _:
+                self.tell("dead_letter", job_id, reason_code="timeout")
+
     def _wait(self, job: Job, wait: tuple[str, Any]) -> None:
         """For some seconds, or to a microsecond before, at or after a moment on which something hangs."""
         how, amount = wait
@@ -643,6 +690,7 @@ class ThreeWays(RuleBasedStateMachine):
             case _:
                 self.tell(verb, job_id, **said)
 
+    @precondition(lambda self: self.model.dead_letters())
     @rule(
         chosen=st.fixed_dictionaries(
             {}, optional={"queue": st.sampled_from(QUEUES), "reason_code": reason_codes, "limit": st.integers(1, 3)}

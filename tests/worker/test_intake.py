@@ -2,11 +2,14 @@
 
 import random
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from holdfast import App
-from holdfast.worker.intake import AHEAD_MAX, Order, Window
+from holdfast.worker.crews import AHEAD_MAX, ThreadCrew
+from holdfast.worker.intake import Order
 from tests.worker.conftest import Starter, ended
 
 
@@ -25,32 +28,49 @@ def test_a_list_is_kept_in_its_order() -> None:
     assert Order(["z", "a"]).next() == ["z", "a"]
 
 
-def test_the_window_opens_while_jobs_begin_at_once() -> None:
-    window = Window()
-    for _ in range(20):
-        window.saw(asked=10, got=10, waited=0.001)
-    assert window.size == AHEAD_MAX
+class Quiet:
+    """As much of a shift as a crew needs, with a clock that its attempts move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
-def test_the_window_stays_shut_where_jobs_wait() -> None:
-    window = Window()
-    window.saw(asked=10, got=10, waited=1.0)
-    assert window.size == 0
+def crew_that_ran(*seconds: float) -> ThreadCrew:
+    """A crew of ten after attempts that took so long."""
+    shift = Quiet()
+    left = iter(seconds)
+
+    def run(context: Any) -> None:
+        shift.now += next(left)
+
+    crew = ThreadCrew(10, shift, run, lambda: None, "test")  # type: ignore[arg-type]
+    crew._line.extend(SimpleNamespace(abandoned=False) for _ in seconds)  # type: ignore[misc]
+    crew._active = 1
+    crew._serve()
+    return crew
 
 
-def test_the_window_closes_when_jobs_begin_to_wait() -> None:
-    window = Window()
-    for _ in range(20):
-        window.saw(asked=10, got=10, waited=0.001)
-    for _ in range(10):
-        window.saw(asked=10, got=10, waited=0.1)
-    assert window.size == 0
+def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
+    assert crew_that_ran().ahead() == 0
 
 
-def test_an_emptied_queue_does_not_open_the_window() -> None:
-    window = Window()
-    window.saw(asked=10, got=3, waited=0.001)
-    assert window.size == 0
+def test_quick_attempts_are_claimed_ahead() -> None:
+    assert crew_that_ran(*[0.000_01] * 100).ahead() == AHEAD_MAX
+
+
+def test_slow_attempts_are_not() -> None:
+    assert crew_that_ran(*[2.0] * 100).ahead() == 0
+
+
+def test_some_are_in_between() -> None:
+    assert 40 < crew_that_ran(*[0.01] * 100).ahead() < 60
+
+
+def test_one_slow_attempt_is_noticed() -> None:
+    assert crew_that_ran(*[0.000_01] * 100, 5.0).ahead() == 0
 
 
 def test_a_kind_with_a_limit_goes_on_when_its_job_is_settled(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,10 +222,10 @@ def undo_step(given: Any) -> payloads.UndoStep:
     args = given.get("args", {})
     if not isinstance(args, dict | msgspec.Raw):
         raise ValidationError("undo args must be an object: a dict, or Raw JSON", field="undo")
-    body = json_value("undo args", args, limits.UNDO_BYTES_MAX)
+    body = json_value("undo", args, limits.UNDO_BYTES_MAX)
     if body[:1] != b"{":
         raise ValidationError("undo args must be a JSON object", field="undo")
-    return payloads.UndoStep(kind=limits.check_name("undo kind", given["kind"]), args=msgspec.Raw(body))
+    return payloads.UndoStep(kind=limits.check_name("undo", given["kind"]), args=msgspec.Raw(body))
 
 
 def not_our_own(what: str, given: str) -> str:

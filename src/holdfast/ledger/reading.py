@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core import limits, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.audit import Violation, check_history
-from holdfast.core.model import EventType
+from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk, shown
@@ -157,6 +157,22 @@ class Reading(Desk):
             waiter.wait(left)
             if self._store.settled_events(after, 1):
                 return True
+
+    def wait(self, job_id: int, *, timeout: float | None = None) -> Job:
+        """The job once it is terminal, or as it stands when the time is over. It waits for the bell."""
+        if timeout is not None:
+            policies.duration_ms("timeout", timeout, 0, policies.DAY_MS)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiter = self._store.waiter(events=True)
+        try:
+            while True:
+                found = self.get(job_id)
+                left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+                if found.status in TERMINAL or left <= 0:
+                    return found
+                waiter.wait(left)
+        finally:
+            waiter.close()
 
     def waiter(self) -> Waiter:
         """Something to wait on for new work: `wait(timeout)`. Make it before looking for work, so that none is missed."""

@@ -55,6 +55,21 @@ def _traceparent(context: "Context | None") -> str | None:
     return carrier.get("traceparent")
 
 
+@contextmanager
+def joined(traceparent: str | None) -> Iterator[None]:
+    """Go on, within, from a span of another process; nothing changes where there is none, or nobody traces."""
+    if traceparent is None or not is_loaded():
+        yield
+        return
+    from opentelemetry import context
+
+    token = context.attach(_parent(traceparent))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
 def _tracer() -> "Tracer":
     from opentelemetry import trace
 

@@ -69,7 +69,6 @@ class Attempts:
         if context.lost or context.abandoned:
             self._shift.forget(context)
             return None
-        context.batch.begun()
         if context.job.status is Status.CLAIMED and not self._start(context, handler):
             return None
         context.began = now = self._shift.monotonic()

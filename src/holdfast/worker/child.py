@@ -26,6 +26,8 @@ import holdfast
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
 from holdfast.ledger import Job, Ledger
+from holdfast.telemetry.logs import bind_job
+from holdfast.telemetry.tracing import joined
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler, Place
 from holdfast.worker.judge import Rules, judge
@@ -118,9 +120,10 @@ class Bench:
         context = self._give(task, handler, registry)
         try:
             args = handler.signature.read(task.record.args)
-            result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
-            if inspect.iscoroutine(result):
-                result = asyncio.run(result)
+            with joined(task.traceparent), bind_job(context.job, task.worker):
+                result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
+                if inspect.iscoroutine(result):
+                    result = asyncio.run(result)
             return Reply(result=msgspec.Raw(_encode(plain_result(result))))
         except JobCancelled:
             return Reply(cancelled=True)
@@ -135,7 +138,7 @@ class Bench:
         ledger = self._ledgers.setdefault(task.url, Late(task.url))
         shift = ChildShift(ledger, registry, task.worker, self._send)
         job = Job(task.record.id, task.record, fence=task.fence)
-        context = handler.context_type(job, handler, shift, None, task.ttl_s, task.ttl_s, time.monotonic())
+        context = handler.context_type(job, handler, shift, task.ttl_s, task.ttl_s, time.monotonic())
         context.asked_to_stop = self._stop_next
         shift.context = self._context = context
         return context

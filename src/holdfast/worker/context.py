@@ -30,13 +30,12 @@ class Context:
     on_trouble: "Callable[[Context], None] | None" = None
     _news: dict[str, Any] | None = None
 
-    def __init__(self, job: Job, handler: Any, shift: "Shift", batch: Any, period: float, ttl: float, claimed: float) -> None:
+    def __init__(self, job: Job, handler: Any, shift: "Shift", period: float, ttl: float, claimed: float) -> None:
         assert job.fence is not None
         self.job = job
         self.fence: Fence = job.fence
         """The right to write to this attempt; hand it to the resources you touch."""
         self.handler = handler
-        self.batch = batch
         self.period = period
         self.ttl = ttl
         self.due = claimed + period

@@ -13,6 +13,10 @@ from holdfast.worker.shift import Shift, log
 
 QUICK_SECONDS = 0.0005
 """Attempts that take less than this are run by one thread."""
+MOMENT_SECONDS = 1e-6
+SOON_SECONDS = 0.05
+"""A worker claims no more than it will begin within this time, as far as the last attempts tell."""
+AHEAD_MAX = 500
 WATCH_SECONDS = 0.01
 
 
@@ -25,6 +29,9 @@ class Crew(Protocol):
 
     def give(self, contexts: Iterable[Context]) -> None:
         """Run these as soon as there is room."""
+
+    def ahead(self) -> int:
+        """How many more than it can run at once it will begin in no time."""
 
     def held(self) -> int:
         """How many attempts it has, running or not yet begun."""
@@ -79,9 +86,9 @@ class ThreadCrew:
             self._call()
 
     def _call(self) -> None:
-        if self._threads < self.size and self._threads <= self._active + self._watched:
-            self._add_thread()
         self._calls.put(True)
+        if self._threads < min(self.size, self._active + self._watched + self._calls.qsize()):
+            self._add_thread()
 
     def _add_thread(self) -> None:
         self._threads += 1
@@ -136,7 +143,7 @@ class ThreadCrew:
             self._run_attempt(context)
             running.pop(me, None)
             ended = monotonic()
-            self._average += 0.1 * (ended - began - self._average)
+            self._average += 0.2 * (max(ended - began, MOMENT_SECONDS) - self._average)
             began = ended
             if context.abandoned:
                 self._shift.abandoned -= 1
@@ -144,6 +151,10 @@ class ThreadCrew:
                 return False
             if len(line) <= self.low:
                 self._freed()
+
+    def ahead(self) -> int:
+        hands = 1 if self._average <= QUICK_SECONDS else self.size
+        return min(AHEAD_MAX, int(hands * SOON_SECONDS / self._average))
 
     def held(self) -> int:
         return len(self._line) + len(self._running)
@@ -164,10 +175,10 @@ class ThreadCrew:
     def abandon(self, context: Context) -> None:
         """Its thread goes on until the handler returns; another takes its place, and nobody waits for it."""
         context.abandoned = True
+        self._shift.abandoned += 1
         for thread, running in list(self._running.items()):
             if running is context:
                 self._running.pop(thread, None)
-        self._shift.abandoned += 1
         with self._mutex:
             self._active -= 1
         self._add_thread()

@@ -22,46 +22,10 @@ LOOK_SECONDS = 30.0
 """How often an idle worker looks for itself, should a bell have been lost."""
 PAUSE_SECONDS = 0.02
 TRY_AGAIN_SECONDS = 1.0
-SOON_SECONDS = 0.05
-"""A worker claims no more than it will begin within this time."""
-AHEAD_MAX = 500
 WEIGHTED_MAX = 50
 """Jobs of one claim where queues have weights: the weights show only over many claims."""
 STALE_SECONDS = 1.0
 """What could not begin for so long is handed back."""
-
-
-class Window:
-    """How many jobs to hold beyond those that run: more while they begin at once, none where they take their time."""
-
-    def __init__(self, most: int = AHEAD_MAX) -> None:
-        self.size = 0
-        self._most = most
-
-    def saw(self, asked: int, got: int, waited: float) -> None:
-        """A batch of `got` jobs had all begun `waited` seconds after its claim."""
-        if waited > SOON_SECONDS:
-            self.size //= 2
-        elif got == asked:
-            self.size = min(self._most, max(16, 2 * self.size))
-
-
-class Batch:
-    """Jobs of one claim, until the last of them has begun."""
-
-    __slots__ = ("_asked", "_got", "_left", "_monotonic", "_window", "at")
-
-    def __init__(self, window: Window, asked: int, got: int, monotonic: Callable[[], float]) -> None:
-        self._window = window
-        self._asked = asked
-        self._got = self._left = got
-        self._monotonic = monotonic
-        self.at = monotonic()
-
-    def begun(self) -> None:
-        self._left -= 1
-        if self._left <= 0:
-            self._window.saw(self._asked, self._got, self._monotonic() - self.at)
 
 
 class Group(NamedTuple):
@@ -71,7 +35,6 @@ class Group(NamedTuple):
     kinds: tuple[str, ...]
     limit: int | None
     start: bool
-    window: Window
 
 
 def groups(handlers: Sequence[Handler], crews: Mapping[str, Crew], queues: Sequence[str]) -> list[Group]:
@@ -81,12 +44,11 @@ def groups(handlers: Sequence[Handler], crews: Mapping[str, Crew], queues: Seque
     for handler in handlers:
         start = not handler.checks
         if handler.concurrency is not None:
-            found.append(Group(crews[handler.isolation], (handler.kind,), handler.concurrency, start, Window(0)))
+            found.append(Group(crews[handler.isolation], (handler.kind,), handler.concurrency, start))
         else:
             shared.setdefault((handler.isolation, start), []).append(handler.kind)
     for (isolation, start), kinds in shared.items():
-        most = AHEAD_MAX if isolation == "thread" else 0
-        found.append(Group(crews[isolation], tuple(kinds), None, start, Window(most)))
+        found.append(Group(crews[isolation], tuple(kinds), None, start))
     return found
 
 
@@ -167,13 +129,14 @@ class Intake:
 
     def _want(self, group: Group) -> int:
         """How many to ask for: a full batch or none, so that claims do not come in dribbles."""
-        crew, window = group.crew, group.window
-        held = crew.held()
-        room = crew.size + window.size - held
+        crew, held = group.crew, group.crew.held()
+        ahead = 0 if group.limit is not None else crew.ahead()
+        crew.low = ahead // 2
+        room = crew.size + ahead - held
         if group.limit is not None:
             mine = sum(1 for context in list(self._shift.leases.values()) if context.job.kind == group.kinds[0])
             room = min(room, group.limit - mine)
-        elif window.size and held > crew.size and room < window.size // 2:
+        elif held > crew.size and room < ahead // 2:
             return 0
         return min(room, self._order.most)
 
@@ -182,15 +145,13 @@ class Intake:
         asked = shift.monotonic()
         jobs = shift.ledger.claim(shift.name, self._order.next(), limit=want, kinds=group.kinds, start=group.start)
         if jobs:
-            group.crew.low = group.window.size // 2
-            batch = Batch(group.window, want, len(jobs), shift.monotonic)
-            contexts = [self._context(job, batch, asked) for job in jobs]
+            contexts = [self._context(job, asked) for job in jobs]
             for context in contexts:
                 shift.hold(context)
             group.crew.give(contexts)
         return len(jobs)
 
-    def _context(self, job: Job, batch: Batch, asked: float) -> Context:
+    def _context(self, job: Job, asked: float) -> Context:
         handler = self._shift.registry.of_kind(job.kind)
         policy = job.record.policy
         assert handler is not None and policy is not None
@@ -198,7 +159,7 @@ class Intake:
         if timing is None:
             timing = self._timing[policy] = (beats.period(policy), policy.lease_ttl_ms / 1_000)
         make = handler.context_type
-        return make(job, handler, self._shift, batch, *timing, asked)
+        return make(job, handler, self._shift, *timing, asked)
 
     def _idle(self, bell: Waiter) -> None:
         """Until a bell rings, a delayed job is due, or a crew has room for kinds that it had none for."""
@@ -219,6 +180,5 @@ class Intake:
         oldest = self._shift.monotonic() - STALE_SECONDS
         for group in self._groups:
             if group.crew.waits_since(oldest):
-                group.window.size = 0
                 for context in group.crew.take_back():
                     self._release(context)

@@ -54,6 +54,9 @@ class LoopCrew:
         if task is not None:
             task.cancel()
 
+    def ahead(self) -> int:
+        return 0
+
     def held(self) -> int:
         return len(self._tasks)
 

@@ -14,7 +14,9 @@ import msgspec
 
 from holdfast.core.model import Fence
 from holdfast.core.model import Job as Record
+from holdfast.core.payloads import Verbatim
 from holdfast.errors import JobCancelled, LeaseConflictError
+from holdfast.telemetry.tracing import current_traceparent
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.context import Context
 from holdfast.worker.crews import ThreadCrew
@@ -34,12 +36,13 @@ class Task(msgspec.Struct, frozen=True):
     record: Record
     fence: Fence
     ttl_s: float
+    traceparent: str | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a child answers: a result, a verdict on its error, or that it stopped as it was asked to."""
 
-    result: msgspec.Raw | None = None
+    result: Verbatim = msgspec.UNSET
     verdict: Verdict | None = None
     cancelled: bool = False
     lost: bool = False
@@ -81,7 +84,7 @@ class Child:
             raise JobCancelled(f"job {context.job.id} has stopped", job_id=context.job.id)
         if reply.verdict is not None:
             raise JudgedError(reply.verdict)
-        return None if reply.result is None else msgspec.json.decode(reply.result)
+        return None if isinstance(reply.result, msgspec.UnsetType) else msgspec.json.decode(reply.result)
 
     def _send(self, line: bytes) -> None:
         with self._mutex:
@@ -153,7 +156,11 @@ class ProcessCrew(ThreadCrew):
 
     def _task(self, context: Context) -> Task:
         left = max(0.0, context.expires - self._shift.monotonic())
-        return Task(context.handler.place, self._url, self._shift.name, context.job.record, context.fence, left)
+        place, job, trace = context.handler.place, context.job, current_traceparent()
+        return Task(place, self._url, self._shift.name, job.record, context.fence, left, trace)
+
+    def ahead(self) -> int:
+        return 0
 
     def abandon(self, context: Context) -> None:
         """Its process is killed, which frees its thread by itself."""

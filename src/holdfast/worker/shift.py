@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.ledger import Job, Ledger, admit
+from holdfast.telemetry.tracing import current_traceparent
 from holdfast.worker.context import Context
 from holdfast.worker.registry import Registry
 
@@ -61,7 +62,7 @@ class Shift:
 
     def enqueue_child(self, parent: Job, handler: Any, args: Mapping[str, Any]) -> Job:
         given: dict[str, Any] = {"correlation_id": parent.correlation_id}
-        if parent.trace_id is not None:
+        if parent.trace_id is not None and current_traceparent() is None:
             given["trace_id"] = parent.trace_id
         return self.ledger.enqueue(**self.registry.item(handler, args, given))
 

@@ -1,0 +1,24 @@
+"""Holdfast, with three events for every job that is worked off."""
+
+from bench.peers.scripted import Scripted
+
+LIVE = "'queued', 'claimed', 'running', 'stalled'"
+
+PEERS = [
+    Scripted(
+        "holdfast",
+        "sqlite",
+        "default",
+        "holdfast_worker",
+        f"SELECT count(*) FROM holdfast_jobs WHERE status IN ({LIVE})",
+        own_python=True,
+    ),
+    Scripted(
+        "holdfast",
+        "postgres",
+        "default",
+        "holdfast_worker",
+        f"SELECT count(*) FROM holdfast.jobs WHERE status IN ({LIVE})",
+        own_python=True,
+    ),
+]

@@ -1,0 +1,1 @@
+"""What runs in the contenders' own processes, with the packages that are installed for them alone."""

@@ -1,0 +1,60 @@
+"""The contest without its guests: our own worker, and one that cannot come. How long anything takes is not looked at."""
+
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.peers.base import Absent, Peer, Setting
+from bench.peers.figures import Taken
+from bench.peers.ground import contenders, database
+from bench.peers.holdfast import PEERS
+from bench.peers.scripted import Scripted
+from bench.peers.tables import plain, tables
+
+
+@pytest.fixture(params=PEERS, ids=lambda peer: peer.storage)
+def ours(request: pytest.FixtureRequest) -> Peer:
+    peer: Peer = request.param
+    return peer
+
+
+@pytest.fixture
+def setting(postgres_url: str, tmp_path: Path) -> Iterator[Setting]:
+    with database(postgres_url, f"peer_{uuid.uuid4().hex}") as url:
+        yield Setting(tmp_path, url, None, Path(sys.executable), tmp_path)
+
+
+def test_our_worker_drains_and_begins_lone_jobs(ours: Peer, setting: Setting) -> None:
+    ours.prepare(setting)
+    assert ours.drain(setting, 700) > 0
+    taken = ours.latency(setting, 2)
+    assert taken is not None
+    assert len(taken) == 2
+    assert min(taken) > 0
+
+
+def test_every_contender_is_told_apart() -> None:
+    names = [(peer.name, peer.storage, peer.config) for peer in contenders()]
+    assert len(set(names)) == len(names)
+    assert names[0][0] == "holdfast"
+
+
+def test_a_contender_that_is_not_installed_is_absent(setting: Setting) -> None:
+    stranger = Scripted("stranger", "postgres", "default", "no_such_program", "SELECT 0")
+    with pytest.raises(Absent, match="no_such_program"):
+        stranger.prepare(setting)
+    with pytest.raises(Absent, match="nowhere"):
+        stranger.prepare(setting._replace(python=setting.home / "nowhere"))
+
+
+def test_the_tables_hold_contenders_against_us_on_the_same_storage() -> None:
+    us, them = Taken(PEERS[0], drain=[100.0]), Taken(Scripted("them", "sqlite", "tuned", "", ""), drain=[20.0, 30.0, 25.0])
+    gone = Taken(Scripted("gone", "redis", "default", "", ""), missing={"absent": "no Redis server"})
+    shown = tables([us, them, gone], recovery_seconds_max=0.0)
+    assert "0.250" in shown
+    assert "20–30" in shown
+    assert "gone (redis, default): absent: no Redis server" in shown
+    assert plain(them)["drain"] == [20.0, 30.0, 25.0]

@@ -1,0 +1,62 @@
+"""Real worker processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[2]
+
+
+class Fleet:
+    """Worker processes by name. Leaving it ends whoever is left."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, name: str, **settings: Any) -> int:
+        """Its process id, once it is about to work."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.worker.programs.jobs", name, *(f"{key}={value}" for key, value in settings.items())],
+            cwd=ROOT,
+            env={**os.environ, "HOLDFAST_URL": self._url},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        self._processes[name] = process
+        return process.pid
+
+    def name_of(self, pid: int) -> str:
+        return next(name for name, process in self._processes.items() if process.pid == pid)
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        self._processes[name].send_signal(number)
+
+    def kill(self, name: str) -> None:
+        self._processes[name].kill()
+        self.wait(name)
+
+    def wait(self, name: str) -> int:
+        """How it ended."""
+        process = self._processes.pop(name)
+        process.communicate(timeout=60)
+        return process.returncode
+
+    def is_gone(self, name: str) -> bool:
+        return self._processes[name].poll() is not None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.send_signal(signal.SIGCONT)
+            process.communicate()

@@ -1,0 +1,124 @@
+"""An app whose handlers do what real ones do at their worst. Run as a program, with a name and settings, it works for it."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast import App, Context
+
+app = App(os.environ["HOLDFAST_URL"])
+
+TIGHT: dict[str, Any] = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0}
+
+
+def note(path: str, text: str) -> None:
+    """One line, whole, whoever else writes."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(file, f"{text}\n".encode())
+    os.close(file)
+
+
+def wait_for(path: str) -> None:
+    while not Path(path).exists():
+        time.sleep(0.005)
+
+
+@app.handler(policy=TIGHT)
+def hold(job: Context, log: str, go: str) -> dict[str, Any]:
+    """The first attempt waits until it is let go, or for ever."""
+    note(log, f"{os.getpid()} {job.job.attempt}")
+    if job.job.attempt == 1:
+        wait_for(go)
+    return {"pid": os.getpid(), "attempt": job.job.attempt}
+
+
+@app.handler()
+def count(log: str, n: int) -> int:
+    note(log, f"{os.getpid()} {n}")
+    time.sleep(0.001)
+    return n
+
+
+@app.handler(policy=TIGHT)
+def in_thread(job: Context, seconds: float) -> int:
+    return block(job, seconds)
+
+
+@app.handler(policy=TIGHT, isolation="process")
+def in_process(job: Context, seconds: float) -> int:
+    return block(job, seconds)
+
+
+def block(job: Context, seconds: float) -> int:
+    """Nothing else of this interpreter runs meanwhile: a C call that keeps the GIL. Later attempts are quick."""
+    if job.job.attempt == 1:
+        ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    return job.job.attempt
+
+
+@app.handler(policy=TIGHT, attempts=3)
+def poison(log: str) -> None:
+    note(log, str(os.getpid()))
+    os._exit(9)
+
+
+@app.handler(policy=TIGHT, attempts=3, isolation="process")
+def contained_poison(log: str) -> None:
+    note(log, str(os.getpid()))
+    os._exit(9)
+
+
+@app.handler(policy=TIGHT, attempts=1, isolation="process")
+def with_children(log: str) -> None:
+    """A handler that has started a program of its own, which outlives nobody."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
+        note(log, f"{os.getpid()} {child.pid}")
+        child.wait()
+
+
+@app.handler(policy=TIGHT, attempts=1, isolation="process", timeout="1s")
+def endless(log: str) -> None:
+    note(log, str(os.getpid()))
+    while True:
+        pass
+
+
+@app.handler(policy={**TIGHT, "cancel_grace": 60}, isolation="process")
+def asked(job: Context, log: str) -> None:
+    note(log, str(os.getpid()))
+    job.progress(7, stage="waiting")
+    while not job.cancelled:
+        time.sleep(0.01)
+    job.checkpoint("on my way out")
+    job.check_cancelled()
+
+
+@app.handler(isolation="process")
+async def everything(job: Context, n: int) -> dict[str, Any]:
+    """What a context offers works from a child process too."""
+    job.beat(progress=n)
+    job.may_proceed()
+    made = job.enqueue(count, log=os.devnull, n=n)
+    return {"child": made.id, "pid": os.getpid()}
+
+
+@app.handler(policy=TIGHT, attempts=3)
+def saved(job: Context, log: str) -> Any:
+    """Each attempt does one page and is killed; the next goes on from there."""
+    page = (job.restored or {"page": 0})["page"]
+    note(log, f"{job.job.attempt} {page}")
+    job.checkpoint({"page": page + 1})
+    if job.job.attempt < 3:
+        os._exit(9)
+    return page
+
+
+if __name__ == "__main__":
+    settings = dict(setting.split("=") for setting in sys.argv[2:])
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    app.work(name=sys.argv[1], **{name: int(value) if value.isdigit() else value for name, value in settings.items()})

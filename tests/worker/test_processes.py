@@ -1,0 +1,223 @@
+"""Workers as real processes that are killed, frozen and restarted."""
+
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import EventType, Job, Ledger
+from tests.support.waiting import wait_until
+from tests.worker.fleet import Fleet
+
+
+@pytest.fixture
+def fleet(store_url: str) -> Iterator[Fleet]:
+    with Fleet(store_url) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def real(store_url: str) -> Iterator[Ledger]:
+    with holdfast.open(store_url) as ledger:
+        yield ledger
+
+
+def lines(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def ended(ledger: Ledger, job: Job) -> Job:
+    wait_until(lambda: ledger.get(job.id).finished_at is not None, seconds=60, what=f"job {job.id}: {ledger.events(job.id)[-3:]}")
+    assert ledger.check(job.id) == []
+    return ledger.get(job.id)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" if Path(f"/proc/{pid}").exists() else False
+
+
+def test_a_killed_workers_job_is_finished_by_another(
+    fleet: Fleet, real: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    pids = {fleet.start(name): name for name in ("ant", "bee")}
+    job = real.enqueue("hold", {"log": str(log), "go": str(tmp_path / "never")})
+    [[pid, _]] = wait_until(lambda: lines(log))
+    fleet.kill(pids[int(pid)])
+    found = ended(real, job)
+    assert found.result["attempt"] == 2
+    assert found.result["pid"] != int(pid)
+    events = real.events(job.id)
+    assert Counter(event.type for event in events)[EventType.SUCCEEDED] == 1
+    silent = [event for event in events if event.attempt == 1 and event.actor.startswith("worker:")][-1].received_at
+    again = next(event for event in events if event.type is EventType.CLAIMED and event.attempt == 2).received_at
+    stalled = next(event for event in events if event.type is EventType.STALLED)
+    assert (stalled.received_at - silent).total_seconds() > 1.0, "stalled before the policy allows"
+    with capsys.disabled():
+        sys.stdout.write(f"\n  time to recovery after SIGKILL: {(again - silent).total_seconds():.2f} s; 1 s of it silence\n")
+
+
+def test_a_frozen_worker_that_thaws_is_refused(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log, go = tmp_path / "log", tmp_path / "go"
+    pids = {fleet.start(name): name for name in ("ant", "bee")}
+    job = real.enqueue("hold", {"log": str(log), "go": str(go)})
+    [[pid, _]] = wait_until(lambda: lines(log))
+    frozen = pids[int(pid)]
+    fleet.send(frozen, signal.SIGSTOP)
+    found = ended(real, job)
+    assert found.result["attempt"] == 2
+    go.touch()
+    fleet.send(frozen, signal.SIGCONT)
+    fleet.send(frozen, signal.SIGTERM)
+    assert fleet.wait(frozen) == 0
+    late = real.get(job.id)
+    assert (late.rev, late.result, real.check(job.id)) == (found.rev, found.result, [])
+
+
+def test_holding_the_interpreter_in_a_thread_is_fenced(fleet: Fleet, real: Ledger) -> None:
+    fleet.start("ant", threads=2)
+    job = real.enqueue("in_thread", {"seconds": 5})
+    wait_until(lambda: real.get(job.id).status == "running")
+    fleet.start("bee")
+    found = ended(real, job)
+    assert (found.result, found.attempt) == (2, 2)
+
+
+def test_holding_the_interpreter_in_a_process_is_fine(fleet: Fleet, real: Ledger) -> None:
+    fleet.start("ant")
+    fleet.start("bee")
+    found = ended(real, real.enqueue("in_process", {"seconds": 4}))
+    assert (found.result, found.attempt) == (1, 1)
+
+
+def test_a_rolling_restart_under_load_loses_and_doubles_nothing(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log, done = tmp_path / "log", threading.Event()
+    jobs: list[Job] = []
+
+    def produce() -> None:
+        while not done.is_set() or len(jobs) < 2_000:
+            first = len(jobs)
+            jobs.extend(
+                real.enqueue_many([{"kind": "count", "args": {"log": str(log), "n": n}} for n in range(first, first + 20)])
+            )
+            done.wait(0.01)
+
+    producer = threading.Thread(target=produce)
+    names = [f"w{number}" for number in range(5)]
+    for name in names:
+        fleet.start(name)
+    producer.start()
+    for name in names:
+        fleet.send(name, signal.SIGTERM)
+        assert fleet.wait(name) == 0
+        fleet.start(name)
+    done.set()
+    producer.join()
+    wait_until(lambda: real.counts()["default"] == {"succeeded": len(jobs)}, seconds=90, what=str(real.counts()))
+    ran = Counter(int(n) for _, n in lines(log))
+    assert ran == Counter(range(len(jobs))), "a job was run twice, or never"
+    assert all(real.check(job.id) == [] for job in jobs[::50])
+
+
+@pytest.mark.parametrize("kind", ["poison", "contained_poison"])
+def test_a_job_that_kills_whoever_runs_it_is_put_aside(fleet: Fleet, real: Ledger, tmp_path: Path, kind: str) -> None:
+    log = tmp_path / "log"
+    fleet.start("w0")
+    job = real.enqueue(kind, {"log": str(log)})
+    for number in range(3):
+        wait_until(lambda number=number: len(lines(log)) > number)  # type: ignore[misc]
+        if kind == "poison":
+            assert fleet.wait(f"w{number}") == 9
+            fleet.start(f"w{number + 1}")
+    found = ended(real, job)
+    assert found.status == "dead_lettered"
+    assert found.dead_letter is not None
+    assert (found.dead_letter["reason_code"], found.dead_letter["attempts"]) == ("exhausted_retries", 3)
+    assert None not in found.dead_letter.values() or found.dead_letter["last_error"] is None
+    assert len(lines(log)) == 3
+    if kind == "contained_poison":
+        assert not fleet.is_gone("w0")
+        assert "exit code 9" in found.dead_letter["last_error"]["message"]
+
+
+def test_a_hard_cancel_ends_the_process_and_all_it_started(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    fleet.start("ant")
+    job = real.enqueue("with_children", {"log": str(log)})
+    [pids] = wait_until(lambda: lines(log))
+    real.cancel(job.id, hard=True)
+    wait_until(lambda: not any(alive(int(pid)) for pid in pids))
+    assert ended(real, job).status == "cancelled"
+
+
+def test_a_process_that_takes_too_long_is_stopped(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    fleet.start("ant")
+    job = real.enqueue("endless", {"log": str(log)})
+    assert ended(real, job).last_error["type"] == "TimeoutError"
+    [[pid]] = lines(log)
+    wait_until(lambda: not alive(int(pid)))
+
+
+def test_a_child_dies_with_its_worker(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    fleet.start("ant")
+    job = real.enqueue("asked", {"log": str(log)})
+    [[pid]] = wait_until(lambda: lines(log))
+    fleet.kill("ant")
+    wait_until(lambda: not alive(int(pid)))
+    assert real.get(job.id).status == "running", "nobody is there to sweep"
+
+
+def test_a_child_is_told_of_a_soft_cancel(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    fleet.start("ant")
+    job = real.enqueue("asked", {"log": str(log)})
+    wait_until(lambda: real.get(job.id).progress == 7)
+    real.cancel(job.id, reason="enough")
+    found = ended(real, job)
+    assert (found.status, found.stage, found.checkpoint) == ("cancelled", "waiting", "on my way out")
+
+
+def test_a_context_works_from_a_child(fleet: Fleet, real: Ledger) -> None:
+    pid = fleet.start("ant")
+    job = real.enqueue("everything", {"n": 3}, correlation_id="c-1")
+    found = ended(real, job)
+    assert (found.progress, found.result["pid"] != pid) == (3, True)
+    made = real.get(found.result["child"])
+    assert (made.correlation_id, ended(real, made).result) == ("c-1", 3)
+
+
+def test_a_checkpoint_survives_the_death_of_its_worker(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    job = real.enqueue("saved", {"log": str(log)})
+    for number in range(2):
+        fleet.start(f"w{number}")
+        assert fleet.wait(f"w{number}") == 9
+    fleet.start("last")
+    assert ended(real, job).result == 2
+    assert lines(log) == [["1", "0"], ["2", "1"], ["3", "2"]]
+
+
+def test_a_sweeper_that_dies_is_replaced(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    """Whoever had the duty: all but one worker are killed, and their jobs come back."""
+    log = tmp_path / "log"
+    pids = {fleet.start(name, threads=2): name for name in ("ant", "bee", "cat")}
+    jobs = [real.enqueue("hold", {"log": str(log), "go": str(tmp_path / "never")}) for _ in range(6)]
+    wait_until(lambda: len(lines(log)) == 6)
+    for name in ("ant", "bee", "cat"):
+        fleet.kill(name)
+    fleet.start("dog", threads=6)
+    for job in jobs:
+        assert ended(real, job).result["attempt"] == 2
+    assert len(pids) == 3
