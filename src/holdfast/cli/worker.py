@@ -68,6 +68,8 @@ def run(
             endpoint = serve(worker.shift.ledger, metrics_port)
             log.info("serving metrics", extra={"url": f"{endpoint.url}/metrics"})
         orderly = worker.run()
+    for app in found:
+        app.close()
     if not orderly:
         raise Failed("gave_up", f"{worker.name} gave up: too many of its handlers would not stop", action="Start another one.")
     if as_json:
