@@ -20,7 +20,7 @@ def ledger_url(db: str | None) -> str:
 def _settings() -> dict[str, Any]:
     """Of this folder only, where a relative path in it means what it says. An unknown name is a mistake, not a wish."""
     try:
-        found = tomllib.loads(Path(SETTINGS).read_text())
+        found = tomllib.loads(Path(SETTINGS).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

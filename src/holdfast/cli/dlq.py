@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
 job_id = click.IntRange(1, JOB_ID_MAX)
+NO_JOB = 0
+"""In place of a job, for what went wrong with a whole page of them."""
 Outcomes = dict[int, "Job | HoldfastError"]
 """The answer for each job that was asked about."""
 
@@ -125,7 +127,7 @@ def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> 
         except HoldfastError as error:
             if not done:
                 raise
-            return {**done, after: error}
+            return {**done, NO_JOB: error}
         for answer in found:
             after = answer.context["job_id"] if isinstance(answer, HoldfastError) else answer.replay_of or 0
             done[after] = answer
@@ -177,7 +179,7 @@ def _refusal(done: Outcomes, so_far: dict[str, Any]) -> Failed | None:
     if not refused:
         return None
     first = next(iter(refused.values()))
-    listed = [{"job_id": id_, "error_code": error.code, "error": error.message} for id_, error in refused.items()]
+    listed = [{"job_id": id_ or None, "error_code": error.code, "error": error.message} for id_, error in refused.items()]
     whole = first.message if len(refused) == 1 else f"{len(refused)} were refused, the first since {first.message}"
     exit_code = exit_code_of(max(refused.values(), key=exit_code_of))
     return Failed(first.code, whole, action=first.action, exit_code=exit_code, refused=listed, **so_far)
