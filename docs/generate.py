@@ -3,14 +3,17 @@
 A part stands between `<!-- generated: name -->` and `<!-- end -->`. `make docs` runs this; a test fails where a page has drifted.
 """
 
+import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import click
 import msgspec
 
 from holdfast import errors
+from holdfast.cli import main as main_command
 from holdfast.core import limits, pictures, vocabulary
 from holdfast.core.model import EventType, Policy
 from holdfast.core.payloads import SHAPES
@@ -166,6 +169,26 @@ def metric_table() -> str:
     return _table(["metric", "type", "labels", "what it tells"], rows)
 
 
+def command_table() -> str:
+    rows = []
+    for path, command in _leaves_of(main_command, ()):
+        arguments = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
+        options = [p.opts[0] for p in command.params if isinstance(p, click.Option)]
+        what = inspect.cleandoc(command.help or "").partition("\n\n")[0].replace("\n", " ")
+        rows.append([f"`{' '.join(['holdfast', *path, *arguments])}`", what, _code(options)])
+    return _table(["command", "what it does", "options"], rows)
+
+
+def _leaves_of(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name in command.list_commands(click.Context(command)):
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        yield from _leaves_of(found, (*path, name))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "errors": error_table,
     "limits": limit_table,
@@ -174,6 +197,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "events": event_table,
     "aliases": alias_table,
     "metrics": metric_table,
+    "commands": command_table,
 }
 
 _EMPTY = re.compile(r"(<!-- generated: \w+ -->\n)(<!-- end -->)")

@@ -1,5 +1,6 @@
 """`holdfast demo`, from start to end: real processes, a real SIGKILL, a real ledger left behind."""
 
+import json
 import os
 import re
 import subprocess
@@ -10,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.demo import Demo, DemoError
-from holdfast.cli.page import Page
+from holdfast.cli.demo_record import DemoError, verify_job
 
 COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 
@@ -39,6 +39,17 @@ def test_the_demo_loses_a_worker_and_no_job(tmp_path: Path) -> None:
         assert [event.type.value for event in ledger.events(lost)] == re.findall(
             r"^ +\d+  (\w+) ", done.stdout.partition("The life of job")[2], re.MULTILINE
         )
+
+
+def test_the_demo_tells_machines_what_it_verified(tmp_path: Path) -> None:
+    done = run("demo", "--jobs", "5", "--workers", "2", "--json", env={"TMPDIR": str(tmp_path)})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    [line] = done.stdout.splitlines()
+    answer = json.loads(line)
+    assert (answer["schema_version"], answer["success"], answer["data"]["jobs"]) == ("v1", True, 5)
+    assert sum(answer["data"]["recorded_by"].values()) == 5
+    assert answer["data"]["recovery_s"] >= answer["data"]["silence_s"] >= 1
 
 
 def test_the_demo_runs_on_postgresql(postgres_url: str) -> None:
@@ -104,9 +115,8 @@ def test_a_wrong_result_is_not_verified(tmp_path: Path) -> None:
         [held] = ledger.claim("ant", start=True)
         assert held.fence is not None
         ledger.complete(held.fence, {"sha256": "0" * 64, "by": "ant"})
-        demo = Demo(ledger, Page(), "sqlite:///demo.db", ["ant"])
         with pytest.raises(DemoError, match="job 1 is succeeded with the result"):
-            demo._verify_job(ledger.get(held.id), "one", lost=False)
+            verify_job(ledger, ledger.get(held.id), "one", lost=False)
 
 
 def test_the_version_is_the_package_s() -> None:

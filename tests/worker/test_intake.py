@@ -5,8 +5,12 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from holdfast import App
 from holdfast.worker.crews import AHEAD_MAX, ThreadCrew
 from holdfast.worker.intake import Order
+from tests.worker.conftest import Starter, ended
 
 
 def test_weights_say_how_often_a_queue_comes_first() -> None:
@@ -67,3 +71,16 @@ def test_some_are_in_between() -> None:
 
 def test_one_slow_attempt_is_noticed() -> None:
     assert crew_that_ran(*[0.000_01] * 100, 5.0).ahead() == 0
+
+
+def test_a_kind_with_a_limit_goes_on_when_its_job_is_settled(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the end of the one job can tell the worker of its room: it would not look for itself in time."""
+    monkeypatch.setattr("holdfast.worker.intake.STALE_SECONDS", 3_600.0)
+
+    @app.handler(concurrency=1)
+    def one_by_one(n: int) -> int:
+        return n
+
+    jobs = app.enqueue_many(one_by_one, [{"n": n} for n in range(20)])
+    start()
+    assert [ended(app, job).result for job in jobs] == list(range(20))

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -330,3 +331,20 @@ def test_strict_queues_in_their_order(app: App, start: Starter) -> None:
     start(queues=["high", "low"], threads=1)
     wait_until(lambda: len(order) == 60)
     assert order == ["high"] * 30 + ["low"] * 30
+
+
+def test_a_worker_that_never_started_can_be_closed(app: App) -> None:
+    """So that what kept it from starting is what is heard of."""
+    app.handler("nothing")(lambda: None)
+    with app.worker():
+        pass
+
+
+def test_an_app_moves_to_another_ledger(app: App, tmp_path: Path) -> None:
+    app.handler("nothing")(lambda: None)
+    here = app.enqueue("nothing")
+    app.move(f"sqlite:///{tmp_path}/elsewhere.db")
+    assert (tmp_path / "elsewhere.db").exists() is False, "opened before anybody asked for it"
+    there = app.enqueue("nothing")
+    assert app.ledger.get(there.id).correlation_id != here.correlation_id
+    assert app.url == f"sqlite:///{tmp_path}/elsewhere.db"

@@ -3,18 +3,35 @@
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
+
+from holdfast.core.model import Fence
+
+APP = "holdfast.cli.demo_app:app"
 
 
 class CrewError(Exception):
     """A worker did not do its part."""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What the worker says that has begun the fatal job."""
+
+    job: int
+    attempt: int
+    token: str
+    worker: str
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.job, self.attempt, self.token, self.worker)
 
 
 class Crew:
@@ -24,8 +41,6 @@ class Crew:
         self._processes = {name: _start(url, queue, name) for name in names}
         self._ears = selectors.DefaultSelector()
         self._heard: dict[str, bytes] = dict.fromkeys(names, b"")
-        self._going_home = False
-        self._unread: list[tuple[str, dict[str, Any]]] = []
         for name, process in self._processes.items():
             assert process.stdout is not None
             self._ears.register(process.stdout, selectors.EVENT_READ, name)
@@ -38,43 +53,21 @@ class Crew:
         for process in self._processes.values():
             _end(process)
 
-    def names(self) -> list[str]:
-        return list(self._processes)
-
     def pid(self, name: str) -> int:
         return self._processes[name].pid
 
-    def listen(self, seconds: float) -> None:
-        """Hear what is said within that time; returns as soon as anybody has said something."""
+    def listen(self, seconds: float) -> Said | None:
+        """What is said within that time, if anything. A worker that ends by itself is no part of the show."""
         for key, _ in self._ears.select(seconds):
             name: str = key.data
             chunk = os.read(key.fd, 65_536)
             if not chunk:
-                self._hear_the_end(name)
-                continue
-            *lines, self._heard[name] = (self._heard[name] + chunk).split(b"\n")
-            self._unread += [(name, msgspec.json.decode(line)) for line in lines]
-
-    def _hear_the_end(self, name: str) -> None:
-        """In order only for a worker that was sent home: the first to go must not be mistaken for a deserter."""
-        process = self._processes[name]
-        assert process.stdout is not None
-        self._ears.unregister(process.stdout)
-        if process.wait() or not self._going_home:
-            raise CrewError(f"{name} ended by itself with exit code {process.returncode}")
-
-    def wait_for(self, what: str, seconds: float, *, everyone: bool = False) -> dict[str, dict[str, Any]]:
-        """What was said under that heading, by the first to say it or by everyone."""
-        deadline = time.monotonic() + seconds
-        while True:
-            found = {name: said for name, said in self._unread if said["says"] == what}
-            if len(found) >= (len(self._processes) if everyone else 1):
-                self._unread = [(name, said) for name, said in self._unread if said["says"] != what]
-                return found
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise CrewError(f"waited {seconds:g} s for a worker to say {what!r}")
-            self.listen(left)
+                raise CrewError(f"{name} ended by itself with exit code {self._processes[name].wait()}")
+            line, end, self._heard[name] = (self._heard[name] + chunk).partition(b"\n")
+            if end:
+                return msgspec.json.decode(line, type=Said)
+            self._heard[name] = line
+        return None
 
     def kill(self, name: str) -> None:
         """SIGKILL: the worker gets no chance to say goodbye."""
@@ -83,24 +76,24 @@ class Crew:
         self._ears.unregister(process.stdout)
         _end(process)
 
-    def send_home(self, seconds: float) -> dict[str, int]:
-        """Let everyone finish; how many jobs each has done."""
-        self._going_home = True
+    def send_home(self, seconds: float) -> None:
+        """SIGTERM to everyone: they end in good order."""
         for process in self._processes.values():
-            assert process.stdin is not None
-            process.stdin.close()
-        said = self.wait_for("finished", seconds, everyone=True)
+            process.send_signal(signal.SIGTERM)
         for name, process in self._processes.items():
-            if process.wait(seconds):
-                raise CrewError(f"{name} ended with exit code {process.returncode}")
-        return {name: fields["done"] for name, fields in said.items()}
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                raise CrewError(f"{name} has not ended within {seconds:g} s") from None
+            if code:
+                raise CrewError(f"{name} ended with exit code {code}")
 
 
 def _start(url: str, queue: str, name: str) -> "subprocess.Popen[bytes]":
     """The url goes by the environment, since anybody may read a command line. A session of its own: Ctrl-C is the parent's."""
-    return subprocess.Popen(  # noqa: S603 - a module of this very package
-        [sys.executable, "-m", "holdfast.cli.demo_worker", queue, name],
-        env={**os.environ, "HOLDFAST_URL": url},
+    return subprocess.Popen(  # noqa: S603 - this very program
+        [sys.executable, "-m", "holdfast", "worker", "run", APP, "--name", name, "--log", "text", "--log-level", "error"],
+        env={**os.environ, "HOLDFAST_URL": url, "HOLDFAST_DEMO_QUEUE": queue},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,

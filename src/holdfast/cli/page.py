@@ -1,4 +1,7 @@
-"""Plain text for people: colour only on a terminal, and not where NO_COLOR is set."""
+"""Plain text for people: colour only on a terminal, and not where NO_COLOR is set.
+
+What comes from a ledger was written by anybody: everything that is printed here is made visible first.
+"""
 
 import os
 import sys
@@ -6,13 +9,20 @@ from collections.abc import Sequence
 
 import click
 
+from holdfast.telemetry.lines import cut, visible
+
+CELL_CHARACTERS_MAX = 200
+
 
 class Page:
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        self._quiet = quiet
 
     def line(self, text: str = "", **style: object) -> None:
-        click.echo(click.style(text, **style) if style else text, color=self._colour)  # type: ignore[arg-type]
+        if not self._quiet:
+            text = visible(text)
+            click.echo(click.style(text, **style) if style else text, color=self._colour)  # type: ignore[arg-type]
 
     def heading(self, text: str) -> None:
         self.line()
@@ -20,17 +30,27 @@ class Page:
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Columns as wide as they need to be; numbers to the right."""
-        texts = [[str(cell) for cell in row] for row in rows]
+        texts = [[cut(visible(str(cell)), CELL_CHARACTERS_MAX) for cell in row] for row in rows]
         widths = [max(len(text) for text in column) for column in zip(heads, *texts, strict=True)]
-        right = [all(isinstance(cell, int) for cell in column) for column in zip(*rows, strict=True)]
+        right = [all(isinstance(cell, int) for cell in column) for column in zip(*rows, strict=True)] or [False] * len(heads)
         self.line("  " + _joined(heads, widths, right), dim=True)
         for row in texts:
             self.line("  " + _joined(row, widths, right))
 
+    def fields(self, pairs: Sequence[tuple[str, object]]) -> None:
+        """Names and values, one pair a line."""
+        width = max(len(name) for name, _ in pairs)
+        for name, value in pairs:
+            self.line(f"  {name.ljust(width)}  {'–' if value is None else value}")
+
+    def block(self, text: str) -> None:
+        """Text of several lines, indented."""
+        for line in text.splitlines():
+            self.line(f"  {line}")
+
     def fail(self, reason: str) -> int:
         """The exit code of what failed."""
-        self.line()
-        click.secho(f"Failed: {reason}", err=True, fg="red", color=self._colour)
+        click.secho(f"Failed: {visible(reason)}", err=True, fg="red", color=self._colour and sys.stderr.isatty())
         return 1
 
 

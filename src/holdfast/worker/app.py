@@ -147,13 +147,20 @@ class App:
         """A worker for this app's handlers; `settings` as for `work`."""
         return worker_of([self], **settings)
 
-    def work(self, **settings: Any) -> None:
+    def work(self, **settings: Any) -> bool:
         """Run jobs until SIGTERM or SIGINT: the first lets running jobs finish, the second hands them back at once.
 
+        False where the worker gave up on itself, since too many of its handlers would not stop: end the process then.
         Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout.
         """
         with self.worker(**settings) as worker:
-            worker.run()
+            return worker.run()
+
+    def move(self, url: str) -> None:
+        """Be an app for the ledger at `url` from here on. What was opened for another one is closed."""
+        if url != self._url:
+            self.close()
+            self._url, self._ledger = url, None
 
     def close(self) -> None:
         if self._ledger is not None and self._url is not None:

@@ -114,7 +114,7 @@ class Bench:
 
     def _do(self, task: Task) -> Reply:
         try:
-            handler, registry = self._handler(task.place)
+            handler, registry = self._handler(task)
         except Exception as error:  # noqa: BLE001 - the module is somebody else's
             return Reply(verdict=judge(error, Rules(), FailureStage.INPUT))
         context = self._give(task, handler, registry)
@@ -143,11 +143,13 @@ class Bench:
         shift.context = self._context = context
         return context
 
-    def _handler(self, place: Place) -> tuple[Handler, Any]:
-        found = self._handlers.get(place)
+    def _handler(self, task: Task) -> tuple[Handler, Any]:
+        """The app it belongs to may be for another ledger than its worker is."""
+        found = self._handlers.get(task.place)
         if found is None:
-            function = _resolve(place)
-            found = self._handlers[place] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
+            function = _resolve(task.place)
+            function.__holdfast_app__.move(task.url)
+            found = self._handlers[task.place] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
         return found
 
 

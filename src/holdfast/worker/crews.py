@@ -173,7 +173,7 @@ class ThreadCrew:
         return list(self._running.values())
 
     def abandon(self, context: Context) -> None:
-        """Its thread goes on until the handler returns; another takes its place."""
+        """Its thread goes on until the handler returns; another takes its place, and nobody waits for it."""
         context.abandoned = True
         self._shift.abandoned += 1
         for thread, running in list(self._running.items()):

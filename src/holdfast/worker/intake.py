@@ -117,14 +117,15 @@ class Intake:
             if not self._room.wait(STALE_SECONDS):
                 self._hand_back()
             return
-        self._hungry = False
+        # Whoever had no room wants to hear of it while the others are claimed for.
+        self._hungry = len(wants) < len(self._groups)
         found = 0
         for group, want in wants:
             if self._shift.stopping.is_set():
                 return
             found += self._claim(group, want)
         if not found:
-            self._idle(bell, full=len(wants) == len(self._groups))
+            self._idle(bell)
 
     def _want(self, group: Group) -> int:
         """How many to ask for: a full batch or none, so that claims do not come in dribbles."""
@@ -160,7 +161,7 @@ class Intake:
         make = handler.context_type
         return make(job, handler, self._shift, *timing, asked)
 
-    def _idle(self, bell: Waiter, *, full: bool) -> None:
+    def _idle(self, bell: Waiter) -> None:
         """Until a bell rings, a delayed job is due, or a crew has room for kinds that it had none for."""
         if not self._shift.leases:
             self.drained.set()
@@ -169,7 +170,6 @@ class Intake:
         # A job that is ready and was not claimed is somebody else's for the moment.
         left = LOOK_SECONDS if until is None else min(max(until, PAUSE_SECONDS), LOOK_SECONDS)
         deadline = shift.monotonic() + left
-        self._hungry = not full
         while not shift.stopping.is_set() and not self._room.is_set():
             left = deadline - shift.monotonic()
             if left <= 0 or bell.wait(min(left, SLICE_SECONDS)):

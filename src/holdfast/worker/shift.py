@@ -28,6 +28,8 @@ class Shift:
         self.stopping = threading.Event()
         self.abandoned = 0
         """Threads given up on: told to stop, their jobs taken from them, and still running."""
+        self.let_go: Callable[[], None] = _nothing
+        """Called when a job of a kind with a limit of its own is no longer held."""
 
     def ring(self) -> None:
         if not self.news.is_set():
@@ -45,6 +47,8 @@ class Shift:
         """No more beats for it. A job may have come back to this very worker meanwhile."""
         if self.leases.get(context.job.id) is context:
             self.leases.pop(context.job.id, None)
+            if context.handler.concurrency is not None:
+                self.let_go()
 
     # What contexts ask for
 
@@ -61,3 +65,7 @@ class Shift:
         if parent.trace_id is not None and current_traceparent() is None:
             given["trace_id"] = parent.trace_id
         return self.ledger.enqueue(**self.registry.item(handler, args, given))
+
+
+def _nothing() -> None:
+    return None

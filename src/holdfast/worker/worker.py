@@ -1,12 +1,10 @@
 """A worker: claims, runs, beats and settles until it is told to stop, and then leaves nothing behind."""
 
-import contextlib
 import os
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -29,6 +27,7 @@ from holdfast.worker.intake import Intake, Order, groups
 from holdfast.worker.registry import Registry
 from holdfast.worker.settle import Settler
 from holdfast.worker.shift import Shift, log
+from holdfast.worker.signals import calling
 
 if TYPE_CHECKING:
     from holdfast.services.sinks import Sink
@@ -37,7 +36,6 @@ THREADS, TASKS = 10, 100
 ABANDONED_MAX = 100
 """With so many threads given up on, the process itself is given up on: whoever supervises it starts another."""
 SHUTDOWN_SECONDS = 30.0
-LOOK_SECONDS = 0.25
 
 
 class Worker:
@@ -75,13 +73,15 @@ class Worker:
             for isolation in sorted({handler.isolation for handler in served})
         }
         self._intake = Intake(shift, groups(served, self._crews, list(self._queues)), Order(self._queues), self._settler.released)
+        shift.let_go = self._intake.freed
         self._beater = Beater(shift, beats, self._settler.timed_out, self._abandon)
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
         self._services = Ticker([Sweep(beats, holder), Presence(ledger, self.name, self._description), Prune(beats, holder)])
         self._sinks = sinks
         self._relaying: threading.Thread | None = None
-        self._finished = False
+        self._at_work = False
+        self._gave_up = False
         self._gone = threading.Event()
         self._now = threading.Event()
         """Set by the second request to stop: no more waiting."""
@@ -103,6 +103,7 @@ class Worker:
     def start(self) -> None:
         """Begin to work, in threads of its own."""
         declare(self.shift.ledger, self._served)
+        self._at_work = True
         self._services.start()
         self._beater.start()
         self._intake.start()
@@ -117,34 +118,22 @@ class Worker:
         self._relaying = threading.Thread(target=relay.run, args=(self._gone,), name="holdfast-relay", daemon=True)
         self._relaying.start()
 
-    def run(self) -> None:
-        """Work until a signal or `stop`, then finish in order."""
-        with self._signals():
+    def run(self) -> bool:
+        """Work until a signal or `stop`, then finish in order. False where it gave up instead: the process should end."""
+        with calling(self.stop):
             self.start()
-            # Not for ever: a signal that the system hands to another thread does not end a wait of this one.
-            while not self.shift.stopping.wait(LOOK_SECONDS):
-                if self.shift.abandoned > ABANDONED_MAX:
-                    log.critical("too many abandoned handlers: stopping", extra={"worker": self.name})
-                    self.stop()
+            self.shift.stopping.wait()
             self.finish()
+        return not self._gave_up
 
     def stop(self) -> None:
         """Once: claim no more, finish what runs. Again: hand everything back now."""
         if self.shift.stopping.is_set():
+            log.info("stopping at once: what runs is handed back", extra={"worker": self.name})
             self._now.set()
+        else:
+            log.info("stopping: what runs may finish", extra={"worker": self.name})
         self.shift.stopping.set()
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _description(self) -> dict[str, Any]:
         """What it tells of itself when it signs in."""
@@ -161,7 +150,7 @@ class Worker:
 
     def close(self) -> None:
         """Finish, if it has not, and let go of the ledger."""
-        if not self._finished:
+        if self._at_work:
             self.finish()
         for ledger in self._ledgers:
             ledger.close()
@@ -179,12 +168,16 @@ class Worker:
         crew = self._crews[context.handler.isolation]
         if context in crew.running():
             crew.abandon(context)
+        if self.shift.abandoned > ABANDONED_MAX and not self._gave_up:
+            log.critical("too many abandoned handlers: stopping", extra={"worker": self.name})
+            self._gave_up = True
+            self.stop()
 
     # Stopping
 
     def finish(self) -> None:
         """Leave no job behind: what has not begun is handed back, what runs may finish, what does not finish is handed back."""
-        self._finished = True
+        self._at_work = False
         self.shift.stopping.set()
         self._intake.join()
         for crew in self._crews.values():

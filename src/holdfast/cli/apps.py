@@ -1,0 +1,82 @@
+"""Finding the apps that are named on a command line."""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.address import without_password
+from holdfast.cli.envelope import Failed, misuse
+
+if TYPE_CHECKING:
+    from holdfast.worker import App
+
+_NAME_IT = "Name it as module:app."
+
+
+def load(names: Sequence[str], db: str | None) -> "list[App]":
+    """The apps by their names, `module:app`, for the ledger `db` where one is given. They share one ledger."""
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - what sys.path holds are texts
+    apps = [_app(name) for name in dict.fromkeys(names)]
+    if db is not None:
+        for app in apps:
+            app.move(db)
+    urls = {app.url for app in apps}
+    if len(urls) > 1:
+        shown = ", ".join(sorted(map(without_password, urls)))
+        raise misuse(f"these apps are for different ledgers: {shown}", action="Name one with --db, or start a worker for each.")
+    return apps
+
+
+def _app(name: str) -> "App":
+    from holdfast.worker import App
+
+    module, colon, path = name.partition(":")
+    if not (module and colon and path):
+        raise misuse(f"{name:.200} does not name an app", action=_NAME_IT)
+    found: Any = _module(module)
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise misuse(f"there is no {path:.200} in {module:.200}", action=_NAME_IT) from None
+    if not isinstance(found, App):
+        raise misuse(f"{name:.200} is not an App but of type {type(found).__name__}", action=_NAME_IT)
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    """The module. What goes wrong inside it is its author's to see, from where their code begins."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = f"Name the module, not its file: {name[:-3]}." if name.endswith(".py") else "Check its name and the folder."
+            raise misuse(f"there is no module {name:.200}", action=hint) from None
+        _show(error)
+    except (TypeError, ValueError) as error:
+        if not name.strip(".") or name.startswith("."):
+            raise misuse(f"{name:.200} is not the name of a module", action=_NAME_IT) from None
+        _show(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's module
+        _show(error)
+    raise Failed("import_failed", f"{name:.200} failed while it was imported", action="The traceback says where.", module=name)
+
+
+def _show(error: BaseException) -> None:
+    lines = traceback.format_exception(type(error), error, _from_their_code(error.__traceback__))
+    click.echo("".join(lines), err=True, nl=False)
+
+
+def _from_their_code(trace: TracebackType | None) -> TracebackType | None:
+    ours = (__file__, importlib.__file__)
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename in ours or "<frozen importlib" in trace.tb_frame.f_code.co_filename
+    ):
+        trace = trace.tb_next
+    return trace

@@ -1,0 +1,185 @@
+"""`holdfast dlq`: dead letters, for whoever looks after them."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.envelope import Failed, misuse
+from holdfast.cli.frame import Answer, asks_a_ledger, exit_code_of
+from holdfast.cli.letters import described, in_full, show_letter, told
+from holdfast.cli.page import Page
+from holdfast.cli.values import age, moment, when
+from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
+from holdfast.core.model import EventType, FailureStage, ReasonCode
+from holdfast.errors import HoldfastError, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Job, Ledger
+
+job_id = click.IntRange(1, JOB_ID_MAX)
+NO_JOB = 0
+"""In place of a job, for what went wrong with a whole page of them."""
+Outcomes = dict[int, "Job | HoldfastError"]
+"""The answer for each job that was asked about."""
+
+
+def filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which dead letters are meant."""
+    for option in (
+        click.option("--since", type=when, help="Dead-lettered since: 2h, or 2026-03-01T12:00 (UTC unless it says otherwise)."),
+        click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage])),
+        click.option("--reason", "reason_code", type=click.Choice([code.value for code in ReasonCode])),
+        click.option("--kind"),
+        click.option("--queue"),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group()
+def dlq() -> None:
+    """Look at dead letters, replay them, put them aside."""
+
+
+@dlq.command("list")
+@filters
+@click.option("--discarded", is_flag=True, help="Those that were discarded too.")
+@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
+@asks_a_ledger
+def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, **chosen: Any) -> Answer:
+    """Dead letters, oldest job first."""
+    now = ledger.now()
+    found = ledger.dead_letters(since=moment(ledger, since), limit=limit, **chosen)
+    more = found[-1].id if len(found) == limit else None
+
+    def show(page: Page) -> None:
+        if not found:
+            page.line("There are no dead letters.")
+            return
+        page.table(
+            ("job", "kind", "queue", "reason", "stage", "attempts", "age", "last error"), [_row(job, now) for job in found]
+        )
+        if more is not None:
+            page.line(f"  There may be more: --after {more}", dim=True)
+
+    return Answer({"dead_letters": [described(job) for job in found], "next_after": more}, show)
+
+
+def _row(job: "Job", now: datetime) -> tuple[object, ...]:
+    letter = job.dead_letter or {}
+    ago = "–" if job.finished_at is None else age(now - job.finished_at)
+    error = told(job.last_error, 60)
+    return (job.id, job.kind, job.queue, letter["reason_code"].value, letter["failure_stage"] or "–", job.attempt, ago, error)
+
+
+@dlq.command()
+@click.argument("id", type=job_id)
+@asks_a_ledger
+def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
+    """Everything about one dead letter: its fields, its last error, its history without beats."""
+    job = ledger.get(id)
+    if job.dead_letter is None:
+        raise NotFound(f"job {id} is not a dead letter: it is {job.status.value}", job_id=id, status=job.status.value)
+    events = ledger.events(id, types=[kind.value for kind in EventType if kind is not EventType.HEARTBEAT])
+    replays = ledger.list(replay_of=id)
+    return Answer(in_full(job, events, replays), lambda page: show_letter(page, job, events, replays))
+
+
+@dlq.command()
+@click.argument("ids", type=job_id, nargs=-1, metavar="[ID…]")
+@click.option("--all", "everything", is_flag=True, help="All that the filters choose, instead of ids.")
+@filters
+@click.option("--limit", type=click.IntRange(1), help="With --all: so many at most.")
+@asks_a_ledger
+def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: int | None, **chosen: Any) -> Answer:
+    """Start dead letters over, each as a new job.
+
+    One whose replay is still on its way gives that one. Dead letters stay where they are until they are discarded.
+    """
+    if bool(ids) == everything:
+        raise misuse("name the jobs, or choose them with --all and filters")
+    if ids and (limit is not None or any(value is not None for value in chosen.values())):
+        raise misuse("filters and --limit go with --all, not with ids")
+    done = _replay_all(ledger, limit, chosen) if everything else _each(ids, ledger.replay)
+    made = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    data = [{"job_id": job.replay_of, "replayed_as": job.id, "is_new": job.is_new} for job in made]
+
+    def show(page: Page) -> None:
+        for job in made:
+            page.line(f"  job {job.replay_of} is replayed as {job.id}" + ("" if job.is_new else ", which was on its way already"))
+        page.line(f"{len(made)} replayed.")
+
+    return Answer({"replayed": data}, show, _refusal(done, {"replayed": data}))
+
+
+def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> Outcomes:
+    """Page by page, each in one transaction."""
+    chosen = {**chosen, "since": moment(ledger, chosen["since"])}
+    done: Outcomes = {}
+    after = 0
+    while limit is None or len(done) < limit:
+        size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
+        try:
+            found = ledger.replay_many(**chosen, after=after, limit=size)
+        except HoldfastError as error:
+            if not done:
+                raise
+            return {**done, NO_JOB: error}
+        for answer in found:
+            after = answer.context["job_id"] if isinstance(answer, HoldfastError) else answer.replay_of or 0
+            done[after] = answer
+        if len(found) < size:
+            break
+    return done
+
+
+@dlq.command()
+@click.argument("ids", type=job_id, nargs=-1, required=True, metavar="ID…")
+@click.option("--reason", help="Why, for the record.")
+@asks_a_ledger
+def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Answer:
+    """Note on dead letters that nobody needs to look at them any more. They stay in the record."""
+    done = _each(ids, lambda id_: _discard(ledger, id_, reason))
+    noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
+
+    def show(page: Page) -> None:
+        if noted:
+            page.line(f"{len(noted)} discarded: {', '.join(map(str, noted))}.")
+
+    return Answer({"discarded": noted}, show, _refusal(done, {"discarded": noted}))
+
+
+def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":
+    """Other finished jobs can be noted on too, but not by this noun."""
+    job = ledger.get(id_)
+    if job.dead_letter is None:
+        raise NotFound(f"job {id_} is not a dead letter: it is {job.status.value}", job_id=id_, status=job.status.value)
+    return ledger.discard(id_, reason=reason)
+
+
+def _each(ids: Iterable[int], verb: "Callable[[int], Job]") -> Outcomes:
+    """One refusal does not hurt the others; a store out of reach ends it."""
+    done: Outcomes = {}
+    for id_ in dict.fromkeys(ids):
+        try:
+            done[id_] = verb(id_)
+        except HoldfastError as error:
+            done[id_] = error
+            if error.fault == "store":
+                break
+    return done
+
+
+def _refusal(done: Outcomes, so_far: dict[str, Any]) -> Failed | None:
+    """What to say of those that were refused; what was done for the others goes with it."""
+    refused = {id_: answer for id_, answer in done.items() if isinstance(answer, HoldfastError)}
+    if not refused:
+        return None
+    first = next(iter(refused.values()))
+    listed = [{"job_id": id_ or None, "error_code": error.code, "error": error.message} for id_, error in refused.items()]
+    whole = first.message if len(refused) == 1 else f"{len(refused)} were refused, the first since {first.message}"
+    exit_code = exit_code_of(max(refused.values(), key=exit_code_of))
+    return Failed(first.code, whole, action=first.action, exit_code=exit_code, refused=listed, **so_far)

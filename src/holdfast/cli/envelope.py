@@ -1,0 +1,50 @@
+"""The answer to `--json`: one line, in ASCII, whatever is in it."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+
+SCHEMA_VERSION = "v1"
+
+
+class Failed(Exception):
+    """A command came to nothing, for a reason that is not a ledger's refusal. `code` never changes once released."""
+
+    def __init__(self, code: str, message: str, *, action: str = "", exit_code: int = 1, **context: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.action = action
+        self.exit_code = exit_code
+        self.context = context
+
+
+def misuse(message: str, *, action: str = "See --help.") -> Failed:
+    """What was typed cannot be meant."""
+    return Failed("usage", message, action=action, exit_code=2)
+
+
+def success(data: Any) -> str:
+    return _line({"schema_version": SCHEMA_VERSION, "success": True, "data": data})
+
+
+def failure(error: Failed | HoldfastError) -> str:
+    return _line(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "success": False,
+            "error": error.message,
+            "error_code": error.code,
+            "error_context": error.context,
+            "suggested_action": error.action,
+        }
+    )
+
+
+def _line(whole: dict[str, Any]) -> str:
+    """ASCII alone, so that nothing in it can end the line or speak to a terminal; DEL is the one that json leaves."""
+    plain = msgspec.to_builtins(whole, enc_hook=str)
+    return json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("\x7f", "\\u007f")

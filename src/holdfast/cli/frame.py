@@ -1,0 +1,127 @@
+"""What all commands have in common: where the ledger is, in which form to answer, how to end."""
+
+import getpass
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from holdfast.cli.address import ledger_url
+from holdfast.cli.envelope import Failed, failure, misuse, success
+from holdfast.cli.page import Page
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger
+
+REFUSED, UNAVAILABLE = 1, 3
+
+
+class Answer(NamedTuple):
+    """What a command has to say: to machines, and to people."""
+
+    data: Any
+    show: Callable[[Page], None]
+    failed: Failed | None = None
+    """Where only a part was done: why not the rest."""
+
+
+class Nouns(click.Group):
+    """Commands that live in files of their own name, read when they are asked for. Every failure ends here."""
+
+    def __init__(self, *args: Any, nouns: Sequence[str], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._nouns = nouns
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._nouns)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._nouns:
+            return None
+        found: click.Command = getattr(import_module(f"holdfast.cli.{cmd_name}"), cmd_name)
+        return found
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Runs what `args` say, and exits: 0 done, 1 refused, 2 not understood, 3 out of reach."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(given, *rest, **{**extra, "standalone_mode": False})
+        except click.Abort:
+            code = _end(Failed("interrupted", "interrupted"), given)
+        except click.UsageError as error:
+            code = _misunderstood(error, given)
+        except click.ClickException as error:
+            code = _end(Failed("error", error.format_message()), given)
+        except (HoldfastError, Failed) as error:
+            code = _end(error, given)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(error: HoldfastError | Failed, given: Sequence[str]) -> int:
+    if "--json" in given:
+        click.echo(failure(error))
+    elif isinstance(error, HoldfastError):
+        Page().fail(f"{error.code}: {error.message}")
+    else:
+        Page().fail(f"{error.message}. {error.action}" if error.action else error.message)
+    return exit_code_of(error)
+
+
+def exit_code_of(error: HoldfastError | Failed) -> int:
+    if isinstance(error, Failed):
+        return error.exit_code
+    return UNAVAILABLE if error.fault == "store" else REFUSED
+
+
+def _misunderstood(error: click.UsageError, given: Sequence[str]) -> int:
+    if "--json" in given:
+        return _end(misuse(error.format_message()), given)
+    error.show()
+    return error.exit_code
+
+
+def say(answer: Answer, as_json: bool) -> None:
+    """In the form that was asked for. Raises what failed: to be said last."""
+    if not as_json:
+        answer.show(Page())
+    elif answer.failed is None:
+        click.echo(success(answer.data))
+    if answer.failed is not None:
+        raise answer.failed
+
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
+db_option = click.option("--db", metavar="URL", help="The ledger. Else HOLDFAST_URL, holdfast.toml, or sqlite:///holdfast.db.")
+
+
+def asks_a_ledger(function: "Callable[..., Answer]") -> Callable[..., None]:
+    """A command whose function is given an open ledger first, and whose answer is then said."""
+
+    @db_option
+    @as_json_option
+    @wraps(function)
+    def command(*, db: str | None, as_json: bool, **options: Any) -> None:
+        with open_ledger(db) as ledger:
+            answer = function(ledger, **options)
+        say(answer, as_json)
+
+    return command
+
+
+def open_ledger(db: str | None) -> "Ledger":
+    import holdfast
+
+    return holdfast.open(ledger_url(db), actor=_who())
+
+
+def _who() -> str:
+    """Whose name goes into the record: that of the account."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        name = ""
+    return name or "cli"

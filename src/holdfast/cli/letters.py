@@ -1,0 +1,72 @@
+"""A dead letter, as people and machines are shown one."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.cli.page import Page
+from holdfast.cli.values import stamp
+from holdfast.telemetry.lines import cut
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Event, Job
+
+ARGS_CHARACTERS_MAX = 2_000
+
+
+def described(job: "Job") -> dict[str, Any]:
+    """Which job it is, and every dead-letter field."""
+    assert job.dead_letter is not None
+    own = {"job_id": job.id, "kind": job.kind, "queue": job.queue, "rev": job.rev, "dead_lettered_at": job.finished_at}
+    return {**own, **job.dead_letter, "note": job.note}
+
+
+def in_full(job: "Job", events: "Sequence[Event]", replays: "Sequence[Job]") -> dict[str, Any]:
+    history = [
+        {"rev": e.rev, "type": e.type, "at": e.received_at, "actor": e.actor, "attempt": e.attempt, "reason": e.reason}
+        for e in events
+    ]
+    followed = [{"job_id": replay.id, "status": replay.status} for replay in replays]
+    return {**described(job), "args": job.args, "history": history, "replays": followed}
+
+
+def told(error: Any, characters_max: int) -> str:
+    """An error in a few words."""
+    if isinstance(error, dict) and "message" in error:
+        error = f"{error.get('type', 'error')}: {error['message']}"
+    return "–" if error is None else cut(str(error).strip().partition("\n")[0], characters_max)
+
+
+def show_letter(page: Page, job: "Job", events: "Sequence[Event]", replays: "Sequence[Job]") -> None:
+    letter = job.dead_letter or {}
+    page.line(f"Dead letter {job.id}: {job.kind} in {job.queue}", bold=True)
+    page.fields(
+        [
+            ("reason", letter["reason_code"].value),
+            ("stage", letter["failure_stage"]),
+            ("dead-lettered", stamp(job.finished_at)),
+            ("attempts", letter["attempts"]),
+            ("last owner", letter["last_owner"]),
+            ("last lease ended", stamp(letter["last_lease_expires_at"])),
+            ("correlation", letter["correlation_id"]),
+            ("note", job.note),
+            ("replays", ", ".join(f"{replay.id} ({replay.status.value})" for replay in replays) or None),
+            ("args", cut(msgspec.json.encode(job.args).decode(), ARGS_CHARACTERS_MAX)),
+        ]
+    )
+    _show_error(page, job.last_error)
+    page.heading("History, without beats")
+    rows = [(e.rev, e.type.value, e.actor, e.attempt, stamp(e.received_at), e.reason or "–") for e in events]
+    page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)
+
+
+def _show_error(page: Page, error: Any) -> None:
+    if error is None:
+        return
+    page.heading("Last error")
+    trace = error.get("traceback") if isinstance(error, dict) else None
+    if isinstance(trace, str):
+        page.block(trace)
+    else:
+        page.block(told(error, ARGS_CHARACTERS_MAX))

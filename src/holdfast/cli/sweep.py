@@ -1,0 +1,24 @@
+"""`holdfast sweep`: one liveness tick by hand. Workers sweep by themselves."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.core.limits import SWEEP_MAX
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1, SWEEP_MAX), default=SWEEP_MAX, show_default=True, help="Jobs at most.")
+@asks_a_ledger
+def sweep(ledger: "Ledger", *, limit: int) -> Answer:
+    """Look once for silent holders and whatever else is due, and say what was done.
+
+    Workers do this by themselves, many times a minute; it is for ledgers that have none at the moment.
+    """
+    made = ledger.sweep(limit=limit)
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(made.items())) or "nothing was due"
+    return Answer({"events": made}, lambda page: page.line(f"Swept: {told}."))

@@ -1,0 +1,70 @@
+"""What people type, read; what people want to see, written."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.core import policy as policies
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger
+
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+_AGO_MS_MAX = 3_650 * policies.DAY_MS
+
+
+def duration(value: str) -> timedelta:
+    """`30`, `30s`, `500ms`, `5m`, `1h`."""
+    try:
+        ms = policies.duration_ms("it", float(value) if _NUMBER.fullmatch(value) else value, 0, _AGO_MS_MAX)
+    except HoldfastError:
+        raise click.BadParameter(f"{value!r:.80} is not a duration such as 30s, 5m or 1h") from None
+    return timedelta(milliseconds=ms)
+
+
+def when(value: str) -> timedelta | datetime:
+    """A duration before now, or a moment: `2h`, `2026-03-01`, `2026-03-01T12:00:00+01:00`. Without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        try:
+            return timedelta(milliseconds=policies.duration_ms("it", value, 0, _AGO_MS_MAX))
+        except HoldfastError:
+            said = f"{value!r:.80} is neither a duration such as 2h nor a time such as 2026-03-01T12:00"
+            raise click.BadParameter(said) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def queues(value: str) -> list[str] | dict[str, int]:
+    """`a,b` in strict order, or `a=3,b=1` by weight."""
+    parts = [part.strip() for part in value.split(",")]
+    pairs = [part.rpartition("=") if "=" in part else (part, "", "") for part in parts]
+    names = [name for name, _, _ in pairs]
+    if not all(names) or len(set(names)) != len(names):
+        raise click.BadParameter(f"{value!r:.200}: each queue is to be named once")
+    if not any(equals for _, equals, _ in pairs):
+        return names
+    if not all(weight.isascii() and weight.isdigit() for _, _, weight in pairs):
+        raise click.BadParameter(f"{value!r:.200}: either all queues have a weight, as in a=3,b=1, or none has")
+    return {name: int(weight) for name, _, weight in pairs}
+
+
+def moment(ledger: "Ledger", since: timedelta | datetime | None) -> datetime | None:
+    """A duration is counted back from the ledger's time."""
+    return ledger.now() - since if isinstance(since, timedelta) else since
+
+
+def age(passed: timedelta) -> str:
+    """How long ago, in the largest unit that tells enough."""
+    seconds = max(0.0, passed.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def stamp(at: datetime | None) -> str:
+    return "–" if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,109 @@
+"""`holdfast worker`: run one, and see who is there."""
+
+import logging
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.envelope import Failed
+from holdfast.cli.frame import Answer, as_json_option, asks_a_ledger, say
+from holdfast.cli.page import Page
+from holdfast.cli.values import age, duration, queues
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger
+
+log = logging.getLogger("holdfast.cli")
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+SILENT = timedelta(seconds=45)
+"""Workers say every 15 s that they are there: one that has not for so long is shown as silent."""
+
+
+@click.group()
+def worker() -> None:
+    """Run workers, and see who is there."""
+
+
+@worker.command()
+@click.argument("apps", nargs=-1, required=True, metavar="MODULE:APP…")
+@click.option("--db", metavar="URL", help="Another ledger than the one the apps name.")
+@click.option("--name", help="What it is called in the record. By default its host and process id.")
+@click.option("--queues", type=queues, help="a,b in strict order, or a=3,b=1 by weight. By default those of its handlers.")
+@click.option("--threads", type=click.IntRange(1, 10_000), help="Room for handlers in threads. [default: 10]")
+@click.option("--tasks", type=click.IntRange(1, 10_000), help="Room for async handlers. [default: 100]")
+@click.option("--processes", type=click.IntRange(1, 10_000), help="Room for handlers in processes. [default: one per core]")
+@click.option("--shutdown-timeout", type=duration, help="How long running jobs may take to finish. [default: 30s]")
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there, on 127.0.0.1.")
+@click.option("--log", "form", type=click.Choice(["text", "json"]), help="By default text on a terminal, else json.")
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
+@as_json_option
+def run(
+    *,
+    apps: tuple[str, ...],
+    db: str | None,
+    metrics_port: int | None,
+    form: str | None,
+    log_level: str,
+    as_json: bool,
+    **room: Any,
+) -> None:
+    """Run the jobs of one or more apps until SIGTERM or SIGINT.
+
+    The first signal lets running jobs finish, the second hands them back at once. Ends with 0 after an orderly stop, with 1
+    where the worker gave up, since too many of its handlers would not stop.
+    """
+    from holdfast.cli.apps import load
+    from holdfast.telemetry import logs
+    from holdfast.worker import worker_of
+
+    logs.configure(json=not sys.stderr.isatty() if form is None else form == "json", level=log_level.upper())
+    found = load(apps, db)
+    with worker_of(found, **{name: value for name, value in room.items() if value is not None}) as worker:
+        if metrics_port is not None:
+            from holdfast.telemetry.prometheus import serve
+
+            endpoint = serve(worker.shift.ledger, metrics_port)
+            log.info("serving metrics", extra={"url": f"{endpoint.url}/metrics"})
+        orderly = worker.run()
+    for app in found:
+        app.close()
+    if not orderly:
+        raise Failed("gave_up", f"{worker.name} gave up: too many of its handlers would not stop", action="Start another one.")
+    if as_json:
+        say(Answer({"worker": worker.name}, lambda page: None), as_json)
+
+
+@worker.command("list")
+@click.option("--seen-within", type=duration, help="Only those seen lately.")
+@asks_a_ledger
+def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
+    """Who is there: workers that have signed in and not out."""
+    now = ledger.now()
+    found = ledger.workers(seen_within=seen_within)
+    rows = [
+        (
+            record.name,
+            f"{age(now - record.seen_at)} ago" + (", silent" if now - record.seen_at > SILENT else ""),
+            record.details.get("holding", "–"),
+            _joined(record.details.get("queues")),
+            age(now - record.started_at),
+            f"{record.details.get('host', '–')}, {record.details.get('pid', '–')}",
+        )
+        for record in found
+    ]
+
+    def show(page: Page) -> None:
+        if rows:
+            page.table(("worker", "last seen", "holding", "queues", "up", "host, pid"), rows)
+        else:
+            page.line("Nobody is there.")
+
+    return Answer({"workers": found, "now": now}, show)
+
+
+def _joined(names: object) -> str:
+    """A worker says of itself what it wants to."""
+    return ", ".join(map(str, names)) if isinstance(names, list) else "–"

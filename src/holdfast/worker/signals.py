@@ -1,0 +1,44 @@
+"""Signals that ask a program to stop."""
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def calling(stop: Callable[[], None]) -> Iterator[None]:
+    """Within, SIGTERM and SIGINT call `stop`, each time. Only a main thread can hear signals; elsewhere nothing happens.
+
+    A thread of its own listens, by way of a socket: a handler in Python would run only when the main thread next does something,
+    which it does not while it waits and the system hands the signal to another thread; and it would run in the midst of
+    anything, which the locks of an Event are not made for.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+
+    def listen() -> None:
+        while numbers := ours.recv(64):
+            for number in numbers:
+                if number in STOPPING:
+                    stop()
+
+    listener = threading.Thread(target=listen, name="holdfast-signals", daemon=True)
+    listener.start()
+    wakeup = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda *_: None) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        theirs.close()
+        listener.join()
+        ours.close()

@@ -1,0 +1,137 @@
+"""The command line as people start it: real processes, in a folder of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+SHOP = '''
+import os
+from holdfast import App, Context
+
+app = App(os.environ["SHOP_URL"])
+other = App("sqlite:///other.db")
+words = "not an app"
+
+
+@app.handler("hold", queue="hold")
+def hold(job: Context) -> str:
+    """Says that it has begun, and ends when somebody opens the other end of the pipe."""
+    print("began", job.job.id, flush=True)
+    with open("gate") as gate:
+        return gate.read()
+
+
+@app.handler("note", queue="a")
+@app.handler("mark", queue="b")
+def note(job: Context) -> str:
+    print(job.job.kind, flush=True)
+    return job.job.queue
+'''
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def answer(self) -> Any:
+        """The one line of JSON that it said."""
+        [line] = self.out.splitlines()
+        assert line.isascii()
+        return json.loads(line)
+
+
+Run = Callable[..., Done]
+
+
+class Running:
+    """A command that goes on until it is told to stop."""
+
+    def __init__(self, command: list[str], folder: Path, env: dict[str, str]) -> None:
+        self._process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def line(self) -> str:
+        """The next line on its standard output."""
+        assert self._process.stdout is not None
+        text = self._process.stdout.readline()
+        assert text, self.rest()
+        return text.rstrip("\n")
+
+    def logged(self, message: str) -> dict[str, Any]:
+        """The next line of its log that says this."""
+        assert self._process.stderr is not None
+        for text in self._process.stderr:
+            found: dict[str, Any] = json.loads(text)
+            if found["message"].startswith(message):
+                return found
+        raise AssertionError(f"never logged: {message}")
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self._process.send_signal(number)
+
+    def rest(self) -> Done:
+        """Once it has ended."""
+        out, err = self._process.communicate(timeout=60)
+        return Done(self._process.returncode, out, err)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where commands run: an app in shop.py, and the pipe that its handler waits at."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "shop.py").write_text(SHOP)
+    os.mkfifo(folder / "gate")
+    return folder
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "holdfast", *map(str, arguments)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return {**kept, "SHOP_URL": "sqlite:///shop.db", **more}
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    """Runs a command to its end."""
+
+    def runner(*arguments: object, **env: str) -> Done:
+        done = subprocess.run(
+            command(*arguments), cwd=folder, env=environment(**env), capture_output=True, text=True, check=False, timeout=120
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return runner
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    """Starts a command; what is left of it ends with the test."""
+    running: list[Running] = []
+
+    def starter(*arguments: object, **env: str) -> Running:
+        running.append(Running(command(*arguments), folder, environment(**env)))
+        return running[-1]
+
+    yield starter
+    for one in running:
+        one.close()

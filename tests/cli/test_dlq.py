@@ -1,0 +1,139 @@
+"""`holdfast dlq`: from a dead letter to its replay, and nothing in it speaks to the terminal."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from holdfast.testing import ManualClock
+from tests.cli.conftest import Done, Run
+
+NASTY = "red \x1b[31m, bell \x07, C1 \x9b1m, line\nnext\r, turned \u202e"
+TRACE = f"Traceback:\n  File x\nError: {NASTY}"
+
+
+class Letters:
+    """Dead letters in a ledger, and the command about them."""
+
+    def __init__(self, ledger: Ledger, url: str, run: Run) -> None:
+        self.ledger = ledger
+        self._url = url
+        self._run = run
+
+    def make(self, kind: str = "index", *, reason: str = "timeout", **given: str) -> int:
+        job = self.ledger.enqueue(kind, {"page": 7}, **given)
+        self.ledger.claim_job(job.id, worker="ada")
+        error = {"type": "Error", "message": NASTY, "traceback": TRACE}
+        self.ledger.dead_letter(job.id, reason_code=reason, failure_stage="exec", error=error)
+        return job.id
+
+    def __call__(self, *arguments: object) -> Done:
+        done = self._run("dlq", *arguments, "--db", self._url)
+        for raw in ("\x1b", "\x07", "\x9b", "\r", "\u202e"):
+            assert raw not in done.out + done.err
+        return done
+
+    def ids(self, *arguments: object) -> list[int]:
+        return [letter["job_id"] for letter in self("list", *arguments, "--json").answer["data"]["dead_letters"]]
+
+
+@pytest.fixture
+def dlq(store_url: str, run: Run) -> Iterator[Letters]:
+    with holdfast.open(store_url) as ledger:
+        yield Letters(ledger, store_url, run)
+
+
+@pytest.fixture
+def dlq_here(tmp_path_factory: pytest.TempPathFactory, run: Run) -> Iterator[Letters]:
+    """Where one kind of store is enough."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('letters')}/holdfast.db"
+    with holdfast.open(url) as ledger:
+        yield Letters(ledger, url, run)
+
+
+def test_from_a_dead_letter_to_its_replay(dlq: Letters) -> None:
+    id_ = dlq.make()
+    assert "red \\x1b[31m" in dlq("list").out
+
+    shown = dlq("show", id_)
+    for part in ("timeout", "exec", "ada", "Traceback:", '{"page":7}', "dead_lettered", "operator:"):
+        assert part in shown.out
+    letter = dlq("show", id_, "--json").answer["data"]
+    assert {*(dlq.ledger.get(id_).dead_letter or {})} <= letter.keys()
+    assert letter["last_error"]["message"] == NASTY
+    assert [event["type"] for event in letter["history"]] == ["enqueued", "claimed", "dead_lettered"]
+
+    [replay] = dlq("replay", id_, "--json").answer["data"]["replayed"]
+    assert replay == {"job_id": id_, "replayed_as": dlq.ledger.list(replay_of=id_)[0].id, "is_new": True}
+    again = dlq("replay", id_)
+    assert again.out == f"  job {id_} is replayed as {replay['replayed_as']}, which was on its way already\n1 replayed.\n"
+
+    assert dlq("discard", id_, "--reason", "seen to").out == f"1 discarded: {id_}.\n"
+    assert dlq.ledger.events(id_)[-1].reason == "seen to"
+    assert (dlq.ids(), dlq.ids("--discarded")) == ([], [id_])
+
+
+def test_filters_choose(dlq: Letters) -> None:
+    first, second, third = dlq.make(), dlq.make("mail", queue="out"), dlq.make(reason="parse_error")
+    assert dlq.ids() == [first, second, third]
+    assert dlq.ids("--kind", "index") == [first, third]
+    assert dlq.ids("--queue", "out") == [second]
+    assert dlq.ids("--reason", "parse_error") == [third]
+    assert dlq.ids("--stage", "fetch") == []
+    assert dlq.ids("--since", "1h") == [first, second, third]
+    assert dlq.ids("--since", "2999-01-01") == []
+    page = dlq("list", "--limit", 2, "--json").answer["data"]
+    assert page["next_after"] == second
+    assert dlq.ids("--after", second) == [third]
+
+
+def test_replaying_what_filters_choose(dlq: Letters) -> None:
+    first, second, third = dlq.make(), dlq.make("mail"), dlq.make()
+    done = dlq("replay", "--all", "--kind", "index", "--json").answer["data"]["replayed"]
+    assert [one["job_id"] for one in done] == [first, third]
+    assert dlq.ledger.list(replay_of=second) == []
+    done = dlq("replay", "--all", "--limit", 2, "--json").answer["data"]["replayed"]
+    assert [(one["job_id"], one["is_new"]) for one in done] == [(first, False), (second, True)]
+
+
+def test_one_that_is_refused_does_not_hurt_the_others(dlq_here: Letters) -> None:
+    keyed, plain = dlq_here.make(dedupe_key="k"), dlq_here.make()
+    holder = dlq_here.ledger.enqueue("index", dedupe_key="k")
+
+    by_id = dlq_here("replay", keyed, 999, plain, "--json")
+    assert by_id.code == 1
+    assert by_id.answer["error_code"] == "conflict"
+    assert [one["job_id"] for one in by_id.answer["error_context"]["replayed"]] == [plain]
+    assert [(one["job_id"], one["error_code"]) for one in by_id.answer["error_context"]["refused"]] == [
+        (keyed, "conflict"), (999, "not_found")
+    ]  # fmt: skip
+
+    by_filter = dlq_here("replay", "--all")
+    assert by_filter.code == 1
+    assert "1 replayed." in by_filter.out
+    assert f"held by job {holder.id}" in by_filter.err
+
+
+def test_other_jobs_are_not_dead_letters(dlq_here: Letters) -> None:
+    job = dlq_here.ledger.enqueue("index")
+    for verb in ("show", "discard"):
+        done = dlq_here(verb, job.id)
+        assert done.code == 1
+        assert f"job {job.id} is not a dead letter: it is queued" in done.err
+    assert dlq_here.ledger.get(job.id).note is None
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), (1, "--all"), (1, "--kind", "x"), (1, "--limit", 3), ("--all", "--since", "soon"), (0,)]
+)
+def test_replay_wants_ids_or_filters(dlq_here: Letters, arguments: tuple[object, ...]) -> None:
+    assert dlq_here("replay", *arguments).code == 2
+
+
+def test_since_is_by_the_ledger_s_time(store_url: str, run: Run) -> None:
+    with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=3))) as ledger:
+        letters = Letters(ledger, store_url, run)
+        letters.make()
+    assert (letters.ids("--since", "2h"), len(letters.ids("--since", "4h"))) == ([], 1)

@@ -1,0 +1,141 @@
+"""What all commands have in common: where the ledger is, how they answer, how they end."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.store.places import Place
+from holdfast.testing import ManualClock
+from tests.cli.conftest import Run
+
+
+def test_the_version_needs_neither_store_nor_worker() -> None:
+    program = (
+        "import sys\nfrom holdfast.cli import main\n"
+        "try:\n    main(['--version'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "print([name for name in sys.modules if name in ('psycopg', 'apsw', 'asyncio', 'holdfast.worker', 'holdfast.cli.dlq')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"holdfast, version {holdfast.__version__}", "[]"]
+
+
+def test_help_names_every_noun(run: Run) -> None:
+    said = run("--help").out
+    assert [noun for noun in ("demo", "dlq", "sink", "sweep", "worker") if f"\n  {noun} " not in said] == []
+
+
+# Where the ledger is
+
+
+def workers(run: Run, *arguments: str, **env: str) -> list[str]:
+    return [worker["name"] for worker in run("worker", "list", "--json", *arguments, **env).answer["data"]["workers"]]
+
+
+def test_the_nearest_ledger_is_meant(run: Run, folder: Path) -> None:
+    for name in ("typed", "env", "toml", "holdfast"):
+        with holdfast.open(f"sqlite:///{folder}/{name}.db") as ledger:
+            ledger.sign_in(name)
+    assert workers(run) == ["holdfast"]
+    (folder / "holdfast.toml").write_text('url = "sqlite:///toml.db"\n')
+    assert workers(run) == ["toml"]
+    assert workers(run, HOLDFAST_URL="sqlite:///env.db") == ["env"]
+    assert workers(run, "--db", "sqlite:///typed.db", HOLDFAST_URL="sqlite:///env.db") == ["typed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("url = \n", "cannot be read"),
+        ('ulr = "sqlite:///x.db"\n', "has no setting 'ulr'"),
+        ("url = 3\n", "url must be a text"),
+    ],
+)
+def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: str, message: str) -> None:
+    (folder / "holdfast.toml").write_text(text)
+    done = run("sweep")
+    assert done.code == 2
+    assert message in done.err
+    assert not list(folder.glob("*.db"))
+
+
+# How they answer
+
+
+@pytest.mark.parametrize(
+    "arguments", [["worker", "list"], ["dlq", "list"], ["dlq", "replay", "--all"], ["sink", "list"], ["sweep"]], ids=" ".join
+)
+def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.answer.keys() == {"schema_version", "success", "data"}
+    assert (done.answer["schema_version"], done.answer["success"]) == ("v1", True)
+    assert run(*arguments).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error_code"),
+    [
+        (["dlq", "show", "1"], 1, "not_found"),
+        (["dlq", "discard", "1"], 1, "not_found"),
+        (["sink", "revive", "hook"], 1, "not_found"),
+        (["sweep", "--db", "sqlite:///no/such/folder.db"], 1, "validation_error"),
+        (["sweep", "--db", "postgresql://127.0.0.1:1/none"], 3, "unavailable"),
+        (["sweep", "--limit", "none"], 2, "usage"),
+        (["nothing"], 2, "usage"),
+        (["dlq", "bury"], 2, "usage"),
+    ],
+)
+def test_a_failure_as_json(run: Run, arguments: list[str], code: int, error_code: str) -> None:
+    done = run(*arguments, "--json")
+    assert (done.code, done.err) == (code, "")
+    assert done.answer.keys() == {
+        "schema_version", "success", "error", "error_code", "error_context", "suggested_action"
+    }  # fmt: skip
+    assert (done.answer["success"], done.answer["error_code"]) == (False, error_code)
+    plain = run(*arguments)
+    assert (plain.code, plain.out) == (code, "")
+    assert plain.err and "Traceback" not in plain.err
+
+
+# The small nouns
+
+
+def test_a_sweep_says_what_it_did(store_url: str, run: Run) -> None:
+    with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=1))) as ledger:
+        ledger.enqueue("index")
+        ledger.claim("ada")
+    assert run("sweep", "--db", store_url, "--json").answer["data"] == {"events": {"stalled": 1, "requeued": 1}}
+    assert run("sweep", "--db", store_url).out == "Swept: nothing was due.\n"
+
+
+def test_what_a_worker_says_of_itself_does_not_speak_to_the_terminal(folder: Path, run: Run) -> None:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        ledger.sign_in("ada", body={"host": "\x1b[2J", "queues": "none", "pid": {"a": 1}})
+    done = run("worker", "list")
+    assert (done.code, "\x1b" in done.out) == (0, False)
+    assert "\\x1b[2J" in done.out
+
+
+def test_a_dead_sink_is_revived_skipped_and_dropped(store_url: str, run: Run) -> None:
+    with holdfast.open(store_url) as ledger:
+        job = ledger.enqueue("index")
+        ledger.outbox.add("hook", from_beginning=True)
+
+        def fail() -> None:
+            ledger.outbox.save(Place("hook", 0, 9, dead_at=ledger.outbox.now(), last_error="no \x1b route"), 0)
+
+        fail()
+        listed = run("sink", "list", "--db", store_url).out
+        assert "dead" in listed and "no \\x1b route" in listed
+        assert run("sink", "revive", "hook", "--db", store_url, "--json").answer["data"]["sink"]["failures"] == 0
+        refused = run("sink", "skip", "hook", "--db", store_url)
+        assert (refused.code, "does not fail at any event" in refused.err) == (1, True)
+        fail()
+        assert run("sink", "skip", "hook", "--db", store_url).code == 0
+        assert ledger.sinks()[0].pos == ledger.events(job.id)[0].pos
+        assert run("sink", "drop", "hook", "--db", store_url).out == "Sink hook is forgotten.\n"
+        assert ledger.sinks() == []

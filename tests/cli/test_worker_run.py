@@ -1,0 +1,198 @@
+"""`holdfast worker run`: real workers, real signals."""
+
+import json
+import signal
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from tests.cli.conftest import Run, Start
+from tests.support.waiting import wait_until
+
+
+def open_the_gate(folder: Path) -> None:
+    (folder / "gate").write_text("through")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_lets_running_jobs_finish(store_url: str, folder: Path, start: Start, number: signal.Signals) -> None:
+    with holdfast.open(store_url) as ledger:
+        first, second = ledger.enqueue_many([{"kind": "hold", "queue": "hold"}] * 2)
+        worker = start("worker", "run", "shop:app", "--threads", 1, SHOP_URL=store_url)
+        assert worker.line() == f"began {first.id}"
+        worker.signal(number)
+        worker.logged("stopping: ")
+        open_the_gate(folder)
+
+        assert worker.rest().code == 0
+        assert ledger.get(first.id).result == "through"
+        assert ledger.get(second.id).status == "queued"
+        assert ledger.workers() == []
+
+
+def test_the_second_signal_hands_back_at_once(store_url: str, start: Start) -> None:
+    with holdfast.open(store_url) as ledger:
+        job = ledger.enqueue("hold", queue="hold")
+        worker = start("worker", "run", "shop:app", SHOP_URL=store_url)
+        assert worker.line() == f"began {job.id}"
+        worker.signal()
+        worker.logged("stopping: ")
+        worker.signal()
+
+        assert worker.rest().code == 0
+        found = ledger.get(job.id)
+        assert (found.status, found.releases) == ("queued", 1)
+        assert ledger.check(job.id) == []
+
+
+def test_what_does_not_finish_in_time_is_handed_back(folder: Path, start: Start) -> None:
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        job = ledger.enqueue("hold", queue="hold")
+        worker = start("worker", "run", "shop:app", "--shutdown-timeout", "10ms")
+        worker.line()
+        worker.signal()
+
+        assert worker.rest().code == 0
+        assert ledger.get(job.id).status == "queued"
+
+
+def test_it_signs_in_under_its_name(store_url: str, run: Run, start: Start) -> None:
+    start("worker", "run", "shop:app", "--name", "ada", "--queues", "b,a", SHOP_URL=store_url)
+    with holdfast.open(store_url) as ledger:
+        wait_until(ledger.workers)
+    listed = run("worker", "list", "--db", store_url)
+    assert "ada" in listed.out
+    assert "b, a" in listed.out
+    [record] = run("worker", "list", "--db", store_url, "--json").answer["data"]["workers"]
+    assert (record["name"], record["details"]["queues"], record["details"]["holding"]) == ("ada", ["b", "a"], 0)
+
+
+@pytest.mark.parametrize(("queues", "first"), [("b,a", "mark"), ("a,b", "note")])
+def test_a_list_of_queues_is_in_strict_order(folder: Path, start: Start, queues: str, first: str) -> None:
+    enqueue_both(folder)
+    worker = start("worker", "run", "shop:app", "--queues", queues, "--threads", 1)
+    assert [worker.line() for _ in range(2)] == [first] * 2
+
+
+def test_queues_may_have_weights(folder: Path, start: Start) -> None:
+    enqueue_both(folder)
+    worker = start("worker", "run", "shop:app", "--queues", "a=3,b=1", "--threads", 1)
+    assert sorted(worker.line() for _ in range(4)) == ["mark", "mark", "note", "note"]
+
+
+def enqueue_both(folder: Path) -> None:
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        ledger.enqueue_many([{"kind": kind, "queue": queue} for kind, queue in [("note", "a"), ("mark", "b")] * 2])
+
+
+def test_another_ledger_than_the_app_s(store_url: str, folder: Path, start: Start) -> None:
+    """Handlers in other processes follow, whatever they do with their app."""
+    (folder / "far.py").write_text(
+        "from holdfast import App\napp = App('sqlite:///far.db')\n"
+        "@app.handler(isolation='process')\ndef far() -> int:\n    return app.enqueue('near').id\n"
+        "@app.handler()\ndef near() -> str:\n    return 'done'\n"
+    )
+    with holdfast.open(store_url) as ledger:
+        ledger.enqueue("far")
+        start("worker", "run", "far:app", "--db", store_url)
+        wait_until(lambda: near_is_done(ledger))
+    assert not (folder / "far.db").exists()
+
+
+def near_is_done(ledger: Ledger) -> bool:
+    return bool(ledger.list(kind="near", status="succeeded"))
+
+
+def test_metrics_are_served_where_it_says(start: Start) -> None:
+    worker = start("worker", "run", "shop:app", "--metrics-port", 0)
+    url = worker.logged("serving metrics")["url"]
+    with urlopen(url, timeout=30) as page:  # noqa: S310 - our own worker
+        assert b"holdfast_ledger_up 1" in page.read()
+
+
+@pytest.mark.parametrize(("options", "is_json"), [([], True), (["--log", "json"], True), (["--log", "text"], False)])
+def test_the_log_is_for_machines_unless_somebody_wants_to_read_it(
+    folder: Path, start: Start, options: list[str], is_json: bool
+) -> None:
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        ledger.enqueue("note", queue="a")
+    worker = start("worker", "run", "shop:app", *options)
+    worker.line()
+    worker.signal()
+    said = worker.rest().err.splitlines()[0]
+    assert "worker started" in said
+    assert said.startswith("{") == is_json
+
+
+def test_a_worker_that_gives_up_says_so(folder: Path, start: Start) -> None:
+    (folder / "stuck.py").write_text(
+        "import threading\nfrom holdfast import App\nfrom holdfast.worker import beats, worker\n"
+        "worker.ABANDONED_MAX, beats.GRACE_SECONDS = 0, 0.0\n"
+        "app = App('sqlite:///stuck.db')\n"
+        "@app.handler(timeout='1ms')\ndef stuck() -> None:\n    threading.Event().wait()\n"
+    )
+    with holdfast.open(f"sqlite:///{folder}/stuck.db") as ledger:
+        ledger.enqueue("stuck")
+    done = start("worker", "run", "stuck:app", "--json", "--log-level", "critical").rest()
+    assert done.code == 1
+    assert done.answer["error_code"] == "gave_up"
+
+
+def test_an_orderly_end_as_json(start: Start) -> None:
+    worker = start("worker", "run", "shop:app", "--name", "ada", "--json")
+    worker.logged("worker started")
+    worker.signal()
+    done = worker.rest()
+    assert (done.code, done.answer["data"]) == (0, {"worker": "ada"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere:app"], 2, "there is no module nowhere"),
+        (["shop.deeper:app"], 2, "there is no module shop.deeper"),
+        (["shop.py:app"], 2, "Name the module, not its file: shop."),
+        (["shop"], 2, "shop does not name an app"),
+        (["..:app"], 2, ".. is not the name of a module"),
+        (["shop:nothing"], 2, "there is no nothing in shop"),
+        (["shop:words"], 2, "shop:words is not an App but of type str"),
+        (["shop:app", "shop:other"], 2, "different ledgers: sqlite:///other.db, sqlite:///shop.db"),
+        (["shop:app", "--queues", "a,b=1"], 2, "either all queues have a weight"),
+        (["shop:app", "--queues", "a,a"], 2, "each queue is to be named once"),
+        (["shop:app", "--shutdown-timeout", "soon"], 2, "is not a duration"),
+        (["shop:app", "--queues", "elsewhere"], 1, "validation_error: no handler is for any of these queues"),
+        (["shop:app", "--db", "mysql://here"], 1, "validation_error: a ledger's url starts with"),
+        (["shop:app", "--db", "postgresql://127.0.0.1:1/none"], 3, "unavailable: cannot reach the database"),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_line(run: Run, arguments: list[str], code: int, message: str) -> None:
+    done = run("worker", "run", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err
+
+    answer = run("worker", "run", *arguments, "--json").answer
+    assert answer["success"] is False
+    assert answer["error_code"] == ("usage" if code == 2 else message.partition(":")[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("def broken():\n    return 1 / 0\nbroken()\n", "ZeroDivisionError: division by zero"),
+        ("import nowhere_at_all\n", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("app = (\n", "SyntaxError: '(' was never closed"),
+        ("raise SystemExit(0)\n", "SystemExit: 0"),
+    ],
+)
+def test_a_module_that_fails_is_shown_from_where_it_begins(run: Run, folder: Path, text: str, last: str) -> None:
+    (folder / "broken.py").write_text(text)
+    done = run("worker", "run", "broken:app", "--json")
+    assert done.code == 1
+    lines = done.err.splitlines()
+    assert lines[-1] == last
+    assert next(line for line in lines if line.startswith("  File ")).startswith(f'  File "{folder}/broken.py", line ')
+    assert json.loads(done.out)["error_code"] == "import_failed"

@@ -1,0 +1,95 @@
+"""Every `holdfast` command that a page shows is run, in the page's order, and prints what the page says."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.docs.pages import Block, blocks, name, with_blocks
+from tests.support.waiting import wait_until
+
+_FILE = re.compile(r"# (\w+\.\w+)\n")
+LIVE = ["queued", "claimed", "running", "stalled"]
+
+
+class Shell:
+    """A folder, and what a reader would have typed there. A block that begins with the name of a file is that file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._behind: subprocess.Popen[bytes] | None = None
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        self._env = {**kept, "LOGNAME": "you", "PYTHONWARNINGS": ""}
+
+    def write(self, block: Block) -> None:
+        if found := _FILE.match(block.text):
+            (self._folder / found[1]).write_text(block.text)
+
+    def type(self, line: str) -> str:
+        """What it prints, errors too."""
+        words = shlex.split(line)
+        if words == ["kill", "%1"]:
+            return self.kill()
+        command = [sys.executable, *(["-m"] if words[0] == "holdfast" else []), *words[words[0] == "python" :]]
+        if command[-1] == "&":
+            self._start(command[:-1])
+            return ""
+        done = subprocess.run(
+            command,
+            cwd=self._folder,
+            env=self._env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert "Traceback" not in done.stdout.splitlines(), done.stdout
+        return done.stdout
+
+    def _start(self, command: list[str]) -> None:
+        """A worker, until it has done what there was to do."""
+        self._behind = subprocess.Popen(command, cwd=self._folder, env=self._env, stderr=subprocess.DEVNULL)
+        with holdfast.open(f"sqlite:///{self._folder}/holdfast.db") as ledger:
+            wait_until(lambda: ledger.workers() and not ledger.list(status=LIVE, limit=1))
+
+    def kill(self) -> str:
+        if self._behind is not None:
+            self._behind.send_signal(signal.SIGTERM)
+            assert self._behind.wait(60) == 0
+            self._behind = None
+        return ""
+
+
+def expected(block: Block) -> list[tuple[str, list[str]]]:
+    """Each command, and the lines that the page shows below it."""
+    found: list[tuple[str, list[str]]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+@pytest.mark.parametrize("page", with_blocks("console"), ids=name)
+def test_commands_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    """Three dots stand for anything."""
+    shell = Shell(tmp_path)
+    try:
+        for block in blocks(page, "console", "python", "toml"):
+            if block.language != "console":
+                shell.write(block)
+                continue
+            for command, lines in expected(block):
+                said = shell.type(command).splitlines()
+                pattern = "\n".join(re.escape(line).replace("…", ".*") for line in lines)
+                assert re.fullmatch(pattern, "\n".join(said)), f"{name(page)}: {command}\n" + "\n".join(said)
+    finally:
+        shell.kill()
