@@ -79,9 +79,9 @@ class ThreadCrew:
             self._call()
 
     def _call(self) -> None:
-        if self._threads < self.size and self._threads <= self._active + self._watched:
-            self._add_thread()
         self._calls.put(True)
+        if self._threads < min(self.size, self._active + self._watched + self._calls.qsize()):
+            self._add_thread()
 
     def _add_thread(self) -> None:
         self._threads += 1

@@ -155,7 +155,8 @@ class Intake:
             if not self._room.wait(STALE_SECONDS):
                 self._hand_back()
             return
-        self._hungry = False
+        # Room for a kind that had none may come while others are claimed.
+        self._hungry = len(wants) < len(self._groups)
         found = 0
         for group, want in wants:
             if self._shift.stopping.is_set():
@@ -190,9 +191,9 @@ class Intake:
         return len(jobs)
 
     def _context(self, job: Job, batch: Batch, asked: float) -> Context:
-        handler = self._shift.registry.of_kind(job.kind)
+        handler = self._shift.served[job.kind]
         policy = job.record.policy
-        assert handler is not None and policy is not None
+        assert policy is not None
         timing = self._timing.get(policy)
         if timing is None:
             timing = self._timing[policy] = (beats.period(policy), policy.lease_ttl_ms / 1_000)
