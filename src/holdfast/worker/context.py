@@ -56,8 +56,9 @@ class Context:
 
     def check_cancelled(self) -> None:
         """Raise where the handler should stop: JobCancelled when asked to, LeaseConflictError when the lease is lost."""
+        stop = self.cancelled
         self._check_lease()
-        if self.cancelled:
+        if stop:
             raise JobCancelled(f"job {self.job.id} is to stop: {self._why()}", job_id=self.job.id)
 
     def may_proceed(self) -> "Passage":
@@ -87,13 +88,12 @@ class Context:
 
     def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:
         """Prove life now, and learn at once whether to stop. Beats are sent by themselves; this is for the impatient."""
-        return self._beat(stage=stage, progress=progress)
+        return self._beat(**_told(stage, progress))
 
     def progress(self, done: int | None = None, *, stage: str | None = None) -> None:
         """Tell how far the job is; sent with the next beat, within a second or so. Never waits for the ledger."""
         self._shift.check_news(stage, done)
-        told = {"progress": done, "stage": stage}
-        self.tell({name: value for name, value in told.items() if value is not None})
+        self.tell(_told(stage, done))
 
     def checkpoint(self, state: Any) -> None:
         """Keep `state` (any JSON value) durably: after a crash the next attempt finds it in `restored`."""
@@ -167,6 +167,11 @@ class Context:
     def _trouble(self) -> None:
         if self.on_trouble is not None:
             self.on_trouble(self)
+
+
+def _told(stage: str | None, progress: int | None) -> dict[str, Any]:
+    """What was said; what was not must not overtake news that wait to be sent."""
+    return {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
 
 
 class AsyncContext(Context):
