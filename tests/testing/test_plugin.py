@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate import ROOT
+from tests.docs.pages import blocks
+
 pytest_plugins = ["pytester"]
 
 PROGRAM = """
@@ -73,6 +76,15 @@ def test_an_app_of_the_tests_own(pytester: pytest.Pytester) -> None:
             assert holdfast_app.ledger.get(job.id).result == 4
     """
     run(pytester, text).assert_outcomes(passed=1)
+
+
+def test_the_guides_example(pytester: pytest.Pytester) -> None:
+    """The files it shows, each under the name in its first line."""
+    found = {block.text.split()[1]: block.text for block in blocks(ROOT / "docs/guides/testing.md", "py")}
+    assert found.keys() == {"shop.py", "test_shop.py"}
+    for name, text in found.items():
+        (pytester.path / name).write_text(text)
+    pytester.runpytest_subprocess("-p", "_holdfast_pytest").assert_outcomes(passed=2)
 
 
 TAMPERING = """
