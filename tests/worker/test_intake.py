@@ -2,7 +2,11 @@
 
 import random
 from collections import Counter
+from typing import Any
 
+import pytest
+
+from holdfast import App, Context
 from holdfast.worker.intake import AHEAD_MAX, Order, Window
 
 
@@ -47,3 +51,23 @@ def test_an_emptied_queue_does_not_open_the_window() -> None:
     window = Window()
     window.saw(asked=10, got=3, waited=0.001)
     assert window.size == 0
+
+
+OPTIONS: dict[str, Any] = {
+    "plain": {},
+    "limited": {"concurrency": 1},
+    "checked": {"checks": lambda job: True},
+    "in processes": {"isolation": "process"},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_undo_jobs_are_never_claimed_alone(app: App, options: Any) -> None:
+    """Where much is ready, a claim for a kind that hardly ever is looks at all of it."""
+    app.handler(**options)(work)
+    with app.worker() as worker:
+        worker.start()
+        assert [set(group.kinds) for group in worker._intake._groups] == [{"work", "holdfast.undo"}]
+
+
+def work(job: Context) -> None: ...

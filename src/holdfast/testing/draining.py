@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 RUNS_MAX = 10_000
 """With so many runs and no end in sight, jobs keep coming back."""
+LIMIT_MAX = 1_000_000_000
 NAMED_MAX = 5
 """How many kinds are named that do."""
 
@@ -60,7 +61,7 @@ def drain(
     With `raise_errors`, the first error of a handler is raised here once it is recorded.
     """
     with Drain(app, queues, until, _clock(app) if advance else None, raise_errors) as made:
-        return made.go(None if limit is None else check_integer("limit", limit, 0, RUNS_MAX))
+        return made.go(None if limit is None else check_integer("limit", limit, 0, LIMIT_MAX))
 
 
 def _clock(app: "App") -> ManualClock:
@@ -96,6 +97,7 @@ class Drain:
         while limit is None or len(self._runs) < limit:
             job = self._worker.claim()
             if job is not None:
+                self._check_end(limit)
                 self._run(job)
                 if self._enough():
                     break
@@ -104,8 +106,6 @@ class Drain:
         return Drained(tuple(self._runs), tuple(self._worker.errors))
 
     def _run(self, job: Job) -> None:
-        if len(self._runs) >= RUNS_MAX:
-            raise LimitExceeded(f"still not done after {RUNS_MAX:,} runs: {self._busiest()}", limit=RUNS_MAX)
         self._worker.run(job)
         self._runs.append(Run(job.id, job.kind, self._ledger.get(job.id).status))
         if self._raise_errors and self._worker.errors:
@@ -124,9 +124,11 @@ class Drain:
         self._clock.advance(wait)
         return True
 
-    def _busiest(self) -> str:
-        counted = Counter(run.kind for run in self._runs).most_common(NAMED_MAX)
-        return ", ".join(f"{kind} ({count:,})" for kind, count in counted)
+    def _check_end(self, limit: int | None) -> None:
+        if limit is None and len(self._runs) >= RUNS_MAX:
+            counted = Counter(run.kind for run in self._runs).most_common(NAMED_MAX)
+            busiest = ", ".join(f"{kind} ({count:,})" for kind, count in counted)
+            raise LimitExceeded(f"still not done after {RUNS_MAX:,} runs: {busiest}", limit=RUNS_MAX)
 
 
 def _never() -> bool:

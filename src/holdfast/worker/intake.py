@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.core.limits import CLAIM_BATCH_MAX
-from holdfast.core.model import Policy
+from holdfast.core.model import UNDO_KIND, Policy
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Job
 from holdfast.store.base import Waiter
@@ -72,6 +72,8 @@ class Group(NamedTuple):
     limit: int | None
     start: bool
     window: Window
+    guest: Crew | None = None
+    """Whose undo jobs are, where they are claimed along with kinds of another crew."""
 
 
 def groups(handlers: Sequence[Handler], crews: Mapping[str, Crew], queues: Sequence[str]) -> list[Group]:
@@ -87,7 +89,16 @@ def groups(handlers: Sequence[Handler], crews: Mapping[str, Crew], queues: Seque
     for (isolation, start), kinds in shared.items():
         most = AHEAD_MAX if isolation == "thread" else 0
         found.append(Group(crews[isolation], tuple(kinds), None, start, Window(most)))
-    return found
+    return _undo_along(found)
+
+
+def _undo_along(groups: list[Group]) -> list[Group]:
+    """Undo jobs are claimed along with others: a claim for so rare a kind alone would look at everything that is ready."""
+    alone = [group for group in groups if group.kinds == (UNDO_KIND,)]
+    hosts = sorted((group for group in groups if group.kinds != (UNDO_KIND,)), key=lambda group: group.limit is not None)
+    if not alone or not hosts:
+        return groups
+    return [hosts[0]._replace(kinds=(*hosts[0].kinds, UNDO_KIND), guest=alone[0].crew), *hosts[1:]]
 
 
 class Order:
@@ -187,6 +198,9 @@ class Intake:
             contexts = [self._context(job, batch, asked) for job in jobs]
             for context in contexts:
                 shift.hold(context)
+            if group.guest is not None:
+                group.guest.give([context for context in contexts if context.job.kind == UNDO_KIND])
+                contexts = [context for context in contexts if context.job.kind != UNDO_KIND]
             group.crew.give(contexts)
         return len(jobs)
 
