@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOCKED := .venv/.locked
 READY := .venv/.ready
-CODE := $(wildcard src/holdfast tests tools bench)
+CODE := $(wildcard src tests tools bench)
 
 # Further arguments: make test ARGS="tests/tools -k restart"
 ARGS ?=

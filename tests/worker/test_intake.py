@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App
+from holdfast import App, Context
 from holdfast.worker.crews import AHEAD_MAX, ThreadCrew
 from holdfast.worker.intake import Order
 from tests.worker.conftest import Starter, ended
@@ -84,3 +84,23 @@ def test_a_kind_with_a_limit_goes_on_when_its_job_is_settled(app: App, start: St
     jobs = app.enqueue_many(one_by_one, [{"n": n} for n in range(20)])
     start()
     assert [ended(app, job).result for job in jobs] == list(range(20))
+
+
+OPTIONS: dict[str, Any] = {
+    "plain": {},
+    "limited": {"concurrency": 1},
+    "checked": {"checks": lambda job: True},
+    "in processes": {"isolation": "process"},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_undo_jobs_are_never_claimed_alone(app: App, options: Any) -> None:
+    """Where much is ready, a claim for a kind that hardly ever is looks at all of it."""
+    app.handler(**options)(work)
+    with app.worker() as worker:
+        worker.start()
+        assert [set(group.kinds) for group in worker._intake._groups] == [{"work", "holdfast.undo"}]
+
+
+def work(job: Context) -> None: ...

@@ -29,7 +29,7 @@ WRITE_BATCH_MAX = 100_000
 """Items in one complete_many or heartbeat_many; the store sees them in chunks."""
 WRITE_CHUNK = 1_000
 PAGE_MAX = 1_000
-NAMES_PER_CLAIM_MAX = 100
+NAMES_PER_CLAIM_MAX = 1_000
 PRIORITY_MAX = 1_000
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
 TIME_US_MAX = 253_402_300_799_000_000

@@ -1,5 +1,21 @@
 """For tests of programs that use Holdfast."""
 
-from holdfast.testing.clock import ManualClock
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ManualClock"]
+from holdfast.testing.checking import check_all
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.entropy import NoJitter
+
+if TYPE_CHECKING:
+    from holdfast.testing.draining import Drained, Run, drain
+
+__all__ = ["Drained", "ManualClock", "NoJitter", "Run", "check_all", "drain"]
+
+
+def __getattr__(name: str) -> Any:
+    """A test that only wants a clock needs no worker."""
+    if name not in ("Drained", "Run", "drain"):
+        raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("holdfast.testing.draining"), name)

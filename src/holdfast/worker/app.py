@@ -1,11 +1,13 @@
 """App: handlers by name, jobs for them, and workers that run them."""
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast.errors import ValidationError
-from holdfast.ledger import Job, Ledger
+from holdfast.ledger import Job, Ledger, admit
+from holdfast.ledger.sweep import Entropy
 from holdfast.opening import Clock, open
 from holdfast.worker.handlers import Check, Isolation, Validator, make
 from holdfast.worker.registry import Registry
@@ -38,22 +40,38 @@ class Enqueuer:
 class App:
     """Handlers and the ledger they work for. The ledger is opened when it is first used."""
 
-    def __init__(self, url: str | Ledger, *, clock: Clock | None = None) -> None:
-        self._url = url if isinstance(url, str) else None
-        self._clock = clock
-        self._ledger = url if isinstance(url, Ledger) else None
+    def __init__(self, url: str | Ledger, *, clock: Clock | None = None, entropy: Entropy | None = None) -> None:
+        self._bind(url, clock, entropy)
         self.registry = Registry()
         self._checks: list[Check] = []
         self._validators: list[Validator] = []
         self._conflicts: list[Validator] = []
         self.sinks: list[Sink] = []
 
+    def _bind(self, url: str | Ledger, clock: Clock | None, entropy: Entropy | None) -> None:
+        self._url = url if isinstance(url, str) else None
+        self._ledger = url if isinstance(url, Ledger) else None
+        self.clock = clock
+        """Where its ledger's time comes from in tests; None for the real one."""
+        self._entropy = entropy
+
     @property
     def ledger(self) -> Ledger:
         if self._ledger is None:
             assert self._url is not None
-            self._ledger = open(self._url, clock=self._clock)
+            self._ledger = open(self._url, clock=self.clock, entropy=self._entropy)
         return self._ledger
+
+    @contextlib.contextmanager
+    def bound_to(self, url: str | Ledger, *, clock: Clock | None = None, entropy: Entropy | None = None) -> Iterator[Self]:
+        """`with app.bound_to(url):` makes it an app for another ledger within the block: a test's, say."""
+        before = self._url, self._ledger, self.clock, self._entropy
+        self._bind(url, clock, entropy)
+        try:
+            yield self
+        finally:
+            self.close()
+            self._url, self._ledger, self.clock, self._entropy = before
 
     # Handlers
 
@@ -85,7 +103,7 @@ class App:
 
         def register(function: F) -> F:
             made = make(
-                kind or function.__name__,
+                admit.not_our_own("kind", kind or function.__name__),
                 function,
                 queue=queue,
                 isolation=isolation,
@@ -175,11 +193,11 @@ class App:
 
     def open_again(self) -> Ledger:
         """The same ledger with connections of its own, counted together with the first."""
-        return open(self.url, clock=self._clock, metrics=self.ledger.metrics)
+        return open(self.url, clock=self.clock, entropy=self._entropy, metrics=self.ledger.metrics)
 
     @property
     def monotonic(self) -> Callable[[], float]:
-        return time.monotonic if self._clock is None else self._clock.monotonic
+        return time.monotonic if self.clock is None else self.clock.monotonic
 
 
 def worker_of(apps: Sequence[App], **settings: Any) -> Worker:

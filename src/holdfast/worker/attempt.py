@@ -7,7 +7,7 @@ from holdfast.core.model import Actor, FailureStage, Fence, Role, StallReason, S
 from holdfast.errors import Conflict, FenceLost, HoldfastError, RefusedByValidator, TransientError
 from holdfast.telemetry.logs import bind_job
 from holdfast.telemetry.tracing import job_span
-from holdfast.worker.context import Context, beside
+from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler
 from holdfast.worker.judge import Verdict, judge
 from holdfast.worker.settle import Settler
@@ -46,7 +46,7 @@ class Attempts:
     async def run_async(self, context: Context) -> None:
         """On the loop; what has to ask the ledger first does so beside it."""
         checked = context.job.status is Status.CLAIMED
-        args = await beside(self._prepare, context) if checked else self._prepare(context)
+        args = await self._shift.beside(self._prepare, context) if checked else self._prepare(context)
         if args is None:
             return
         handler = context.handler

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.model import Fence, Status
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, NotFound, Unavailable
@@ -10,8 +10,6 @@ from holdfast.ledger import Beat, Job
 
 if TYPE_CHECKING:
     from holdfast.worker.shift import Shift
-
-T = TypeVar("T")
 
 
 class Context:
@@ -47,6 +45,7 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """The handler should come to an end: a cancel was asked for, its worker stops, its time is up, or its lease is lost."""
+        self._shift.look(self)
         return self.asked_to_stop or self.lost or self.timed_out or self.asked_to_leave
 
     @property
@@ -56,8 +55,9 @@ class Context:
 
     def check_cancelled(self) -> None:
         """Raise where the handler should stop: JobCancelled when asked to, LeaseConflictError when the lease is lost."""
+        stop = self.cancelled
         self._check_lease()
-        if self.cancelled:
+        if stop:
             raise JobCancelled(f"job {self.job.id} is to stop: {self._why()}", job_id=self.job.id)
 
     def may_proceed(self) -> "Passage":
@@ -87,13 +87,12 @@ class Context:
 
     def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:
         """Prove life now, and learn at once whether to stop. Beats are sent by themselves; this is for the impatient."""
-        return self._beat(stage=stage, progress=progress)
+        return self._beat(**_told(stage, progress))
 
     def progress(self, done: int | None = None, *, stage: str | None = None) -> None:
         """Tell how far the job is; sent with the next beat, within a second or so. Never waits for the ledger."""
         self._shift.check_news(stage, done)
-        told = {"progress": done, "stage": stage}
-        self.tell({name: value for name, value in told.items() if value is not None})
+        self.tell(_told(stage, done))
 
     def checkpoint(self, state: Any) -> None:
         """Keep `state` (any JSON value) durably: after a crash the next attempt finds it in `restored`."""
@@ -169,30 +168,28 @@ class Context:
             self.on_trouble(self)
 
 
-async def beside(verb: Callable[..., T], *args: Any, **given: Any) -> T:
-    """In a thread, so that the loop goes on. A worker without async handlers has no use for asyncio."""
-    import asyncio
-
-    return await asyncio.to_thread(verb, *args, **given)
+def _told(stage: str | None, progress: int | None) -> dict[str, Any]:
+    """What was said; what was not must not overtake news that wait to be sent."""
+    return {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
 
 
 class AsyncContext(Context):
     """The same for an `async def` handler: what talks to the ledger is awaited."""
 
     async def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:  # type: ignore[override]
-        return await beside(super().beat, stage=stage, progress=progress)
+        return await self._shift.beside(super().beat, stage=stage, progress=progress)
 
     async def checkpoint(self, state: Any) -> None:  # type: ignore[override]
-        await beside(super().checkpoint, state)
+        await self._shift.beside(super().checkpoint, state)
 
     async def undo(self, handler: Any, /, **args: Any) -> None:  # type: ignore[override]
-        await beside(super().undo, handler, **args)
+        await self._shift.beside(super().undo, handler, **args)
 
     async def request_assist(self, wanted: bool = True) -> None:  # type: ignore[override]
-        await beside(super().request_assist, wanted)
+        await self._shift.beside(super().request_assist, wanted)
 
     async def enqueue(self, handler: Any, /, **args: Any) -> Job:  # type: ignore[override]
-        return await beside(super().enqueue, handler, **args)
+        return await self._shift.beside(super().enqueue, handler, **args)
 
 
 class Passage:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.core.limits import CLAIM_BATCH_MAX
-from holdfast.core.model import Policy
+from holdfast.core.model import UNDO_KIND, Policy
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Job
 from holdfast.store.base import Waiter
@@ -35,6 +35,8 @@ class Group(NamedTuple):
     kinds: tuple[str, ...]
     limit: int | None
     start: bool
+    guest: Crew | None = None
+    """Whose undo jobs are, where they are claimed along with kinds of another crew."""
 
 
 def groups(handlers: Sequence[Handler], crews: Mapping[str, Crew], queues: Sequence[str]) -> list[Group]:
@@ -49,7 +51,16 @@ def groups(handlers: Sequence[Handler], crews: Mapping[str, Crew], queues: Seque
             shared.setdefault((handler.isolation, start), []).append(handler.kind)
     for (isolation, start), kinds in shared.items():
         found.append(Group(crews[isolation], tuple(kinds), None, start))
-    return found
+    return _undo_along(found)
+
+
+def _undo_along(groups: list[Group]) -> list[Group]:
+    """Undo jobs are claimed along with others: a claim for so rare a kind alone would look at everything that is ready."""
+    alone = [group for group in groups if group.kinds == (UNDO_KIND,)]
+    hosts = sorted((group for group in groups if group.kinds != (UNDO_KIND,)), key=lambda group: group.limit is not None)
+    if not alone or not hosts:
+        return groups
+    return [hosts[0]._replace(kinds=(*hosts[0].kinds, UNDO_KIND), guest=alone[0].crew), *hosts[1:]]
 
 
 class Order:
@@ -148,13 +159,16 @@ class Intake:
             contexts = [self._context(job, asked) for job in jobs]
             for context in contexts:
                 shift.hold(context)
+            if group.guest is not None:
+                group.guest.give([context for context in contexts if context.job.kind == UNDO_KIND])
+                contexts = [context for context in contexts if context.job.kind != UNDO_KIND]
             group.crew.give(contexts)
         return len(jobs)
 
     def _context(self, job: Job, asked: float) -> Context:
-        handler = self._shift.registry.of_kind(job.kind)
+        handler = self._shift.served[job.kind]
         policy = job.record.policy
-        assert handler is not None and policy is not None
+        assert policy is not None
         timing = self._timing.get(policy)
         if timing is None:
             timing = self._timing[policy] = (beats.period(policy), policy.lease_ttl_ms / 1_000)

@@ -31,6 +31,8 @@ class Settler:
         self._hands: ThreadPoolExecutor | None = None
         self._busy: set[Future[None]] = set()
         self._thread = threading.Thread(target=self._run, name="holdfast-settle", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     # Outcomes
@@ -73,7 +75,8 @@ class Settler:
 
     def timed_out(self, context: Context) -> None:
         """It took longer than its handler may: whatever it still does or says is too late."""
-        error = TimeoutError(f"took longer than {context.handler.timeout_s:g} s")
+        assert context.deadline is not None
+        error = TimeoutError(f"took longer than {context.deadline - context.began:g} s")
         context.time_out()
         self._fail(context, error, FailureStage.EXEC)
 
@@ -125,8 +128,12 @@ class Settler:
                     outcome = found.status if isinstance(found, Job) else "released"
                     self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
                 return
-            time.sleep(pause)
+            self._wait(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    def _wait(self, seconds: float) -> None:
+        """Until the store may be in reach again."""
+        time.sleep(seconds)
 
     def _run(self) -> None:
         while True:
@@ -156,7 +163,7 @@ class Settler:
             else:
                 self._answered(batch, answers)
                 return
-            time.sleep(pause)
+            self._wait(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
             batch = [(context, result) for context, result in batch if not context.lost]
 
@@ -187,7 +194,8 @@ class Settler:
     def close(self) -> None:
         self._closing = True
         self._due.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         if self._hands is not None:
             self._hands.shutdown(wait=True)
 

@@ -2,13 +2,18 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
+from holdfast.errors import ValidationError
 from holdfast.ledger import Job, Ledger, admit
 from holdfast.telemetry.tracing import current_traceparent
+from holdfast.worker import undoing
 from holdfast.worker.context import Context
+from holdfast.worker.handlers import Handler
 from holdfast.worker.registry import Registry
+
+T = TypeVar("T")
 
 log = logging.getLogger("holdfast.worker")
 
@@ -21,6 +26,8 @@ class Shift:
         self.registry = registry
         self.name = name
         self.monotonic = monotonic
+        self.served: dict[str, Handler] = {}
+        """The handlers whose jobs this worker claims, by kind."""
         self.leases: dict[int, Context] = {}
         """Every attempt this worker holds, by job, until the ledger has its outcome."""
         self.news = threading.Event()
@@ -31,12 +38,30 @@ class Shift:
         self.let_go: Callable[[], None] = _nothing
         """Called when a job of a kind with a limit of its own is no longer held."""
 
+    def serve(self, queues: Collection[str]) -> list[Handler]:
+        """Whose jobs are claimed from these queues: those of the app's handlers for them, and the ledger's own."""
+        served = [handler for handler in self.registry if handler.queue in queues]
+        if not served:
+            raise ValidationError("no handler is for any of these queues", field="queues")
+        served.append(undoing.handler(self))
+        self.served = {handler.kind: handler for handler in served}
+        return served
+
     def ring(self) -> None:
         if not self.news.is_set():
             self.news.set()
 
     def overdue(self, context: Context) -> None:
         """A lease that nobody has renewed in time may be over, whatever the ledger would say: nothing is done about it here."""
+
+    def look(self, context: Context) -> None:
+        """A handler asks whether it should stop. Beats have told it already."""
+
+    async def beside(self, verb: Callable[..., T], *args: Any, **given: Any) -> T:
+        """In a thread, so that the loop goes on. A worker without async handlers has no use for asyncio."""
+        import asyncio
+
+        return await asyncio.to_thread(verb, *args, **given)
 
     def hold(self, context: Context) -> None:
         if not self.leases:

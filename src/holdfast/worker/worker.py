@@ -60,11 +60,9 @@ class Worker:
         self.name = limits.check_name("worker", name or f"{socket.gethostname()}-{os.getpid()}")
         self._patience = policies.duration_ms("shutdown_timeout", shutdown_timeout, 0, policies.DAY_MS) / 1_000
         self._queues = _queues(queues, registry)
-        served = [handler for handler in registry if handler.queue in set(self._queues)]
-        if not served:
-            raise ValidationError("no handler is for any of these queues", field="queues")
         self._ledgers = (ledger, beats)
         self.shift = shift = Shift(ledger, registry, self.name, monotonic)
+        served = shift.serve(set(self._queues))
         self._settler = Settler(shift)
         attempts = Attempts(shift, self._settler)
         sizes = {"thread": threads, "loop": tasks, "process": processes or os.cpu_count() or 1}
@@ -106,6 +104,7 @@ class Worker:
         self._at_work = True
         self._services.start()
         self._beater.start()
+        self._settler.start()
         self._intake.start()
         if self._sinks:
             self._relay()

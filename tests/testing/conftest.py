@@ -1,0 +1,17 @@
+"""Apps on clocks that stand still."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import App
+from holdfast.testing import ManualClock, NoJitter, check_all
+
+
+@pytest.fixture
+def app(store_url: str, clock: ManualClock) -> Iterator[App]:
+    """An app on an empty ledger of each kind of store; whatever a test did, its histories are sound."""
+    app = App(store_url, clock=clock, entropy=NoJitter())
+    yield app
+    assert check_all(app.ledger) == []
+    app.close()
