@@ -85,10 +85,10 @@ def test_a_frozen_worker_that_thaws_is_refused(fleet: Fleet, real: Ledger, tmp_p
 
 
 def test_holding_the_interpreter_in_a_thread_is_fenced(fleet: Fleet, real: Ledger) -> None:
-    fleet.start("ant", threads=2)
-    job = real.enqueue("in_thread", {"seconds": 5})
-    wait_until(lambda: real.get(job.id).status == "running")
-    fleet.start("bee")
+    for name in ("ant", "bee"):
+        fleet.start(name)
+    wait_until(lambda: len(real.workers()) == 2)
+    job = real.enqueue("in_thread", {"seconds": 10})
     found = ended(real, job)
     assert (found.result, found.attempt) == (2, 2)
 

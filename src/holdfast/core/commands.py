@@ -77,6 +77,10 @@ class Complete(HolderCommand, frozen=True, kw_only=True):
     """The encoded body of its `succeeded` event."""
 
 
+class Settle(Complete, frozen=True, kw_only=True):
+    """A completion of many at once, whose answer says no more than that it is done."""
+
+
 class Fail(HolderCommand, frozen=True, kw_only=True):
     error: bytes
     retryable: bool = True

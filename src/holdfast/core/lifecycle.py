@@ -488,6 +488,7 @@ _DECISIONS: dict[type[c.JobCommand], Callable[[_Draft, Any], None]] = {
     c.Start: _start,
     c.Heartbeat: _heartbeat,
     c.Complete: _complete,
+    c.Settle: _complete,
     c.Fail: _fail_job,
     c.Release: _release,
     c.AcknowledgeCancel: _acknowledge_cancel,

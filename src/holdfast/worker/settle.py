@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from holdfast.core.limits import WRITE_CHUNK
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Job
@@ -15,7 +16,7 @@ from holdfast.worker.context import Context
 from holdfast.worker.judge import JudgedError, judge
 from holdfast.worker.shift import Shift, log
 
-BATCH_MAX = 500
+BATCH_MAX = WRITE_CHUNK
 HANDS = 8
 """Failures, releases and acknowledgements at once; the ledger's door puts them into common transactions."""
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
