@@ -154,7 +154,7 @@ class Intake:
     def _claim(self, group: Group, want: int) -> int:
         shift = self._shift
         asked = shift.monotonic()
-        jobs = shift.ledger.claim(shift.name, self._order.next(), limit=want, kinds=group.kinds, start=group.start)
+        jobs = shift.ledger.claim(shift.name, self._order.next(), limit=want, kinds=group.kinds, start=group.start, keep=False)
         if jobs:
             contexts = [self._context(job, asked) for job in jobs]
             for context in contexts:

@@ -192,7 +192,13 @@ class PostgresStore:
         return self._reading(lambda connection: work(self._session(connection)))
 
     def poke(self, work: Callable[[Session], T]) -> T:
-        return self._reading(lambda connection: work(self._session(connection)), outcome="unknown")
+        return self._reading(lambda connection: self._poke(connection, work), outcome="unknown")
+
+    def _poke(self, connection: Connection, work: Callable[[Session], T]) -> T:
+        session = self._session(connection)
+        answer = work(session)
+        self._memory.keep(session)
+        return answer
 
     def _read(self, connection: Connection, work: Callable[[Session], T]) -> T:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
