@@ -5,27 +5,13 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import holdfast
 from holdfast import EventType, Job, Ledger
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Fleet
-
-
-@pytest.fixture
-def fleet(store_url: str) -> Iterator[Fleet]:
-    with Fleet(store_url) as fleet:
-        yield fleet
-
-
-@pytest.fixture
-def real(store_url: str) -> Iterator[Ledger]:
-    with holdfast.open(store_url) as ledger:
-        yield ledger
 
 
 def lines(path: Path) -> list[list[str]]:

@@ -1,4 +1,7 @@
-"""An app whose handlers do what real ones do at their worst. Run as a program, with a name and settings, it works for it."""
+"""An app whose handlers do what real ones do at their worst. Run as a program, with a name and settings, it works for it.
+
+A setting `hook` is the url of a receiver that it tells of everything, and by which name.
+"""
 
 import ctypes
 import os
@@ -9,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import App, Context
+from holdfast.services import WebhookSink
+from tests.support.receiver import SECRET
 
 app = App(os.environ["HOLDFAST_URL"])
 
@@ -118,7 +123,12 @@ def saved(job: Context, log: str) -> Any:
 
 
 if __name__ == "__main__":
-    settings = dict(setting.split("=") for setting in sys.argv[2:])
+    settings = dict(setting.split("=", 1) for setting in sys.argv[2:])
+    if "hook" in settings:
+        told = WebhookSink(
+            settings.pop("hook"), secret=SECRET, allow_private=True, start="beginning", headers={"X-Worker": sys.argv[1]}
+        )
+        app.sink(told)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     app.work(name=sys.argv[1], **{name: int(value) if value.isdigit() else value for name, value in settings.items()})
