@@ -103,6 +103,8 @@ class Stall(JobCommand, frozen=True, kw_only=True):
 
     fence: Fence | None = None
     reason: StallReason | None = None
+    error: bytes | None = None
+    """What a holder has to say of it."""
     fresh_since: Micros | None = None
 
 

@@ -100,7 +100,7 @@ class Attempts:
     def _refuse(self, context: Context, verdict: Verdict) -> None:
         """It has not started, so it cannot fail: it is stalled, to be tried again after its backoff, or put aside."""
         if verdict.retryable:
-            self._settler.hand(context, self._shift.ledger.stall, reason=StallReason.WORKER_ERROR)
+            self._settler.hand(context, self._shift.ledger.stall, reason=StallReason.WORKER_ERROR, error=verdict.error)
         else:
             self._settler.hand(context, self._put_aside, verdict=verdict)
 

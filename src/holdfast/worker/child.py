@@ -26,6 +26,7 @@ import holdfast
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
 from holdfast.ledger import Job, Ledger
+from holdfast.telemetry import logs
 from holdfast.telemetry.logs import bind_job
 from holdfast.telemetry.tracing import joined
 from holdfast.worker.context import Context
@@ -113,6 +114,8 @@ class Bench:
             self._context.asked_to_stop = True
 
     def _do(self, task: Task) -> Reply:
+        if task.logging is not None and task.logging != logs.setup():
+            logs.configure(task.logging.json, task.logging.level)
         try:
             handler, registry = self._handler(task)
         except Exception as error:  # noqa: BLE001 - the module is somebody else's

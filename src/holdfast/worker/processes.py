@@ -16,6 +16,8 @@ from holdfast.core.model import Fence
 from holdfast.core.model import Job as Record
 from holdfast.core.payloads import Verbatim
 from holdfast.errors import JobCancelled, LeaseConflictError
+from holdfast.telemetry import logs
+from holdfast.telemetry.logs import Setup
 from holdfast.telemetry.tracing import current_traceparent
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.context import Context
@@ -37,6 +39,7 @@ class Task(msgspec.Struct, frozen=True):
     fence: Fence
     ttl_s: float
     traceparent: str | None = None
+    logging: Setup | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -157,7 +160,7 @@ class ProcessCrew(ThreadCrew):
     def _task(self, context: Context) -> Task:
         left = max(0.0, context.expires - self._shift.monotonic())
         place, job, trace = context.handler.place, context.job, current_traceparent()
-        return Task(place, self._url, self._shift.name, job.record, context.fence, left, trace)
+        return Task(place, self._url, self._shift.name, job.record, context.fence, left, trace, logs.setup())
 
     def ahead(self) -> int:
         return 0

@@ -9,9 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from holdfast.core.limits import WRITE_CHUNK
-from holdfast.core.model import FailureStage
+from holdfast.core.model import FailureStage, Status
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Job
+from holdfast.telemetry.logs import bind_job
 from holdfast.worker.context import Context
 from holdfast.worker.judge import JudgedError, judge
 from holdfast.worker.shift import Shift, log
@@ -61,9 +62,6 @@ class Settler:
 
     def _fail(self, context: Context, error: BaseException, stage: FailureStage) -> None:
         verdict = error.verdict if isinstance(error, JudgedError) else judge(error, context.handler.rules, stage)
-        log.warning(
-            "attempt failed: %s", verdict.error["type"], extra={**_facts(context), "error": verdict.error["message"][:500]}
-        )
         self.hand(
             context,
             self._shift.ledger.fail,
@@ -101,34 +99,37 @@ class Settler:
         future.add_done_callback(self._busy.discard)
 
     def _settle(self, context: Context, verb: Callable[..., Any], given: dict[str, Any]) -> None:
-        try:
-            self._persist(lambda request: verb(context.fence, **given, request_id=request), context)
-        except (LimitExceeded, ValidationError) as error:
-            # What the handler wanted to say of its failure cannot be kept; that it failed can.
-            plain = {"message": f"{error.code}: {error.message}"}
-            self._persist(lambda request: self._shift.ledger.fail(context.fence, plain, request_id=request), context)
-        finally:
-            self._shift.forget(context)
+        with bind_job(context.job, self._shift.name):
+            try:
+                found = self._persist(lambda request: verb(context.fence, **given, request_id=request), context)
+            except (LimitExceeded, ValidationError) as error:
+                # What the handler wanted to say of its failure cannot be kept; that it failed can.
+                plain = {"message": f"{error.code}: {error.message}"}
+                found = self._persist(lambda request: self._shift.ledger.fail(context.fence, plain, request_id=request), context)
+            finally:
+                self._shift.forget(context)
+            if found is not None and "error" in given:
+                _report(found, given["error"])
 
-    def _persist(self, act: Callable[[str], Any], context: Context) -> None:
-        """Until the ledger has said yes or no; the same request id each time, so that a lost answer does no harm."""
+    def _persist(self, act: Callable[[str], Any], context: Context) -> Job | None:
+        """The ledger's answer, once there is one; the same request id each time, so that a lost answer does no harm."""
         request, pause = secrets.token_hex(8), PAUSE_SECONDS
         while True:
             try:
                 found = act(request)
             except Unavailable as error:
                 if not error.retryable or context.lost:
-                    return
+                    return None
             except (LimitExceeded, ValidationError):
                 raise
             except HoldfastError as error:
                 log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
-                return
+                return None
             else:
                 if context.began:
                     outcome = found.status if isinstance(found, Job) else "released"
                     self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
-                return
+                return found if isinstance(found, Job) else None
             self._wait(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
@@ -204,3 +205,9 @@ class Settler:
 def _facts(context: Context) -> dict[str, Any]:
     job = context.job
     return {"job_id": job.id, "attempt": job.attempt, "kind": job.kind, "correlation_id": job.correlation_id}
+
+
+def _report(job: Job, error: dict[str, Any]) -> None:
+    """One line for an attempt that failed, which says what becomes of the job."""
+    what = f"tried again at {job.available_at:%H:%M:%S}" if job.status is Status.QUEUED else job.status.value
+    log.warning("attempt failed with %s: %s", error.get("type", "an error"), what, extra={"error": error["message"][:500]})
