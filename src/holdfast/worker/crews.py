@@ -16,7 +16,7 @@ QUICK_SECONDS = 0.0005
 MOMENT_SECONDS = 1e-6
 SOON_SECONDS = 0.05
 """A worker claims no more than it will begin within this time, as far as the last attempts tell."""
-AHEAD_MAX = 500
+AHEAD_MAX = 1_000
 WATCH_SECONDS = 0.01
 
 

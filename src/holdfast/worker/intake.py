@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.core.limits import CLAIM_BATCH_MAX
 from holdfast.core.model import UNDO_KIND, Policy
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Job
@@ -22,6 +21,8 @@ LOOK_SECONDS = 30.0
 """How often an idle worker looks for itself, should a bell have been lost."""
 PAUSE_SECONDS = 0.02
 TRY_AGAIN_SECONDS = 1.0
+BATCH_MAX = 500
+"""Jobs of one claim; more than these come in several, so that the first of them are begun meanwhile."""
 WEIGHTED_MAX = 50
 """Jobs of one claim where queues have weights: the weights show only over many claims."""
 STALE_SECONDS = 1.0
@@ -70,7 +71,7 @@ class Order:
         self._weights = dict(queues) if isinstance(queues, Mapping) else None
         self._names = list(queues)
         self._draw = draw
-        self.most = CLAIM_BATCH_MAX if self._weights is None else WEIGHTED_MAX
+        self.most = BATCH_MAX if self._weights is None else WEIGHTED_MAX
 
     def next(self) -> list[str]:
         """By weight: each queue comes first as often as its share says, and those after it likewise (Efraimidis–Spirakis)."""
