@@ -66,15 +66,21 @@ def describe(error: BaseException) -> dict[str, Any]:
     name = kind.__name__ if kind.__module__ in ("builtins", "holdfast.errors") else f"{kind.__module__}.{kind.__qualname__}"
     described = {"type": name[:200], "message": _cut(_said(error), TRACE_BYTES_MAX // 2)}
     if error.__traceback__ is not None:
-        lines = "".join(traceback.format_exception(kind, error, error.__traceback__, limit=-20))
-        described["traceback"] = _cut(lines[-TRACE_BYTES_MAX:], TRACE_BYTES_MAX)
+        described["traceback"] = _cut(_trace(error)[-TRACE_BYTES_MAX:], TRACE_BYTES_MAX)
     return described
 
 
 def _said(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - somebody else's __str__ must not keep a job from failing
+    except BaseException:  # noqa: BLE001 - somebody else's __str__ must not keep a job from failing
+        return ""
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-20))
+    except BaseException:  # noqa: BLE001 - it asks the error for more than its text
         return ""
 
 
