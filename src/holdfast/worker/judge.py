@@ -1,6 +1,7 @@
 """What an error of a handler means for its job: tried again, failed, or put aside for a person."""
 
 import traceback
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.model import FailureStage, ReasonCode
@@ -42,7 +43,7 @@ def judge(error: BaseException, rules: Rules, stage: FailureStage = FailureStage
     said = describe(error)
     match error:
         case TransientError():
-            return Verdict(said, True, failure_stage=stage, retry_after=error.retry_after)
+            return Verdict(said, True, failure_stage=stage, retry_after=_plain(error.retry_after))
         case PermanentError():
             return Verdict(said, False, _known(ReasonCode, error.reason_code), _known(FailureStage, error.failure_stage) or stage)
         case RefusedByValidator():
@@ -53,6 +54,16 @@ def judge(error: BaseException, rules: Rules, stage: FailureStage = FailureStage
         return Verdict(said, True, failure_stage=stage)
     worth = isinstance(error, rules.retry_on) and not isinstance(error, rules.fail_on)
     return Verdict(said, worth or not isinstance(error, Exception), failure_stage=stage)
+
+
+def _plain(duration: Any) -> Any:
+    """As it can be told from one process to another; what is no duration is refused by whoever is told."""
+    match duration:
+        case timedelta():
+            return duration.total_seconds()
+        case None | int() | float() | str():
+            return duration
+    return type(duration).__name__
 
 
 def _known(words: type[E], word: str | None) -> E | None:
