@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -78,6 +79,7 @@ class Bench:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        self._pid = os.getpid()
         self._tasks: SimpleQueue[bytes] = SimpleQueue()
         self._mutex = threading.Lock()
         self._context: Context | None = None
@@ -88,13 +90,17 @@ class Bench:
     def work(self) -> None:
         threading.Thread(target=self._listen, name="holdfast-child", daemon=True).start()
         while True:
-            reply = self._do(_tasks.decode(self._tasks.get()))
+            task = _tasks.decode(self._tasks.get())
+            reply = self._do(task)
             self._context = None
-            self._send(reply)
+            self._send(task.number, reply)
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, number: int, reply: Reply) -> None:
+        if os.getpid() != self._pid:
+            # A handler has forked, and this is the fork come back from it: the task is its parent's to answer.
+            os._exit(0)
         with self._mutex:
-            self._channel.sendall(_encode(reply) + b"\n")
+            self._channel.sendall(b"%d %b\n" % (number, _encode(reply)))
 
     def _listen(self) -> None:
         unread = b""
@@ -139,7 +145,7 @@ class Bench:
 
     def _give(self, task: Task, handler: Handler, registry: Any) -> Context:
         ledger = self._ledgers.setdefault(task.url, Late(task.url))
-        shift = ChildShift(ledger, registry, task.worker, self._send)
+        shift = ChildShift(ledger, registry, task.worker, partial(self._send, task.number))
         job = Job(task.record.id, task.record, fence=task.fence)
         context = handler.context_type(job, handler, shift, task.ttl_s, task.ttl_s, time.monotonic())
         context.asked_to_stop = self._stop_next

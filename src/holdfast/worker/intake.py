@@ -129,6 +129,7 @@ class Intake:
             if not self._room.wait(STALE_SECONDS):
                 self._hand_back()
             return
+        self._hand_back()
         # Whoever had no room wants to hear of it while the others are claimed for.
         self._hungry = len(wants) < len(self._groups)
         found = 0
@@ -186,12 +187,13 @@ class Intake:
         left = LOOK_SECONDS if until is None else min(max(until, PAUSE_SECONDS), LOOK_SECONDS)
         deadline = shift.monotonic() + left
         while not shift.stopping.is_set() and not self._room.is_set():
+            self._hand_back()
             left = deadline - shift.monotonic()
             if left <= 0 or bell.wait(min(left, SLICE_SECONDS)):
                 return
 
     def _hand_back(self) -> None:
-        """All hands are busy: what waits here may be run elsewhere."""
+        """Where all hands of a crew are busy, what waits for them may be run elsewhere."""
         oldest = self._shift.monotonic() - STALE_SECONDS
         for group in self._groups:
             if group.crew.waits_since(oldest):

@@ -9,10 +9,11 @@ import os
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import App, Context
+from holdfast import App, Context, TransientError
 from holdfast.services import WebhookSink
 from tests.support.receiver import SECRET
 
@@ -84,6 +85,35 @@ def with_children(log: str) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
         note(log, f"{os.getpid()} {child.pid}")
         child.wait()
+
+
+@app.handler(isolation="process", attempts=1)
+def forks(log: str) -> str:
+    """Both the process and its fork come back from here."""
+    os.fork()
+    note(log, str(os.getpid()))
+    return "forked"
+
+
+@app.handler(isolation="process")
+def named(name: str) -> str:
+    return name
+
+
+@app.handler(isolation="process", attempts=1)
+def leaves_an_heir(log: str) -> None:
+    """Dies, while a fork of it lives on in a session of its own, with everything it had open."""
+    if os.fork() == 0:
+        os.setsid()
+        note(log, str(os.getpid()))
+        time.sleep(600)
+    wait_for(log)
+    os._exit(9)
+
+
+@app.handler(isolation="process")
+def later() -> None:
+    raise TransientError("later", retry_after=timedelta(minutes=5))
 
 
 @app.handler(policy=TIGHT, attempts=1, isolation="process", timeout="1s")
