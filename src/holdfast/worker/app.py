@@ -100,6 +100,9 @@ class App:
         by default) are tried again, those in `fail_on` are not. `checks` run before the start, `validators` and `conflicts`
         before a result is recorded. Other options (priority, tier, …) are what its jobs are enqueued with.
         """
+        if kind is not None and not isinstance(kind, str):
+            raise ValidationError("a kind is a text; without one, write @app.handler() with its parentheses", field="kind")
+        admit.check_options(options)
 
         def register(function: F) -> F:
             made = make(

@@ -93,7 +93,7 @@ def make(
         validators=_callables("validators", validators),
         conflicts=_callables("conflicts", conflicts),
         options=options,
-        context_type=signature.context_type or (AsyncContext if inspect.iscoroutinefunction(function) else Context),
+        context_type=_context_type(function, signature.context_type),
         place=_place(function, isolation),
     )
 
@@ -108,6 +108,13 @@ def _isolation(function: Callable[..., Any], asked: Any) -> Isolation:
     if chosen == "loop" and not is_async:
         raise ValidationError('only an async handler runs on the loop: use "thread" or "process"', field="isolation")
     return chosen
+
+
+def _context_type(function: Callable[..., Any], annotated: type[Context] | None) -> type[Context]:
+    is_async = inspect.iscoroutinefunction(function)
+    if annotated is AsyncContext and not is_async:
+        raise ValidationError("an AsyncContext is awaited: only an async def can take one", field="handler")
+    return annotated or (AsyncContext if is_async else Context)
 
 
 def _errors(what: str, given: Any) -> tuple[type[BaseException], ...]:
