@@ -127,6 +127,18 @@ def test_the_log_is_for_machines_unless_somebody_wants_to_read_it(
     assert said.startswith("{") == is_json
 
 
+def test_a_handler_in_a_process_logs_as_its_worker_does(folder: Path, start: Start) -> None:
+    (folder / "apart.py").write_text(
+        "import logging\nfrom holdfast import App\n"
+        "app = App('sqlite:///apart.db')\n"
+        "@app.handler(isolation='process')\ndef talk() -> None:\n    logging.getLogger('mine').info('from afar')\n"
+    )
+    with holdfast.open(f"sqlite:///{folder}/apart.db") as ledger:
+        job = ledger.enqueue("talk")
+    said = start("worker", "run", "apart:app", "--name", "ada").logged("from afar")
+    assert (said["job_id"], said["kind"], said["worker"], said["level"]) == (job.id, "talk", "ada", "INFO")
+
+
 def test_a_worker_that_gives_up_says_so(folder: Path, start: Start) -> None:
     (folder / "stuck.py").write_text(
         "import threading\nfrom holdfast import App\nfrom holdfast.worker import beats, worker\n"

@@ -4,6 +4,7 @@ The library logs below "holdfast" and configures nothing by itself; `configure` 
 """
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar, Token
 from typing import IO, Any, Protocol
@@ -11,7 +12,7 @@ from typing import IO, Any, Protocol
 from holdfast.errors import ValidationError
 from holdfast.telemetry.lines import FIELDS, JsonFormatter, TextFormatter
 
-__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "TextFormatter", "bind", "bind_job", "configure", "current"]
+__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "TextFormatter", "bind", "bind_job", "configure", "configured", "current"]
 
 logger = logging.getLogger("holdfast")
 logger.addHandler(logging.NullHandler())
@@ -131,3 +132,13 @@ def configure(json: bool = False, level: int | str = "INFO", *, stream: IO[str] 
         root.removeHandler(old)
     root.addHandler(handler)
     return handler
+
+
+def configured() -> tuple[bool, int, bool] | None:
+    """How `configure` has set this program up, for another process that is to log alike: as JSON or not, from which level,
+    to standard output or not. None where it has not been called."""
+    root = logging.getLogger()
+    for handler in root.handlers:
+        if isinstance(handler, _OwnHandler):
+            return isinstance(handler.formatter, JsonFormatter), root.level, handler.stream is sys.stdout
+    return None

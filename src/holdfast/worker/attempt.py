@@ -99,6 +99,7 @@ class Attempts:
 
     def _refuse(self, context: Context, verdict: Verdict) -> None:
         """It has not started, so it cannot fail: it is stalled, to be tried again after its backoff, or put aside."""
+        self._settler.not_started(context, verdict)
         if verdict.retryable:
             self._settler.hand(context, self._shift.ledger.stall, reason=StallReason.WORKER_ERROR)
         else:

@@ -16,6 +16,7 @@ from holdfast.core.model import Fence
 from holdfast.core.model import Job as Record
 from holdfast.core.payloads import Verbatim
 from holdfast.errors import JobCancelled, LeaseConflictError
+from holdfast.telemetry import logs
 from holdfast.telemetry.tracing import current_traceparent
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.context import Context
@@ -64,7 +65,7 @@ class Child:
         self._unread = b""
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - a module of this very package
-                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno())],
+                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), *_logging()],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -127,6 +128,12 @@ class Child:
         self._socket.close()
         self.kill()
         self._process.wait()
+
+
+def _logging() -> list[str]:
+    """What a child is told so that its lines look like those of its parent; nothing where that has a setup of its own."""
+    found = logs.configured()
+    return [] if found is None else [str(int(number)) for number in found]
 
 
 class ProcessCrew(ThreadCrew):

@@ -11,8 +11,9 @@ from typing import Any
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Job
+from holdfast.telemetry.logs import JobFields
 from holdfast.worker.context import Context
-from holdfast.worker.judge import JudgedError, judge
+from holdfast.worker.judge import JudgedError, Verdict, judge
 from holdfast.worker.shift import Shift, log
 
 BATCH_MAX = 500
@@ -60,9 +61,7 @@ class Settler:
 
     def _fail(self, context: Context, error: BaseException, stage: FailureStage) -> None:
         verdict = error.verdict if isinstance(error, JudgedError) else judge(error, context.handler.rules, stage)
-        log.warning(
-            "attempt failed: %s", verdict.error["type"], extra={**_facts(context), "error": verdict.error["message"][:500]}
-        )
+        self._say("attempt failed", context, verdict)
         self.hand(
             context,
             self._shift.ledger.fail,
@@ -72,6 +71,14 @@ class Settler:
             failure_stage=verdict.failure_stage,
             retry_after=verdict.retry_after,
         )
+
+    def not_started(self, context: Context, verdict: Verdict) -> None:
+        """A check said no. The ledger keeps no error of a job that is only stalled: this line is where to find it."""
+        self._say("check refused", context, verdict)
+
+    def _say(self, what: str, context: Context, verdict: Verdict) -> None:
+        error = verdict.error
+        log.warning("%s: %s", what, error["type"], extra={**_facts(context), "error": error["message"][:500]})
 
     def timed_out(self, context: Context) -> None:
         """It took longer than its handler may: whatever it still does or says is too late."""
@@ -157,8 +164,8 @@ class Settler:
             except Unavailable as error:
                 if not error.retryable:
                     return
-            except (LimitExceeded, ValidationError):
-                self._complete_each(batch)
+            except (LimitExceeded, ValidationError) as error:
+                self._complete_each(batch, error)
                 return
             else:
                 self._answered(batch, answers)
@@ -177,13 +184,13 @@ class Settler:
                 log.warning("outcome refused: %s", answer.code, extra={**_facts(context), "error": answer.message})
         self._shift.ledger.metrics.ran_many(ran)
 
-    def _complete_each(self, batch: list[tuple[Context, Any]]) -> None:
+    def _complete_each(self, batch: list[tuple[Context, Any]], refused: HoldfastError) -> None:
         """Somebody's result cannot be kept: the others must not suffer for it."""
         for context, result in batch:
             if len(batch) > 1:
                 self._complete([(context, result)])
             else:
-                error = ValidationError("the result is too large, or no strict JSON", field="result")
+                error = ValidationError(f"the result cannot be kept: {refused.message}", field="result")
                 self._fail(context, error, FailureStage.OUTPUT)
 
     def flush(self) -> None:
@@ -201,5 +208,4 @@ class Settler:
 
 
 def _facts(context: Context) -> dict[str, Any]:
-    job = context.job
-    return {"job_id": job.id, "attempt": job.attempt, "kind": job.kind, "correlation_id": job.correlation_id}
+    return dict(JobFields(context.job, context.fence.worker))
