@@ -1,6 +1,7 @@
 """App: handlers by name, jobs for them, and workers that run them."""
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -205,6 +206,11 @@ class App:
 
 def worker_of(apps: Sequence[App], **settings: Any) -> Worker:
     """One worker for the handlers of several apps, which share a ledger."""
+    if _in_a_child():
+        raise ValidationError(
+            "a worker's child process ran this program anew to find a handler: start workers under `if __name__ == '__main__':`",
+            field="handler",
+        )
     if len({app.url for app in apps}) != 1:
         raise ValidationError("apps in one worker share one ledger", field="apps")
     first = apps[0]
@@ -212,6 +218,12 @@ def worker_of(apps: Sequence[App], **settings: Any) -> Worker:
     sinks = [sink for app in apps for sink in app.sinks]
     ledger, beats = first.open_again(), first.open_again()
     return Worker(ledger, beats, registry, url=first.url, monotonic=first.monotonic, sinks=sinks, **settings)
+
+
+def _in_a_child() -> bool:
+    """Whether this process was started by a worker for its handlers: one more worker in each would have no end."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == "holdfast.worker.child"
 
 
 def _several(given: Any) -> list[Any]:

@@ -138,5 +138,14 @@ def _place(function: Callable[..., Any], isolation: Any) -> Place:
             "a handler for child processes is a function of a module: they import it by name", field="isolation"
         )
     module: str = getattr(function, "__module__", "")
-    path = getattr(sys.modules.get("__main__"), "__file__", None) if module == "__main__" else None
+    if module != "__main__":
+        return Place(module, name)
+    main = sys.modules["__main__"]
+    if (spec := getattr(main, "__spec__", None)) is not None:  # python -m package.module: it can be imported by that name
+        return Place(spec.name, name)
+    path = getattr(main, "__file__", None)
+    if isolation == "process" and path is None:
+        raise ValidationError(
+            "a handler for child processes lives in a file: they cannot import what was typed in", field="isolation"
+        )
     return Place(module, name, path)
