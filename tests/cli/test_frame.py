@@ -101,6 +101,16 @@ def test_a_failure_as_json(run: Run, arguments: list[str], code: int, error_code
     assert plain.err and "Traceback" not in plain.err
 
 
+def test_a_ledger_that_was_not_there_is_remarked_upon_once(run: Run) -> None:
+    first, second = (
+        run("worker", "list", "--db", "sqlite:///elsewhere.db"),
+        run("worker", "list", "--db", "sqlite:///elsewhere.db"),
+    )
+    assert (first.code, first.out) == (0, "Nobody is there.\n")
+    assert first.err == "sqlite:///elsewhere.db was not there: it is new, and empty.\n"
+    assert second.err == ""
+
+
 # The small nouns
 
 

@@ -127,6 +127,18 @@ def test_the_log_is_for_machines_unless_somebody_wants_to_read_it(
     assert said.startswith("{") == is_json
 
 
+def test_a_handler_in_a_process_logs_as_its_worker_does(folder: Path, start: Start) -> None:
+    (folder / "apart.py").write_text(
+        "import logging\nfrom holdfast import App\n"
+        "app = App('sqlite:///apart.db')\n"
+        "@app.handler(isolation='process')\ndef talk() -> None:\n    logging.getLogger('mine').info('from afar')\n"
+    )
+    with holdfast.open(f"sqlite:///{folder}/apart.db") as ledger:
+        job = ledger.enqueue("talk")
+    said = start("worker", "run", "apart:app", "--name", "ada").logged("from afar")
+    assert (said["job_id"], said["kind"], said["worker"], said["level"]) == (job.id, "talk", "ada", "INFO")
+
+
 def test_a_worker_that_gives_up_says_so(folder: Path, start: Start) -> None:
     (folder / "stuck.py").write_text(
         "import threading\nfrom holdfast import App\nfrom holdfast.worker import beats, worker\n"
@@ -161,9 +173,14 @@ def test_an_orderly_end_as_json(start: Start) -> None:
         (["shop:words"], 2, "shop:words is not an App but of type str"),
         (["shop:app", "shop:other"], 2, "different ledgers: sqlite:///other.db, sqlite:///shop.db"),
         (["shop:app", "--queues", "a,b=1"], 2, "either all queues have a weight"),
+        (["shop:app", "--queues", ""], 2, "queues are named as in"),
         (["shop:app", "--queues", "a,a"], 2, "each queue is to be named once"),
         (["shop:app", "--shutdown-timeout", "soon"], 2, "is not a duration"),
-        (["shop:app", "--queues", "elsewhere"], 1, "validation_error: no handler is for any of these queues"),
+        (
+            ["shop:app", "--queues", "elsewhere"],
+            1,
+            "validation_error: no handler is for the queue elsewhere, only for a, b, hold",
+        ),
         (["shop:app", "--db", "mysql://here"], 1, "validation_error: a ledger's url starts with"),
         (["shop:app", "--db", "postgresql://127.0.0.1:1/none"], 3, "unavailable: cannot reach the database"),
     ],

@@ -183,7 +183,7 @@ def test_nobody_there(on_sqlite: Ledger) -> None:
 def test_a_private_receiver_is_not_called(on_sqlite: Ledger, host: str) -> None:
     with Receiver() as receiver:
         kept = failure(on_sqlite, webhook(f"http://{host}:{receiver.port}/", allow_private=False))
-        assert kept.endswith("which is not a public address")
+        assert kept.endswith("which is not a public address: allow_private lets it be called")
         assert receiver.received == []
 
 
@@ -202,8 +202,8 @@ def test_a_name_is_judged_anew_at_every_try(on_sqlite: Ledger) -> None:
         second = failure(on_sqlite, sink)
         assert receiver.received == []
     assert (first, second) == (
-        "rebind.example is at 192.0.2.7, which is not a public address",
-        "rebind.example is at 127.0.0.1, which is not a public address",
+        "rebind.example is at 192.0.2.7, which is not a public address: allow_private lets it be called",
+        "rebind.example is at 127.0.0.1, which is not a public address: allow_private lets it be called",
     )
     assert asked == ["rebind.example"] * 2
 

@@ -53,13 +53,26 @@ def test_a_killed_workers_job_is_finished_by_another(
         sys.stdout.write(f"\n  time to recovery after SIGKILL: {(again - silent).total_seconds():.2f} s; 1 s of it silence\n")
 
 
+def freeze(fleet: Fleet, name: str, ledger: Ledger) -> None:
+    """Stop a process, but not in the middle of a transaction: on SQLite it would hold up every writer, and nothing would show."""
+    while True:
+        fleet.send(name, signal.SIGSTOP)
+        probe = threading.Thread(target=ledger.take_duty, args=("probe", "test"), kwargs={"ttl": 1})
+        probe.start()
+        probe.join(timeout=1)
+        if not probe.is_alive():
+            return
+        fleet.send(name, signal.SIGCONT)
+        probe.join()
+
+
 def test_a_frozen_worker_that_thaws_is_refused(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
     log, go = tmp_path / "log", tmp_path / "go"
     pids = {fleet.start(name): name for name in ("ant", "bee")}
     job = real.enqueue("hold", {"log": str(log), "go": str(go)})
     [[pid, _]] = wait_until(lambda: lines(log))
     frozen = pids[int(pid)]
-    fleet.send(frozen, signal.SIGSTOP)
+    freeze(fleet, frozen, real)
     found = ended(real, job)
     assert found.result["attempt"] == 2
     go.touch()

@@ -227,6 +227,18 @@ def test_a_result_that_cannot_be_kept(app: App, start: Starter, result: Any) -> 
     )
 
 
+def test_a_result_that_is_too_large_is_told_how_large(app: App, start: Starter) -> None:
+    @app.handler()
+    def wide() -> str:
+        return "x" * 2_000_000
+
+    job = app.enqueue(wide)
+    start()
+    error = ended(app, job).last_error
+    assert error is not None
+    assert "2000002 bytes; the limit is 1048576" in error["message"]
+
+
 # Hooks
 
 

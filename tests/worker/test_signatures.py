@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from holdfast import App, Context, ValidationError
+from holdfast import App, AsyncContext, Context, ValidationError
 from tests.support.refusing import refused
 
 
@@ -96,6 +96,12 @@ def test_any_names_where_the_function_takes_any(app: App) -> None:
     assert app.registry.find(log).signature.read(job.record.args) == job.args
 
 
+def _takes_either(place: Point | Box) -> None: ...
+
+
+def _mixes_contexts(job: AsyncContext) -> None: ...
+
+
 def test_what_cannot_be_a_handler(app: App) -> None:
     with refused("validation_error", "by place"):
         app.handler()(lambda *values: None)
@@ -108,6 +114,14 @@ def test_what_cannot_be_a_handler(app: App) -> None:
         app.handler("y", isolation="process")(lambda: None)
     with refused("limit_exceeded", "attempts_max"):
         app.handler("z", attempts=0)(lambda: None)
+    with refused("validation_error", "parentheses"):
+        app.handler(lambda: None)  # type: ignore[arg-type]
+    with refused("validation_error", "no option 'queu'"):
+        app.handler("w", queu="mail")
+    with refused("validation_error", "annotation of place"):
+        app.handler("v")(_takes_either)
+    with refused("validation_error", "AsyncContext"):
+        app.handler("u")(_mixes_contexts)
     with refused("validation_error", "not a handler"):
         app.enqueue("nobody")
 

@@ -4,7 +4,7 @@ import os
 import tomllib
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from holdfast.cli.envelope import misuse
 
@@ -15,6 +15,12 @@ DEFAULT = "sqlite:///holdfast.db"
 def ledger_url(db: str | None) -> str:
     """What was typed, else HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
     return db or os.environ.get("HOLDFAST_URL") or _settings().get("url") or DEFAULT
+
+
+def is_new(url: str) -> bool:
+    """Whether opening it makes a file that is not there yet. Of a server nothing is known before it is asked."""
+    path = url.removeprefix("sqlite:///")
+    return path != url and not Path(unquote(path)).exists()
 
 
 def _settings() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.address import ledger_url
+from holdfast.cli.address import is_new, ledger_url
 from holdfast.cli.envelope import Failed, failure, misuse, success
 from holdfast.cli.page import Page
 from holdfast.errors import HoldfastError
@@ -105,17 +105,21 @@ def asks_a_ledger(function: "Callable[..., Answer]") -> Callable[..., None]:
     @as_json_option
     @wraps(function)
     def command(*, db: str | None, as_json: bool, **options: Any) -> None:
-        with open_ledger(db) as ledger:
+        url = ledger_url(db)
+        made = is_new(url)
+        with open_ledger(url) as ledger:
+            if made and not as_json:  # it may be another one than was meant
+                Page().remark(f"{url} was not there: it is new, and empty.")
             answer = function(ledger, **options)
         say(answer, as_json)
 
     return command
 
 
-def open_ledger(db: str | None) -> "Ledger":
+def open_ledger(url: str) -> "Ledger":
     import holdfast
 
-    return holdfast.open(ledger_url(db), actor=_who())
+    return holdfast.open(url, actor=_who())
 
 
 def _who() -> str:

@@ -48,6 +48,10 @@ class Page:
         for line in text.splitlines():
             self.line(f"  {line}")
 
+    def remark(self, text: str) -> None:
+        """Beside the answer, not in it."""
+        click.secho(visible(text), err=True, dim=True, color=self._colour and sys.stderr.isatty())
+
     def fail(self, reason: str) -> int:
         """The exit code of what failed."""
         click.secho(f"Failed: {visible(reason)}", err=True, fg="red", color=self._colour and sys.stderr.isatty())

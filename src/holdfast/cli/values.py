@@ -43,7 +43,9 @@ def queues(value: str) -> list[str] | dict[str, int]:
     parts = [part.strip() for part in value.split(",")]
     pairs = [part.rpartition("=") if "=" in part else (part, "", "") for part in parts]
     names = [name for name, _, _ in pairs]
-    if not all(names) or len(set(names)) != len(names):
+    if not all(names):
+        raise click.BadParameter(f"{value!r:.200}: queues are named as in a,b or a=3,b=1")
+    if len(set(names)) != len(names):
         raise click.BadParameter(f"{value!r:.200}: each queue is to be named once")
     if not any(equals for _, equals, _ in pairs):
         return names

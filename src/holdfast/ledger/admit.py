@@ -328,10 +328,15 @@ _OPTIONS = frozenset(
 )
 
 
-def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(given: Mapping[str, Any]) -> None:
+    """That an enqueue knows all of these options; what they say is looked at when a job is made."""
     unknown = given.keys() - _OPTIONS
     if unknown:
         raise ValidationError(f"enqueue has no option {min(unknown)!r:.80}", field="enqueue")
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    check_options(given)
     given = {name: value for name, value in given.items() if value is not None}
     if "delay" in given and "available_at" in given:
         raise ValidationError("give delay or available_at, not both", field="delay")

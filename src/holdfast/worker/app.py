@@ -1,6 +1,7 @@
 """App: handlers by name, jobs for them, and workers that run them."""
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -100,6 +101,9 @@ class App:
         by default) are tried again, those in `fail_on` are not. `checks` run before the start, `validators` and `conflicts`
         before a result is recorded. Other options (priority, tier, …) are what its jobs are enqueued with.
         """
+        if kind is not None and not isinstance(kind, str):
+            raise ValidationError("a kind is a text; without one, write @app.handler() with its parentheses", field="kind")
+        admit.check_options(options)
 
         def register(function: F) -> F:
             made = make(
@@ -203,6 +207,11 @@ class App:
 
 def worker_of(apps: Sequence[App], **settings: Any) -> Worker:
     """One worker for the handlers of several apps, which share a ledger."""
+    if _in_a_child():
+        raise ValidationError(
+            "a worker's child process ran this program anew to find a handler: start workers under `if __name__ == '__main__':`",
+            field="handler",
+        )
     if len({app.url for app in apps}) != 1:
         raise ValidationError("apps in one worker share one ledger", field="apps")
     first = apps[0]
@@ -210,6 +219,12 @@ def worker_of(apps: Sequence[App], **settings: Any) -> Worker:
     sinks = [sink for app in apps for sink in app.sinks]
     ledger, beats = first.open_again(), first.open_again()
     return Worker(ledger, beats, registry, url=first.url, monotonic=first.monotonic, sinks=sinks, **settings)
+
+
+def _in_a_child() -> bool:
+    """Whether this process was started by a worker for its handlers: one more worker in each would have no end."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == "holdfast.worker.child"
 
 
 def _several(given: Any) -> list[Any]:

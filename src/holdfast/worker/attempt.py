@@ -5,6 +5,7 @@ from typing import Any
 
 from holdfast.core.model import Actor, FailureStage, Fence, Role, StallReason, Status
 from holdfast.errors import Conflict, FenceLost, HoldfastError, RefusedByValidator, TransientError
+from holdfast.ledger import Job
 from holdfast.telemetry.logs import bind_job
 from holdfast.telemetry.tracing import job_span
 from holdfast.worker.context import Context
@@ -104,7 +105,7 @@ class Attempts:
         else:
             self._settler.hand(context, self._put_aside, verdict=verdict)
 
-    def _put_aside(self, fence: Fence, *, verdict: Verdict, request_id: str) -> None:
+    def _put_aside(self, fence: Fence, *, verdict: Verdict, request_id: str) -> Job:
         """Dead-letter a claimed job in the system's name, if it is still this attempt's."""
         ledger = self._shift.ledger
         for number in range(1, TRIES + 1):
@@ -112,7 +113,7 @@ class Attempts:
             if job.attempt != fence.attempt or job.status is not Status.CLAIMED:
                 raise FenceLost(f"job {job.id} has moved on", job_id=job.id)
             try:
-                ledger.dead_letter(
+                return ledger.dead_letter(
                     job.id,
                     reason_code=verdict.reason_code or "policy_violation",
                     failure_stage=verdict.failure_stage or FailureStage.INPUT,
@@ -124,8 +125,7 @@ class Attempts:
             except Conflict:
                 if number == TRIES:
                     raise
-            else:
-                return
+        raise AssertionError("unreachable")
 
     # After
 

@@ -27,8 +27,7 @@ import holdfast
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
 from holdfast.ledger import Job, Ledger
-from holdfast.telemetry import logs
-from holdfast.telemetry.logs import bind_job
+from holdfast.telemetry.logs import bind_job, configure
 from holdfast.telemetry.tracing import joined
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler, Place
@@ -38,6 +37,8 @@ from holdfast.worker.shift import Shift
 from holdfast.worker.signature import plain_result
 
 _PR_SET_PDEATHSIG = 1
+_BARE = 2
+"""Arguments where the parent has not said how to log."""
 _tasks = msgspec.json.Decoder(Task)
 _encode = msgspec.json.Encoder().encode
 
@@ -120,8 +121,6 @@ class Bench:
             self._context.asked_to_stop = True
 
     def _do(self, task: Task) -> Reply:
-        if task.logging is not None and task.logging != logs.setup():
-            logs.configure(task.logging.json, task.logging.level)
         try:
             handler, registry = self._handler(task)
         except Exception as error:  # noqa: BLE001 - the module is somebody else's
@@ -178,6 +177,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if len(sys.argv) > _BARE:
+        as_json, level, to_stdout = map(int, sys.argv[_BARE:])
+        configure(bool(as_json), level, stream=sys.stdout if to_stdout else None)
     with contextlib.suppress(OSError):
         Bench(socket.socket(fileno=int(sys.argv[1]))).work()
 

@@ -93,7 +93,7 @@ def make(
         validators=_callables("validators", validators),
         conflicts=_callables("conflicts", conflicts),
         options=options,
-        context_type=signature.context_type or (AsyncContext if inspect.iscoroutinefunction(function) else Context),
+        context_type=_context_type(function, signature.context_type),
         place=_place(function, isolation),
     )
 
@@ -108,6 +108,13 @@ def _isolation(function: Callable[..., Any], asked: Any) -> Isolation:
     if chosen == "loop" and not is_async:
         raise ValidationError('only an async handler runs on the loop: use "thread" or "process"', field="isolation")
     return chosen
+
+
+def _context_type(function: Callable[..., Any], annotated: type[Context] | None) -> type[Context]:
+    is_async = inspect.iscoroutinefunction(function)
+    if annotated is AsyncContext and not is_async:
+        raise ValidationError("an AsyncContext is awaited: only an async def can take one", field="handler")
+    return annotated or (AsyncContext if is_async else Context)
 
 
 def _errors(what: str, given: Any) -> tuple[type[BaseException], ...]:
@@ -131,5 +138,14 @@ def _place(function: Callable[..., Any], isolation: Any) -> Place:
             "a handler for child processes is a function of a module: they import it by name", field="isolation"
         )
     module: str = getattr(function, "__module__", "")
-    path = getattr(sys.modules.get("__main__"), "__file__", None) if module == "__main__" else None
+    if module != "__main__":
+        return Place(module, name)
+    main = sys.modules["__main__"]
+    if (spec := getattr(main, "__spec__", None)) is not None:  # python -m package.module: it can be imported by that name
+        return Place(spec.name, name)
+    path = getattr(main, "__file__", None)
+    if isolation == "process" and path is None:
+        raise ValidationError(
+            "a handler for child processes lives in a file: they cannot import what was typed in", field="isolation"
+        )
     return Place(module, name, path)

@@ -18,7 +18,6 @@ from holdfast.core.model import Job as Record
 from holdfast.core.payloads import Verbatim
 from holdfast.errors import JobCancelled, LeaseConflictError
 from holdfast.telemetry import logs
-from holdfast.telemetry.logs import Setup
 from holdfast.telemetry.tracing import current_traceparent
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.context import Context
@@ -44,7 +43,6 @@ class Task(msgspec.Struct, frozen=True):
     fence: Fence
     ttl_s: float
     traceparent: str | None = None
-    logging: Setup | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,7 +72,7 @@ class Child:
         """How many it was given."""
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - a module of this very package
-                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno())],
+                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), *_logging()],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -156,6 +154,12 @@ class Child:
         self._process.wait()
 
 
+def _logging() -> list[str]:
+    """What a child is told so that its lines look like those of its parent; nothing where that has a setup of its own."""
+    found = logs.configured()
+    return [] if found is None else [str(int(number)) for number in found]
+
+
 class ProcessCrew(ThreadCrew):
     """A thread for each child: it hands over a task and waits for the answer."""
 
@@ -185,7 +189,7 @@ class ProcessCrew(ThreadCrew):
     def _task(self, context: Context, number: int) -> Task:
         left = max(0.0, context.expires - self._shift.monotonic())
         place, job, trace = context.handler.place, context.job, current_traceparent()
-        return Task(number, place, self._url, self._shift.name, job.record, context.fence, left, trace, logs.setup())
+        return Task(number, place, self._url, self._shift.name, job.record, context.fence, left, trace)
 
     def ahead(self) -> int:
         return 0

@@ -12,7 +12,7 @@ from holdfast.core.limits import WRITE_CHUNK
 from holdfast.core.model import FailureStage, Status
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Job
-from holdfast.telemetry.logs import bind_job
+from holdfast.telemetry.logs import JobFields, bind_job
 from holdfast.worker.context import Context
 from holdfast.worker.judge import JudgedError, judge
 from holdfast.worker.shift import Shift, log
@@ -108,8 +108,9 @@ class Settler:
                 found = self._persist(lambda request: self._shift.ledger.fail(context.fence, plain, request_id=request), context)
             finally:
                 self._shift.forget(context)
-            if found is not None and "error" in given:
-                _report(found, given["error"])
+            told = given["verdict"].error if "verdict" in given else given.get("error")
+            if found is not None and told is not None:
+                _report("attempt failed" if context.began else "check refused", found, told)
 
     def _persist(self, act: Callable[[str], Any], context: Context) -> Job | None:
         """The ledger's answer, once there is one; the same request id each time, so that a lost answer does no harm."""
@@ -159,8 +160,8 @@ class Settler:
             except Unavailable as error:
                 if not error.retryable:
                     return
-            except (LimitExceeded, ValidationError):
-                self._complete_each(batch)
+            except (LimitExceeded, ValidationError) as error:
+                self._complete_each(batch, error)
                 return
             else:
                 self._answered(batch, answers)
@@ -179,13 +180,13 @@ class Settler:
                 log.warning("outcome refused: %s", answer.code, extra={**_facts(context), "error": answer.message})
         self._shift.ledger.metrics.ran_many(ran)
 
-    def _complete_each(self, batch: list[tuple[Context, Any]]) -> None:
+    def _complete_each(self, batch: list[tuple[Context, Any]], refused: HoldfastError) -> None:
         """Somebody's result cannot be kept: the others must not suffer for it."""
         for context, result in batch:
             if len(batch) > 1:
                 self._complete([(context, result)])
             else:
-                error = ValidationError("the result is too large, or no strict JSON", field="result")
+                error = ValidationError(f"the result cannot be kept: {refused.message}", field="result")
                 self._fail(context, error, FailureStage.OUTPUT)
 
     def flush(self) -> None:
@@ -203,11 +204,10 @@ class Settler:
 
 
 def _facts(context: Context) -> dict[str, Any]:
-    job = context.job
-    return {"job_id": job.id, "attempt": job.attempt, "kind": job.kind, "correlation_id": job.correlation_id}
+    return dict(JobFields(context.job, context.fence.worker))
 
 
-def _report(job: Job, error: dict[str, Any]) -> None:
-    """One line for an attempt that failed, which says what becomes of the job."""
-    what = f"tried again at {job.available_at:%H:%M:%S}" if job.status is Status.QUEUED else job.status.value
-    log.warning("attempt failed with %s: %s", error.get("type", "an error"), what, extra={"error": error["message"][:500]})
+def _report(what: str, job: Job, error: dict[str, Any]) -> None:
+    """One line for an attempt that came to nothing, which says what becomes of the job."""
+    becomes = f"tried again at {job.available_at:%H:%M:%S}" if job.status is Status.QUEUED else job.status.value
+    log.warning("%s: %s; %s", what, error.get("type", "error"), becomes, extra={"error": error["message"][:500]})

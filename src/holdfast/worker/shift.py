@@ -42,7 +42,7 @@ class Shift:
         """Whose jobs are claimed from these queues: those of the app's handlers for them, and the ledger's own."""
         served = [handler for handler in self.registry if handler.queue in queues]
         if not served:
-            raise ValidationError("no handler is for any of these queues", field="queues")
+            raise ValidationError(_unserved(queues, {handler.queue for handler in self.registry}), field="queues")
         served.append(undoing.handler(self))
         self.served = {handler.kind: handler for handler in served}
         return served
@@ -90,6 +90,13 @@ class Shift:
         if parent.trace_id is not None and current_traceparent() is None:
             given["trace_id"] = parent.trace_id
         return self.ledger.enqueue(**self.registry.item(handler, args, given))
+
+
+def _unserved(queues: Collection[str], known: Collection[str]) -> str:
+    if not known:
+        return "there are no handlers: register some with @app.handler() first"
+    asked = ", ".join(sorted(queues))
+    return f"no handler is for the queue{'s' if len(queues) > 1 else ''} {asked:.200}, only for {', '.join(sorted(known)):.200}"
 
 
 def _nothing() -> None:

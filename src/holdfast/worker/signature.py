@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_type_hints
 
 import msgspec
@@ -19,7 +19,7 @@ class Signature:
         self.context_type: type | None = None
         """The class of context its annotation asks for; None where there is no such annotation."""
         self._name = getattr(function, "__qualname__", repr(function))
-        hints = _hints(function)
+        hints = _hints(function, self._name)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_context = bool(parameters) and _is_context(parameters[0], hints, context_type)
         if self.takes_context:
@@ -39,7 +39,10 @@ class Signature:
             kw_only=True,
             forbid_unknown_fields=not self._open,
         )
-        self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_foreign)
+        try:
+            self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_foreign)
+        except TypeError as error:
+            raise ValidationError(f"{self._name}: {_unreadable(named, hints)}: {_said(error)}", field="handler") from None
 
     def admit(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as plain JSON values, or a ValidationError that names the wrong one."""
@@ -99,11 +102,11 @@ def _is_model(kind: type) -> bool:
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
     except NameError as error:
-        raise ValidationError(f"{function!r}: an annotation cannot be resolved: {error}", field="handler") from None
+        raise ValidationError(f"{name}: an annotation cannot be resolved: {error}", field="handler") from None
 
 
 def _is_context(first: inspect.Parameter, hints: Mapping[str, Any], context_type: type) -> bool:
@@ -121,6 +124,16 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
     if isinstance(default, list | dict | set):
         return (parameter.name, wanted, msgspec.field(default_factory=default.copy))
     return (parameter.name, wanted, default)
+
+
+def _unreadable(parameters: Iterable[inspect.Parameter], hints: Mapping[str, Any]) -> str:
+    """Which annotation cannot be read from JSON; they may also be at odds only with one another."""
+    for parameter in parameters:
+        try:
+            msgspec.json.Decoder(hints.get(parameter.name, Any), dec_hook=_decode_foreign)
+        except TypeError:
+            return f"the annotation of {parameter.name}"
+    return "its annotations"
 
 
 def _said(error: Exception) -> str:

@@ -74,7 +74,7 @@ def checked_addresses(resolver: Resolver, host: str, port: int, *, allow_private
     if not allow_private:
         for address in found:
             if not is_public(address):
-                raise DeliveryFailed(f"{host} is at {address}, which is not a public address")
+                raise DeliveryFailed(f"{host} is at {address}, which is not a public address: allow_private lets it be called")
     return found
 
 
