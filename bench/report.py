@@ -20,7 +20,8 @@ class Heading(NamedTuple):
     title: str
     ours: str = "Holdfast"
     base: str = "raw"
-    judged: Literal["ratio", "rate", "growth"] = "ratio"
+    judged: Literal["ratio", "rate", "growth", "most"] = "ratio"
+    unit: str = "/s"
 
 
 def met(heading: Heading, row: Row) -> bool | None:
@@ -28,6 +29,8 @@ def met(heading: Heading, row: Row) -> bool | None:
         return None
     if heading.judged == "growth":
         return row.ours - row.base < row.target
+    if heading.judged == "most":
+        return row.ours <= row.target
     return (row.ours / row.base if heading.judged == "ratio" else row.ours) >= row.target
 
 
@@ -54,7 +57,9 @@ def table(heading: Heading, rows: Sequence[Row]) -> str:
 
 
 def _amount(value: float, heading: Heading) -> str:
-    return f"{value:,.1f} MiB" if heading.judged == "growth" else f"{value:,.0f}/s"
+    if heading.judged == "growth":
+        return f"{value:,.1f} MiB"
+    return f"{value:,.2f}{heading.unit}" if heading.judged == "most" else f"{value:,.0f}{heading.unit}"
 
 
 def _target(value: float | None, heading: Heading) -> str:
@@ -62,7 +67,7 @@ def _target(value: float | None, heading: Heading) -> str:
         return "–"
     if heading.judged == "ratio":
         return f"≥ {value:.2f}"
-    return f"{'<' if heading.judged == 'growth' else '≥'} {_amount(value, heading)}"
+    return f"{ {'growth': '<', 'most': '≤'}.get(heading.judged, '≥') } {_amount(value, heading)}"
 
 
 def plain(name: str, heading: Heading, rows: Sequence[Row]) -> dict[str, Any]:

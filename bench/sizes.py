@@ -17,6 +17,11 @@ class Sizes(NamedTuple):
     small: int = 100_000
     large: int = 1_000_000
     """What the memory of a process is compared over."""
+    fleet_jobs: int = 60_000
+    fleet_rounds: int = 3
+    idle_seconds: float = 30.0
+    patient: bool = True
+    """Whether to wait for what takes half a minute by default."""
 
     @property
     def per_round(self) -> int:
@@ -29,4 +34,17 @@ class Sizes(NamedTuple):
 
 
 FULL = Sizes()
-QUICK = Sizes(jobs=20_000, rounds=4, singles=1_000, history=100_000, leases=5_000, beats=5, small=5_000, large=25_000)
+QUICK = Sizes(
+    jobs=20_000,
+    rounds=4,
+    singles=1_000,
+    history=100_000,
+    leases=5_000,
+    beats=5,
+    small=5_000,
+    large=25_000,
+    fleet_jobs=5_000,
+    fleet_rounds=1,
+    idle_seconds=5.0,
+    patient=False,
+)

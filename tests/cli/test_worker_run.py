@@ -213,3 +213,17 @@ def test_a_module_that_fails_is_shown_from_where_it_begins(run: Run, folder: Pat
     assert lines[-1] == last
     assert next(line for line in lines if line.startswith("  File ")).startswith(f'  File "{folder}/broken.py", line ')
     assert json.loads(done.out)["error_code"] == "import_failed"
+
+
+def test_a_child_process_logs_as_its_worker_does(folder: Path, start: Start) -> None:
+    (folder / "far.py").write_text(
+        "import logging\nfrom holdfast import App\napp = App('sqlite:///far.db')\n"
+        "@app.handler(isolation='process')\ndef talk() -> None:\n    logging.getLogger('mine').info('from afar')\n"
+    )
+    with holdfast.open(f"sqlite:///{folder}/far.db") as ledger:
+        job = ledger.enqueue("talk", correlation_id="c-1")
+        worker = start("worker", "run", "far:app", "--log", "json")
+        line = worker.logged("from afar")
+        assert (line["logger"], line["job_id"], line["correlation_id"]) == ("mine", job.id, "c-1")
+        worker.signal()
+        assert worker.rest().code == 0

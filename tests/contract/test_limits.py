@@ -198,7 +198,7 @@ def test_too_many_writes_at_once_are_refused(ledger: Ledger, verb: str):
 
 @pytest.mark.parametrize("what", ["queues", "kinds"])
 def test_a_claim_names_a_hundred_at_most(ledger: Ledger, what: str):
-    assert ledger.claim(WORKER, **{what: [f"n-{number}" for number in range(100)]}) == []  # type: ignore[arg-type]
+    assert ledger.claim(WORKER, **{what: [f"n-{number}" for number in range(1_000)]}) == []  # type: ignore[arg-type]
     with refused_without_trace(ledger, "limit_exceeded"):
         ledger.claim(WORKER, **{what: [f"n-{number}" for number in range(1_001)]})  # type: ignore[arg-type]
 

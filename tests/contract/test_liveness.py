@@ -276,3 +276,17 @@ def test_the_system_may_have_a_name_of_its_own(ledger: Ledger, clock: ManualCloc
     clock.advance(STALL_AFTER_S + 1)
     ledger.stall(made.id, actor=Actor(Role.SYSTEM, "watchdog"))
     assert ledger.events(made.id)[-1].actor == "system:watchdog"
+
+
+def test_a_holder_that_stalls_may_say_why(ledger: Ledger) -> None:
+    made = claimed(ledger)
+    assert made.fence is not None
+    ledger.stall(made.fence, error=OSError("no network"))
+    assert ledger.get(made.id).last_error == {"type": "OSError", "message": "no network"}
+    assert ledger.check(made.id) == []
+
+
+def test_nobody_else_has_an_error_to_tell(ledger: Ledger) -> None:
+    made = claimed(ledger)
+    with refused("validation_error"):
+        ledger.stall(made.id, error="guess")

@@ -12,7 +12,7 @@ from holdfast.services import CallableSink, DeliveryFailed, Message, Relay
 from holdfast.services.batches import retry_us
 from holdfast.testing import ManualClock
 from tests.contract.builders import queued, refused, running, succeeded
-from tests.support.duties import LocalDuties
+from tests.support.duties import Everybody
 
 
 class Inbox:
@@ -136,10 +136,10 @@ def test_a_new_sink_starts_now(ledger: Ledger, inbox: Inbox):
 
 
 def test_a_place_outlives_its_relay(ledger: Ledger, inbox: Inbox):
-    queued(ledger)
-    assert drain(Relay(ledger, [sink(inbox)])) == 1
-    queued(ledger)
-    assert drain(Relay(ledger, [sink(inbox)])) == 1
+    for _ in range(2):
+        queued(ledger)
+        with Relay(ledger, [sink(inbox)]) as relay:
+            assert drain(relay) == 1
     assert len(set(inbox.tried)) == 2
 
 
@@ -184,7 +184,8 @@ def test_sinks_are_listed_by_name(ledger: Ledger, clock: ManualClock, inbox: Inb
 
 def test_a_dropped_sink_is_forgotten(ledger: Ledger, inbox: Inbox):
     queued(ledger)
-    drain(Relay(ledger, [sink(inbox)]))
+    with Relay(ledger, [sink(inbox)]) as relay:
+        drain(relay)
     ledger.drop_sink("inbox")
     assert ledger.sinks() == []
     with refused("not_found"):
@@ -346,42 +347,94 @@ def test_an_error_is_kept_in_one_line_that_fits(ledger: Ledger, inbox: Inbox):
 
 
 def test_one_relay_at_a_time_serves_a_sink(ledger: Ledger, clock: ManualClock, inbox: Inbox):
-    duties = LocalDuties(clock)
-    first, second = (Relay(ledger, [sink(inbox)], duties=duties) for _ in range(2))
+    first, second = (Relay(ledger, [sink(inbox)]) for _ in range(2))
     queued(ledger)
     assert [first.tick(), second.tick()] == [{"inbox.delivered": 1}, {}]
     queued(ledger)
     assert [second.tick(), first.tick()] == [{}, {"inbox.delivered": 1}]
     # The first says nothing any more, and its time runs out.
-    clock.advance(61)
+    clock.advance(31)
     queued(ledger)
     assert [second.tick(), first.tick()] == [{"inbox.delivered": 1}, {}]
     assert len(inbox.tried) == 3
 
 
+def test_a_closed_relay_is_replaced_at_once(ledger: Ledger, inbox: Inbox):
+    first, second = (Relay(ledger, [sink(inbox)]) for _ in range(2))
+    queued(ledger)
+    assert first.tick() == {"inbox.delivered": 1}
+    first.close()
+    queued(ledger)
+    assert [second.tick(), first.tick()] == [{"inbox.delivered": 1}, {}]
+
+
+def test_closing_drops_nobody_elses_duty(ledger: Ledger, inbox: Inbox):
+    first, second = (Relay(ledger, [sink(inbox)]) for _ in range(2))
+    first.tick()
+    second.close()
+    queued(ledger)
+    assert [second.tick(), first.tick()] == [{}, {"inbox.delivered": 1}]
+
+
+def test_each_sink_has_a_duty_of_its_own(ledger: Ledger):
+    one, other = Inbox(), Inbox()
+    first = Relay(ledger, [sink(one, name="one")])
+    second = Relay(ledger, [sink(one, name="one"), sink(other, name="other")])
+    queued(ledger)
+    assert [first.tick(), second.tick()] == [{"one.delivered": 1}, {"other.delivered": 1}]
+
+
+@pytest.mark.parametrize(("duty_ttl", "seconds"), [("1s", 1), ("1h", 3_600)])
+def test_how_long_a_duty_lasts_is_for_the_relay_to_say(
+    ledger: Ledger, clock: ManualClock, inbox: Inbox, duty_ttl: str, seconds: int
+):
+    Relay(ledger, [sink(inbox)], duty_ttl=duty_ttl).tick()
+    queued(ledger)
+    clock.advance(seconds)
+    assert Relay(ledger, [sink(inbox)]).tick() == {}
+    clock.advance(0.001)
+    assert Relay(ledger, [sink(inbox)]).tick() == {"inbox.delivered": 1}
+
+
 def test_duties_are_asked_for_seldom(ledger: Ledger, clock: ManualClock, inbox: Inbox):
-    duties = LocalDuties(clock)
+    duties = Everybody()
     relay = Relay(ledger, [sink(inbox)], duties=duties)
     for _ in range(60):
         relay.tick()
         clock.advance(1)
-    assert duties.asked == 3
+    assert duties.asked == 6
 
 
 def test_a_slow_sink_stays_with_its_relay(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     """Each try takes as long as a webhook's may."""
-    duties = LocalDuties(clock)
     ledger.enqueue_many([{"kind": "work"}] * 6)
     inbox.refuse = lambda message: clock.advance(20)
-    relay, other = Relay(ledger, [sink(inbox)], duties=duties), Relay(ledger, [sink(Inbox())], duties=duties)
+    relay, other = Relay(ledger, [sink(inbox)]), Relay(ledger, [sink(Inbox())])
     for _ in range(6):
         assert [relay.tick(), other.tick()] == [{"inbox.delivered": 1}, {}]
+
+
+def test_a_slow_sink_costs_the_others_of_its_relay_nothing(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    """An event of two messages keeps the relay for longer than a duty lasts."""
+    made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
+    ledger.stall(made.fence)
+    rivals: list[dict[str, int]] = []
+    rival = Relay(ledger, [sink(Inbox(), name="quick")])
+
+    def dawdle(message: Message) -> None:
+        clock.advance(19)
+        rivals.append(rival.tick())
+
+    inbox.refuse = dawdle
+    relay = Relay(ledger, [sink(inbox, name="slow", types=["stalled"]), sink(Inbox(), name="quick", types=["stalled"])])
+    assert relay.tick() == {"slow.delivered": 2, "quick.delivered": 2}
+    assert rivals == [{}, {}]
 
 
 def test_a_relay_that_was_overtaken_moves_nothing(ledger: Ledger, inbox: Inbox):
     """While it sends, another one gets further than it ever will."""
     made = queued(ledger)
-    rival = Relay(ledger, [sink(Inbox())])
+    rival = Relay(ledger, [sink(Inbox())], duties=Everybody())
 
     def overtake(message: Message) -> None:
         if message.data.job_id == made.id:
@@ -389,7 +442,7 @@ def test_a_relay_that_was_overtaken_moves_nothing(ledger: Ledger, inbox: Inbox):
             assert drain(rival) == 2
 
     inbox.refuse = overtake
-    relay = Relay(ledger, [sink(inbox)])
+    relay = Relay(ledger, [sink(inbox)], duties=Everybody())
     assert relay.tick() == {"inbox.delivered": 1}
     assert (state(ledger).pos, state(ledger).behind) == (2, 0)
     queued(ledger)
@@ -425,3 +478,12 @@ def test_two_sinks_of_one_name(ledger: Ledger, inbox: Inbox):
         Relay(ledger, [sink(inbox), sink(inbox)])
     with refused("validation_error"):
         Relay(ledger, [inbox])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("duty_ttl", "code"),
+    [("999ms", "limit_exceeded"), ("61m", "limit_exceeded"), (True, "validation_error"), (None, "validation_error")],
+)
+def test_a_duty_that_lasts_too_short_or_too_long(ledger: Ledger, inbox: Inbox, duty_ttl: object, code: str):
+    with refused(code):
+        Relay(ledger, [sink(inbox)], duty_ttl=duty_ttl)

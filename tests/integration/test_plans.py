@@ -20,6 +20,7 @@ STATEMENTS = {
     "heartbeat": BY_KEY,
     "beat": BY_KEY,
     "complete": BY_KEY,
+    "settle": BY_KEY,
     "load": BY_KEY,
     "lock_jobs": BY_KEY,
     "claim": BY_KEY | {"jobs_ready"},

@@ -3,7 +3,7 @@
 import itertools
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,9 +14,10 @@ from holdfast import Ledger, Unavailable
 from holdfast.ledger.outbox import Outbox
 from holdfast.services import CallableSink, Message, Relay
 from tests.integration.conftest import Opener
-from tests.support.histories import all_events
+from tests.support.duties import Everybody
 from tests.support.processes import Program
 from tests.support.receiver import Receiver
+from tests.support.told import check_told, expected
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 
@@ -41,11 +42,6 @@ def running(relay: Relay) -> Iterator[None]:
         thread.join(60)
     assert not thread.is_alive()
     assert failed == []
-
-
-def expected(ledger: Ledger) -> list[str]:
-    """The ids of all events that something is to be told of, in their order."""
-    return [event.id for event in all_events(ledger) if event.from_status != event.to_status]
 
 
 def write(ledger: Ledger, number: int, rounds: int) -> None:
@@ -145,7 +141,10 @@ def test_a_relay_of_a_closed_ledger_ends(real: Ledger) -> None:
 
 
 def live_and_die(url: str, receiver: Receiver, lives: int) -> None:
-    """One relay, until it kills itself after so many messages have arrived and before its place is saved."""
+    """One relay, until it kills itself after so many messages have arrived and before its place is saved.
+
+    It begins when the duty of the one before it has run out.
+    """
     before = len(receiver.received)
     with Program("relaying", url, receiver.url, lives) as program:
         wait_until(lambda: len(receiver.received) >= before + lives, what="the relay has sent")
@@ -166,22 +165,7 @@ def kill_often(url: str, ledger: Ledger, *, lives: int) -> None:
             wait_until(lambda: receiver.received[-1].key == last, seconds=120, what="all is told")
             program.tell()
             program.wait()
-    told = [got.event()["id"] for got in receiver.received]
-    assert list(dict.fromkeys(told)) == ids
-    bodies: dict[str, set[bytes]] = {}
-    for got in receiver.received:
-        bodies.setdefault(got.key, set()).add(got.body)
-    assert len(bodies) == len(ids)
-    assert {len(same) for same in bodies.values()} == {1}
-    assert len(told) > len(ids), "nothing was sent again: no crash came between a message and its place"
-    check_steps_back(told, ids)
-
-
-def check_steps_back(told: list[str], ids: list[str]) -> None:
-    """After each crash it goes on from an earlier place, and from there in order, without a gap."""
-    numbers = {id_: number for number, id_ in enumerate(ids)}
-    places = [numbers[id_] for id_ in told]
-    assert all(after <= before + 1 for before, after in itertools.pairwise(places))
+    check_told(receiver.received, ids)
 
 
 def test_a_killed_relay_loses_nothing_and_keeps_the_order(store_url: str, real: Ledger) -> None:
@@ -231,25 +215,19 @@ class PatientOutbox(Outbox):
     def close(self) -> None: ...
 
 
-class Duty:
-    """Counts as one statement each time it is taken."""
-
-    taken = 0
-
-    def take_duty(self, name: str, holder: str, *, ttl: float) -> bool:
-        self.taken += 1
-        return True
-
-    def drop_duty(self, name: str, holder: str) -> None: ...
+def patient(relay: Relay, ledger: Ledger, stop: threading.Event, seconds: float) -> PatientOutbox:
+    """Lets a relay live so many seconds of waiting, which pass at once."""
+    outbox = PatientOutbox(ledger, stop, seconds)
+    relay._outbox, relay._watch._monotonic = outbox, outbox._passed
+    return outbox
 
 
 def test_an_idle_relay_costs_next_to_nothing(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     on_postgres.enqueue("work")
-    duty, stop, hour = Duty(), threading.Event(), 3_600.0
-    relay = Relay(on_postgres, [CallableSink(lambda message: None, start="beginning")], duties=duty)
+    duties, stop, hour = Everybody(), threading.Event(), 3_600.0
+    relay = Relay(on_postgres, [CallableSink(lambda message: None, start="beginning")], duties=duties)
     relay.tick()
-    outbox = PatientOutbox(on_postgres, stop, hour)
-    relay._outbox, relay._watch._monotonic = outbox, outbox._passed
+    patient(relay, on_postgres, stop, hour)
     statements = 0
     execute = psycopg.Cursor.execute
 
@@ -260,5 +238,41 @@ def test_an_idle_relay_costs_next_to_nothing(on_postgres: Ledger, monkeypatch: p
 
     monkeypatch.setattr(psycopg.Cursor, "execute", counted)
     relay.run(stop)
-    assert duty.taken > 0
-    assert (statements + duty.taken) / hour <= 0.2
+    assert duties.asked > 0
+    # Taking a duty is one statement.
+    assert (statements + duties.asked) / hour <= 0.2
+
+
+class Timed(Everybody):
+    """Gives the duty to nobody before its time, and keeps when it was asked."""
+
+    def __init__(self, free_at: float) -> None:
+        super().__init__()
+        self.free_at = free_at
+        self.asked_at: list[float] = []
+        self.monotonic: Callable[[], float] = lambda: 0.0
+
+    def take_duty(self, name: str, holder: str, *, ttl: float) -> bool:
+        self.asked_at.append(self.monotonic())
+        return self.asked_at[-1] >= self.free_at
+
+
+def test_an_idle_relay_keeps_its_duty(real: Ledger) -> None:
+    duties, stop = Timed(0.0), threading.Event()
+    relay = Relay(real, [CallableSink(lambda message: None)], duties=duties)
+    duties.monotonic = patient(relay, real, stop, 600.0)._passed
+    relay.run(stop)
+    gaps = [after - before for before, after in itertools.pairwise(duties.asked_at)]
+    assert len(gaps) > 50
+    assert max(gaps) <= 11
+
+
+def test_a_relay_that_stands_by_takes_over_without_being_woken(real: Ledger) -> None:
+    real.enqueue("work")
+    duties, stop, told_at = Timed(125.0), threading.Event(), list[float]()
+    relay = Relay(real, [CallableSink(lambda message: told_at.append(outbox.waited), start="beginning")], duties=duties)
+    outbox = patient(relay, real, stop, 600.0)
+    duties.monotonic = outbox._passed
+    relay.run(stop)
+    [at] = told_at
+    assert 125 <= at <= 136

@@ -35,7 +35,8 @@ def state(ledger: Ledger) -> SinkState:
 def failure(ledger: Ledger, sink: WebhookSink) -> str:
     """What the ledger keeps of one try that failed."""
     ledger.enqueue("work")
-    assert Relay(ledger, [sink]).tick() == {"hook.failed": 1}
+    with Relay(ledger, [sink]) as relay:
+        assert relay.tick() == {"hook.failed": 1}
     kept = state(ledger).last_error
     assert kept is not None
     return kept
@@ -294,7 +295,8 @@ def test_secrets_show_nowhere(on_sqlite: Ledger, caplog: pytest.LogCaptureFixtur
         ):
             sink = webhook(url, secret=" ".join(ours), headers={"Authorization": "Bearer xyz"}, timeout=5, attempts_max=1)
             said += [repr(sink), str(sink), repr(sink._signer), repr(sink._target)]
-            assert Relay(on_sqlite, [sink]).tick() == {"hook.failed": 1}
+            with Relay(on_sqlite, [sink]) as relay:
+                assert relay.tick() == {"hook.failed": 1}
             said += [repr(on_sqlite.sinks()), caplog.text]
             on_sqlite.revive_sink("hook")
     assert [text for text in hidden if text in "\n".join(said)] == []

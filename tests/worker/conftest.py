@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Job, Worker
+import holdfast
+from holdfast import App, Job, Ledger, Worker
 from tests.support.waiting import wait_until
+from tests.worker.fleet import Fleet
 
 Starter = Callable[..., Worker]
 
@@ -33,6 +35,18 @@ def start(app: App) -> Iterator[Starter]:
     yield starter
     for worker in workers:
         worker.close()
+
+
+@pytest.fixture
+def fleet(store_url: str) -> Iterator[Fleet]:
+    with Fleet(store_url) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def real(store_url: str) -> Iterator[Ledger]:
+    with holdfast.open(store_url) as ledger:
+        yield ledger
 
 
 def ended(app: App, job: Job, *, seconds: float = 30.0) -> Job:

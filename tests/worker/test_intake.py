@@ -57,6 +57,14 @@ def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
     assert crew_that_ran().ahead() == 0
 
 
+def test_nothing_is_claimed_ahead_once_some_have_waited_in_vain() -> None:
+    crew = crew_that_ran(*[0.0001] * 100)
+    assert crew.ahead() > 0
+    crew._line.append(SimpleNamespace(abandoned=False))  # type: ignore[arg-type]
+    assert len(crew.take_back()) == 1
+    assert crew.ahead() == 0
+
+
 def test_quick_attempts_are_claimed_ahead() -> None:
     assert crew_that_ran(*[0.000_01] * 100).ahead() == AHEAD_MAX
 

@@ -104,28 +104,6 @@ def test_a_handlers_own_lines_say_which_job(app: App, start: Starter, lines: Cal
     )
 
 
-def test_a_refused_check_and_a_failed_attempt_are_logged(
-    app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]
-) -> None:
-    def ready(job: Context) -> None:
-        if job.job.attempt == 1:
-            raise KeyError("no key")
-
-    @app.handler(checks=ready, queue="q", attempts=2, policy={"backoff_base": 0})
-    def careful() -> None:
-        raise ValueError("no value")
-
-    job = app.enqueue(careful)
-    start()
-    ended(app, job)
-    found = [line for line in lines() if line["level"] == "WARNING"]
-    assert [(line["message"], line["error"]) for line in found] == [
-        ("check refused: KeyError", "'no key'"),
-        ("attempt failed: ValueError", "no value"),
-    ]
-    assert all((line["job_id"], line["kind"], line["queue"], line["worker"]) == (job.id, "careful", "q", "w0") for line in found)
-
-
 def test_what_happened_is_counted(app: App, start: Starter) -> None:
     @app.handler(policy={"backoff_base": 0})
     def flaky(job: Context) -> None:

@@ -5,27 +5,13 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import holdfast
 from holdfast import EventType, Job, Ledger
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Fleet
-
-
-@pytest.fixture
-def fleet(store_url: str) -> Iterator[Fleet]:
-    with Fleet(store_url) as fleet:
-        yield fleet
-
-
-@pytest.fixture
-def real(store_url: str) -> Iterator[Ledger]:
-    with holdfast.open(store_url) as ledger:
-        yield ledger
 
 
 def lines(path: Path) -> list[list[str]]:
@@ -85,10 +71,10 @@ def test_a_frozen_worker_that_thaws_is_refused(fleet: Fleet, real: Ledger, tmp_p
 
 
 def test_holding_the_interpreter_in_a_thread_is_fenced(fleet: Fleet, real: Ledger) -> None:
-    fleet.start("ant", threads=2)
-    job = real.enqueue("in_thread", {"seconds": 5})
-    wait_until(lambda: real.get(job.id).status == "running")
-    fleet.start("bee")
+    for name in ("ant", "bee"):
+        fleet.start(name)
+    wait_until(lambda: len(real.workers()) == 2)
+    job = real.enqueue("in_thread", {"seconds": 10})
     found = ended(real, job)
     assert (found.result, found.attempt) == (2, 2)
 
@@ -221,3 +207,27 @@ def test_a_sweeper_that_dies_is_replaced(fleet: Fleet, real: Ledger, tmp_path: P
     for job in jobs:
         assert ended(real, job).result["attempt"] == 2
     assert len(pids) == 3
+
+
+def test_a_handler_that_forks_answers_once_and_for_nobody_else(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    first = real.enqueue("forks", {"log": str(log)})
+    others = [real.enqueue("named", {"name": name}) for name in ("ant", "bee")]
+    fleet.start("worker", processes=1)
+    assert [ended(real, job).result for job in (first, *others)] == ["forked", "ant", "bee"]
+    wait_until(lambda: len(lines(log)) == 2)
+
+
+def test_a_child_that_dies_is_noticed_though_a_fork_of_it_lives(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    job = real.enqueue("leaves_an_heir", {"log": str(log)})
+    fleet.start("worker", processes=1)
+    assert ended(real, job).last_error == {"type": "ProcessDied", "message": "its process ended with exit code 9"}
+    os.kill(int(lines(log)[0][0]), signal.SIGKILL)
+
+
+def test_a_timedelta_to_wait_comes_through_from_a_child(fleet: Fleet, real: Ledger) -> None:
+    job = real.enqueue("later")
+    fleet.start("worker", processes=1)
+    again = wait_until(lambda: real.events(job.id, types=["requeued"]))[0]
+    assert again.payload["available_at"] - again.received_at.timestamp() * 1e6 == pytest.approx(300e6, abs=2)

@@ -72,6 +72,23 @@ def test_a_stuck_handler_holds_nobody_up_though_all_were_quick_before(app: App, 
     ended(app, jobs[600])
 
 
+def test_what_waits_behind_a_stuck_handler_is_handed_back_though_other_crews_have_room(app: App, start: Starter) -> None:
+    free = threading.Event()
+
+    @app.handler()
+    def work(n: int) -> bool:
+        return free.wait(20) if n == 600 else True
+
+    @app.handler()
+    async def beside() -> None: ...
+
+    jobs = app.enqueue_many(work, [{"n": n} for n in range(1_200)])
+    start(threads=1)
+    wait_until(lambda: app.ledger.get(jobs[599].id).status == "succeeded")
+    wait_until(lambda: app.ledger.counts()["default"] == {"succeeded": 600, "running": 1, "queued": 599})
+    free.set()
+
+
 def test_a_handler_is_given_no_more_than_it_may_run_at_once(app: App, start: Starter) -> None:
     running, most, mutex = 0, 0, threading.Lock()
 
@@ -243,6 +260,7 @@ def test_checks_come_before_the_start(app: App, start: Starter) -> None:
         "enqueued", "claimed", "stalled", "requeued", "claimed", "started", "succeeded",
     ]  # fmt: skip
     assert asked == [1, 2]
+    assert app.ledger.get(job.id).last_error["message"] == "test_checks_come_before_the_start.<locals>.ready said no"
 
 
 def test_a_check_may_put_a_job_aside(app: App, start: Starter) -> None:

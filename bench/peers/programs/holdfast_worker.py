@@ -7,6 +7,7 @@ from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, or
 from holdfast import App
 
 BATCH = 500
+TIGHTEST = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0}
 
 
 def url(asked: Asked) -> str:
@@ -33,6 +34,7 @@ def send(asked: Asked) -> None:
 
 def work(asked: Asked) -> None:
     app, ran = App(url(asked)), counting(asked.jobs)
+    policy = TIGHTEST if asked.config == "tight" else {}
 
     @app.handler()
     def noop() -> None:
@@ -42,7 +44,7 @@ def work(asked: Asked) -> None:
     def tell() -> None:
         say("began")
 
-    @app.handler()
+    @app.handler(policy=policy)
     def hold() -> None:
         say("began")
         threading.Event().wait(HOLD_SECONDS)

@@ -77,6 +77,10 @@ class Complete(HolderCommand, frozen=True, kw_only=True):
     """The encoded body of its `succeeded` event."""
 
 
+class Settle(Complete, frozen=True, kw_only=True):
+    """A completion of many at once, whose answer says no more than that it is done."""
+
+
 class Fail(HolderCommand, frozen=True, kw_only=True):
     error: bytes
     retryable: bool = True
@@ -99,6 +103,8 @@ class Stall(JobCommand, frozen=True, kw_only=True):
 
     fence: Fence | None = None
     reason: StallReason | None = None
+    error: bytes | None = None
+    """What a holder has to say of it."""
     fresh_since: Micros | None = None
 
 

@@ -383,7 +383,7 @@ def _stall_job(draft: _Draft, command: c.Stall) -> None:
     job = draft.job
     _require("stall", job)
     if command.fence is not None:
-        _stall(draft, command.reason or StallReason.WORKER_ERROR)
+        _stall(draft, command.reason or StallReason.WORKER_ERROR, error=command.error)
         return
     due = _due_stall(job, draft.at, command.reason)
     if due is None or _excused(job, draft.at, command.fresh_since or 0):
@@ -488,6 +488,7 @@ _DECISIONS: dict[type[c.JobCommand], Callable[[_Draft, Any], None]] = {
     c.Start: _start,
     c.Heartbeat: _heartbeat,
     c.Complete: _complete,
+    c.Settle: _complete,
     c.Fail: _fail_job,
     c.Release: _release,
     c.AcknowledgeCancel: _acknowledge_cancel,

@@ -80,6 +80,17 @@ class Carrier:
         """One statement that is not a command on a job, and that may be run twice."""
         return self._counted(lambda: _again(lambda: self._store.poke(work)))
 
+    def claim(self, call: Call) -> list[Any]:
+        """A claim whose answer nobody will ask for again: one statement, past the door."""
+        [command] = call.commands
+        assert isinstance(command, ClaimNext)
+        found = self.at_once(lambda session: session.claim(command))
+        call.answers, call.changed = [found], bool(found)
+        tally.answered(self._metrics, call)
+        if found:
+            self._store.wake([])
+        return found
+
     def _carry_by(self, lane: Lane) -> Callable[[list[Call]], None]:
         return lambda calls: self._carry(lane, calls)
 

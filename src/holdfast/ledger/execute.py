@@ -21,6 +21,9 @@ from holdfast.ledger.compensate import compensate
 from holdfast.ledger.door import Call
 from holdfast.store.base import Change, EventFilter, Kept, LetterFilter, Session
 
+SETTLED = "settled"
+"""What a completion in bulk answers: it is done."""
+
 
 class Item(NamedTuple):
     """One command's place in its call."""
@@ -288,6 +291,19 @@ def _hot(
     return runner
 
 
+def _settle(session: Session, items: Sequence[Item]) -> None:
+    done = session.settle([item.command for item in items])
+    refused = []
+    for item in items:
+        if item.command.job_id in done:
+            item.call.answers[item.place] = SETTLED
+            item.call.changed = True
+        else:
+            refused.append(item)
+    if refused:
+        _decide_each(session, refused)
+
+
 def _decide_each(session: Session, items: Sequence[Item]) -> None:
     jobs = session.load([item.command.job_id for item in items], lock=True)
     now = session.now()
@@ -319,6 +335,7 @@ _CHANGE_ONLY = (c.Start, c.Heartbeat, c.Complete)
 _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
     c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
     c.Complete: frozenset({EventType.SUCCEEDED}),
+    c.Settle: frozenset({EventType.SUCCEEDED}),
 }
 
 
@@ -363,4 +380,5 @@ _RUNNERS: dict[type[c.Command], Callable[[Session, Sequence[Item]], None]] = {
     c.Start: _hot(lambda session: session.start),
     c.Heartbeat: _hot(lambda session: session.heartbeat),
     c.Complete: _hot(lambda session: session.complete),
+    c.Settle: _settle,
 }

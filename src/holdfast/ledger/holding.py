@@ -66,28 +66,15 @@ class Holding(Desk):
     ) -> list[Change | HoldfastError]:
         """Many completions, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
         drawn = admit.request_id(request_id) or self._entropy.nonce()
-        return self._many("complete", self._completions(results, drawn), request_id, change_of)
+        return self._many("complete", _completions(c.Complete, results, drawn), request_id, change_of)
 
     def settle_many(self, results: Iterable[tuple[Fence, Any]], *, request_id: str) -> list[HoldfastError | None]:
         """`complete_many` for a worker that may have to send it again: no answer is kept, the events themselves carry the id.
 
         Answers None for each that is completed, also if it was by this very id before.
         """
-        commands = self._completions(results, limits.check_key("request_id", request_id))
+        commands = _completions(c.Settle, results, limits.check_key("request_id", request_id))
         return self._many("complete", commands, None, lambda _: None)
-
-    def _completions(self, results: Iterable[tuple[Fence, Any]], request_id: str) -> list[c.Complete]:
-        actors = Workers()
-        return [
-            c.Complete(
-                actor=actors[fence.worker],
-                request_id=request_id,
-                job_id=fence.job_id,
-                fence=fence,
-                payload=payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX)),
-            )
-            for fence, result in admit.pairs("complete_many", results)
-        ]
 
     def fail(
         self,
@@ -124,3 +111,17 @@ class Holding(Desk):
         """The safe exit is made: an aborting job becomes cancelled."""
         command = c.AcknowledgeCancel(**self._holder(fence, request_id, expected_rev))
         return self._on_job("acknowledge_cancel", command, request_id)
+
+
+def _completions(verb: type[c.Complete], results: Iterable[tuple[Fence, Any]], request_id: str) -> list[c.Complete]:
+    actors = Workers()
+    return [
+        verb(
+            actor=actors[fence.worker],
+            request_id=request_id,
+            job_id=fence.job_id,
+            fence=fence,
+            payload=payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX)),
+        )
+        for fence, result in admit.pairs("complete_many", results)
+    ]

@@ -10,7 +10,7 @@ from holdfast.core.evolve import evolve
 from holdfast.core.lifecycle import enqueued
 from holdfast.core.model import Actor, Role
 from holdfast.core.model import Job as Record
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk, held
 from holdfast.ledger.door import Call
@@ -116,11 +116,15 @@ class Making(Desk):
         kinds: Sequence[str] | None = None,
         incarnation: str | None = None,
         request_id: str | None = None,
+        keep: bool = True,
     ) -> list[Job]:
         """Up to `limit` jobs that are ready, each with its fence: queues in the order given, then priority, age, id.
 
-        With `start`, each is also started, in the same statement. Nothing ready is an empty list.
+        With `start`, each is also started, in the same statement. Nothing ready is an empty list. `keep=False` is quicker, and
+        for workers: the answer cannot be had again, so what was claimed when it got lost comes back when its lease is over.
         """
+        if request_id is not None and not admit.switch("keep", keep):
+            raise ValidationError("an answer that is not kept cannot be asked for again: no request_id", field="keep")
         command = c.ClaimNext(
             actor=admit.worker(worker, self.incarnation if incarnation is None else incarnation),
             request_id=admit.request_id(request_id) or self._entropy.nonce(),
@@ -130,9 +134,13 @@ class Making(Desk):
             start=admit.switch("start", start),
             token=self._entropy.token(),
         )
+        token = command.token
+        if not keep:
+            return [
+                held(job, token) for job in self._carrier.claim(Call("claim", [command], repeat=False, keep=False, body_hash=b""))
+            ]
         body = admit.body_hash("claim", command.queues, limit, command.kinds, start)
         found = self._carrier.one(Call("claim", [command], repeat=request_id is not None, keep=True, body_hash=body))
-        token = command.token
         return [held(job, token) for job in found]
 
     def claim_job(

@@ -16,14 +16,19 @@ class Outside(Desk):
         job: JobOrFence,
         *,
         reason: str | None = None,
+        error: Any = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """By fence: the holder cannot go on. By id: the system calls the holder dead, past the limit only."""
+        """By fence: the holder cannot go on, and may say why by an `error`. By id: the system calls the holder dead, past the
+        limit only."""
         who = self._target(job, request_id, expected_rev, actor)
-        command = c.Stall(reason=admit.stall_reason(reason), fresh_since=self._sweeper.fresh_since, **who)
-        return self._on_job("stall", command, request_id, (reason,))
+        if error is not None and "fence" not in who:
+            raise ValidationError("only the holder itself has an error to tell", field="error")
+        said = None if error is None else admit.error_value(error)
+        command = c.Stall(reason=admit.stall_reason(reason), error=said, fresh_since=self._sweeper.fresh_since, **who)
+        return self._on_job("stall", command, request_id, (reason, said) if said else (reason,))
 
     def resume(
         self,

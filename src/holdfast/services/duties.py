@@ -1,16 +1,16 @@
 """Who of many processes serves a sink: one at a time, for as long as it keeps saying so."""
 
 import contextlib
-from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
+from holdfast.core import limits
+from holdfast.core import policy as policies
 from holdfast.errors import HoldfastError
 
-TTL_SECONDS = 60.0
-RENEW_SECONDS = TTL_SECONDS / 3
+TTL_SECONDS = 30.0
 
 
-@runtime_checkable
 class Duties(Protocol):
     """Duties that are taken for a while, in ledger time."""
 
@@ -22,33 +22,39 @@ class Duties(Protocol):
 
 
 class Watch:
-    """One relay's share of the duties. Without any `Duties` it takes itself to be the only relay there is."""
+    """One relay's share of the duties. All are asked for together, whenever a third of the time they last is over."""
 
-    def __init__(self, duties: Duties | None, holder: str, monotonic: Callable[[], float]) -> None:
+    def __init__(self, duties: Duties, sinks: Iterable[str], holder: str, ttl: Any, monotonic: Callable[[], float]) -> None:
+        self._ttl_seconds = policies.duration_ms("duty_ttl", ttl, limits.LEASE_MS_MIN, limits.DUTY_MS_MAX) / 1_000
+        self.renew_seconds = self._ttl_seconds / 3
         self._duties = duties
+        self._names = {sink: f"relay:{sink}" for sink in sinks}
         self._holder = holder
         self._monotonic = monotonic
-        self._asked: dict[str, tuple[float, bool]] = {}
+        self._asked_at = float("-inf")
+        self._held: frozenset[str] = frozenset()
 
     def holds(self, sink: str) -> bool:
-        """Whether the sink is this relay's to serve. Asks at most once in a third of the time a duty lasts."""
-        if self._duties is None:
-            return True
+        """Whether the sink is this relay's to serve. Asked before every message, that keeps the duties of its other sinks too."""
+        self.ask()
+        return sink in self._held
+
+    def ask(self) -> bool:
+        """Renew what is held and try for the rest, if it is time to. True where a sink has come to be this relay's."""
         now = self._monotonic()
-        asked_at, held = self._asked.get(sink, (float("-inf"), False))
-        if now - asked_at >= RENEW_SECONDS:
-            held = self._duties.take_duty(_duty(sink), self._holder, ttl=TTL_SECONDS)
-            self._asked[sink] = (now, held)
-        return held
+        if now - self._asked_at < self.renew_seconds:
+            return False
+        before, self._held = self._held, frozenset(sink for sink, name in self._names.items() if self._take(name))
+        # Only now: where the store could not be reached, the next one asks again.
+        self._asked_at = now
+        return not self._held <= before
+
+    def _take(self, name: str) -> bool:
+        return self._duties.take_duty(name, self._holder, ttl=self._ttl_seconds)
 
     def drop(self) -> None:
         """Let others take over at once. Where that cannot be said, they do when the time is over."""
-        for sink, (_, held) in self._asked.items():
-            if held and self._duties is not None:
-                with contextlib.suppress(HoldfastError):
-                    self._duties.drop_duty(_duty(sink), self._holder)
-        self._asked.clear()
-
-
-def _duty(sink: str) -> str:
-    return f"relay:{sink}"
+        self._asked_at, self._held = float("-inf"), frozenset()
+        with contextlib.suppress(HoldfastError):
+            for name in self._names.values():
+                self._duties.drop_duty(name, self._holder)

@@ -4,14 +4,14 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from holdfast.core.model import Event, EventType, Micros
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.ledger import Ledger, admit
 from holdfast.ledger.outbox import Outbox
 from holdfast.services.batches import Surroundings, report, send
-from holdfast.services.duties import Duties, Watch
+from holdfast.services.duties import TTL_SECONDS, Duties, Watch
 from holdfast.services.messages import topics
 from holdfast.services.sinks import Sink
 from holdfast.store.base import Waiter
@@ -67,20 +67,22 @@ class _Round:
 class Relay:
     """Tells each sink of every event, starting from its durable place.
 
-    Any number of relays may serve the same sinks: `duties` (the ledger itself, where it keeps them) see to it that one does so
-    at a time. A sink that fails holds up nobody but itself; one that is slow holds up the others of its relay: give it its own.
+    Any number of relays may serve the same sinks: `duties` (the ledger's, unless others are given) see to it that one does so
+    at a time. One that dies is replaced when its duty has run out, `duty_ttl` after it was last renewed. A sink that fails
+    holds up nobody but itself; one that is slow holds up the others of its relay: give it its own.
     """
 
-    def __init__(self, ledger: Ledger, sinks: Iterable[Sink], *, duties: Duties | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, sinks: Iterable[Sink], *, duties: Duties | None = None, duty_ttl: Any = TTL_SECONDS
+    ) -> None:
         self._sinks = admit.items("sinks", sinks)
         if not all(isinstance(sink, Sink) for sink in self._sinks):
             raise ValidationError("sinks takes a list of Sink", field="sinks")
         if len({sink.name for sink in self._sinks}) != len(self._sinks):
             raise ValidationError("two sinks have the same name, and so would share a place", field="sinks")
         self._outbox = ledger.outbox
-        if duties is None and isinstance(ledger, Duties):
-            duties = ledger
-        self._watch = Watch(duties, self._outbox.nonce(), self._outbox.monotonic)
+        names = [sink.name for sink in self._sinks]
+        self._watch = Watch(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
         self._stop = threading.Event()
 
     def tick(self) -> dict[str, int]:
@@ -97,7 +99,17 @@ class Relay:
         finally:
             self._stop = threading.Event()
             waiter.close()
-            self._watch.drop()
+            self.close()
+
+    def close(self) -> None:
+        """Let other relays take over at once. `run` ends with it; a later `tick` takes the duties again, if they are free."""
+        self._watch.drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _serve(self, waiter: Waiter, stop: threading.Event) -> None:
         """Rounds until the store is out of reach or somebody wants an end."""
@@ -109,13 +121,22 @@ class Relay:
                     patience = WAIT_SECONDS_MIN
                     continue
                 seconds = patience if done.wait_us is None else min(patience, done.wait_us / 1_000_000)
-                rung = _wait(waiter, stop, seconds)
+                rung = self._wait(waiter, stop, seconds)
                 patience = WAIT_SECONDS_MIN if rung else min(2 * patience, WAIT_SECONDS_MAX)
         except Unavailable as error:
             if not error.retryable:
                 raise
             log.warning("the relay cannot reach the ledger: %s", error.message)
             stop.wait(OUTAGE_SECONDS)
+
+    def _wait(self, waiter: Waiter, stop: threading.Event, seconds: float) -> bool:
+        """True as soon as the bell rings or a sink becomes ours; False after so many seconds, or when somebody wants an end."""
+        while seconds > 0 and not stop.is_set():
+            slice_seconds = min(seconds, SLICE_SECONDS, self._watch.renew_seconds)
+            if waiter.wait(slice_seconds) or self._watch.ask():
+                return True
+            seconds -= slice_seconds
+        return False
 
     def _round(self) -> _Round:
         done = _Round(self._outbox)
@@ -162,12 +183,3 @@ class Relay:
         events = self._outbox.page(after, BATCH_EVENTS)
         unknown = {event.job_id for event in events if event.type is not EventType.ENQUEUED and topics(event)}
         return _Page(events, self._outbox.origins(unknown) if unknown else {})
-
-
-def _wait(waiter: Waiter, stop: threading.Event, seconds: float) -> bool:
-    """True as soon as the bell rings; False after so many seconds, or when somebody wants an end."""
-    while seconds > 0 and not stop.is_set():
-        if waiter.wait(min(seconds, SLICE_SECONDS)):
-            return True
-        seconds -= SLICE_SECONDS
-    return False

@@ -5,13 +5,13 @@ it did, and None for a command whose guard did not hold; that one is then loaded
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.model import Event, EventType, Job, Micros, Phase, Policy, Status
 from holdfast.core.policy import Settings
 from holdfast.store.places import Origin, Place
@@ -118,6 +118,9 @@ class Session(Protocol):
     def start(self, commands: Sequence[Start]) -> list[Change | None]: ...
     def heartbeat(self, commands: Sequence[Heartbeat]) -> list[Change | None]: ...
     def complete(self, commands: Sequence[Complete]) -> list[Change | None]: ...
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
+        """Complete many jobs, none of them twice in a call; answers which are done."""
+
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, Job]: ...
     def lock(self, ids: Iterable[int]) -> None: ...
     def save(self, job: Job, events: Sequence[Event]) -> None: ...

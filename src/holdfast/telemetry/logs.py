@@ -4,15 +4,14 @@ The library logs below "holdfast" and configures nothing by itself; `configure` 
 """
 
 import logging
-import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar, Token
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 from holdfast.errors import ValidationError
 from holdfast.telemetry.lines import FIELDS, JsonFormatter, TextFormatter
 
-__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "TextFormatter", "bind", "bind_job", "configure", "configured", "current"]
+__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "TextFormatter", "bind", "bind_job", "configure", "current"]
 
 logger = logging.getLogger("holdfast")
 logger.addHandler(logging.NullHandler())
@@ -110,6 +109,21 @@ class ContextFilter(logging.Filter):
         return True
 
 
+class Setup(NamedTuple):
+    """How `configure` was called, for processes that are to log alike."""
+
+    json: bool
+    level: int
+
+
+_setup: Setup | None = None
+
+
+def setup() -> Setup | None:
+    """What `configure` did last here; None where the program has a setup of its own, or none."""
+    return _setup
+
+
 class _OwnHandler(logging.StreamHandler[Any]):
     """Told apart from the handlers of others when `configure` is called again."""
 
@@ -131,14 +145,6 @@ def configure(json: bool = False, level: int | str = "INFO", *, stream: IO[str] 
     for old in [old for old in root.handlers if isinstance(old, _OwnHandler)]:
         root.removeHandler(old)
     root.addHandler(handler)
+    global _setup  # noqa: PLW0603 - logging itself is one a process
+    _setup = Setup(json, root.level)
     return handler
-
-
-def configured() -> tuple[bool, int, bool] | None:
-    """How `configure` has set this program up, for another process that is to log alike: as JSON or not, from which level,
-    to standard output or not. None where it has not been called."""
-    root = logging.getLogger()
-    for handler in root.handlers:
-        if isinstance(handler, _OwnHandler):
-            return isinstance(handler.formatter, JsonFormatter), root.level, handler.stream is sys.stdout
-    return None

@@ -173,7 +173,8 @@ class App:
         """Run jobs until SIGTERM or SIGINT: the first lets running jobs finish, the second hands them back at once.
 
         False where the worker gave up on itself, since too many of its handlers would not stop: end the process then.
-        Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout.
+        Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout,
+        relay_duty_ttl (how long its sinks wait for it at most, should it die, before another worker serves them).
         """
         with self.worker(**settings) as worker:
             return worker.run()

@@ -76,7 +76,7 @@ class Attempts:
             context.deadline = now + handler.timeout_s
         try:
             return handler.signature.read(context.job.record.args)
-        except HoldfastError as error:
+        except BaseException as error:  # noqa: BLE001 - types of arguments may have code of their own
             self._settler.failed(context, error, FailureStage.INPUT)
             return None
 
@@ -86,7 +86,7 @@ class Attempts:
             for check in handler.checks:
                 if check(context) is False:
                     raise TransientError(f"{getattr(check, '__qualname__', check)} said no")
-        except Exception as error:  # noqa: BLE001 - whatever a check raises keeps the job from starting
+        except BaseException as error:  # noqa: BLE001 - whatever a check raises keeps the job from starting
             self._refuse(context, judge(error, handler.rules, FailureStage.INPUT))
             return False
         try:
@@ -99,9 +99,8 @@ class Attempts:
 
     def _refuse(self, context: Context, verdict: Verdict) -> None:
         """It has not started, so it cannot fail: it is stalled, to be tried again after its backoff, or put aside."""
-        self._settler.not_started(context, verdict)
         if verdict.retryable:
-            self._settler.hand(context, self._shift.ledger.stall, reason=StallReason.WORKER_ERROR)
+            self._settler.hand(context, self._shift.ledger.stall, reason=StallReason.WORKER_ERROR, error=verdict.error)
         else:
             self._settler.hand(context, self._put_aside, verdict=verdict)
 
@@ -141,7 +140,7 @@ class Attempts:
             for detector in handler.conflicts:
                 if detector(context, result) is False:
                     raise TransientError(f"{getattr(detector, '__qualname__', detector)} found a conflict")
-        except Exception as error:  # noqa: BLE001 - whatever a hook raises keeps the result from being recorded
+        except BaseException as error:  # noqa: BLE001 - whatever a hook raises keeps the result from being recorded
             self._settler.failed(context, error, FailureStage.OUTPUT)
         else:
             self._settler.succeeded(context, result)

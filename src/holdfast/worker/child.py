@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -26,7 +27,8 @@ import holdfast
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
 from holdfast.ledger import Job, Ledger
-from holdfast.telemetry.logs import bind_job, configure
+from holdfast.telemetry import logs
+from holdfast.telemetry.logs import bind_job
 from holdfast.telemetry.tracing import joined
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler, Place
@@ -36,8 +38,6 @@ from holdfast.worker.shift import Shift
 from holdfast.worker.signature import plain_result
 
 _PR_SET_PDEATHSIG = 1
-_BARE = 2
-"""Arguments where the parent has not said how to log."""
 _tasks = msgspec.json.Decoder(Task)
 _encode = msgspec.json.Encoder().encode
 
@@ -79,6 +79,7 @@ class Bench:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        self._pid = os.getpid()
         self._tasks: SimpleQueue[bytes] = SimpleQueue()
         self._mutex = threading.Lock()
         self._context: Context | None = None
@@ -89,13 +90,17 @@ class Bench:
     def work(self) -> None:
         threading.Thread(target=self._listen, name="holdfast-child", daemon=True).start()
         while True:
-            reply = self._do(_tasks.decode(self._tasks.get()))
+            task = _tasks.decode(self._tasks.get())
+            reply = self._do(task)
             self._context = None
-            self._send(reply)
+            self._send(task.number, reply)
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, number: int, reply: Reply) -> None:
+        if os.getpid() != self._pid:
+            # A handler has forked, and this is the fork come back from it: the task is its parent's to answer.
+            os._exit(0)
         with self._mutex:
-            self._channel.sendall(_encode(reply) + b"\n")
+            self._channel.sendall(b"%d %b\n" % (number, _encode(reply)))
 
     def _listen(self) -> None:
         unread = b""
@@ -115,6 +120,8 @@ class Bench:
             self._context.asked_to_stop = True
 
     def _do(self, task: Task) -> Reply:
+        if task.logging is not None and task.logging != logs.setup():
+            logs.configure(task.logging.json, task.logging.level)
         try:
             handler, registry = self._handler(task)
         except Exception as error:  # noqa: BLE001 - the module is somebody else's
@@ -138,7 +145,7 @@ class Bench:
 
     def _give(self, task: Task, handler: Handler, registry: Any) -> Context:
         ledger = self._ledgers.setdefault(task.url, Late(task.url))
-        shift = ChildShift(ledger, registry, task.worker, self._send)
+        shift = ChildShift(ledger, registry, task.worker, partial(self._send, task.number))
         job = Job(task.record.id, task.record, fence=task.fence)
         context = handler.context_type(job, handler, shift, task.ttl_s, task.ttl_s, time.monotonic())
         context.asked_to_stop = self._stop_next
@@ -171,9 +178,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if len(sys.argv) > _BARE:
-        as_json, level, to_stdout = map(int, sys.argv[_BARE:])
-        configure(bool(as_json), level, stream=sys.stdout if to_stdout else None)
     with contextlib.suppress(OSError):
         Bench(socket.socket(fileno=int(sys.argv[1]))).work()
 

@@ -16,7 +16,9 @@ QUICK_SECONDS = 0.0005
 MOMENT_SECONDS = 1e-6
 SOON_SECONDS = 0.05
 """A worker claims no more than it will begin within this time, as far as the last attempts tell."""
-AHEAD_MAX = 500
+AHEAD_MAX = 1_000
+STUCK_SECONDS = 1.0
+"""What attempts are taken to last once some have waited in vain: nothing is claimed ahead then."""
 WATCH_SECONDS = 0.01
 
 
@@ -40,7 +42,7 @@ class Crew(Protocol):
         """Whether all that wait to begin were given before this moment, and there are any."""
 
     def take_back(self) -> list[Context]:
-        """Those that have not begun."""
+        """Those that have not begun. Where there are any, no more is taken ahead until attempts turn out quick again."""
 
     def running(self) -> list[Context]: ...
 
@@ -167,6 +169,9 @@ class ThreadCrew:
         with contextlib.suppress(IndexError):
             while True:
                 found.append(self._line.popleft())
+        if found:
+            # What holds them up has not ended yet, and so does not count in the average: they would be claimed again at once.
+            self._average = max(self._average, STUCK_SECONDS)
         return found
 
     def running(self) -> list[Context]:

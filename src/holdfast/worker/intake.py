@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.core.limits import CLAIM_BATCH_MAX
 from holdfast.core.model import UNDO_KIND, Policy
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Job
@@ -22,6 +21,8 @@ LOOK_SECONDS = 30.0
 """How often an idle worker looks for itself, should a bell have been lost."""
 PAUSE_SECONDS = 0.02
 TRY_AGAIN_SECONDS = 1.0
+BATCH_MAX = 500
+"""Jobs of one claim; more than these come in several, so that the first of them are begun meanwhile."""
 WEIGHTED_MAX = 50
 """Jobs of one claim where queues have weights: the weights show only over many claims."""
 STALE_SECONDS = 1.0
@@ -70,7 +71,7 @@ class Order:
         self._weights = dict(queues) if isinstance(queues, Mapping) else None
         self._names = list(queues)
         self._draw = draw
-        self.most = CLAIM_BATCH_MAX if self._weights is None else WEIGHTED_MAX
+        self.most = BATCH_MAX if self._weights is None else WEIGHTED_MAX
 
     def next(self) -> list[str]:
         """By weight: each queue comes first as often as its share says, and those after it likewise (Efraimidis–Spirakis)."""
@@ -128,6 +129,7 @@ class Intake:
             if not self._room.wait(STALE_SECONDS):
                 self._hand_back()
             return
+        self._hand_back()
         # Whoever had no room wants to hear of it while the others are claimed for.
         self._hungry = len(wants) < len(self._groups)
         found = 0
@@ -154,7 +156,7 @@ class Intake:
     def _claim(self, group: Group, want: int) -> int:
         shift = self._shift
         asked = shift.monotonic()
-        jobs = shift.ledger.claim(shift.name, self._order.next(), limit=want, kinds=group.kinds, start=group.start)
+        jobs = shift.ledger.claim(shift.name, self._order.next(), limit=want, kinds=group.kinds, start=group.start, keep=False)
         if jobs:
             contexts = [self._context(job, asked) for job in jobs]
             for context in contexts:
@@ -185,12 +187,13 @@ class Intake:
         left = LOOK_SECONDS if until is None else min(max(until, PAUSE_SECONDS), LOOK_SECONDS)
         deadline = shift.monotonic() + left
         while not shift.stopping.is_set() and not self._room.is_set():
+            self._hand_back()
             left = deadline - shift.monotonic()
             if left <= 0 or bell.wait(min(left, SLICE_SECONDS)):
                 return
 
     def _hand_back(self) -> None:
-        """All hands are busy: what waits here may be run elsewhere."""
+        """Where all hands of a crew are busy, what waits for them may be run elsewhere."""
         oldest = self._shift.monotonic() - STALE_SECONDS
         for group in self._groups:
             if group.crew.waits_since(oldest):

@@ -1,6 +1,7 @@
 """What an error of a handler means for its job: tried again, failed, or put aside for a person."""
 
 import traceback
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.model import FailureStage, ReasonCode
@@ -42,7 +43,7 @@ def judge(error: BaseException, rules: Rules, stage: FailureStage = FailureStage
     said = describe(error)
     match error:
         case TransientError():
-            return Verdict(said, True, failure_stage=stage, retry_after=error.retry_after)
+            return Verdict(said, True, failure_stage=stage, retry_after=_plain(error.retry_after))
         case PermanentError():
             return Verdict(said, False, _known(ReasonCode, error.reason_code), _known(FailureStage, error.failure_stage) or stage)
         case RefusedByValidator():
@@ -53,6 +54,16 @@ def judge(error: BaseException, rules: Rules, stage: FailureStage = FailureStage
         return Verdict(said, True, failure_stage=stage)
     worth = isinstance(error, rules.retry_on) and not isinstance(error, rules.fail_on)
     return Verdict(said, worth or not isinstance(error, Exception), failure_stage=stage)
+
+
+def _plain(duration: Any) -> Any:
+    """As it can be told from one process to another; what is no duration is refused by whoever is told."""
+    match duration:
+        case timedelta():
+            return duration.total_seconds()
+        case None | int() | float() | str():
+            return duration
+    return type(duration).__name__
 
 
 def _known(words: type[E], word: str | None) -> E | None:
@@ -66,15 +77,21 @@ def describe(error: BaseException) -> dict[str, Any]:
     name = kind.__name__ if kind.__module__ in ("builtins", "holdfast.errors") else f"{kind.__module__}.{kind.__qualname__}"
     described = {"type": name[:200], "message": _cut(_said(error), TRACE_BYTES_MAX // 2)}
     if error.__traceback__ is not None:
-        lines = "".join(traceback.format_exception(kind, error, error.__traceback__, limit=-20))
-        described["traceback"] = _cut(lines[-TRACE_BYTES_MAX:], TRACE_BYTES_MAX)
+        described["traceback"] = _cut(_trace(error)[-TRACE_BYTES_MAX:], TRACE_BYTES_MAX)
     return described
 
 
 def _said(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - somebody else's __str__ must not keep a job from failing
+    except BaseException:  # noqa: BLE001 - somebody else's __str__ must not keep a job from failing
+        return ""
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-20))
+    except BaseException:  # noqa: BLE001 - it asks the error for more than its text
         return ""
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from holdfast.core.model import Job as Record
 from holdfast.core.payloads import Verbatim
 from holdfast.errors import JobCancelled, LeaseConflictError
 from holdfast.telemetry import logs
+from holdfast.telemetry.logs import Setup
 from holdfast.telemetry.tracing import current_traceparent
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.context import Context
@@ -26,11 +28,15 @@ from holdfast.worker.judge import JudgedError, Verdict
 from holdfast.worker.shift import Shift
 
 READ_BYTES = 1 << 16
+LOOK_SECONDS = 1.0
+"""How often a silent child is looked at: what it has forked may keep its end of the socket open when it is dead."""
 
 
 class Task(msgspec.Struct, frozen=True):
     """What a child is given."""
 
+    number: int
+    """Counts the tasks of one child. Each line of an answer begins with it: what comes late belongs to no other task."""
     place: Place
     url: str
     worker: str
@@ -38,6 +44,7 @@ class Task(msgspec.Struct, frozen=True):
     fence: Fence
     ttl_s: float
     traceparent: str | None = None
+    logging: Setup | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,9 +70,11 @@ class Child:
         self._socket, theirs = socket.socketpair()
         self._mutex = threading.Lock()
         self._unread = b""
+        self.tasks = 0
+        """How many it was given."""
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - a module of this very package
-                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), *_logging()],
+                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -75,7 +84,7 @@ class Child:
         """The result, as the handler gave it."""
         try:
             self._send(_encode(task) + b"\n")
-            while (reply := _replies.decode(self._line())).news is not None:
+            while (reply := self._reply(task.number)).news is not None:
                 context.tell(reply.news)
         except (OSError, EOFError) as error:
             raise self._death(context) from error
@@ -91,14 +100,31 @@ class Child:
         with self._mutex:
             self._socket.sendall(line)
 
+    def _reply(self, number: int) -> Reply:
+        while True:
+            of, _, body = self._line().partition(b" ")
+            if int(of) == number:
+                return _replies.decode(body)
+
     def _line(self) -> bytes:
         while b"\n" not in self._unread:
-            chunk = self._socket.recv(READ_BYTES)
-            if not chunk:
-                raise EOFError
-            self._unread += chunk
+            self._unread += self._receive()
         line, _, self._unread = self._unread.partition(b"\n")
         return line
+
+    def _receive(self) -> bytes:
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN)
+        while True:
+            lives = self.alive
+            if ready.poll(LOOK_SECONDS * 1_000 if lives else 0):
+                break
+            if not lives:
+                raise EOFError
+        chunk = self._socket.recv(READ_BYTES)
+        if not chunk:
+            raise EOFError
+        return chunk
 
     def _death(self, context: Context) -> Exception:
         self.kill()
@@ -130,12 +156,6 @@ class Child:
         self._process.wait()
 
 
-def _logging() -> list[str]:
-    """What a child is told so that its lines look like those of its parent; nothing where that has a setup of its own."""
-    found = logs.configured()
-    return [] if found is None else [str(int(number)) for number in found]
-
-
 class ProcessCrew(ThreadCrew):
     """A thread for each child: it hands over a task and waits for the answer."""
 
@@ -154,17 +174,18 @@ class ProcessCrew(ThreadCrew):
         if context.cancelled:
             child.tell(context)
         try:
-            return child.run(context, self._task(context))
+            child.tasks += 1
+            return child.run(context, self._task(context, child.tasks))
         finally:
             context.on_trouble = None
             if not child.alive or context.lost or context.timed_out:
                 child.close()
                 self._children.pop(me, None)
 
-    def _task(self, context: Context) -> Task:
+    def _task(self, context: Context, number: int) -> Task:
         left = max(0.0, context.expires - self._shift.monotonic())
         place, job, trace = context.handler.place, context.job, current_traceparent()
-        return Task(place, self._url, self._shift.name, job.record, context.fence, left, trace)
+        return Task(number, place, self._url, self._shift.name, job.record, context.fence, left, trace, logs.setup())
 
     def ahead(self) -> int:
         return 0

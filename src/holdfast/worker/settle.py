@@ -8,15 +8,16 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from holdfast.core.model import FailureStage
+from holdfast.core.limits import WRITE_CHUNK
+from holdfast.core.model import FailureStage, Status
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Job
-from holdfast.telemetry.logs import JobFields
+from holdfast.telemetry.logs import bind_job
 from holdfast.worker.context import Context
-from holdfast.worker.judge import JudgedError, Verdict, judge
+from holdfast.worker.judge import JudgedError, judge
 from holdfast.worker.shift import Shift, log
 
-BATCH_MAX = 500
+BATCH_MAX = WRITE_CHUNK
 HANDS = 8
 """Failures, releases and acknowledgements at once; the ledger's door puts them into common transactions."""
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
@@ -61,7 +62,6 @@ class Settler:
 
     def _fail(self, context: Context, error: BaseException, stage: FailureStage) -> None:
         verdict = error.verdict if isinstance(error, JudgedError) else judge(error, context.handler.rules, stage)
-        self._say("attempt failed", context, verdict)
         self.hand(
             context,
             self._shift.ledger.fail,
@@ -71,14 +71,6 @@ class Settler:
             failure_stage=verdict.failure_stage,
             retry_after=verdict.retry_after,
         )
-
-    def not_started(self, context: Context, verdict: Verdict) -> None:
-        """A check said no. The ledger keeps no error of a job that is only stalled: this line is where to find it."""
-        self._say("check refused", context, verdict)
-
-    def _say(self, what: str, context: Context, verdict: Verdict) -> None:
-        error = verdict.error
-        log.warning("%s: %s", what, error["type"], extra={**_facts(context), "error": error["message"][:500]})
 
     def timed_out(self, context: Context) -> None:
         """It took longer than its handler may: whatever it still does or says is too late."""
@@ -107,34 +99,37 @@ class Settler:
         future.add_done_callback(self._busy.discard)
 
     def _settle(self, context: Context, verb: Callable[..., Any], given: dict[str, Any]) -> None:
-        try:
-            self._persist(lambda request: verb(context.fence, **given, request_id=request), context)
-        except (LimitExceeded, ValidationError) as error:
-            # What the handler wanted to say of its failure cannot be kept; that it failed can.
-            plain = {"message": f"{error.code}: {error.message}"}
-            self._persist(lambda request: self._shift.ledger.fail(context.fence, plain, request_id=request), context)
-        finally:
-            self._shift.forget(context)
+        with bind_job(context.job, self._shift.name):
+            try:
+                found = self._persist(lambda request: verb(context.fence, **given, request_id=request), context)
+            except (LimitExceeded, ValidationError) as error:
+                # What the handler wanted to say of its failure cannot be kept; that it failed can.
+                plain = {"message": f"{error.code}: {error.message}"}
+                found = self._persist(lambda request: self._shift.ledger.fail(context.fence, plain, request_id=request), context)
+            finally:
+                self._shift.forget(context)
+            if found is not None and "error" in given:
+                _report(found, given["error"])
 
-    def _persist(self, act: Callable[[str], Any], context: Context) -> None:
-        """Until the ledger has said yes or no; the same request id each time, so that a lost answer does no harm."""
+    def _persist(self, act: Callable[[str], Any], context: Context) -> Job | None:
+        """The ledger's answer, once there is one; the same request id each time, so that a lost answer does no harm."""
         request, pause = secrets.token_hex(8), PAUSE_SECONDS
         while True:
             try:
                 found = act(request)
             except Unavailable as error:
                 if not error.retryable or context.lost:
-                    return
+                    return None
             except (LimitExceeded, ValidationError):
                 raise
             except HoldfastError as error:
                 log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
-                return
+                return None
             else:
                 if context.began:
                     outcome = found.status if isinstance(found, Job) else "released"
                     self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
-                return
+                return found if isinstance(found, Job) else None
             self._wait(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
@@ -208,4 +203,11 @@ class Settler:
 
 
 def _facts(context: Context) -> dict[str, Any]:
-    return dict(JobFields(context.job, context.fence.worker))
+    job = context.job
+    return {"job_id": job.id, "attempt": job.attempt, "kind": job.kind, "correlation_id": job.correlation_id}
+
+
+def _report(job: Job, error: dict[str, Any]) -> None:
+    """One line for an attempt that failed, which says what becomes of the job."""
+    what = f"tried again at {job.available_at:%H:%M:%S}" if job.status is Status.QUEUED else job.status.value
+    log.warning("attempt failed with %s: %s", error.get("type", "an error"), what, extra={"error": error["message"][:500]})

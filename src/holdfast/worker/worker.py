@@ -13,6 +13,7 @@ from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
 from holdfast.ledger import Ledger
+from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import Presence
 from holdfast.services.prune import Prune
 from holdfast.services.sweep import Sweep
@@ -30,6 +31,7 @@ from holdfast.worker.shift import Shift, log
 from holdfast.worker.signals import calling
 
 if TYPE_CHECKING:
+    from holdfast.services.relay import Relay
     from holdfast.services.sinks import Sink
 
 THREADS, TASKS = 10, 100
@@ -55,6 +57,7 @@ class Worker:
         processes: int | None = None,
         shutdown_timeout: Any = SHUTDOWN_SECONDS,
         sinks: "Sequence[Sink]" = (),
+        relay_duty_ttl: Any = TTL_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = limits.check_name("worker", name or f"{socket.gethostname()}-{os.getpid()}")
@@ -76,7 +79,7 @@ class Worker:
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
         self._services = Ticker([Sweep(beats, holder), Presence(ledger, self.name, self._description), Prune(beats, holder)])
-        self._sinks = sinks
+        self._relay = _relay(beats, sinks, relay_duty_ttl) if sinks else None
         self._relaying: threading.Thread | None = None
         self._at_work = False
         self._gave_up = False
@@ -106,16 +109,10 @@ class Worker:
         self._beater.start()
         self._settler.start()
         self._intake.start()
-        if self._sinks:
-            self._relay()
+        if self._relay is not None:
+            self._relaying = threading.Thread(target=self._relay.run, args=(self._gone,), name="holdfast-relay", daemon=True)
+            self._relaying.start()
         log.info("worker started", extra={"worker": self.name, "queues": list(self._queues)})
-
-    def _relay(self) -> None:
-        from holdfast.services.relay import Relay
-
-        relay = Relay(self._ledgers[1], self._sinks)
-        self._relaying = threading.Thread(target=relay.run, args=(self._gone,), name="holdfast-relay", daemon=True)
-        self._relaying.start()
 
     def run(self) -> bool:
         """Work until a signal or `stop`, then finish in order. False where it gave up instead: the process should end."""
@@ -220,6 +217,13 @@ def declare(ledger: Ledger, handlers: Sequence[Handler]) -> None:
     for handler in handlers:
         if handler.policy and known.get(handler.kind) != msgspec.to_builtins(policies.settings(handler.policy)):
             ledger.set_policy(handler.kind, **handler.policy)
+
+
+def _relay(ledger: Ledger, sinks: "Sequence[Sink]", duty_ttl: Any) -> "Relay":
+    """Imported only where there is something to tell."""
+    from holdfast.services.relay import Relay
+
+    return Relay(ledger, sinks, duty_ttl=duty_ttl)
 
 
 def _queues(given: Any, registry: Registry) -> list[str] | dict[str, int]:

@@ -10,6 +10,9 @@ import holdfast
 from holdfast.services import Message, Relay, StdoutSink, WebhookSink
 from tests.support.receiver import SECRET
 
+DUTY_TTL = "1s"
+"""Whoever comes after one that was killed does not wait long."""
+
 
 class Mortal(WebhookSink):
     """Dies between the arrival of a message and everything after it."""
@@ -26,11 +29,11 @@ class Mortal(WebhookSink):
 def main(url: str, receiver: str, lives: int) -> None:
     with holdfast.open(url) as ledger:
         if receiver == "stdout":
-            relay = Relay(ledger, [StdoutSink(start="beginning")])
+            relay = Relay(ledger, [StdoutSink(start="beginning")], duty_ttl=DUTY_TTL)
         else:
             sink = Mortal(receiver, secret=SECRET, allow_private=True, start="beginning", timeout=20)
             sink.lives = lives
-            relay = Relay(ledger, [sink])
+            relay = Relay(ledger, [sink], duty_ttl=DUTY_TTL)
         stop = threading.Event()
         thread = threading.Thread(target=relay.run, args=(stop,))
         thread.start()

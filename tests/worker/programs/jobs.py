@@ -1,14 +1,21 @@
-"""An app whose handlers do what real ones do at their worst. Run as a program, with a name and settings, it works for it."""
+"""An app whose handlers do what real ones do at their worst. Run as a program, with a name and settings, it works for it.
+
+A setting `hook` is the url of a receiver that it tells of everything, and by which name.
+"""
 
 import ctypes
+import logging
 import os
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import App, Context
+from holdfast import App, Context, TransientError
+from holdfast.services import WebhookSink
+from tests.support.receiver import SECRET
 
 app = App(os.environ["HOLDFAST_URL"])
 
@@ -80,6 +87,35 @@ def with_children(log: str) -> None:
         child.wait()
 
 
+@app.handler(isolation="process", attempts=1)
+def forks(log: str) -> str:
+    """Both the process and its fork come back from here."""
+    os.fork()
+    note(log, str(os.getpid()))
+    return "forked"
+
+
+@app.handler(isolation="process")
+def named(name: str) -> str:
+    return name
+
+
+@app.handler(isolation="process", attempts=1)
+def leaves_an_heir(log: str) -> None:
+    """Dies, while a fork of it lives on in a session of its own, with everything it had open."""
+    if os.fork() == 0:
+        os.setsid()
+        note(log, str(os.getpid()))
+        time.sleep(600)
+    wait_for(log)
+    os._exit(9)
+
+
+@app.handler(isolation="process")
+def later() -> None:
+    raise TransientError("later", retry_after=timedelta(minutes=5))
+
+
 @app.handler(policy=TIGHT, attempts=1, isolation="process", timeout="1s")
 def endless(log: str) -> None:
     note(log, str(os.getpid()))
@@ -95,6 +131,11 @@ def asked(job: Context, log: str) -> None:
         time.sleep(0.01)
     job.checkpoint("on my way out")
     job.check_cancelled()
+
+
+@app.handler(isolation="process")
+def talkative() -> None:
+    logging.getLogger("mine").info("from the child")
 
 
 @app.handler(isolation="process")
@@ -118,7 +159,12 @@ def saved(job: Context, log: str) -> Any:
 
 
 if __name__ == "__main__":
-    settings = dict(setting.split("=") for setting in sys.argv[2:])
+    settings = dict(setting.split("=", 1) for setting in sys.argv[2:])
+    if "hook" in settings:
+        told = WebhookSink(
+            settings.pop("hook"), secret=SECRET, allow_private=True, start="beginning", headers={"X-Worker": sys.argv[1]}
+        )
+        app.sink(told)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     app.work(name=sys.argv[1], **{name: int(value) if value.isdigit() else value for name, value in settings.items()})

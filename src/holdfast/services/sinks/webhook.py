@@ -18,7 +18,7 @@ from holdfast.services.sinks.signing import Signer
 
 CONTENT_TYPE = "application/cloudevents+json"
 TIMEOUT_MS_MAX = 20_000
-"""A try must end well within the time for which a relay holds its duty."""
+"""A duty is renewed before a try if a third of its 30 seconds is over: a try ends within the rest."""
 GONE = 410
 _OURS = frozenset(
     {"connection", "content-length", "content-type", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}

@@ -1,12 +1,12 @@
 """One PostgreSQL transaction."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import psycopg
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.model import Job, Micros, Status
 from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
 from holdfast.store.postgres.marks import Mark, Marks
@@ -222,6 +222,16 @@ class PostgresSession(SqlSession):
         rows = self._run("complete", self._asked(ordered) | bodies)
         done = {id_: Change(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in rows}
         return [done.get(command.job_id) for command in commands]
+
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
+        ordered = _sorted(commands)
+        asked = {
+            "requests": text_array([c.request_id for c in ordered]),
+            "payloads": bytes_array([c.payload for c in ordered]),
+            "size": len(ordered),
+        }
+        [(done,)] = self._run("settle", self._fences(ordered) | asked)
+        return {c.job_id for c in ordered} if done is None else set(done)
 
 
 def _sorted(commands: Sequence[Any]) -> list[Any]:

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
@@ -38,7 +38,7 @@ _IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation,
 
 class PostgresStore:
     def __init__(self, url: str, clock: Callable[[], Micros] | None, draw_id: Callable[[], str]) -> None:
-        self._conninfo, schema = _split(url)
+        self._conninfo, schema, self._lanes = _split(url)
         self._clock = clock
         self._memory = Memory()
         self._marks = Marks()
@@ -93,7 +93,7 @@ class PostgresStore:
     # The contract
 
     def lanes(self) -> Sequence[Lane]:
-        return ("claim", "work", "keyed")
+        return self._lanes
 
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
         connection, used = self._take()
@@ -192,7 +192,13 @@ class PostgresStore:
         return self._reading(lambda connection: work(self._session(connection)))
 
     def poke(self, work: Callable[[Session], T]) -> T:
-        return self._reading(lambda connection: work(self._session(connection)), outcome="unknown")
+        return self._reading(lambda connection: self._poke(connection, work), outcome="unknown")
+
+    def _poke(self, connection: Connection, work: Callable[[Session], T]) -> T:
+        session = self._session(connection)
+        answer = work(session)
+        self._memory.keep(session)
+        return answer
 
     def _read(self, connection: Connection, work: Callable[[Session], T]) -> T:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -352,12 +358,21 @@ def _first_line(error: psycopg.Error) -> str:
     return str(error).split("\n", 1)[0]
 
 
-def _split(url: str) -> tuple[str, str]:
-    """The url for libpq, and the schema from its `schema` parameter, which libpq does not know."""
+class _Address(NamedTuple):
+    conninfo: str
+    schema: str
+    lanes: Sequence[Lane]
+
+
+def _split(url: str) -> _Address:
+    """The url for libpq, and what is ours in it, which libpq does not know: `schema`, and `lanes=1` for one connection less."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
-    schema = dict(query).get("schema", "holdfast")
-    if not _SCHEMA.fullmatch(schema):
+    ours = {"schema": "holdfast", "lanes": "2", **dict(query)}
+    if not _SCHEMA.fullmatch(ours["schema"]):
         raise ValidationError("schema must be a plain lower-case name of at most 51 characters", field="url")
-    rest = urlencode([(name, value) for name, value in query if name != "schema"])
-    return urlunsplit(parts._replace(query=rest)), schema
+    if ours["lanes"] not in ("1", "2"):
+        raise ValidationError("lanes must be 1 or 2", field="url")
+    rest = urlencode([(name, value) for name, value in query if name not in ("schema", "lanes")])
+    lanes: Sequence[Lane] = ("work", "keyed") if ours["lanes"] == "1" else ("claim", "work", "keyed")
+    return _Address(urlunsplit(parts._replace(query=rest)), ours["schema"], lanes)

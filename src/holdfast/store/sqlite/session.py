@@ -1,13 +1,13 @@
 """One SQLite transaction. There is one writer at a time, so nothing read here can change before the commit."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apsw
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Start
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.model import Actor, Job, Micros, Role, Status
 from holdfast.store.base import STATUSES, Change, Made
 from holdfast.store.session import Memory, SqlSession
@@ -172,16 +172,22 @@ class SqliteSession(SqlSession):
         return [done.get(command.job_id) for command in commands]
 
     def complete(self, commands: Sequence[Complete]) -> list[Change | None]:
-        now, done = self.now(), {}
-        updates, events = [], []
+        done = {id_: Change(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in self._complete(commands)}
+        return [done.get(command.job_id) for command in commands]
+
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
+        return {update[0] for update in self._complete(commands)}
+
+    def _complete(self, commands: Sequence[Complete]) -> list[tuple[int, int, Micros]]:
+        """What was completed, at which revision and when."""
+        now, updates, events = self.now(), [], []
         for command, guard in self._admitted(commands, _RUNNING):
             rev, at = guard.rev + 1, max(now, guard.updated_at)
             updates.append((guard.id, rev, at))
             events.append((guard.id, rev, at, guard.worker, guard.attempt, command.request_id, command.payload))
-            done[guard.id] = Change(guard.id, rev, Status.SUCCEEDED, at)
         self._connection.executemany(SQL["complete"], updates)
         self._connection.executemany(SQL["insert_succeeded"], events)
-        return [done.get(command.job_id) for command in commands]
+        return updates
 
 
 _CLAIMED, _RUNNING, _HELD = frozenset({"claimed"}), frozenset({"running"}), frozenset({"claimed", "running"})

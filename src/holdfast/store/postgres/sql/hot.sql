@@ -237,3 +237,30 @@ WITH clock AS MATERIALIZED (
     FROM changed
 )
 SELECT id, rev, updated_at FROM changed;
+
+-- The same for a worker's completions in bulk: they carry no revision, and where all are done the answer is a number.
+
+-- name: settle
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), input AS (
+    SELECT * FROM unnest(
+        %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(requests)s::text[], %(payloads)s::bytea[]
+    ) AS i (id, attempt, token, request_id, payload)
+), changed AS (
+    UPDATE holdfast.jobs j
+    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, result_rev = j.rev + 1, undo_owed = 0,
+        updated_at = greatest(clock.at, j.updated_at), finished_at = greatest(clock.at, j.updated_at),
+        last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
+    FROM input i, clock
+    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running'
+      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
+    RETURNING j.id, j.rev, j.updated_at, j.last_owner, j.incarnation, j.attempt, i.request_id, i.payload
+), logged AS (
+    INSERT INTO holdfast.events (
+        job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
+    SELECT id, rev, 'succeeded', updated_at, 'worker:' || last_owner || '#' || incarnation, attempt, 'running', 'succeeded',
+        request_id, payload
+    FROM changed
+)
+SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;

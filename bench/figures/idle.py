@@ -1,0 +1,61 @@
+"""A worker with nothing to do: memory, share of a core, statements it sends."""
+
+import os
+import time
+from pathlib import Path
+
+import psycopg
+
+from bench import fleet
+from bench.places import Host, PostgresHost
+from bench.report import Heading, Row
+from bench.sizes import Sizes
+
+HEADING = Heading("An idle worker", ours="found", base="limit", judged="most", unit="")
+MIB_MAX = {"PostgreSQL": 50.0, "SQLite": 35.0}
+CORE_PERCENT_MAX = 1.0
+QUERIES_MAX = 2.0
+SETTLE_SECONDS = 3.0
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def measure(host: Host, sizes: Sizes) -> list[Row]:
+    with host.place() as place, fleet.fleet(place.url) as workers:
+        worker = workers.start("work")
+        time.sleep(SETTLE_SECONDS)
+        before, asked = core_seconds(worker.id), _statements(place.url) if isinstance(host, PostgresHost) else 0
+        time.sleep(sizes.idle_seconds)
+        spent = 100 * (core_seconds(worker.id) - before) / sizes.idle_seconds
+        rows = [
+            _row(f"{host.name}, MiB", resident_mib(worker.id), MIB_MAX[host.name]),
+            _row(f"{host.name}, % of a core", spent, CORE_PERCENT_MAX),
+        ]
+        if isinstance(host, PostgresHost):
+            sent = (_statements(place.url) - asked) / sizes.idle_seconds
+            rows.append(_row(f"{host.name}, queries/s", sent, QUERIES_MAX))
+        return rows
+
+
+def _row(what: str, found: float, most: float) -> Row:
+    return Row(what, found, most, most, 0, {"found": [found]})
+
+
+def resident_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) / 1_024
+
+
+def core_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def _statements(url: str) -> int:
+    """Transactions of the database: an idle worker's statements are one each, but for three a claim. Ours are not counted."""
+    with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+        connection.execute("SELECT pg_stat_clear_snapshot()")
+        found = connection.execute(
+            "SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database WHERE datname = current_database()"
+        ).fetchone()
+        assert found is not None
+        return int(found[0])

@@ -1,0 +1,21 @@
+"""How soon a killed worker's job is begun by another: as things come, and with the tightest policy."""
+
+from bench import fleet
+from bench.places import Host
+from bench.report import Heading, Row
+from bench.sizes import Sizes
+
+HEADING = Heading("Recovery after SIGKILL in mid-job", ours="seconds", base="silence", judged="most", unit="s")
+TARGETS = {"default": (35.0, 30.0), "tight": (3.0, 1.0)}
+"""The most it may take, and how long the policy itself waits for a sign of life."""
+
+
+def measure(host: Host, sizes: Sizes) -> list[Row]:
+    rows = []
+    for config, (most, silence) in TARGETS.items():
+        if config == "default" and not sizes.patient:
+            continue
+        with host.place() as place:
+            taken = fleet.recovery(place.url, config)
+            rows.append(Row(f"{host.name}, {config} policy", taken, silence, most, 0, {config: [taken]}))
+    return rows

@@ -1,0 +1,67 @@
+"""What handlers, and the hooks and types around them, may do at their worst without harm to others."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import App
+from tests.worker.conftest import Starter, ended
+
+
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("not even its text")
+
+
+class Picky(msgspec.Struct):
+    n: int
+
+    def __post_init__(self) -> None:
+        raise KeyError(self.n)
+
+
+def leaves(*_: Any) -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["thread", "loop"])
+@pytest.mark.parametrize(
+    ("hooks", "args"),
+    [
+        ({}, {}),
+        ({}, {"picky": {"n": 1}}),
+        ({"checks": leaves}, {}),
+        ({"validators": leaves}, {}),
+        ({"conflicts": leaves}, {}),
+    ],
+    ids=["error", "arguments", "check", "validator", "conflict"],
+)
+def test_whatever_is_raised_is_the_jobs_outcome_and_nobody_elses(
+    app: App, start: Starter, is_async: bool, hooks: Any, args: Any
+) -> None:
+    if is_async:
+
+        @app.handler("wrong", attempts=1, **hooks)
+        async def wrong_async(picky: Picky | None = None) -> None:
+            if not hooks:
+                raise Unsayable
+
+        @app.handler("fine")
+        async def fine_async() -> int:
+            return 1
+    else:
+
+        @app.handler("wrong", attempts=1, **hooks)
+        def wrong(picky: Picky | None = None) -> None:
+            if not hooks:
+                raise Unsayable
+
+        @app.handler("fine")
+        def fine() -> int:
+            return 1
+
+    job = app.ledger.enqueue("wrong", args)
+    start(threads=1)
+    assert ended(app, job).status == "dead_lettered"
+    assert ended(app, app.enqueue("fine")).result == 1

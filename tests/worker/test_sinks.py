@@ -1,0 +1,63 @@
+"""Workers tell sinks what happens, one at a time, and hand over in order or by dying."""
+
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+from holdfast import App, HoldfastError, Ledger
+from holdfast.services import CallableSink
+from tests.support.receiver import OK, Receiver
+from tests.support.told import check_told, expected
+from tests.support.waiting import wait_until
+from tests.worker.conftest import Starter
+from tests.worker.fleet import Fleet
+
+JOBS = 100
+FATAL = 150
+"""The number of the message that is received and never answered, somewhere in the middle of all."""
+
+
+def test_a_killed_workers_sink_is_served_by_another(fleet: Fleet, real: Ledger) -> None:
+    killed: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        """Whoever sends the fatal message is killed before it gets an answer."""
+        if number == FATAL:
+            killed.append(handler.headers["X-Worker"])
+            fleet.kill(killed[0])
+        else:
+            OK(handler, number)
+
+    # What the dead worker leaves running is soon somebody else's.
+    real.set_policy("count", heartbeat_interval=1, missed_beats_max=1, lease_ttl=1, backoff_base=0)
+    with Receiver(answer) as receiver:
+        for name in ("ant", "bee"):
+            fleet.start(name, hook=receiver.url, relay_duty_ttl="3s")
+        real.enqueue_many([{"kind": "count", "args": {"log": "/dev/null", "n": n}} for n in range(JOBS)])
+        wait_until(lambda: real.counts()["default"] == {"succeeded": JOBS}, seconds=90, what=str(real.counts()))
+        ids = expected(real)
+        last = f"msg_{real.id}_{ids[-1]}_jobs"
+        wait_until(lambda: receiver.keys[-1:] == [last], seconds=60, what="all is told")
+    check_told(receiver.received, ids)
+    [dead] = killed
+    assert {got.headers["x-worker"] for got in receiver.received[FATAL:]} == {"ant", "bee"} - {dead}
+
+
+def test_a_worker_that_stops_leaves_its_sinks_to_others(app: App, start: Starter) -> None:
+    told: list[int] = []
+    app.handler("work")(lambda: None)
+    app.sink(CallableSink(lambda message: told.append(message.data.job_id), name="ears", start="beginning"))
+    worker = start()
+    job = app.ledger.enqueue("nobody's")
+    wait_until(lambda: told == [job.id], what="the sink is told")
+    assert not app.ledger.take_duty("relay:ears", "other", ttl="1s")
+    worker.finish()
+    assert app.ledger.take_duty("relay:ears", "other", ttl="1s")
+
+
+def test_a_relays_duty_has_limits_in_a_worker_too(app: App) -> None:
+    app.handler("work")(lambda: None)
+    app.sink(CallableSink(lambda message: None))
+    with pytest.raises(HoldfastError) as caught:
+        app.worker(relay_duty_ttl="500ms")
+    assert caught.value.code == "limit_exceeded"
