@@ -81,7 +81,7 @@ class Worker:
         self._at_work = False
         self._gave_up = False
         self._gone = threading.Event()
-        self._now = threading.Event()
+        self._now = self._settler.hurry
         """Set by the second request to stop: no more waiting."""
 
     def _crew(self, isolation: str, size: int, attempts: Attempts, url: str) -> Crew:
