@@ -245,3 +245,14 @@ def test_a_timedelta_to_wait_comes_through_from_a_child(fleet: Fleet, real: Ledg
     fleet.start("worker", processes=1)
     again = wait_until(lambda: real.events(job.id, types=["requeued"]))[0]
     assert again.payload["available_at"] - again.received_at.timestamp() * 1e6 == pytest.approx(300e6, abs=2)
+
+
+def test_a_child_is_told_when_its_worker_stops(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    job = real.enqueue("asked", {"log": str(log)})
+    fleet.start("worker", processes=1, shutdown_timeout="3s")
+    wait_until(lambda: lines(log))
+    fleet.send("worker", signal.SIGTERM)
+    assert fleet.wait("worker") == 0
+    found = real.get(job.id)
+    assert (found.status, found.releases, found.checkpoint) == ("queued", 1, "on my way out")

@@ -184,7 +184,7 @@ class Worker:
                 self._settler.released(context)
         if not self._wait(self._patience):
             for context in self._running():
-                context.asked_to_leave = True
+                context.ask_to_leave()
             self._wait(min(GRACE_SECONDS, self._patience))
         for context in self._running():
             log.warning("handing back a job that did not finish", extra={"job_id": context.job.id, "kind": context.job.kind})
