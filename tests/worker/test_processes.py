@@ -256,3 +256,12 @@ def test_a_child_is_told_when_its_worker_stops(fleet: Fleet, real: Ledger, tmp_p
     assert fleet.wait("worker") == 0
     found = real.get(job.id)
     assert (found.status, found.releases, found.checkpoint) == ("queued", 1, "on my way out")
+
+
+@pytest.mark.parametrize("what", ["nan", "surrogate", "integer", "object"])
+def test_a_result_that_cannot_be_kept_is_refused_from_a_child_too(fleet: Fleet, real: Ledger, what: str) -> None:
+    job = real.enqueue("odd", {"what": what})
+    fleet.start("worker", processes=1)
+    found = ended(real, job).dead_letter
+    assert found is not None
+    assert (found["reason_code"], found["failure_stage"]) == ("validation_failed", "output")
