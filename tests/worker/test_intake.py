@@ -1,7 +1,8 @@
 """What a worker claims, and how much of it."""
 
 import random
-from collections import Counter
+import threading
+from collections import Counter, deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,3 +113,22 @@ def test_undo_jobs_are_never_claimed_alone(app: App, options: Any) -> None:
 
 
 def work(job: Context) -> None: ...
+
+
+def test_an_attempt_is_held_from_the_line_to_its_end() -> None:
+    """A worker that stops waits until nothing is held: what is being taken from the line must not look like nothing."""
+    seen: list[int] = []
+    looking = threading.Thread(target=lambda: seen.append(crew.held()))
+
+    class Line(deque[Any]):
+        def popleft(self) -> Any:
+            taken = super().popleft()
+            looking.start()
+            looking.join(0.1)
+            return taken
+
+    crew = ThreadCrew(1, Quiet(), lambda _: looking.join(), lambda: None, "test")  # type: ignore[arg-type]
+    crew._line = Line([SimpleNamespace(abandoned=False)])
+    crew._active = 1
+    crew._serve()
+    assert seen == [1]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -404,3 +405,39 @@ def test_a_handler_that_pretends_to_be_cancelled_is_handed_back(app: App, start:
     start()
     assert ended(app, job).result == "second"
     assert app.ledger.get(job.id).releases == 1
+
+
+def test_a_task_that_is_handed_back_may_clear_up(app: App, start: Starter) -> None:
+    cleared = threading.Event()
+
+    @app.handler()
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleared.set()
+
+    job = app.enqueue(endless)
+    worker = start()
+    became(app, job, "running")
+    worker.close()
+    assert app.ledger.get(job.id).status == "queued"
+    assert cleared.is_set()
+
+
+def test_a_loop_leaves_nothing_open(app: App, start: Starter) -> None:
+    @app.handler()
+    async def short() -> None: ...
+
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    counts = []
+    for _ in range(3):
+        job = app.enqueue(short)
+        worker = start()
+        became(app, job, "succeeded")
+        worker.close()
+        counts.append(opened())
+    assert counts[1] == counts[2]

@@ -244,3 +244,23 @@ def test_a_timedelta_to_wait_comes_through_from_a_child(fleet: Fleet, real: Ledg
     fleet.start("worker", processes=1)
     again = wait_until(lambda: real.events(job.id, types=["requeued"]))[0]
     assert again.payload["available_at"] - again.received_at.timestamp() * 1e6 == pytest.approx(300e6, abs=2)
+
+
+def test_a_child_is_told_when_its_worker_stops(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    job = real.enqueue("asked", {"log": str(log)})
+    fleet.start("worker", processes=1, shutdown_timeout="3s")
+    wait_until(lambda: lines(log))
+    fleet.send("worker", signal.SIGTERM)
+    assert fleet.wait("worker") == 0
+    found = real.get(job.id)
+    assert (found.status, found.releases, found.checkpoint) == ("queued", 1, "on my way out")
+
+
+@pytest.mark.parametrize("what", ["nan", "surrogate", "integer", "object"])
+def test_a_result_that_cannot_be_kept_is_refused_from_a_child_too(fleet: Fleet, real: Ledger, what: str) -> None:
+    job = real.enqueue("odd", {"what": what})
+    fleet.start("worker", processes=1)
+    found = ended(real, job).dead_letter
+    assert found is not None
+    assert (found["reason_code"], found["failure_stage"]) == ("validation_failed", "output")

@@ -24,9 +24,10 @@ from typing import Any
 import msgspec
 
 import holdfast
+from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
-from holdfast.ledger import Job, Ledger
+from holdfast.ledger import Job, Ledger, admit
 from holdfast.telemetry.logs import bind_job, configure
 from holdfast.telemetry.tracing import joined
 from holdfast.worker.context import Context
@@ -132,7 +133,7 @@ class Bench:
                 result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
                 if inspect.iscoroutine(result):
                     result = asyncio.run(result)
-            return Reply(result=msgspec.Raw(_encode(plain_result(result))))
+            return _answer(result)
         except JobCancelled:
             return Reply(cancelled=True)
         except LeaseConflictError as error:
@@ -159,6 +160,14 @@ class Bench:
             function.__holdfast_app__.move(task.url)
             found = self._handlers[task.place] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
         return found
+
+
+def _answer(result: Any) -> Reply:
+    """Checked here: the lenient JSON that the two processes speak would change what strict JSON refuses."""
+    try:
+        return Reply(result=msgspec.Raw(admit.json_value("result", plain_result(result), PAYLOAD_BYTES_MAX)))
+    except Exception as error:  # noqa: BLE001 - whatever cannot be told is no result
+        return Reply(verdict=judge(error, Rules(), FailureStage.OUTPUT))
 
 
 def _resolve(place: Place) -> Any:

@@ -162,14 +162,20 @@ class Context:
             self.lost = True
             self._trouble()
 
+    def ask_to_leave(self) -> None:
+        if not self.asked_to_leave:
+            self.asked_to_leave = True
+            self._trouble()
+
     def time_out(self) -> None:
         if not self.timed_out:
             self.timed_out = True
             self._trouble()
 
     def _trouble(self) -> None:
-        if self.on_trouble is not None:
-            self.on_trouble(self)
+        tell = self.on_trouble
+        if tell is not None:
+            tell(self)
 
 
 def _told(stage: str | None, progress: int | None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Where handlers run: threads of this process, its event loop (`loop`), or child processes (`processes`)."""
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -132,16 +131,12 @@ class ThreadCrew:
         line, running, me, monotonic = self._line, self._running, threading.get_ident(), self._shift.monotonic
         began = monotonic()
         while True:
-            try:
-                context = line.popleft()
-            except IndexError:
-                with self._mutex:
-                    if not line:
-                        self._active -= 1
-                        return True
-                continue
+            with self._mutex:
+                if not line:
+                    self._active -= 1
+                    return True
+                context = running[me] = line.popleft()
             self._taken += 1
-            running[me] = context
             self._run_attempt(context)
             running.pop(me, None)
             ended = monotonic()
@@ -159,23 +154,25 @@ class ThreadCrew:
         return min(AHEAD_MAX, int(hands * SOON_SECONDS / self._average))
 
     def held(self) -> int:
-        return len(self._line) + len(self._running)
+        """Never too few: a worker that stops waits until this is nothing."""
+        with self._mutex:
+            return len(self._line) + len(self._running)
 
     def waits_since(self, moment: float) -> bool:
         return self._given < moment and bool(self._line)
 
     def take_back(self) -> list[Context]:
-        found: list[Context] = []
-        with contextlib.suppress(IndexError):
-            while True:
-                found.append(self._line.popleft())
+        with self._mutex:
+            found = list(self._line)
+            self._line.clear()
         if found:
             # What holds them up has not ended yet, and so does not count in the average: they would be claimed again at once.
             self._average = max(self._average, STUCK_SECONDS)
         return found
 
     def running(self) -> list[Context]:
-        return list(self._running.values())
+        with self._mutex:
+            return list(self._running.values())
 
     def abandon(self, context: Context) -> None:
         """Its thread goes on until the handler returns; another takes its place, and nobody waits for it."""

@@ -110,14 +110,20 @@ class Intake:
     # Waiting and claiming
 
     def _run(self) -> None:
+        while not self._shift.stopping.is_set():
+            try:
+                self._listen()
+            except HoldfastError as error:
+                log.warning("cannot claim: %s", error.code, extra={"error": error.message})
+            except Exception:  # noqa: BLE001 - a worker that claims no more must not look alive
+                log.exception("a round of claims failed")
+            self._shift.stopping.wait(TRY_AGAIN_SECONDS)
+
+    def _listen(self) -> None:
         bell = self._shift.ledger.waiter()
         try:
             while not self._shift.stopping.is_set():
-                try:
-                    self._turn(bell)
-                except HoldfastError as error:
-                    log.warning("cannot claim: %s", error.code, extra={"error": error.message})
-                    self._shift.stopping.wait(TRY_AGAIN_SECONDS)
+                self._turn(bell)
         finally:
             bell.close()
 

@@ -8,6 +8,9 @@ from functools import partial
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.context import Context
 
+CLOSE_SECONDS = 1.0
+"""How long cancelled tasks have to clear up when the loop ends."""
+
 
 class LoopCrew:
     """Tasks on an event loop in a thread of its own."""
@@ -19,6 +22,7 @@ class LoopCrew:
         self._freed = freed
         self._tasks: dict[Context, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     def give(self, contexts: Iterable[Context]) -> None:
         loop = self._loop or self._start()
@@ -29,9 +33,20 @@ class LoopCrew:
         loop.call_soon_threadsafe(self._spawn, given)
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="holdfast-loop", daemon=True).start()
-        return self._loop
+        self._loop = loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="holdfast-loop", daemon=True)
+        self._thread.start()
+        return loop
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            # What they have to clear up runs now or never.
+            loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_SECONDS))
+        loop.close()
 
     def _spawn(self, contexts: list[Context]) -> None:
         assert self._loop is not None
@@ -76,5 +91,7 @@ class LoopCrew:
             self._loop.call_soon_threadsafe(self._cancel, context)
 
     def close(self) -> None:
-        if self._loop is not None:
+        """A loop that a handler blocks is left behind: Python cannot stop it."""
+        if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(2 * CLOSE_SECONDS)

@@ -133,7 +133,7 @@ class Child:
         return JudgedError(Verdict({"type": "ProcessDied", "message": said}, True))
 
     def tell(self, context: Context) -> None:
-        """A soft cancel is passed on; a lost lease or a timeout is the end of the process and of all it has started."""
+        """A wish that it stops is passed on; a lost lease or a timeout is the end of the process and of all it has started."""
         if context.lost or context.timed_out:
             self.kill()
         else:

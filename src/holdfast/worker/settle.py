@@ -30,7 +30,9 @@ class Settler:
         self._due = threading.Event()
         self._idle = False
         self._closing = False
-        self._hands: ThreadPoolExecutor | None = None
+        self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="holdfast-settle")
+        self.hurry = threading.Event()
+        """Set when a store that stays out of reach is no longer waited for."""
         self._busy: set[Future[None]] = set()
         self._thread = threading.Thread(target=self._run, name="holdfast-settle", daemon=True)
 
@@ -92,8 +94,6 @@ class Settler:
 
     def hand(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
         """Let `verb(fence, …, request_id=…)` be this attempt's outcome."""
-        if self._hands is None:
-            self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="holdfast-settle")
         future = self._hands.submit(self._settle, context, verb, given)
         self._busy.add(future)
         future.add_done_callback(self._busy.discard)
@@ -119,7 +119,7 @@ class Settler:
             try:
                 found = act(request)
             except Unavailable as error:
-                if not error.retryable or context.lost:
+                if not error.retryable or context.lost or self._gives_up(context, pause):
                     return None
             except (LimitExceeded, ValidationError):
                 raise
@@ -133,6 +133,14 @@ class Settler:
                 return found if isinstance(found, Job) else None
             self._wait(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    def _gives_up(self, context: Context, pause: float) -> bool:
+        """Whether the worker has to end without the ledger: told to at once, or with a lease that is over anyhow."""
+        over = self._closing and self._shift.monotonic() >= context.expires
+        if over or (self.hurry.is_set() and pause >= PAUSE_SECONDS_MAX):
+            log.error("the ledger is out of reach: this outcome is not recorded", extra=_facts(context))
+            return True
+        return False
 
     def _wait(self, seconds: float) -> None:
         """Until the store may be in reach again."""
@@ -168,7 +176,7 @@ class Settler:
                 return
             self._wait(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
-            batch = [(context, result) for context, result in batch if not context.lost]
+            batch = [(c, result) for c, result in batch if not (c.lost or self._gives_up(c, pause))]
 
     def _answered(self, batch: list[tuple[Context, Any]], answers: list[HoldfastError | None]) -> None:
         forget, ran = self._shift.forget, []
@@ -199,8 +207,7 @@ class Settler:
         self._due.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._hands is not None:
-            self._hands.shutdown(wait=True)
+        self._hands.shutdown(wait=True)
 
 
 def _facts(context: Context) -> dict[str, Any]:

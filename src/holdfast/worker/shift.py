@@ -64,9 +64,10 @@ class Shift:
         return await asyncio.to_thread(verb, *args, **given)
 
     def hold(self, context: Context) -> None:
-        if not self.leases:
-            self.ring()
         self.leases[context.job.id] = context
+        if len(self.leases) == 1:
+            # Beats sleep while nothing is held: woken before there is something to see, they would go to sleep again.
+            self.ring()
 
     def forget(self, context: Context) -> None:
         """No more beats for it. A job may have come back to this very worker meanwhile."""

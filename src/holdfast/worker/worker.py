@@ -84,7 +84,7 @@ class Worker:
         self._at_work = False
         self._gave_up = False
         self._gone = threading.Event()
-        self._now = threading.Event()
+        self._now = self._settler.hurry
         """Set by the second request to stop: no more waiting."""
 
     def _crew(self, isolation: str, size: int, attempts: Attempts, url: str) -> Crew:
@@ -181,7 +181,7 @@ class Worker:
                 self._settler.released(context)
         if not self._wait(self._patience):
             for context in self._running():
-                context.asked_to_leave = True
+                context.ask_to_leave()
             self._wait(min(GRACE_SECONDS, self._patience))
         for context in self._running():
             log.warning("handing back a job that did not finish", extra={"job_id": context.job.id, "kind": context.job.kind})

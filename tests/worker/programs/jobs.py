@@ -112,6 +112,11 @@ def leaves_an_heir(log: str) -> None:
 
 
 @app.handler(isolation="process")
+def odd(what: str) -> Any:
+    return {"nan": float("nan"), "surrogate": "\ud800", "integer": 2**70, "object": object()}[what]
+
+
+@app.handler(isolation="process")
 def later() -> None:
     raise TransientError("later", retry_after=timedelta(minutes=5))
 
