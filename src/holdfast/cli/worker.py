@@ -36,6 +36,8 @@ def worker() -> None:
 @click.option("--tasks", type=click.IntRange(1, 10_000), help="Room for async handlers. [default: 100]")
 @click.option("--processes", type=click.IntRange(1, 10_000), help="Room for handlers in processes. [default: one per core]")
 @click.option("--shutdown-timeout", type=duration, help="How long running jobs may take to finish. [default: 30s]")
+@click.option("--keep-jobs", type=duration, help="Delete finished jobs after this time. [default: never]")
+@click.option("--keep-beats", type=duration, help="Delete what beats said after this time. [default: never]")
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there, on 127.0.0.1.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), help="By default text on a terminal, else json.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)

@@ -4,14 +4,19 @@ import contextlib
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+ECHO_SECONDS = 0.2
+"""A terminal signals a whole group, and a wrapper passes on what it got: one wish that arrives twice."""
 
 
 @contextlib.contextmanager
 def calling(stop: Callable[[], None]) -> Iterator[None]:
-    """Within, SIGTERM and SIGINT call `stop`, each time. Only a main thread can hear signals; elsewhere nothing happens.
+    """Within, SIGTERM and SIGINT call `stop`, each time; echoes of one do not count.
+
+    Only a main thread can hear signals; elsewhere nothing happens.
 
     A thread of its own listens, by way of a socket: a handler in Python would run only when the main thread next does something,
     which it does not while it waits and the system hands the signal to another thread; and it would run in the midst of
@@ -24,9 +29,11 @@ def calling(stop: Callable[[], None]) -> Iterator[None]:
     theirs.setblocking(False)
 
     def listen() -> None:
+        heard = float("-inf")
         while numbers := ours.recv(64):
             for number in numbers:
-                if number in STOPPING:
+                if number in STOPPING and time.monotonic() - heard > ECHO_SECONDS:
+                    heard = time.monotonic()
                     stop()
 
     listener = threading.Thread(target=listen, name="holdfast-signals", daemon=True)

@@ -56,6 +56,8 @@ class Worker:
         tasks: int = TASKS,
         processes: int | None = None,
         shutdown_timeout: Any = SHUTDOWN_SECONDS,
+        keep_jobs: Any = None,
+        keep_beats: Any = None,
         sinks: "Sequence[Sink]" = (),
         relay_duty_ttl: Any = TTL_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
@@ -78,7 +80,8 @@ class Worker:
         self._beater = Beater(shift, beats, self._settler.timed_out, self._abandon)
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
-        self._services = Ticker([Sweep(beats, holder), Presence(ledger, self.name, self._description), Prune(beats, holder)])
+        prune = Prune(beats, holder, jobs=keep_jobs, beats=keep_beats)
+        self._services = Ticker([Sweep(beats, holder), Presence(ledger, self.name, self._description), prune])
         self._relay = _relay(beats, sinks, relay_duty_ttl) if sinks else None
         self._relaying: threading.Thread | None = None
         self._at_work = False

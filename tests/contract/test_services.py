@@ -1,0 +1,122 @@
+"""What ticks in every worker, a tick at a time."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.errors import Unavailable
+from holdfast.services.presence import Presence
+from holdfast.services.prune import Prune
+from holdfast.services.sweep import Sweep
+from holdfast.services.ticker import Ticker
+from holdfast.testing import ManualClock
+from tests.contract.builders import claimed, running, succeeded
+
+
+def test_a_sweep_looks_only_where_there_is_something_to_watch(ledger: Ledger) -> None:
+    assert Sweep(ledger, "a").tick() == {}
+    assert ledger.take_duty("sweep", "b", ttl=1), "nobody has taken the duty for nothing"
+
+
+def test_one_sweeps_at_a_time(ledger: Ledger, clock: ManualClock) -> None:
+    made = running(ledger)
+    first, second = Sweep(ledger, "a"), Sweep(ledger, "b")
+    done = []
+    for _ in range(31):
+        done.append(first.tick())
+        assert second.tick() == {}
+        assert not ledger.wants_sweeping("b")
+        clock.advance(1)
+    assert first.tick() == {"stalled": 1, "requeued": 1}
+    assert done == [{}] * 31
+    assert ledger.get(made.id).status == "queued"
+
+
+def test_a_sweeper_that_falls_silent_is_replaced(ledger: Ledger, clock: ManualClock) -> None:
+    running(ledger)
+    first, second = Sweep(ledger, "a"), Sweep(ledger, "b")
+    first.tick()
+    second.tick()
+    clock.advance(31)
+    assert second.tick() == {"stalled": 1, "requeued": 1}
+
+
+def test_one_that_leaves_in_order_is_replaced_at_once(ledger: Ledger) -> None:
+    claimed(ledger)
+    first = Sweep(ledger, "a")
+    first.tick()
+    assert not ledger.wants_sweeping("b")
+    first.close()
+    assert ledger.wants_sweeping("b")
+
+
+def test_answers_and_silent_workers_go_after_a_day(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.enqueue("k", request_id="kept")
+    ledger.sign_in("w")
+    prune = Prune(ledger, "a")
+    clock.advance(86_300)
+    assert prune.tick() == {"requests": 0, "workers": 0}
+    clock.advance(200)
+    assert prune.tick() == {"requests": 1, "workers": 1}
+    assert ledger.workers() == []
+
+
+def test_finished_jobs_go_where_the_operator_lets_them(ledger: Ledger, clock: ManualClock) -> None:
+    made = succeeded(ledger)
+    clock.advance(3_600)
+    assert Prune(ledger, "a", jobs="2h").tick()["jobs"] == 0
+    clock.advance(3_601)
+    assert Prune(ledger, "a", jobs="2h").tick()["jobs"] == 1
+    assert not [job for job in ledger.list() if job.id == made.id]
+
+
+def test_one_prunes_at_a_time(ledger: Ledger) -> None:
+    assert Prune(ledger, "a").tick() != {}
+    assert Prune(ledger, "b").tick() == {}
+
+
+def test_a_worker_is_seen_until_it_leaves(ledger: Ledger) -> None:
+    presence = Presence(ledger, "w", lambda: {"pid": 7})
+    presence.tick()
+    assert [(worker.name, worker.details) for worker in ledger.workers()] == [("w", {"pid": 7})]
+    presence.close()
+    assert ledger.workers() == []
+
+
+class Ticking:
+    every_s = 0.001
+
+    def __init__(self, name: str, act: Callable[[], object]) -> None:
+        self.name = name
+        self.tick = act
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        raise Unavailable("gone")
+
+
+@pytest.mark.parametrize("error", [Unavailable("out of reach"), RuntimeError("a mistake")])
+def test_a_service_that_fails_ticks_again_and_hurts_no_other(error: Exception) -> None:
+    tries, others = 0, 0
+    enough = threading.Event()
+
+    def fail() -> None:
+        nonlocal tries
+        tries += 1
+        raise error
+
+    def work() -> None:
+        nonlocal others
+        others += 1
+        if tries > 2 and others > 2:
+            enough.set()
+
+    services = [Ticking("bad", fail), Ticking("good", work)]
+    ticker = Ticker(services)
+    ticker.start()
+    assert enough.wait(20)
+    ticker.close()
+    assert all(service.closed for service in services)
