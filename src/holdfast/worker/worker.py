@@ -36,6 +36,7 @@ THREADS, TASKS = 10, 100
 ABANDONED_MAX = 100
 """With so many threads given up on, the process itself is given up on: whoever supervises it starts another."""
 SHUTDOWN_SECONDS = 30.0
+RELAY_AGAIN_SECONDS = 5.0
 
 
 class Worker:
@@ -114,7 +115,16 @@ class Worker:
         from holdfast.services.relay import Relay
 
         relay = Relay(self._ledgers[1], self._sinks)
-        self._relaying = threading.Thread(target=relay.run, args=(self._gone,), name="holdfast-relay", daemon=True)
+
+        def keep_on() -> None:
+            while not self._gone.is_set():
+                try:
+                    relay.run(self._gone)
+                except Exception:  # noqa: BLE001 - a worker whose sinks hear no more must not look alive
+                    log.exception("the relay failed")
+                    self._gone.wait(RELAY_AGAIN_SECONDS)
+
+        self._relaying = threading.Thread(target=keep_on, name="holdfast-relay", daemon=True)
         self._relaying.start()
 
     def run(self) -> bool:
