@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from holdfast import App
+from holdfast.services import CallableSink, Message
+from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, ended
 
 
@@ -65,3 +67,22 @@ def test_whatever_is_raised_is_the_jobs_outcome_and_nobody_elses(
     start(threads=1)
     assert ended(app, job).status == "dead_lettered"
     assert ended(app, app.enqueue("fine")).result == 1
+
+
+def test_a_sink_that_wants_to_exit_has_failed_and_is_told_again(app: App, start: Starter) -> None:
+    told: list[Message] = []
+
+    def leaves_once(message: Message) -> None:
+        told.append(message)
+        if len(told) == 1:
+            raise SystemExit(3)
+
+    app.sink(CallableSink(leaves_once, start="beginning"))
+
+    @app.handler()
+    def fine() -> None: ...
+
+    app.enqueue(fine)
+    start()
+    wait_until(lambda: len(told) > 1)
+    assert told[0].key == told[1].key

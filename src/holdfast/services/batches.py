@@ -52,7 +52,7 @@ def send(sink: Sink, place: Place, events: Sequence[Event], world: Surroundings,
                 return Outcome(_moved(place, pos), delivered, failed=False)
             try:
                 sink.deliver(message, to_datetime(world.now()))
-            except Exception as error:  # noqa: BLE001 - a sink may fail in any way it likes
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a sink may fail in any way it likes
                 return Outcome(_failed(sink, _moved(place, pos), error, world.now(), jitter()), delivered, failed=True)
             delivered += 1
         pos = event.pos
@@ -64,7 +64,7 @@ def _moved(place: Place, pos: int) -> Place:
     return place if pos == place.pos else Place(place.name, pos)
 
 
-def _failed(sink: Sink, place: Place, error: Exception, now: Micros, jitter: float) -> Place:
+def _failed(sink: Sink, place: Place, error: BaseException, now: Micros, jitter: float) -> Place:
     failures, cause = place.failures + 1, _cause(error)
     dead = failures >= sink.attempts_max or (isinstance(error, DeliveryFailed) and error.final)
     return msgspec.structs.replace(
@@ -89,7 +89,7 @@ def retry_us(failures: int, jitter: float) -> int:
     return int(min(RETRY_US_MIN * 2 ** min(failures - 1, 20), RETRY_US_MAX) * jitter)
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     """What went wrong, in a line that fits."""
     try:
         text = str(error) if isinstance(error, DeliveryFailed) else f"{type(error).__name__}: {error}"

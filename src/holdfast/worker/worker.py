@@ -38,6 +38,7 @@ THREADS, TASKS = 10, 100
 ABANDONED_MAX = 100
 """With so many threads given up on, the process itself is given up on: whoever supervises it starts another."""
 SHUTDOWN_SECONDS = 30.0
+RELAY_AGAIN_SECONDS = 5.0
 
 
 class Worker:
@@ -113,9 +114,17 @@ class Worker:
         self._settler.start()
         self._intake.start()
         if self._relay is not None:
-            self._relaying = threading.Thread(target=self._relay.run, args=(self._gone,), name="holdfast-relay", daemon=True)
+            self._relaying = threading.Thread(target=self._tell_sinks, args=(self._relay,), name="holdfast-relay", daemon=True)
             self._relaying.start()
         log.info("worker started", extra={"worker": self.name, "queues": list(self._queues)})
+
+    def _tell_sinks(self, relay: "Relay") -> None:
+        while not self._gone.is_set():
+            try:
+                relay.run(self._gone)
+            except Exception:  # a worker whose sinks hear no more must not look alive
+                log.exception("the relay failed")
+                self._gone.wait(RELAY_AGAIN_SECONDS)
 
     def run(self) -> bool:
         """Work until a signal or `stop`, then finish in order. False where it gave up instead: the process should end."""
