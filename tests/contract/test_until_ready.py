@@ -102,7 +102,7 @@ def test_a_cancelled_job_is_not_waited_for(ledger: Ledger):
     [
         ({"queues": []}, "validation_error"),
         ({"queues": "default"}, "validation_error"),
-        ({"queues": [f"q-{n}" for n in range(101)]}, "limit_exceeded"),
+        ({"queues": [f"q-{n}" for n in range(1_001)]}, "limit_exceeded"),
         ({"kinds": []}, "validation_error"),
     ],
 )

@@ -270,6 +270,24 @@ def test_a_task_that_takes_too_long_is_cancelled(app: App, start: Starter) -> No
     assert ended(app, job).result == 2
 
 
+def test_a_check_that_hangs_is_bounded_by_the_timeout(app: App, start: Starter) -> None:
+    free = threading.Event()
+
+    def hang(job: Context) -> None:
+        if job.job.attempt == 1:
+            free.wait(20)
+
+    @app.handler(timeout="200ms", checks=hang, policy={"backoff_base": 0})
+    def checked(job: Context) -> int:
+        return job.job.attempt
+
+    job = app.enqueue(checked)
+    start()
+    assert ended(app, job).result == 2
+    assert app.ledger.get(job.id).last_error["message"] == "its checks took too long"
+    free.set()
+
+
 # Losing a lease
 
 

@@ -70,8 +70,11 @@ class Attempts:
         if context.lost or context.abandoned:
             self._shift.forget(context)
             return None
-        if context.job.status is Status.CLAIMED and not self._start(context, handler):
-            return None
+        if context.job.status is Status.CLAIMED:
+            if handler.timeout_s is not None:
+                context.deadline = self._shift.monotonic() + handler.timeout_s
+            if not self._start(context, handler):
+                return None
         context.began = now = self._shift.monotonic()
         if handler.timeout_s is not None:
             context.deadline = now + handler.timeout_s
@@ -88,7 +91,10 @@ class Attempts:
                 if check(context) is False:
                     raise TransientError(f"{getattr(check, '__qualname__', check)} said no")
         except BaseException as error:  # noqa: BLE001 - whatever a check raises keeps the job from starting
-            self._refuse(context, judge(error, handler.rules, FailureStage.INPUT))
+            if not context.timed_out:
+                self._refuse(context, judge(error, handler.rules, FailureStage.INPUT))
+            return False
+        if context.timed_out:
             return False
         try:
             self._shift.ledger.start(context.fence)

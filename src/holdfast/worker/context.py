@@ -25,7 +25,8 @@ class Context:
     """The worker is about to stop and would hand the job back."""
     timed_out = False
     abandoned = False
-    began = ended = 0.0
+    began = ended = -1.0
+    """By the monotonic clock; below zero until then."""
     deadline: float | None = None
     on_trouble: "Callable[[Context], None] | None" = None
     _news: dict[str, Any] | None = None

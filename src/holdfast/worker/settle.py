@@ -9,12 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from holdfast.core.limits import WRITE_CHUNK
-from holdfast.core.model import FailureStage, Status
+from holdfast.core.model import FailureStage, StallReason, Status
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Job
 from holdfast.telemetry.logs import JobFields, bind_job
 from holdfast.worker.context import Context
-from holdfast.worker.judge import JudgedError, judge
+from holdfast.worker.judge import JudgedError, describe, judge
 from holdfast.worker.shift import Shift, log
 
 BATCH_MAX = WRITE_CHUNK
@@ -77,9 +77,13 @@ class Settler:
     def timed_out(self, context: Context) -> None:
         """It took longer than its handler may: whatever it still does or says is too late."""
         assert context.deadline is not None
-        error = TimeoutError(f"took longer than {context.deadline - context.began:g} s")
+        began, ledger = context.began, self._shift.ledger
+        error = TimeoutError(f"took longer than {context.deadline - began:g} s" if began >= 0 else "its checks took too long")
         context.time_out()
-        self._fail(context, error, FailureStage.EXEC)
+        if began >= 0:
+            self._fail(context, error, FailureStage.EXEC)
+        else:
+            self.hand(context, ledger.stall, reason=StallReason.WORKER_ERROR, error=describe(error))
 
     def released(self, context: Context) -> None:
         """Hand a job back that did not finish, or did not even begin."""
@@ -105,12 +109,15 @@ class Settler:
             except (LimitExceeded, ValidationError) as error:
                 # What the handler wanted to say of its failure cannot be kept; that it failed can.
                 plain = {"message": f"{error.code}: {error.message}"}
-                found = self._persist(lambda request: self._shift.ledger.fail(context.fence, plain, request_id=request), context)
+                kept = {name: given[name] for name in ("retryable", "reason_code", "failure_stage") if name in given}
+                found = self._persist(
+                    lambda request: self._shift.ledger.fail(context.fence, plain, **kept, request_id=request), context
+                )
             finally:
                 self._shift.forget(context)
             told = given["verdict"].error if "verdict" in given else given.get("error")
             if found is not None and told is not None:
-                _report("attempt failed" if context.began else "check refused", found, told)
+                _report("attempt failed" if context.began >= 0 else "check refused", found, told)
 
     def _persist(self, act: Callable[[str], Any], context: Context) -> Job | None:
         """The ledger's answer, once there is one; the same request id each time, so that a lost answer does no harm."""
@@ -127,7 +134,7 @@ class Settler:
                 log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
                 return None
             else:
-                if context.began:
+                if context.began >= 0:
                     outcome = found.status if isinstance(found, Job) else "released"
                     self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
                 return found if isinstance(found, Job) else None

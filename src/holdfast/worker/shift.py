@@ -1,5 +1,7 @@
 """What all parts of a running worker share."""
 
+import contextlib
+import contextvars
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -61,7 +63,25 @@ class Shift:
         """In a thread, so that the loop goes on. A worker without async handlers has no use for asyncio."""
         import asyncio
 
-        return await asyncio.to_thread(verb, *args, **given)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def settle(found: T | None, error: BaseException | None) -> None:
+            if not answer.done():
+                answer.set_exception(error) if error is not None else answer.set_result(found)  # type: ignore[arg-type]
+
+        def run() -> None:
+            try:
+                found, error = context.run(verb, *args, **given), None
+            except BaseException as raised:  # noqa: BLE001 - the one who awaits it gets it
+                found, error = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+                loop.call_soon_threadsafe(settle, found, error)
+
+        # Not the loop's own executor: a process does not end before all threads of that have.
+        threading.Thread(target=run, name="holdfast-beside", daemon=True).start()
+        return await answer
 
     def hold(self, context: Context) -> None:
         self.leases[context.job.id] = context

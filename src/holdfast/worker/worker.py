@@ -122,7 +122,7 @@ class Worker:
         while not self._gone.is_set():
             try:
                 relay.run(self._gone)
-            except Exception:  # a worker whose sinks hear no more must not look alive
+            except Exception:  # noqa: BLE001 - a worker whose sinks hear no more must not look alive
                 log.exception("the relay failed")
                 self._gone.wait(RELAY_AGAIN_SECONDS)
 
