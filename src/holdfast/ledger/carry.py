@@ -81,7 +81,10 @@ class Carrier:
         return self._counted(lambda: _again(lambda: self._store.poke(work)))
 
     def claim(self, call: Call) -> list[Any]:
-        """A claim whose answer nobody will ask for again: one statement, past the door."""
+        """A claim whose answer nobody will ask for again: one statement, past the door where claims have a lane of their own."""
+        if "claim" not in self._doors:
+            claimed: list[Any] = self.one(call)
+            return claimed
         [command] = call.commands
         assert isinstance(command, ClaimNext)
         found = self.at_once(lambda session: session.claim(command))
