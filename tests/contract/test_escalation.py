@@ -43,8 +43,9 @@ def test_a_stall_is_told_where_operators_cover_the_job(ledger: Ledger, clock: Ma
 
 def test_a_tier_chooses_the_policy(ledger: Ledger) -> None:
     ledger.set_policy(tier="hospital", heartbeat_interval="5s", requires_operator_coverage=True)
-    for tier in ("in_home", "office_after_hours", "hospital", None):
-        ledger.enqueue("mop", **({} if tier is None else {"tier": tier}))
+    for tier in ("in_home", "office_after_hours", "hospital"):
+        ledger.enqueue("mop", tier=tier)
+    ledger.enqueue("mop")
     held = ledger.claim("robot-1", limit=4)
     policies = [job.policy for job in held]
     assert [policy.heartbeat_interval_ms for policy in policies if policy] == [30_000, 60_000, 5_000, 10_000]
