@@ -135,6 +135,8 @@ def storm(ledger: holdfast.Ledger, seconds: float) -> None:
 
 if __name__ == "__main__":
     mode, url, *rest = sys.argv[1:]
+    # Whoever runs the tests in the background of a shell has it ignored, and so would we.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     opened = holdfast.open(url)
     if mode == "follower":
         follower(opened)
