@@ -70,9 +70,9 @@ def test_bounds_in_annotations(app: App) -> None:
 
 
 def test_pydantic_models(app: App) -> None:
-    pydantic = pytest.importorskip("pydantic")
+    import pydantic
 
-    class Order(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+    class Order(pydantic.BaseModel):
         item: str
         count: int = 1
 
