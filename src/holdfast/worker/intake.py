@@ -92,8 +92,6 @@ class Intake:
         self._hungry = False
         self._timing: dict[Policy, tuple[float, float]] = {}
         self._thread = threading.Thread(target=self._run, name="holdfast-intake", daemon=True)
-        self.drained = threading.Event()
-        """Set each time nothing was found and nothing is held."""
 
     def start(self) -> None:
         self._thread.start()
@@ -185,8 +183,6 @@ class Intake:
 
     def _idle(self, bell: Waiter) -> None:
         """Until a bell rings, a delayed job is due, or a crew has room for kinds that it had none for."""
-        if not self._shift.leases:
-            self.drained.set()
         shift = self._shift
         until = shift.ledger.until_ready(self._order.next(), kinds=self._kinds)
         # A job that is ready and was not claimed is somebody else's for the moment.

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.core.limits import WRITE_CHUNK
@@ -33,7 +33,6 @@ class Settler:
         self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="holdfast-settle")
         self.hurry = threading.Event()
         """Set when a store that stays out of reach is no longer waited for."""
-        self._busy: set[Future[None]] = set()
         self._thread = threading.Thread(target=self._run, name="holdfast-settle", daemon=True)
 
     def start(self) -> None:
@@ -98,9 +97,7 @@ class Settler:
 
     def hand(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
         """Let `verb(fence, …, request_id=…)` be this attempt's outcome."""
-        future = self._hands.submit(self._settle, context, verb, given)
-        self._busy.add(future)
-        future.add_done_callback(self._busy.discard)
+        self._hands.submit(self._settle, context, verb, given)
 
     def _settle(self, context: Context, verb: Callable[..., Any], given: dict[str, Any]) -> None:
         with bind_job(context.job, self._shift.name):
@@ -203,11 +200,6 @@ class Settler:
             else:
                 error = ValidationError(f"the result cannot be kept: {refused.message}", field="result")
                 self._fail(context, error, FailureStage.OUTPUT)
-
-    def flush(self) -> None:
-        """Everything that was handed in so far is settled when this returns."""
-        for future in list(self._busy):
-            future.result()
 
     def close(self) -> None:
         self._closing = True

@@ -4,7 +4,6 @@ A setting `hook` is the url of a receiver that it tells of everything, and by wh
 """
 
 import ctypes
-import logging
 import os
 import subprocess
 import sys
@@ -136,11 +135,6 @@ def asked(job: Context, log: str) -> None:
         time.sleep(0.01)
     job.checkpoint("on my way out")
     job.check_cancelled()
-
-
-@app.handler(isolation="process")
-def talkative() -> None:
-    logging.getLogger("mine").info("from the child")
 
 
 @app.handler(isolation="process")
