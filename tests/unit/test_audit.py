@@ -232,7 +232,7 @@ CHANGED: dict[str, Any] = {
     "updated_at": 9,
     "args": b"{}", "correlation_id": "other", "phase": Phase.ASSISTED, "releases": 9, "owner": "w-9", "incarnation": "boot-9",
     "claimed_at": 9, "lease_expires_at": 9, "last_beat_at": 9, "started_at": 9, "finished_at": 9, "stage": "Z", "progress": 9,
-    "progressed_at": 9, "assist_requested": True, "last_owner": "w-9", "last_lease_expires_at": 9, "last_error": b"{}",
+    "progressed_at": 9, "assist_requested": True, "counter": 9, "last_owner": "w-9", "last_lease_expires_at": 9, "last_error": b"{}",
     "stall_reason": "RELEASED", "stalled_at": 9, "revived_at": 9, "cancel_reason": "other", "cancel_requested_at": 9,
     "reason_code": "timeout", "failure_stage": "exec", "result": b"9", "checkpoint": b"9", "undo_owed": 9, "note": "discarded",
     "dedupe_key": "other",

@@ -135,12 +135,12 @@ def shown(record: Record) -> Job:
 
 def held(record: Record, drawn: str | None = None) -> Job:
     """With its fence: under the token that was drawn for the claim, or that an earlier claim left in the record."""
-    token = record.token or drawn
+    token = record.token or (None if drawn is None or record.policy is None else drawn + record.policy.token_tail)
     if record.token is not None:
         record = msgspec.structs.replace(record, token=None)
     fence = None
     if token is not None and record.owner is not None:
-        fence = Fence(record.id, record.attempt, token, record.owner)
+        fence = Fence(record.id, record.attempt, token, record.owner, record.incarnation or "")
     return Job(record.id, record, fence=fence)
 
 

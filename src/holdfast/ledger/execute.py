@@ -14,7 +14,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core.audit import fold
 from holdfast.core.lifecycle import decide, replay_of
-from holdfast.core.model import HELD, Actor, Event, EventType, Job, Phase, Status
+from holdfast.core.model import HELD, TAIL, Actor, Event, EventType, Job, Phase, Status
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
 from holdfast.ledger import answers
 from holdfast.ledger.compensate import compensate
@@ -143,8 +143,13 @@ def _repeat(session: Session, call: Call, kept: Kept) -> list[Any]:
     if call.verb == "claim":
         found = session.load([item.job_id for item in saved.items], lock=False)
         jobs = [found[item.job_id] for item in saved.items if item.job_id in found]
-        return [[job for job in jobs if job.token == saved.token and job.status in HELD]]
+        return [[job for job in jobs if job.status in HELD and _drawn(job) == saved.token]]
     return [item.error() or _job_at(session, call.verb, item, saved.token) for item in saved.items]
+
+
+def _drawn(job: Job) -> str | None:
+    """The part of a job's token that was drawn for its claim."""
+    return None if job.token is None else job.token.partition(TAIL)[0]
 
 
 def _job_at(session: Session, verb: str, item: answers.Item, token: str | None) -> Any:

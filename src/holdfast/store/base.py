@@ -231,7 +231,7 @@ EVENT_TYPES: dict[str, EventType] = {kind.value: kind for kind in EventType}
 JOB_COLUMNS = (
     "id", "queue", "kind", "status", "rev", "attempt", "priority", "available_at", "created_at", "updated_at", "phase",
     "releases", "owner", "incarnation", "claimed_at", "lease_expires_at", "last_beat_at", "started_at", "finished_at",
-    "stage", "progress", "progressed_at", "assist_requested", "last_owner", "last_lease_expires_at", "last_error",
+    "stage", "progress", "progressed_at", "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error",
     "stall_reason", "stalled_at", "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage",
     "undo_owed", "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued",
     "outcome", "checkpoint",
@@ -244,15 +244,15 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
     """A Job from a row in the order of JOB_COLUMNS."""
     (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
      incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
-     assist_requested, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
-     cancel_requested_at, reason_code, failure_stage, undo_owed, note, dedupe_key, dedupe_forever, correlation_id, trace_id,
-     token, policy_id, enqueued, outcome, checkpoint) = row  # fmt: skip
+     assist_requested, counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at,
+     cancel_reason, cancel_requested_at, reason_code, failure_stage, undo_owed, note, dedupe_key, dedupe_forever,
+     correlation_id, trace_id, token, policy_id, enqueued, outcome, checkpoint) = row  # fmt: skip
     body = payloads.decode(payloads.Enqueued, enqueued)
     return Job(
         id_, queue, kind, STATUSES[status], rev, attempt, priority, available_at, created_at, updated_at, bytes(body.args),
         correlation_id or default_correlation(ledger_id, id_), PHASES[phase], releases, owner, incarnation, claimed_at,
         lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at, bool(assist_requested),
-        last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
+        counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
         cancel_requested_at, reason_code, failure_stage,
         None if outcome is None else bytes(payloads.decode(payloads.Succeeded, outcome).result),
         payloads.checkpoint_of(checkpoint), undo_owed,
@@ -291,7 +291,7 @@ def claimed_jobs(
         found.append(Job(
             id_, queue, kind, status, rev, attempt, priority, available_at, created_at, at, bytes(body.args),
             correlation_id or default_correlation(ledger_id, id_), phase, releases, owner, incarnation, at, lease_expires_at,
-            at, at if start else None, None, None, None, at, False, last_owner, last_lease, last_error, None, None, None,
+            at, at if start else None, None, None, None, at, False, None, last_owner, last_lease, last_error, None, None, None,
             cancel_reason, None, None, None, None, None if checkpoint_rev is None else checkpoints[id_], undo_owed, None,
             dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.body_of(body.policy),
             policy(policy_id),
@@ -302,8 +302,8 @@ def claimed_jobs(
 SAVED_COLUMNS = (
     "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation", "claimed_at",
     "lease_expires_at", "last_beat_at", "started_at", "finished_at", "stage", "progress", "progressed_at",
-    "assist_requested", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at", "revived_at",
-    "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
+    "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at",
+    "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
     "token",
 )  # fmt: skip
 """What a save may change; `policy_id`, `result_rev` and `checkpoint_rev` are the store's to derive."""

@@ -98,7 +98,7 @@ class SqlSession(FleetSession, Places):
         body = _encode(policy).decode()
         found = self.one("find_policy", body=body)
         if found is None:
-            found = self.one("insert_policy", body=body, lease_us=policy.lease_ttl_ms * 1_000)
+            found = self.one("insert_policy", body=body, lease_us=policy.lease_ttl_ms * 1_000, token_tail=policy.token_tail)
         assert found is not None
         self._policy_ids[policy] = int(found[0])
         return int(found[0])
@@ -191,6 +191,9 @@ class SqlSession(FleetSession, Places):
                 cause=event.cause,
                 payload=event.payload,
                 policy_id=None if event.policy is None else self._policy_id(event.policy),
+                key_id=event.key_id,
+                signature=event.signature,
+                statement=event.statement,
             )
 
     def live_replay(self, job_id: int) -> int | None:
@@ -290,7 +293,7 @@ class SqlSession(FleetSession, Places):
 
     def event(self, row: Sequence[Any]) -> Event:
         (pos, job_id, rev, kind, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
-         policy_id, correlation_id, trace_id) = row  # fmt: skip
+         policy_id, correlation_id, trace_id, key_id, signature, statement) = row  # fmt: skip
         return Event(
             job_id,
             rev,
@@ -309,6 +312,10 @@ class SqlSession(FleetSession, Places):
             pos,
             correlation_id or default_correlation(self.ledger_id, job_id),
             trace_id,
+            1,
+            key_id,
+            signature,
+            statement,
         )
 
     def find_event(self, job_id: int, request_id: str) -> Event | None:

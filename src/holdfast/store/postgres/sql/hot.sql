@@ -107,12 +107,12 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = %(status)s, phase = %(phase)s, rev = j.rev + %(steps)s, attempt = j.attempt + 1,
-        owner = %(owner)s, incarnation = %(incarnation)s, token = %(token)s, policy_id = f.policy_id,
+        owner = %(owner)s, incarnation = %(incarnation)s, token = %(token)s || p.token_tail, policy_id = f.policy_id,
         updated_at = greatest(clock.at, j.updated_at), claimed_at = greatest(clock.at, j.updated_at),
         last_beat_at = greatest(clock.at, j.updated_at), progressed_at = greatest(clock.at, j.updated_at),
         started_at = CASE WHEN %(steps)s = 2 THEN greatest(clock.at, j.updated_at) END,
         lease_expires_at = greatest(clock.at, j.updated_at) + p.lease,
-        stage = NULL, progress = NULL, assist_requested = false, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
+        stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
     FROM clock, holdfast.profiles f, holdfast.policies p
     WHERE j.id = ANY (ARRAY (SELECT id FROM picked)) AND (j.status || '') = 'queued' AND f.id = j.profile_id AND p.id = f.policy_id
     RETURNING j.id, j.queue, j.kind, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.claimed_at,

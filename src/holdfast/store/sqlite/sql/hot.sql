@@ -27,13 +27,14 @@ WHERE queue = ? AND dedupe_key = ? AND dedupe_key IS NOT NULL
 -- name: claim
 UPDATE holdfast_jobs
 SET status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1,
-    owner = :owner, incarnation = :incarnation, token = :token,
+    owner = :owner, incarnation = :incarnation, token = :token || (
+        SELECT p.token_tail FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
     policy_id = (SELECT f.policy_id FROM holdfast_profiles f WHERE f.id = profile_id),
     updated_at = max(:now, updated_at), claimed_at = max(:now, updated_at), last_beat_at = max(:now, updated_at),
     progressed_at = max(:now, updated_at), started_at = CASE WHEN :steps = 2 THEN max(:now, updated_at) END,
     lease_expires_at = max(:now, updated_at) + (
         SELECT p.lease_us FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
-    stage = NULL, progress = NULL, assist_requested = 0, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
+    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
 WHERE id IN (
     SELECT id FROM holdfast_jobs
     WHERE status = 'queued' AND queue = :queue AND available_at <= :now
