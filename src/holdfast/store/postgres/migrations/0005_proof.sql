@@ -23,6 +23,9 @@ CREATE TABLE holdfast.key_log (
     public  bytea NOT NULL,
     at      timestamptz NOT NULL,
     by      text COLLATE "C" NOT NULL,
+    -- The key that vouches for the change; the first key of a ledger vouches for itself.
+    signer    text COLLATE "C" NOT NULL,
+    signature bytea NOT NULL,
     UNIQUE (key_id, change)
 );
 

@@ -22,6 +22,9 @@ CREATE TABLE holdfast_key_log (
     public  BLOB NOT NULL,
     at      INTEGER NOT NULL,
     by      TEXT NOT NULL,
+    -- The key that vouches for the change; the first key of a ledger vouches for itself.
+    signer    TEXT NOT NULL,
+    signature BLOB NOT NULL,
     UNIQUE (key_id, change)
 ) STRICT;
 
