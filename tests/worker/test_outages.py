@@ -93,6 +93,10 @@ def test_an_outage_is_said_once_and_its_end_once(restartable_server: PostgresSer
 
 
 def test_a_worker_that_is_refused_a_setting_leaves_no_ledger_open(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.handler()
+    def work() -> int:
+        return 1
+
     opened = []
     again = app.open_again
 
