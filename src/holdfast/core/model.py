@@ -184,6 +184,9 @@ class Event(msgspec.Struct, frozen=True):
     correlation_id: str = ""
     trace_id: str | None = None
     version: int = 1
+    key_id: str | None = None
+    signature: bytes | None = None
+    statement: bytes | None = None
 
     @property
     def id(self) -> str:
