@@ -39,6 +39,10 @@ def _late() -> History:
     return History(WINDOW).start().wait(3_600)
 
 
+def _name(given: Any) -> str:
+    return "" if callable(given) else str(given)
+
+
 LAST = Policy(attempts_max=1)
 COMMANDS: list[tuple[EventType, bytes | None, Callable[[], History], Callable[[History], Any], list[str]]] = [
     (E.HEARTBEAT, None, lambda: History().start(), lambda h: h.beat(), ["heartbeat"]),
@@ -60,7 +64,7 @@ COMMANDS: list[tuple[EventType, bytes | None, Callable[[], History], Callable[[H
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "content", "before", "act", "types"), COMMANDS, ids=lambda given: str(given)[:30])
+@pytest.mark.parametrize(("kind", "content", "before", "act", "types"), COMMANDS, ids=_name)
 def test_a_statement_covers_what_its_command_causes(
     kind: EventType, content: bytes | None, before: Callable[[], History], act: Callable[[History], Any], types: list[str]
 ):
@@ -72,7 +76,7 @@ def test_a_statement_covers_what_its_command_causes(
 @pytest.mark.parametrize(
     ("kind", "before", "act"),
     [(kind, before, act) for kind, content, before, act, types in COMMANDS if content is not None and types != ["cancelled"]],
-    ids=lambda given: str(given)[:30],
+    ids=_name,
 )
 def test_what_was_given_is_in_one_of_its_events(kind: EventType, before: Callable[[], History], act: Callable[[History], Any]):
     events = _since(before(), act)
