@@ -187,6 +187,7 @@ class Event(msgspec.Struct, frozen=True):
     key_id: str | None = None
     signature: bytes | None = None
     statement: bytes | None = None
+    """What was signed, byte for byte."""
 
     @property
     def id(self) -> str:
