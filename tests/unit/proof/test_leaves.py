@@ -79,7 +79,8 @@ def test_the_leaf_of_a_key():
         3, "enrolled", "0123456789abcdef", "worker", "arm-1", b"\2" * 32, 100, "operator:ann", "fedcba9876543210", b"\3" * 64
     )
     assert json.loads(found) == [
-        "key", 1, 3, "enrolled", "0123456789abcdef", "worker", "arm-1", "02" * 32, 100, "operator:ann", "fedcba9876543210", "03" * 64
+        "key", 1, 3, "enrolled", "0123456789abcdef", "worker", "arm-1", "02" * 32, 100, "operator:ann",
+        "fedcba9876543210", "03" * 64
     ]  # fmt: skip
     assert found == rfc8785.dumps(json.loads(found))
 
