@@ -125,7 +125,7 @@ class Actor(msgspec.Struct, frozen=True, order=True):
 SYSTEM = Actor(Role.SYSTEM, "ledger")
 
 
-class Fence(msgspec.Struct, frozen=True):
+class Fence(msgspec.Struct, frozen=True, gc=False):
     """The right to write to one attempt of one job. `token` is a secret: whoever has it is the holder.
 
     `worker` is who it was issued to; it scopes request ids and decides nothing.
@@ -161,7 +161,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.heartbeat_interval_ms * self.missed_beats_max
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One accepted change. `rev` is the job's revision after it; `payload` is JSON text as bytes, shaped by its type."""
 
     job_id: int
@@ -190,7 +190,7 @@ class Event(msgspec.Struct, frozen=True):
         return f"{self.job_id}-{self.rev}"
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True, gc=False):
     """A job's row: what its events fold to."""
 
     id: int

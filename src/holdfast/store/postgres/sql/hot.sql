@@ -129,7 +129,7 @@ WITH clock AS MATERIALIZED (
     WHERE step.n <= %(steps)s
 )
 SELECT c.*, (SELECT e.payload FROM holdfast.events e WHERE e.job_id = c.id AND e.rev = 1),
-    (SELECT max(took) FROM picked) FROM changed c;
+    CASE c.id WHEN (SELECT max(id) FROM picked) THEN (SELECT max(took) FROM picked) END FROM changed c;
 
 -- name: start
 WITH clock AS MATERIALIZED (
