@@ -92,7 +92,9 @@ class Intake:
         self._room = threading.Event()
         self._hungry = False
         self._outage = Outage(log, "cannot claim")
-        self._timing: dict[Policy, tuple[float, float]] = {}
+        self._policy: Policy | None = None
+        self._timing = (0.0, 0.0)
+        """Of the policy last seen: jobs mostly share it."""
         self._thread = threading.Thread(target=self._run, name="holdfast-intake", daemon=True)
 
     def start(self) -> None:
@@ -101,6 +103,8 @@ class Intake:
     def freed(self) -> None:
         """A crew has room."""
         if self._hungry:
+            # Told once: until the claiming thread gets its turn, others may be freed by the hundred.
+            self._hungry = False
             self._room.set()
 
     def join(self) -> None:
@@ -128,8 +132,8 @@ class Intake:
             bell.close()
 
     def _turn(self, bell: Waiter) -> None:
-        self._hungry = True
         self._room.clear()
+        self._hungry = True
         wants = [(group, want) for group in self._groups if (want := self._want(group)) > 0]
         if not wants:
             if not self._room.wait(STALE_SECONDS):
@@ -166,8 +170,7 @@ class Intake:
         jobs = shift.ledger.claim(shift.name, self._order.next(), limit=want, kinds=group.kinds, start=group.start, keep=False)
         if jobs:
             contexts = [self._context(job, asked) for job in jobs]
-            for context in contexts:
-                shift.hold(context)
+            shift.hold(*contexts)
             if group.guest is not None:
                 group.guest.give([context for context in contexts if context.job.kind == UNDO_KIND])
                 contexts = [context for context in contexts if context.job.kind != UNDO_KIND]
@@ -175,14 +178,12 @@ class Intake:
         return len(jobs)
 
     def _context(self, job: Job, asked: float) -> Context:
-        handler = self._shift.served[job.kind]
-        policy = job.record.policy
+        record = job.record
+        handler, policy = self._shift.served[record.kind], record.policy
         assert policy is not None
-        timing = self._timing.get(policy)
-        if timing is None:
-            timing = self._timing[policy] = (beats.period(policy), policy.lease_ttl_ms / 1_000)
-        make = handler.context_type
-        return make(job, handler, self._shift, *timing, asked)
+        if policy is not self._policy:
+            self._policy, self._timing = policy, (beats.period(policy), policy.lease_ttl_ms / 1_000)
+        return handler.context_type(job, handler, self._shift, *self._timing, asked)
 
     def _idle(self, bell: Waiter) -> None:
         """Until a bell rings, a delayed job is due, or a crew has room for kinds that it had none for."""

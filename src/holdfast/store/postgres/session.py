@@ -1,6 +1,7 @@
 """One PostgreSQL transaction."""
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import psycopg
@@ -10,10 +11,20 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.model import Job, Micros, Status
 from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
 from holdfast.store.postgres.marks import Mark, Marks
-from holdfast.store.postgres.values import bytes_array, cursor, moment, plain_array, text_array, to_param
+from holdfast.store.postgres.values import (
+    POSTGRES_EPOCH_US,
+    bytes_array,
+    cursor,
+    moment,
+    plain_array,
+    raw_cursor,
+    text_array,
+    to_param,
+)
 from holdfast.store.session import Memory, SqlSession
 
 KEYED_TRIES_MAX = 10
+_job_id = attrgetter("job_id")
 
 
 class PostgresSession(SqlSession):
@@ -28,6 +39,7 @@ class PostgresSession(SqlSession):
         intern: "Callable[[tuple[str, str, str]], int] | None" = None,
     ) -> None:
         super().__init__(ledger_id, memory)
+        self._connection = connection
         self._cursor = cursor(connection)
         self._sql = sql
         self._clock = clock
@@ -153,14 +165,16 @@ class PostgresSession(SqlSession):
         places = {queue: place for place, queue in enumerate(command.queues)}
         rows.sort(key=lambda row: (places[row[1]], -row[5], row[6], row[0]))
         if rows:
-            last = rows[-1]
-            self._marks.learn(command, seconds=rows[0][23], last=Mark(-last[5], moment(last[6]), last[0]), full=not mark.is_set)
-        return self.claimed(rows, command)
+            last, seconds = rows[-1], max([row[23] or 0.0 for row in rows])
+            place = Mark(-last[5], moment(last[6] + POSTGRES_EPOCH_US), last[0])
+            self._marks.learn(command, seconds=seconds, last=place, full=not mark.is_set)
+        return self.claimed(rows, command, POSTGRES_EPOCH_US)
 
     def _claim_after(self, command: ClaimNext, mark: Mark, limit: int | None = None) -> list[tuple[Any, ...]]:
-        start = command.start
-        return self._run(
-            "claim",
+        """Rows as the claim returns them, times counted from 2000."""
+        start, reader = command.start, raw_cursor(self._connection)
+        reader.execute(
+            self._sql["claim"],
             {
                 "now_at": self._now_at(),
                 "queues": list(command.queues),
@@ -179,6 +193,7 @@ class PostgresSession(SqlSession):
                 "request": command.request_id,
             },
         )
+        return reader.fetchall()
 
     def _fences(self, commands: Sequence[Any]) -> dict[str, Any]:
         return {
@@ -236,4 +251,4 @@ class PostgresSession(SqlSession):
 
 def _sorted(commands: Sequence[Any]) -> list[Any]:
     """By job, so that every transaction locks rows in one order."""
-    return sorted(commands, key=lambda command: command.job_id)
+    return sorted(commands, key=_job_id)

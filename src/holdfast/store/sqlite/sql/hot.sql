@@ -1,4 +1,6 @@
 -- The hot verbs. Guards are the plain case of `decide`; what they do not match is decided one by one.
+-- A batch is one statement wherever it can be: every run of an update first makes small tables of the lists in the constraints and
+-- in the partial indexes, which costs as much as the update itself. Events are then written from the rows they are about.
 
 -- The first statement in a caller's transaction: a deferred one takes the write lock here, before it has read anything.
 
@@ -48,7 +50,15 @@ RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, cla
 -- name: insert_claimed
 INSERT INTO holdfast_events (
     job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, policy_id)
-VALUES (?, ?, 'claimed', ?, ?, ?, 'queued', 'claimed', ?, ?);
+SELECT j.id, j.rev - (:steps - step.n), step.type, j.claimed_at, :actor, j.attempt, step.from_status, step.to_status, :request,
+    CASE step.n WHEN 1 THEN j.policy_id END
+FROM json_each(:ids) wanted
+CROSS JOIN holdfast_jobs j ON j.id = wanted.value
+CROSS JOIN (
+    SELECT 1 AS n, 'claimed' AS type, 'queued' AS from_status, 'claimed' AS to_status
+    UNION ALL SELECT 2, 'started', 'claimed', 'running'
+) step
+WHERE step.n <= :steps;
 
 -- name: insert_started
 INSERT INTO holdfast_events (
@@ -94,3 +104,20 @@ WHERE id = ?1;
 INSERT INTO holdfast_events (
     job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
 VALUES (?, ?, 'succeeded', ?, ?, ?, 'running', 'succeeded', ?, ?);
+
+-- The same for a worker's completions in bulk. Those that :payloads names by job go by one request id.
+
+-- name: settle
+UPDATE holdfast_jobs
+SET status = 'succeeded', phase = NULL, rev = rev + 1, result_rev = rev + 1, undo_owed = 0,
+    updated_at = max(:now, updated_at), finished_at = max(:now, updated_at),
+    last_owner = owner, owner = NULL, last_lease_expires_at = lease_expires_at, lease_expires_at = NULL
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: insert_settled
+INSERT INTO holdfast_events (
+    job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
+SELECT j.id, j.rev, 'succeeded', j.updated_at, 'worker:' || j.last_owner || '#' || j.incarnation, j.attempt, 'running',
+    'succeeded', :request, CAST(done.value AS BLOB)
+FROM json_each(:payloads) done
+CROSS JOIN holdfast_jobs j ON j.id = CAST(done.key AS INTEGER);
