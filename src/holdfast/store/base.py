@@ -112,6 +112,9 @@ class Session(Protocol):
     """One transaction."""
 
     def now(self) -> Micros: ...
+    def wake(self, queues: Iterable[str]) -> None:
+        """With its commit, tell waiting processes that these queues have work, and followers that there is something to read."""
+
     def enqueue(self, items: Sequence[Enqueue]) -> list[Made]: ...
     def enqueue_keyed(self, item: Enqueue) -> Made: ...
     def claim(self, command: ClaimNext) -> list[Job]: ...
@@ -192,7 +195,7 @@ class Store(Protocol):
         """The next events in the total order, none of which can still be overtaken by a late commit."""
 
     def wake(self, queues: Sequence[str]) -> None:
-        """Tell waiting processes that these queues have work, and followers that there is something to read."""
+        """The same for what has been committed already. Followers alone may hear of it some milliseconds later."""
 
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""

@@ -72,6 +72,11 @@ class SqlSession(FleetSession, Places):
         self.policies: dict[int, Policy] = {}
         """What this session alone knows as yet."""
         self._policy_ids: dict[Policy, int] = {}
+        self.wakes: set[str] | None = None
+        """Queues to be rung once this is committed; None where nobody has anything to hear of."""
+
+    def wake(self, queues: Iterable[str]) -> None:
+        self.wakes = set(queues).union(self.wakes or ())
 
     @abstractmethod
     def now(self) -> Micros:

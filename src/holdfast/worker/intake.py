@@ -21,6 +21,8 @@ SLICE_SECONDS = 0.25
 LOOK_SECONDS = 30.0
 """How often an idle worker looks for itself, should a bell have been lost."""
 PAUSE_SECONDS = 0.02
+BREATH_SECONDS = 0.001
+"""After a claim that emptied the queues: what it found begins first. The interpreter runs one thread at a time."""
 TRY_AGAIN_SECONDS = 1.0
 BATCH_MAX = 500
 """Jobs of one claim; more than these come in several, so that the first of them are begun meanwhile."""
@@ -142,14 +144,18 @@ class Intake:
         self._hand_back()
         # Whoever had no room wants to hear of it while the others are claimed for.
         self._hungry = len(wants) < len(self._groups)
-        found = 0
+        found = emptied = 0
         for group, want in wants:
             if self._shift.stopping.is_set():
                 return
-            found += self._claim(group, want)
+            claimed = self._claim(group, want)
+            found += claimed
+            emptied += claimed < want
         self._outage.over()
         if not found:
             self._idle(bell)
+        elif emptied == len(wants):
+            self._shift.stopping.wait(BREATH_SECONDS)
 
     def _want(self, group: Group) -> int:
         """How many to ask for: a full batch or none, so that claims do not come in dribbles."""

@@ -96,9 +96,15 @@ class SqliteSession(SqlSession):
         return held
 
     def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[Job]:
+        wanted = {"queue": queue, "now": self.now(), "kinds": None if command.kinds is None else self._list(command.kinds)}
+        ready = self._connection.execute(SQL["next_two"], wanted).fetchall()
+        if not ready:
+            return []
         actor, start = command.actor, command.start
+        lone = len(ready) == 1 or limit == 1
+        which = {"id": ready[0][0], "now": wanted["now"]} if lone else {**wanted, "limit": limit}
         rows: list[tuple[Any, ...]] = self._connection.execute(
-            SQL["claim"],
+            SQL["claim_lone" if lone else "claim"],
             {
                 "status": "running" if start else "claimed",
                 "phase": "executing" if start else None,
@@ -106,10 +112,7 @@ class SqliteSession(SqlSession):
                 "owner": actor.name,
                 "incarnation": actor.incarnation,
                 "token": command.token,
-                "now": self.now(),
-                "queue": queue,
-                "kinds": None if command.kinds is None else self._list(command.kinds),
-                "limit": limit,
+                **which,
             },
         ).fetchall()
         if not rows:

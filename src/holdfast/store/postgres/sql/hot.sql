@@ -3,6 +3,7 @@
 -- history the generic plan would join through that index. Arrays arrive sorted by job, so that rows are locked in one order.
 -- The clock is read once, in a subselect, and always asked for by one: joined to the rows it would be scanned for each.
 -- An injected one comes as a parameter.
+-- An enqueue with a channel rings the bell when it commits.
 
 -- name: enqueue
 WITH clock AS MATERIALIZED (
@@ -33,7 +34,9 @@ WITH clock AS MATERIALIZED (
     SELECT m.id, 1, 'enqueued', (SELECT at FROM clock), i.actor, 0, 'queued', i.request_id, i.payload, i.correlation_id
     FROM made m JOIN input i ON i.id = m.id
 )
-SELECT i.id, CASE i.n WHEN 1 THEN (SELECT at FROM clock) END FROM input i ORDER BY i.n;
+SELECT i.id, CASE i.n WHEN 1 THEN (SELECT at FROM clock) END,
+    CASE WHEN i.n = 1 AND %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, i.queue) END
+FROM input i ORDER BY i.n;
 
 -- name: enqueue_plain
 WITH clock AS MATERIALIZED (
@@ -52,7 +55,9 @@ WITH clock AS MATERIALIZED (
     SELECT id, 1, 'enqueued', (SELECT at FROM clock), %(actor)s, 0, 'queued', %(request)s, payload
     FROM input
 )
-SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END FROM input;
+SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END,
+    CASE WHEN n = 1 AND %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, %(queue)s) END
+FROM input;
 
 -- name: enqueue_keyed
 WITH clock AS MATERIALIZED (
@@ -74,7 +79,7 @@ WITH clock AS MATERIALIZED (
         job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload, correlation_id)
     SELECT id, 1, 'enqueued', created_at, %(actor)s, 0, 'queued', %(request)s, %(payload)s, %(correlation)s FROM made
 )
-SELECT id, created_at FROM made;
+SELECT id, created_at, CASE WHEN %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, %(queue)s) END FROM made;
 
 -- name: find_dedupe
 SELECT id, created_at FROM holdfast.jobs
