@@ -50,9 +50,12 @@ def execute(session: Session, calls: Sequence[Call], *, careful: bool = False) -
         call.changed = False
         call.outcomes = []
     fresh, twins = _answer_repeats(session, calls)
-    for turn in _rounds(fresh):
-        for kind, items in turn.items():
-            _RUNNERS.get(kind, _decide_each)(session, items)
+    if len(fresh) == 1 and isinstance(fresh[0].commands[0], c.Settle) and _distinct(fresh[0].commands):
+        _settle_call(session, fresh[0])
+    else:
+        for turn in _rounds(fresh):
+            for kind, items in turn.items():
+                _RUNNERS.get(kind, _decide_each)(session, items)
     _keep(session, fresh)
     if twins:
         execute(session, twins)
@@ -296,6 +299,16 @@ def _hot(
     return runner
 
 
+def _settle_call(session: Session, call: Call) -> None:
+    """A worker's everyday completions: no job is in it twice and nothing else goes with it."""
+    done = session.settle(call.commands)  # type: ignore[arg-type]
+    refused = [Item(call, place, command) for place, command in enumerate(call.commands) if command.job_id not in done]  # type: ignore[attr-defined]
+    call.answers = [SETTLED] * len(call.commands)
+    call.changed = len(refused) < len(call.commands)
+    if refused:
+        _decide_each(session, refused)
+
+
 def _settle(session: Session, items: Sequence[Item]) -> None:
     done = session.settle([item.command for item in items])
     refused = []
@@ -341,6 +354,7 @@ _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
     c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
     c.Complete: frozenset({EventType.SUCCEEDED}),
     c.Settle: frozenset({EventType.SUCCEEDED}),
+    c.CompleteGated: frozenset({EventType.SUCCEEDED}),
 }
 
 
