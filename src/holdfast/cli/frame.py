@@ -47,9 +47,10 @@ class Nouns(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Runs what `args` say, and exits: 0 done, 1 refused, 2 not understood, 3 out of reach."""
-        given = list(sys.argv[1:] if args is None else args)
+        whole = list(sys.argv[1:] if args is None else args)
+        given = whole[: whole.index("--")] if "--" in whole else whole  # what follows is for another program
         try:
-            code = super().main(given, *rest, **{**extra, "standalone_mode": False})
+            code = super().main(whole, *rest, **{**extra, "standalone_mode": False})
         except click.Abort:
             code = _end(Failed("interrupted", "interrupted"), given)
         except click.UsageError as error:
@@ -106,14 +107,20 @@ def asks_a_ledger(function: "Callable[..., Answer]") -> Callable[..., None]:
     @wraps(function)
     def command(*, db: str | None, as_json: bool, **options: Any) -> None:
         url = ledger_url(db)
-        made = is_new(url)
-        with open_ledger(url) as ledger:
-            if made and not as_json:  # it may be another one than was meant
-                Page().remark(f"{url} was not there: it is new, and empty.")
+        with open_remarked(url, as_json) as ledger:
             answer = function(ledger, **options)
         say(answer, as_json)
 
     return command
+
+
+def open_remarked(url: str, as_json: bool) -> "Ledger":
+    """A ledger; people are told where it was not there before, since it may be another one than was meant."""
+    made = is_new(url)
+    ledger = open_ledger(url)
+    if made and not as_json:
+        Page().remark(f"{url} was not there: it is new, and empty.")
+    return ledger
 
 
 def open_ledger(url: str) -> "Ledger":

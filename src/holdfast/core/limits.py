@@ -46,6 +46,8 @@ SWEEP_BATCH = 200
 DUTY_MS_MAX = 3_600_000
 WORKER_BYTES_MAX = 16_384
 """What a worker says of itself."""
+RUN_BYTES_MAX = 65_536
+"""What a supervisor keeps of its run."""
 
 
 def check_text(what: str, value: Any, bytes_max: int) -> str:

@@ -29,6 +29,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.fleet import FleetSession
 from holdfast.store.places import Places
+from holdfast.store.runs import RunRows
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
 _settings = msgspec.json.Decoder(Settings)
@@ -62,7 +63,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places):
+class SqlSession(FleetSession, Places, RunRows):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:

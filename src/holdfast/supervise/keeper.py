@@ -3,9 +3,9 @@
 Run as a script, by its path and with the standard library alone, so that it starts in a moment and holds next to nothing.
 Its arguments are the descriptor of a socket to the supervisor, the seconds of grace, and the command.
 
-It hears lines: `signal N` for the command itself, `stop N` for all of its tree, which is killed when the grace is over, and `kill`.
-The end of the socket is the end of the supervisor, and counts as `kill`. It says `started PID` or `failed ERRNO`, then `exited CODE`,
-and `gone` when nothing is left that it could end.
+It hears lines: `signal N` for the command itself, `stop N` for all of its tree, which is killed when the grace is over, and
+`kill`. The end of the socket is the end of the supervisor, and counts as `kill`. It says `started PID` or `failed ERRNO`, then
+`exited CODE`, and ends when nothing is left that it could end.
 
 On Linux every orphan below the keeper becomes its child, however it was forked, so none can leave. Elsewhere only the
 command's process group is known.
@@ -67,13 +67,13 @@ class Command:
 
     def __init__(self, words: list[str]) -> None:
         self.errno = 0
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in _SHIELDED}
+        ignored = [number for number in _SHIELDED if signal.signal(number, signal.SIG_IGN) is signal.SIG_IGN]
         ours, theirs = os.pipe()
         keeper = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                self._become(words, keeper, before)
+                self._become(words, keeper, ignored)
             except OSError as error:
                 os.write(theirs, str(error.errno).encode())
             finally:
@@ -83,15 +83,13 @@ class Command:
         os.close(ours)
 
     @staticmethod
-    def _become(words: list[str], keeper: int, before: dict[signal.Signals, object]) -> None:
+    def _become(words: list[str], keeper: int, ignored: list[signal.Signals]) -> None:
         os.setsid()
         if _LINUX:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != keeper:
                 os._exit(127)
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if handler is signal.SIG_IGN else signal.SIG_DFL)
-        for number in _IGNORED:
+        for number in {*_SHIELDED, *_IGNORED} - {*ignored}:
             signal.signal(number, signal.SIG_DFL)
         os.execvp(words[0], words)  # noqa: S606 - the very point of it
 
@@ -142,7 +140,6 @@ class Keeper:
             self._reap()
             if not self._alone:
                 self._finish()
-        self._say("gone")
 
     def _patience_ms(self) -> float | None:
         if self._kill_at is None:
