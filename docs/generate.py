@@ -98,6 +98,7 @@ def error_table() -> str:
                 kind.action or "–",
             ]
             for kind in _leaves(errors.HoldfastError)
+            if kind.__module__ == errors.__name__
         ],
     )
 

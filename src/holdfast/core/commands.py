@@ -81,6 +81,10 @@ class Settle(Complete, frozen=True, kw_only=True):
     """A completion of many at once, whose answer says no more than that it is done."""
 
 
+class CompleteGated(Complete, frozen=True, kw_only=True):
+    """A completion that is refused unless its holder passes the gate in the very transaction that records it."""
+
+
 class Fail(HolderCommand, frozen=True, kw_only=True):
     error: bytes
     retryable: bool = True

@@ -336,6 +336,7 @@ _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
     c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
     c.Complete: frozenset({EventType.SUCCEEDED}),
     c.Settle: frozenset({EventType.SUCCEEDED}),
+    c.CompleteGated: frozenset({EventType.SUCCEEDED}),
 }
 
 

@@ -1,6 +1,5 @@
 """The job that a run is for: claimed by id, renewed as long as the run goes on, settled when it ends."""
 
-import hashlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +7,10 @@ from typing import Any
 import msgspec
 
 from holdfast.core.model import Fence, Policy, Status
+from holdfast.core.receipts import episode_id
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import Beat, Ledger
 from holdfast.supervise.ears import Heard
-
-EPISODE_DOMAIN = b"holdfast episode v1\n"
 
 log = logging.getLogger("holdfast.supervise")
 
@@ -118,8 +116,3 @@ class Lease:
 
     def _request(self, verb: str) -> str:
         return f"{self._incarnation}-{self.fence.job_id}-{self.fence.attempt}-{verb}"
-
-
-def episode_id(fence: Fence) -> bytes:
-    """SHA-256 of the domain and, in ASCII, each followed by a line feed: job, attempt, token. It does not tell the token."""
-    return hashlib.sha256(EPISODE_DOMAIN + f"{fence.job_id}\n{fence.attempt}\n{fence.token}\n".encode()).digest()

@@ -96,12 +96,14 @@ class Attempts:
             return False
         if context.timed_out:
             return False
+        sent = self._shift.monotonic()
         try:
-            self._shift.ledger.start(context.fence)
+            begun = self._shift.ledger.start(context.fence)
         except HoldfastError as error:
             context.heard(error, 0)
             self._settler.abandon_start(context, error)
             return False
+        context.begun(begun, sent)
         return True
 
     def _refuse(self, context: Context, verdict: Verdict) -> None:

@@ -9,12 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.core.limits import WRITE_CHUNK
-from holdfast.core.model import FailureStage, StallReason, Status
-from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
-from holdfast.ledger import Job
+from holdfast.core.model import FailureStage, Fence, StallReason, Status
+from holdfast.errors import (
+    GateDenied,
+    HoldfastError,
+    JobCancelled,
+    LeaseConflictError,
+    LimitExceeded,
+    Unavailable,
+    ValidationError,
+)
+from holdfast.ledger import Change, Job
 from holdfast.telemetry.logs import JobFields, bind_job
 from holdfast.worker.context import Context
-from holdfast.worker.judge import JudgedError, describe, judge
+from holdfast.worker.judge import JudgedError, Rules, describe, judge
 from holdfast.worker.shift import Shift, log
 
 BATCH_MAX = WRITE_CHUNK
@@ -44,6 +52,9 @@ class Settler:
         """`result` is plain JSON. A lost or abandoned attempt records nothing."""
         if context.lost or context.abandoned or context.timed_out:
             self._shift.forget(context)
+            return
+        if context.handler.gate:
+            self.hand(context, self._complete_gated, result=result)
             return
         context.ended = self._shift.monotonic()
         self._done.append((context, result))
@@ -132,7 +143,7 @@ class Settler:
                 return None
             else:
                 if context.began >= 0:
-                    outcome = found.status if isinstance(found, Job) else "released"
+                    outcome = found.status if isinstance(found, Job | Change) else "released"
                     self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
                 return found if isinstance(found, Job) else None
             self._wait(pause)
@@ -198,8 +209,27 @@ class Settler:
             if len(batch) > 1:
                 self._complete([(context, result)])
             else:
-                error = ValidationError(f"the result cannot be kept: {refused.message}", field="result")
-                self._fail(context, error, FailureStage.OUTPUT)
+                self._fail(context, _unkept(refused), FailureStage.OUTPUT)
+
+    def _complete_gated(self, fence: Fence, *, result: Any, request_id: str) -> Change | Job:
+        """Where the gate does not let the attempt pass, it has failed and may be tried again."""
+        ledger = self._shift.ledger
+        try:
+            return ledger.complete(fence, result, gate=True, request_id=request_id)
+        except GateDenied as denied:
+            verdict = judge(denied, Rules(), FailureStage.COMMIT)
+        except (LimitExceeded, ValidationError) as refused:
+            verdict = judge(_unkept(refused), Rules(), FailureStage.OUTPUT)
+        failed = ledger.fail(
+            fence,
+            verdict.error,
+            retryable=verdict.retryable,
+            reason_code=verdict.reason_code,
+            failure_stage=verdict.failure_stage,
+            request_id=f"{request_id}-failed",
+        )
+        _report("attempt failed", failed, verdict.error)
+        return failed
 
     def close(self) -> None:
         self._closing = True
@@ -207,6 +237,10 @@ class Settler:
         if self._thread.is_alive():
             self._thread.join()
         self._hands.shutdown(wait=True)
+
+
+def _unkept(refused: HoldfastError) -> ValidationError:
+    return ValidationError(f"the result cannot be kept: {refused.message}", field="result")
 
 
 def _facts(context: Context) -> dict[str, Any]:
