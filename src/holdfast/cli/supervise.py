@@ -50,7 +50,8 @@ def supervise(
     if [listing, reset is not None, bool(command)].count(True) != 1:
         raise misuse("give a command after --, or one of --list and --reset", action="For example: holdfast supervise -- ./serve")
     url = ledger_url(db)
-    with open_remarked(url, as_json) as ledger:
+    quiet = as_json or (bool(command) and not sys.stderr.isatty())  # only the log is on standard error then
+    with open_remarked(url, quiet) as ledger:
         if listing:
             say(_list(ledger), as_json)
         elif reset is not None:
@@ -92,8 +93,7 @@ def _tell(ending: "Ending", name: str, as_json: bool) -> None:
     facts: dict[str, Any] = {"run_id": ending.run_id, "restarts": ending.restarts, "last_exit": ending.exit_code}
     if ending.reason in ("clean_exit", "operator_shutdown"):
         whole = facts | {"reason": ending.reason, "receipt": ending.receipt}
-        words = f"{ending.run_id} has ended: {ending.reason}, after {ending.restarts} restarts."
-        say(Answer(whole, lambda page: page.remark(words)), as_json)
+        say(Answer(whole, lambda page: None), as_json)
         return
     if ending.reason == "unrecoverable_error":
         words = f"the command cannot be {'found' if ending.exit_code == NOT_FOUND else 'run'}"

@@ -15,6 +15,10 @@ class Agenda:
     def after(self, seconds: float, act: Act) -> None:
         self._due[act] = self._monotonic() + seconds
 
+    def within(self, seconds: float, act: Act) -> None:
+        """No later than that."""
+        self._due[act] = min(self._due.get(act, float("inf")), self._monotonic() + seconds)
+
     def drop(self, act: Act) -> None:
         self._due.pop(act, None)
 

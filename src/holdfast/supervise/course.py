@@ -137,6 +137,7 @@ class Course(Looking):
             self._agenda.after(AGAIN_SECONDS, self._settle)
             return
         receipt = self.run.receipt
+        self._voice.happened("over", run_id=self.run.run_id, reason=reason.value, restarts=self.run.body.restarts)
         self.ending = Ending(
             self.run.run_id,
             reason,

@@ -22,6 +22,9 @@ from holdfast.supervise.watch import Why
 
 log = logging.getLogger("holdfast.supervise")
 
+NEWS_SECONDS = 0.5
+"""How soon there is a receipt of what a beat has told."""
+
 
 class Supervisor(Course):
     """Runs one command until a terminal reason stands. It belongs into a process of its own: it ends everything below it."""
@@ -97,8 +100,8 @@ class Supervisor(Course):
     # What comes in
 
     def _hear(self, heard: Heard) -> None:
-        if self.watch is not None:
-            self.watch.hear(self.tick(), heard)
+        if self.watch is not None and self.watch.hear(self.tick(), heard):
+            self._agenda.within(NEWS_SECONDS, self._look)
         if self.lease is not None:
             self.lease.hear(heard)
 
@@ -166,7 +169,7 @@ class Supervisor(Course):
             return
         now = self.tick()
         if self.run.controller.check_stall(watch.silent_since, now):
-            self._voice.happened("stalled", silent_ms=now - watch.silent_since, pid=child.pid)
+            self._voice.happened("stalled", silent_ms=now - watch.silent_since, beats=watch.beats, pid=child.pid)
             watch.why = Why.STALL
             child.stop(signal.SIGTERM)
             self._look()

@@ -25,10 +25,13 @@ class Watch:
         self.said = Heard()
         self.why: Why | None = None
 
-    def hear(self, tick: int, heard: Heard) -> None:
+    def hear(self, tick: int, heard: Heard) -> bool:
+        """Whether that is news: another stage, or other progress."""
         self.beaten_tick = tick
         self.beats += 1
-        self.said = Heard(heard.stage or self.said.stage, self.said.progress if heard.progress is None else heard.progress)
+        before = self.said
+        self.said = Heard(heard.stage or before.stage, before.progress if heard.progress is None else heard.progress)
+        return self.said != before
 
     @property
     def silent_since(self) -> int | None:
