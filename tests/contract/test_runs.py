@@ -1,5 +1,7 @@
 """Supervised runs in the ledger: kept by whoever has the duty, seen by all, cleared by an operator."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -19,12 +21,13 @@ CONFIG = RestartPolicyConfig(
 )
 
 
-def body(holder: str = "h", **more: object) -> RunBody:
-    controller = msgspec.Raw(RestartController(CONFIG).to_json().encode())
-    return RunBody(**{"run": 1, "holder": holder, "incarnation": "i", "program": "serve", "controller": controller} | more)  # type: ignore[arg-type]
+def body(holder: str = "h", **more: Any) -> RunBody:
+    plain: dict[str, Any] = {"run": 1, "incarnation": "i", "program": "serve"}
+    plain["controller"] = msgspec.Raw(RestartController(CONFIG).to_json().encode())
+    return RunBody(holder=holder, **plain | more)
 
 
-def begin(ledger: Ledger, name: str = "web", **more: object) -> None:
+def begin(ledger: Ledger, name: str = "web", **more: Any) -> None:
     assert ledger.supervision.take(name, "h", 15)
     ledger.supervision.keep(name, body(**more), 15)
 

@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from tests.cli.conftest import Running
-from tests.support.waiting import wait_until
 from tests.supervise.conftest import QUICK, Ended, Supervise, is_alive
+from tests.support.waiting import wait_until
 
 PYTHON = [sys.executable, "-S", "-c"]
 
@@ -88,8 +88,14 @@ def test_the_second_signal_ends_the_grace(supervise: Supervise) -> None:
     one.signal()
     one.logged("stopping")
     assert is_alive(pid)
-    wait_until(lambda: one.signal() or not is_alive(pid))  # one that follows at once is taken for an echo
+    wait_until(lambda: told_again(one, pid))
     assert one.rest().code == 0
+
+
+def told_again(one: Running, pid: int) -> bool:
+    """Whether it is dead by now. A signal that follows another at once is taken for its echo."""
+    one.signal()
+    return not is_alive(pid)
 
 
 def escaped(one: Running) -> int:

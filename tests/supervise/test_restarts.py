@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from tests.support.waiting import wait_until
 from tests.supervise.conftest import QUICK, Ended, Supervise
+from tests.support.waiting import wait_until
 
 CRASH = ["--", "sh", "-c", "echo ran; exit 3"]
 

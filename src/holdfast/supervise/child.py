@@ -28,7 +28,7 @@ class Child:
         self._unread = b""
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - a file of this very package
-                [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), str(grace_s), *command],
+                [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), str(told), str(grace_s), *command],
                 pass_fds=[theirs.fileno(), told],
                 start_new_session=True,
                 env=env,

@@ -50,7 +50,12 @@ class Course(Looking):
         self.ears.drain()
         self._result.unlink(missing_ok=True)
         self.watch = Watch(self.tick(), from_start=self._from_start)
-        self.child = Child(self._command, self.policy.grace_ms / 1_000, self._environment(), told=self.ears.told)
+        try:
+            self.child = Child(self._command, self.policy.grace_ms / 1_000, self._environment(), told=self.ears.told)
+        except OSError as error:  # there may be room for another process later
+            self._voice.happened("not started", error=str(error))
+            self._again(None)
+            return
         self._selector.register(self.child.channel, selectors.EVENT_READ, self._hear_child)
         self._look()
 

@@ -15,9 +15,11 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.errors import HoldfastError
+from holdfast.supervise.keeper import BEAT_FD
 
 LINE_BYTES_MAX = 4_096
 """Of a longer line nothing is read: it is a beat all the same."""
+_PIPE_BYTES = 1 << 16
 _PATH_BYTES_MAX = 100
 """What a socket's path may have on every system."""
 
@@ -37,7 +39,7 @@ def read(line: bytes) -> Heard:
     """`{"stage": …, "progress": …}`; what is anything else, or out of bounds, is left out."""
     try:
         found = _objects.decode(line) if line.startswith(b"{") and len(line) <= LINE_BYTES_MAX else {}
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         found = {}
     stage = progress = None
     with contextlib.suppress(HoldfastError):
@@ -63,29 +65,36 @@ class Ears:
 
     def join(self, selector: selectors.BaseSelector) -> None:
         selector.register(self._pipe, selectors.EVENT_READ, self._read_lines)
-        selector.register(self._socket, selectors.EVENT_READ, self._read_datagrams)
+        selector.register(self._socket, selectors.EVENT_READ, self._read_datagram)
 
     def environment(self) -> dict[str, str]:
-        return {"HOLDFAST_BEAT_FD": str(self.told), "HOLDFAST_BEAT_SOCKET": str(self.path)}
+        return {"HOLDFAST_BEAT_FD": str(BEAT_FD), "HOLDFAST_BEAT_SOCKET": str(self.path)}
 
-    def _read_lines(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while chunk := os.read(self._pipe, 1 << 16):
-                *lines, rest = (self._line + chunk).split(b"\n")
-                self._line = rest[: LINE_BYTES_MAX + 1]
-                for line in lines:
-                    self._hear(read(line.strip()))
+    def _read_lines(self) -> bool:
+        """Once: whoever beats without end must not keep everything else waiting. False where there was nothing."""
+        try:
+            chunk = os.read(self._pipe, _PIPE_BYTES)
+        except BlockingIOError:
+            return False
+        *lines, rest = (self._line + chunk).split(b"\n")
+        self._line = rest[: LINE_BYTES_MAX + 1]
+        for line in lines:
+            self._hear(read(line.strip()))
+        return True
 
-    def _read_datagrams(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self._hear(read(self._socket.recv(LINE_BYTES_MAX + 1).strip()))
+    def _read_datagram(self) -> bool:
+        try:
+            line = self._socket.recv(LINE_BYTES_MAX + 1)
+        except BlockingIOError:
+            return False
+        self._hear(read(line.strip()))
+        return True
 
     def drain(self) -> None:
         """What the last child has said is no beat of the next one."""
         hear, self._hear = self._hear, lambda _: None
-        self._read_lines()
-        self._read_datagrams()
+        while self._read_lines() or self._read_datagram():
+            pass
         self._hear, self._line = hear, b""
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The keeper: a small process between a supervisor and its command. Nothing of the command outlives it, or its supervisor.
 
 Run as a script, by its path and with the standard library alone, so that it starts in a moment and holds next to nothing.
-Its arguments are the descriptor of a socket to the supervisor, the seconds of grace, and the command.
+Its arguments are the descriptors of a socket to the supervisor and of the pipe for beats, the seconds of grace, and the command.
 
 It hears lines: `signal N` for the command itself, `stop N` for all of its tree, which is killed when the grace is over, and
 `kill`. The end of the socket is the end of the supervisor, and counts as `kill`. It says `started PID` or `failed ERRNO`, then
@@ -25,6 +25,8 @@ _LINUX = sys.platform.startswith("linux")
 AGAIN_SECONDS = 0.05
 """How soon a tree that is being killed is looked at again: what was forked meanwhile is killed too."""
 READ_BYTES = 1 << 12
+BEAT_FD = 3
+"""The pipe for beats, as the command has it. A plain shell cannot write to a descriptor above 9."""
 _SHIELDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM]
 """What somebody may send to everything in sight: the keeper goes when its work is done."""
 _IGNORED = [signal.SIGPIPE, signal.SIGXFSZ]
@@ -65,7 +67,7 @@ def strike(pids: list[int], number: int) -> bool:
 class Command:
     """The command, in a session of its own."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, words: list[str], told: int) -> None:
         self.errno = 0
         ignored = [number for number in _SHIELDED if signal.signal(number, signal.SIG_IGN) is signal.SIG_IGN]
         ours, theirs = os.pipe()
@@ -73,6 +75,9 @@ class Command:
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                theirs = os.dup(theirs)  # it may be where the pipe for beats belongs
+                os.dup2(told, BEAT_FD)
+                os.set_inheritable(BEAT_FD, True)
                 self._become(words, keeper, ignored)
             except OSError as error:
                 os.write(theirs, str(error.errno).encode())
@@ -105,7 +110,7 @@ class Command:
 
 
 class Keeper:
-    def __init__(self, channel: int, grace_s: float, words: list[str]) -> None:
+    def __init__(self, channel: int, told: int, grace_s: float, words: list[str]) -> None:
         self._channel = channel
         self._grace_s = grace_s
         self._unread = b""
@@ -120,7 +125,7 @@ class Keeper:
         self._woken = ours
         signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._command = Command(words)
+        self._command = Command(words, told)
 
     def run(self) -> None:
         if self._command.errno:
@@ -196,10 +201,11 @@ class Keeper:
 
 
 def main() -> None:
-    channel, grace_s, *words = sys.argv[1:]
-    os.set_inheritable(int(channel), False)
+    channel, told, grace_s, *words = sys.argv[1:]
+    for descriptor in (channel, told):
+        os.set_inheritable(int(descriptor), False)
     adopt_orphans()
-    Keeper(int(channel), float(grace_s), words).run()
+    Keeper(int(channel), int(told), float(grace_s), words).run()
 
 
 if __name__ == "__main__":

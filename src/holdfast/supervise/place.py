@@ -1,9 +1,11 @@
 """Where a supervisor is, so that its successor on the same machine need not wait for what a dead one held."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
+_HOLDER = re.compile(r"([^/]+)/(\d+)/(\d+)/[^/]+")
 _LINUX = sys.platform.startswith("linux")
 
 
@@ -14,8 +16,8 @@ def holder(nonce: str) -> str:
 
 def is_dead(of: str) -> bool:
     """Whether a holder is a process of this very system, and gone. False where nobody here can know."""
-    system, pid, began, _ = of.split("/")
-    return bool(system) and system == _system() and _began(int(pid)) != began
+    found = _HOLDER.fullmatch(of)
+    return found is not None and found[1] == _system() and _began(int(found[2])) != found[3]
 
 
 def _system() -> str:

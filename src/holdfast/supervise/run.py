@@ -52,27 +52,30 @@ class Run:
         self._holder = place.holder(supervision.nonce())
         self._saving = threading.Lock()
         self._taken = self._kept = 0
-        self._take()
-        found = supervision.find(name)
-        if found is not None and found.terminal_reason in NEEDS_RESET:
-            self.drop()
-            raise ResetNeeded(name, found.terminal_reason)
-        self.is_new = found is None or found.is_over
-        """False where an earlier supervisor has begun it and was not there to end it."""
-        self.controller = RestartController(policy.config)
-        if found is not None and not found.is_over and not isinstance(found.controller, msgspec.UnsetType):
-            self.controller = RestartController.from_json(bytes(found.controller), policy.config)
-        last = 0 if found is None else found.run
-        self.body = RunBody(
-            run=last + self.is_new,
-            holder=self._holder,
-            incarnation=supervision.nonce() if found is None or self.is_new else found.incarnation,
-            program=command[0],
-            restarts=0 if found is None or self.is_new else found.restarts,
-            job_id=job_id,
-        )
         self.receipt: LivenessHeartbeatReceiptV1 | None = None
         """The newest."""
+        self.is_new = True
+        """False where an earlier supervisor has begun it and was not there to end it."""
+        self.controller = RestartController(policy.config)
+        self._take()
+        try:
+            kept = self._look_up(supervision.find(name))
+        except BaseException:
+            self.drop()
+            raise
+        self.body = msgspec.structs.replace(kept, program=command[0], job_id=job_id)
+
+    def _look_up(self, found: RunBody | None) -> RunBody:
+        """What a run begins with, or goes on with."""
+        if found is not None and found.terminal_reason in NEEDS_RESET:
+            raise ResetNeeded(self.name, found.terminal_reason)
+        if found is None or found.is_over:
+            number = 1 if found is None else found.run + 1
+            return RunBody(run=number, holder=self._holder, incarnation=self._supervision.nonce(), program="")
+        assert isinstance(found.controller, msgspec.Raw)
+        self.is_new = False
+        self.controller = RestartController.from_json(bytes(found.controller), self._policy.config)
+        return msgspec.structs.replace(found, holder=self._holder)
 
     def _take(self) -> None:
         """A supervisor of this machine that is dead cannot object: its keeper has ended its command."""

@@ -13,7 +13,7 @@ from holdfast.supervise import keeper
 from holdfast.supervise.course import Course
 from holdfast.supervise.ears import Ears, Heard
 from holdfast.supervise.lease import Lease
-from holdfast.supervise.looking import Ending, Voice
+from holdfast.supervise.looking import LOOK_SECONDS, Ending, Voice
 from holdfast.supervise.policy import RunPolicy
 from holdfast.supervise.recorder import Recorder
 from holdfast.supervise.run import Run
@@ -22,6 +22,8 @@ from holdfast.supervise.watch import Why
 
 log = logging.getLogger("holdfast.supervise")
 
+FROZEN_MS = 2_000 * LOOK_SECONDS
+"""Whoever looks every few seconds, and has not for so long, was stopped itself; perhaps its command was too."""
 NEWS_SECONDS = 0.5
 """How soon there is a receipt of what a beat has told."""
 
@@ -46,6 +48,7 @@ class Supervisor(Course):
         super().__init__(ledger, command, name, policy, voice, url=url, from_start=from_start)
         self._ledger = ledger
         self._job_id = job_id
+        self._minded_tick = self.tick()
 
     def supervise(self) -> Ending:
         """Raises ResetNeeded, or what the ledger refuses, where nothing could be begun."""
@@ -168,6 +171,9 @@ class Supervisor(Course):
         if watch is None or watch.why is not None or watch.silent_since is None or child is None:
             return
         now = self.tick()
+        if now - self._minded_tick > FROZEN_MS:
+            watch.excuse(now)
+        self._minded_tick = now
         if self.run.controller.check_stall(watch.silent_since, now):
             self._voice.happened("stalled", silent_ms=now - watch.silent_since, beats=watch.beats, pid=child.pid)
             watch.why = Why.STALL

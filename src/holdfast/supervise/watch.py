@@ -21,6 +21,7 @@ class Watch:
         self.started_tick = tick
         self._from_start = from_start
         self.beaten_tick: int | None = None
+        self._excused_tick = 0
         self.beats = 0
         self.said = Heard()
         self.why: Why | None = None
@@ -36,9 +37,13 @@ class Watch:
     @property
     def silent_since(self) -> int | None:
         """From when its silence counts; None for a program that has not beaten and need not."""
-        if self.beaten_tick is not None:
-            return self.beaten_tick
-        return self.started_tick if self._from_start else None
+        if self.beaten_tick is None and not self._from_start:
+            return None
+        return max(self.beaten_tick or self.started_tick, self._excused_tick)
+
+    def excuse(self, tick: int) -> None:
+        """Nobody has listened until now: there is a fresh interval."""
+        self._excused_tick = tick
 
     def describe(self) -> str | None:
         """What it last said of itself."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from holdfast import supervised
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
@@ -16,6 +17,7 @@ from holdfast.ledger import Ledger
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import Presence
 from holdfast.services.prune import Prune
+from holdfast.services.supervised import Supervised
 from holdfast.services.sweep import Sweep
 from holdfast.services.ticker import Ticker
 from holdfast.version import __version__
@@ -83,6 +85,8 @@ class Worker:
         holder = f"{self.name}#{ledger.incarnation}"
         prune = Prune(beats, holder, jobs=keep_jobs, beats=keep_beats)
         self._services = Ticker([Sweep(beats, holder), Presence(ledger, self.name, self._description), prune])
+        # A thread of its own: a ledger out of reach holds up the other services, and is no reason to start a worker again.
+        self._proof = Ticker([Supervised()], name="holdfast-supervised") if supervised.is_supervised() else None
         self._relay = _relay(beats, sinks, relay_duty_ttl) if sinks else None
         self._relaying: threading.Thread | None = None
         self._at_work = False
@@ -110,6 +114,8 @@ class Worker:
         declare(self.shift.ledger, self._served)
         self._at_work = True
         self._services.start()
+        if self._proof is not None:
+            self._proof.start()
         self._beater.start()
         self._settler.start()
         self._intake.start()
@@ -208,6 +214,8 @@ class Worker:
         if self._relaying is not None:
             self._relaying.join()
         self._services.close()
+        if self._proof is not None:
+            self._proof.close()
         log.info("worker stopped", extra={"worker": self.name})
 
     def _running(self) -> list[Context]:
