@@ -88,6 +88,18 @@ def test_an_old_fence_is_lost(ledger: Ledger):
         ledger.gate(Fence(made.id, 2, "guessed", "w-1"))
 
 
+def test_after_a_step_of_the_clock_nobody_is_vouched_for_who_does_not_beat(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    clock.jump(3_600)
+    assert denied(ledger, made.fence)["reason"] == "unhealthy_verdict"
+    ledger.heartbeat(made.fence)
+    ledger.gate(made.fence)
+    clock.jump(-30)
+    ledger.gate(made.fence)
+    clock.jump(-1)
+    assert denied(ledger, made.fence)["reason"] == "ambiguous_state"
+
+
 @pytest.mark.parametrize(("job", "code"), [(999, "not_found"), (0, "limit_exceeded"), ("1", "validation_error")])
 def test_there_has_to_be_a_job(ledger: Ledger, job: Any, code: str):
     with refused(code):
@@ -126,6 +138,13 @@ def test_a_completion_that_was_denied_may_pass_after_a_beat(ledger: Ledger, cloc
     assert ledger.complete(made.fence, 1, gate=True, request_id="r") == done
     with refused("invalid_transition"):
         ledger.complete(made.fence, 1, gate=True)
+
+
+def test_a_clock_that_steps_back_costs_no_attempt(ledger: Ledger, clock: ManualClock):
+    """What is written of a job is never dated before what was, the gate of a completion neither."""
+    made = running(ledger)
+    clock.jump(-3_600)
+    assert ledger.complete(made.fence, 1, gate=True).status == "succeeded"
 
 
 def test_an_old_fence_completes_nothing(ledger: Ledger):

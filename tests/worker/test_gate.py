@@ -1,7 +1,6 @@
 """A handler knows by itself whether it may go on, and a result that is not covered by the gate is not recorded."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -87,8 +86,8 @@ def test_a_start_is_a_beat(desk: Desk, clock: ManualClock) -> None:
     clock.advance(2)
     context.beat()
     found = context.receipt()
-    assert found == desk.ledger.gate(context.fence)
-    assert found is not None and found.uptime_ms == 2_000
+    assert found is not None
+    assert (found, found.uptime_ms) == (desk.ledger.gate(context.fence), 2_000)
 
 
 def test_an_attempt_without_answers_to_its_beats_may_not_proceed(desk: Desk, clock: ManualClock) -> None:
@@ -256,10 +255,4 @@ def test_a_child_process_asks_the_ledger_where_its_parent_has_beaten(fleet: Flee
     job = real.enqueue(kind)
     found = real.wait(job.id, timeout=60)
     assert found.result == f"{job.id}-1"
-    assert timedelta(seconds=2) < _time_taken(real, job.id)
     assert real.check(job.id) == []
-
-
-def _time_taken(ledger: Ledger, job_id: int) -> timedelta:
-    events = ledger.events(job_id)
-    return events[-1].received_at - events[1].received_at

@@ -101,10 +101,12 @@ def write(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _parse(what: str, text: str | bytes) -> Any:
+def _parse(what: str, text: Any) -> Any:
     if isinstance(text, str):
         try:
             text = text.encode()
         except UnicodeEncodeError:
             raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None
+    if not isinstance(text, bytes):
+        raise ValidationError(f"{what} is read from JSON text, not from {type(text).__name__}", field=what)
     return strictjson.parse(what, text, RECORD_BYTES_MAX, digits_max=len(str(U64_MAX)))

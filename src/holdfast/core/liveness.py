@@ -132,7 +132,8 @@ def check_liveness_for_progression(
     Looked at in this order: whether there is a receipt with valid bounds, its verdict, whether it is dated further in the
     future than it may be old, its age, its restarts. What is exactly at a limit passes.
     """
-    now, age_max = bounded.check_u64("current_tick", current_tick), bounded.check_u64("max_age", max_heartbeat_age_ticks)
+    now = bounded.check_u64("current_tick", current_tick)
+    age_max = bounded.check_u64("max_heartbeat_age_ticks", max_heartbeat_age_ticks)
     if not isinstance(heartbeat, LivenessHeartbeatReceiptV1):
         raise LivenessGateDenial(LivenessDenialReason.AMBIGUOUS_STATE, "there is no receipt")
     if not heartbeat.has_valid_bounds():

@@ -54,7 +54,7 @@ def check_gate(job: Job, receipt: LivenessHeartbeatReceiptV1 | None, now: Micros
     try:
         check_liveness_for_progression(receipt, tick(now), age_max)
     except LivenessGateDenial as denial:
-        detail = denial.detail if receipt is not None else f"there is no receipt of a job that is {job.status.value}"
+        detail = denial.detail if receipt is not None else f"nobody holds it, it is {job.status.value}"
         raise GateDenied(
             f"job {job.id} may not proceed: {detail}",
             job_id=job.id,
