@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,12 +28,19 @@ def url(folder: Path) -> str:
 
 
 @pytest.fixture
-def supervise(folder: Path) -> Iterator[Supervise]:
+def sockets() -> Iterator[str]:
+    """Where supervisors have theirs: the names of a test's folders are too long for one."""
+    with tempfile.TemporaryDirectory(prefix="hf-") as folder:
+        yield folder
+
+
+@pytest.fixture
+def supervise(folder: Path, sockets: str) -> Iterator[Supervise]:
     """Starts a supervisor; what is left of it ends with the test."""
     running: list[Running] = []
 
     def starter(*arguments: object, **env: str) -> Running:
-        running.append(Running(command("supervise", *arguments), folder, environment(XDG_RUNTIME_DIR="", **env)))
+        running.append(Running(command("supervise", *arguments), folder, environment(XDG_RUNTIME_DIR=sockets, **env)))
         return running[-1]
 
     yield starter
@@ -41,14 +49,14 @@ def supervise(folder: Path) -> Iterator[Supervise]:
 
 
 @pytest.fixture
-def ended(folder: Path) -> Ended:
+def ended(folder: Path, sockets: str) -> Ended:
     """Runs a supervisor to its end."""
 
     def runner(*arguments: object, **env: str) -> Done:
         done = subprocess.run(
             command("supervise", *arguments),
             cwd=folder,
-            env=environment(XDG_RUNTIME_DIR="", **env),
+            env=environment(XDG_RUNTIME_DIR=sockets, **env),
             capture_output=True,
             text=True,
             check=False,
