@@ -17,6 +17,8 @@ AGAIN_SECONDS = 1.0
 """How soon a ledger that is out of reach is tried again, where nothing can go on without it."""
 SETTLE_SECONDS = 60.0
 """How long the end of a run waits for such a ledger."""
+_OF_A_JOB = ("HOLDFAST_JOB", "HOLDFAST_ATTEMPT", "HOLDFAST_RESULT")
+"""What the environment of a supervisor may have from another one."""
 
 
 class Course(Looking):
@@ -60,7 +62,7 @@ class Course(Looking):
         self._look()
 
     def _environment(self) -> Mapping[str, str]:
-        env = {name: value for name, value in os.environ.items() if name not in ("HOLDFAST_JOB", "HOLDFAST_ATTEMPT")}
+        env = {name: value for name, value in os.environ.items() if name not in _OF_A_JOB}
         env |= self.ears.environment() | {"HOLDFAST_RUN": self.run.run_id}
         env["HOLDFAST_BEAT_EVERY"] = f"{self.policy.silence_ms / 3_000:g}"
         if self.lease is not None:
