@@ -69,7 +69,7 @@ def test_restarts_are_within_the_attempt(ended: Ended, shared: Ledger) -> None:
 def test_what_the_program_says_goes_with_the_beats(supervise: Supervise, shared: Ledger, folder: Path) -> None:
     pipe(folder)
     job = shared.enqueue("render", policy=SHORT)
-    said = 'echo \'{"stage":"mix","progress":3}\' >&"$HOLDFAST_BEAT_FD"; '
+    said = 'echo \'{"stage":"mix","progress":-1}\' >&3; echo \'{"progress":3}\' >&"$HOLDFAST_BEAT_FD"; '
     supervise("--job", job.id, "--", "sh", "-c", said + WAIT[2])
     wait_until(lambda: (shared.get(job.id).stage, shared.get(job.id).progress) == ("mix", 3))
 

@@ -39,6 +39,7 @@ def test_an_open_breaker_stays_open_until_an_operator_resets_it(ended: Ended, ur
     refused = ended("--name", "web", "--json", "--", "true")
     assert (refused.answer["error_code"], refused.code) == ("circuit_breaker_open", 1)
     assert ended("--reset", "web").out == "web may begin again.\n"
+    assert " reset " in ended("--list").out
     assert ended("--name", "web", "--", "echo", "ran").out == "ran\n"
     assert states(url) == [("web", 2, "clean_exit", 0)]
 
@@ -73,6 +74,7 @@ def test_of_two_supervisors_of_one_name_the_second_is_refused(supervise: Supervi
     assert one.line() == "ran"
     second = ended("--name", "web", "--json", "--", "echo", "ran")
     assert (second.code, second.answer["error_code"]) == (1, "conflict")
+    assert "another --name" in second.answer["suggested_action"]
     assert ended("--name", "api", "--", "echo", "ran").out == "ran\n"
 
 

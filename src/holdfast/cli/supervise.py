@@ -1,7 +1,9 @@
 """`holdfast supervise`: any program as a supervised one, and what is known of those that were."""
 
+import shlex
 import sys
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +14,22 @@ from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import REFUSED, Answer, as_json_option, db_option, open_remarked, say
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, duration
+from holdfast.errors import Conflict
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
+    from holdfast.ledger.runs import RunState
     from holdfast.supervise import Ending
 
 NOT_FOUND = 127
+SILENT = timedelta(seconds=15)
+"""Supervisors say every 5 s how their run is: one that has not for so long is shown as silent."""
 _NUMBERS = ("max_restarts", "breaker_failures")
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
-@click.option("--name", help="What the run is called in the ledger. [default: the command's name]")
+@click.option("--name", help="What the run is called in the ledger. [default: the command's name, and the job]")
 @click.option("--job", "job_id", type=click.IntRange(1), help="Hold this job meanwhile: the command does it.")
 @click.option("--policy", metavar="FILE|K=V,…", help="The numbers below, from a TOML file or as max_restarts=3,window=10m.")
 @click.option("--max-restarts", type=int, help="Restarts in any window. [default: 10]")
@@ -72,7 +78,7 @@ def _run(
     supervisor = Supervisor(
         ledger,
         command,
-        name=name or Path(command[0]).name or command[0],
+        name=name or _name(command[0], job_id),
         url=url,
         voice=voice_of(sys.stderr, as_json),
         policy=run_policy(chosen),
@@ -81,9 +87,17 @@ def _run(
     )
     try:
         ending = supervisor.supervise()
+    except Conflict as refused:
+        action = "Stop that one, or give this one another --name."
+        raise Failed(refused.code, refused.message, action=action, **refused.context) from None
     except ResetNeeded as refused:
         raise _denied(refused.reason.value, f"{refused}, and is not started again", refused.name) from None
     _tell(ending, supervisor.name, as_json)
+
+
+def _name(program: str, job_id: int | None) -> str:
+    plain = Path(program).name or program
+    return plain if job_id is None else f"{plain}-{job_id}"
 
 
 def _tell(ending: "Ending", name: str, as_json: bool) -> None:
@@ -103,7 +117,7 @@ def _tell(ending: "Ending", name: str, as_json: bool) -> None:
 
 
 def _denied(code: str, message: str, name: str, **facts: Any) -> Failed:
-    return Failed(code, message, action=f"Find out why, then: holdfast supervise --reset {name}", **facts)
+    return Failed(code, message, action=f"Find out why, then: holdfast supervise --reset {shlex.quote(name)}", **facts)
 
 
 def _policy(given: str | None) -> dict[str, Any]:
@@ -130,8 +144,7 @@ def _list(ledger: "Ledger") -> Answer:
                 state.name,
                 state.run,
                 state.program,
-                state.terminal_reason
-                or ("cleared" if state.receipt is None or state.reset_by else state.receipt["health_verdict"]),
+                _standing(state, now - state.updated_at),
                 state.restarts,
                 "–" if state.exit_code is None else state.exit_code,
                 f"{age(now - state.updated_at)} ago",
@@ -144,3 +157,11 @@ def _list(ledger: "Ledger") -> Answer:
             page.line("Nothing was ever supervised here.")
 
     return Answer({"runs": found, "now": now}, show)
+
+
+def _standing(state: "RunState", passed: timedelta) -> str:
+    if state.terminal_reason is not None:
+        return state.terminal_reason
+    if state.receipt is None or state.reset_by is not None:
+        return "reset"
+    return f"{state.receipt['health_verdict']}{', silent' if passed > SILENT else ''}"

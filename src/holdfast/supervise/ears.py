@@ -45,7 +45,7 @@ def read(line: bytes) -> Heard:
     with contextlib.suppress(HoldfastError):
         stage = limits.check_name("stage", found.get("stage"))
     with contextlib.suppress(HoldfastError):
-        progress = limits.check_integer("progress", found.get("progress"), -limits.INTEGER_MAX, limits.INTEGER_MAX)
+        progress = limits.check_integer("progress", found.get("progress"), 0, limits.INTEGER_MAX)
     return Heard(stage, progress) if found else _PLAIN
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.model import Fence, Policy, Status
 from holdfast.core.receipts import episode_id
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Beat, Ledger
 from holdfast.supervise.ears import Heard
 
@@ -75,6 +75,8 @@ class Lease:
         except Unavailable:
             self._told = {**told, **self._told}
             raise
+        except (ValidationError, LimitExceeded) as error:  # what was told is dropped, and the next beat is a plain one
+            log.warning("a beat was refused for what it said", extra={"job_id": self._job_id, "error": error.message})
         except HoldfastError as error:
             if not self._settled:
                 log.warning("lease lost", extra={"job_id": self._job_id, "error": error.code})
