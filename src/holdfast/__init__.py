@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         Status,
     )
     from holdfast.fences import check_fence
-    from holdfast.ledger import Beat, Change, Event, Job, Ledger, SinkState, WorkerRecord
-    from holdfast.opening import open
+    from holdfast.ledger import Beat, Change, Event, Job, KeyRecord, Ledger, SinkState, WorkerRecord
+    from holdfast.opening import draw_key, open
     from holdfast.worker import App, AsyncContext, Context, Worker
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "HoldfastError",
     "Job",
     "JobCancelled",
+    "KeyRecord",
     "LeaseConflictError",
     "Ledger",
     "PermanentError",
@@ -68,19 +69,21 @@ __all__ = [
     "WorkerRecord",
     "__version__",
     "check_fence",
+    "draw_key",
     "errors",
     "open",
 ]
 
 _ROOMS = {
     **dict.fromkeys(("App", "AsyncContext", "Context", "Worker"), "holdfast.worker"),
-    **dict.fromkeys(("Beat", "Change", "Event", "Job", "Ledger", "SinkState", "WorkerRecord"), "holdfast.ledger"),
+    **dict.fromkeys(("Beat", "Change", "Event", "Job", "KeyRecord", "Ledger", "SinkState", "WorkerRecord"), "holdfast.ledger"),
     **dict.fromkeys(
         ("Actor", "EventType", "FailureStage", "Fence", "Phase", "Policy", "ReasonCode", "Role", "StallReason", "Status"),
         "holdfast.core.model",
     ),
     "Raw": "msgspec",
     "check_fence": "holdfast.fences",
+    "draw_key": "holdfast.opening",
     "open": "holdfast.opening",
 }
 """Names whose rooms are entered only when somebody asks for them: a command line that beats once needs no ledger."""

@@ -8,7 +8,17 @@ from holdfast.cli.frame import Nouns
 
 @click.group(
     cls=Nouns,
-    nouns=("beat", "demo", "dlq", "gate", "sink", "supervise", "sweep", "worker"),
+    nouns=(
+        "beat",
+        "demo",
+        "dlq",
+        "gate",
+        "key",
+        "sink",
+        "supervise",
+        "sweep",
+        "worker",
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="holdfast")

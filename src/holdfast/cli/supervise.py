@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.address import ledger_url
+from holdfast.cli.address import is_new, ledger_url
 from holdfast.cli.envelope import Failed, misuse
-from holdfast.cli.frame import REFUSED, Answer, as_json_option, db_option, open_remarked, say
+from holdfast.cli.frame import (
+    REFUSED,
+    Answer,
+    as_json_option,
+    db_option,
+    key_option,
+    loaded_keys,
+    open_ledger,
+    remark_new,
+    say,
+)
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, duration
 from holdfast.errors import Conflict
@@ -43,10 +53,18 @@ _NUMBERS = ("max_restarts", "breaker_failures")
 @click.option("--grace", type=duration, help="From being told to end to being killed. [default: 10s]")
 @click.option("--list", "listing", is_flag=True, help="Show what was supervised, and how it is.")
 @click.option("--reset", metavar="NAME", help="Let a run begin again that has ended for good.")
+@key_option
 @db_option
 @as_json_option
 def supervise(
-    *, command: tuple[str, ...], db: str | None, listing: bool, reset: str | None, as_json: bool, **options: Any
+    *,
+    command: tuple[str, ...],
+    keys: tuple[str, ...],
+    db: str | None,
+    listing: bool,
+    reset: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run a program, start it again when it fails, and end it when it hangs: within limits that outlive the supervisor.
 
@@ -57,7 +75,10 @@ def supervise(
         raise misuse("give a command after --, or one of --list and --reset", action="For example: holdfast supervise -- ./serve")
     url = ledger_url(db)
     quiet = as_json or (bool(command) and not sys.stderr.isatty())  # only the log is on standard error then
-    with open_remarked(url, quiet) as ledger:
+    made = is_new(url)
+    with open_ledger(url, loaded_keys(keys)) as ledger:
+        if made and not quiet:
+            remark_new(url)
         if listing:
             say(_list(ledger), as_json)
         elif reset is not None:

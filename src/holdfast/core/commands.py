@@ -8,7 +8,7 @@ from holdfast.core.model import Actor, EventType, FailureStage, Fence, Micros, P
 from holdfast.core.payloads import Beat
 
 
-class Command(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class Command(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """`actor` and `request_id` say who asked and how a repetition is recognised; they are not part of the body."""
 
     actor: Actor

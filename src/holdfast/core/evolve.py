@@ -63,6 +63,7 @@ def _claimed(job: Job, event: Event) -> dict[str, Any]:
         "progress": None,
         "progressed_at": event.received_at,
         "assist_requested": False,
+        "counter": None,
         "stall_reason": None,
         "stalled_at": None,
         "revived_at": None,

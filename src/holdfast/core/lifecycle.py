@@ -231,7 +231,7 @@ def _claim_job(draft: _Draft, command: c.ClaimJob) -> None:
     assert command.policy is not None
     policy = command.policy if command.ttl_ms is None else with_ttl(command.policy, command.ttl_ms)
     draft.emit(EventType.CLAIMED, Status.CLAIMED, policy=policy)
-    draft.job = msgspec.structs.replace(draft.job, token=command.token)
+    draft.job = msgspec.structs.replace(draft.job, token=command.token + policy.token_tail)
 
 
 def _check_claimable(draft: _Draft, command: c.ClaimJob) -> None:

@@ -125,16 +125,26 @@ class Actor(msgspec.Struct, frozen=True, order=True):
 SYSTEM = Actor(Role.SYSTEM, "ledger")
 
 
-class Fence(msgspec.Struct, frozen=True):
+TAIL = "+"
+"""What separates the drawn part of a token from what its attempt's policy wants signed."""
+
+
+class Fence(msgspec.Struct, frozen=True, gc=False):
     """The right to write to one attempt of one job. `token` is a secret: whoever has it is the holder.
 
-    `worker` is who it was issued to; it scopes request ids and decides nothing.
+    `worker` and `incarnation` are who it was issued to; they scope request ids, go into what is signed, and decide nothing.
     """
 
     job_id: int
     attempt: int
     token: str
     worker: str = ""
+    incarnation: str = ""
+
+    @property
+    def signed(self) -> str:
+        """What the policy of this attempt wants signed: a token says so itself, so that no write needs to look it up."""
+        return self.token.partition(TAIL)[2] or "none"
 
     def __repr__(self) -> str:
         return f"Fence(job_id={self.job_id}, attempt={self.attempt}, worker={self.worker!r})"
@@ -160,8 +170,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def stall_after_ms(self) -> int:
         return self.heartbeat_interval_ms * self.missed_beats_max
 
+    @property
+    def token_tail(self) -> str:
+        """What is put behind the drawn token of each lease under this policy."""
+        return "" if self.signed == "none" else TAIL + self.signed
 
-class Event(msgspec.Struct, frozen=True):
+
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One accepted change. `rev` is the job's revision after it; `payload` is JSON text as bytes, shaped by its type."""
 
     job_id: int
@@ -184,13 +199,17 @@ class Event(msgspec.Struct, frozen=True):
     correlation_id: str = ""
     trace_id: str | None = None
     version: int = 1
+    key_id: str | None = None
+    signature: bytes | None = None
+    statement: bytes | None = None
+    """What was signed, byte for byte."""
 
     @property
     def id(self) -> str:
         return f"{self.job_id}-{self.rev}"
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True, gc=False):
     """A job's row: what its events fold to."""
 
     id: int
@@ -218,6 +237,8 @@ class Job(msgspec.Struct, frozen=True):
     progress: int | None = None
     progressed_at: Micros | None = None
     assist_requested: bool = False
+    counter: int | None = None
+    """The signer's own count in the newest signed event of this attempt: whatever is not above it was seen before."""
     last_owner: str | None = None
     last_lease_expires_at: Micros | None = None
     last_error: bytes | None = None

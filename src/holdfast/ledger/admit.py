@@ -73,6 +73,9 @@ def fence(given: Any) -> Fence:
         and limits.is_printable(given.token)
         and len(given.worker) <= limits.NAME_BYTES_MAX
         and limits.is_printable(given.worker)
+        and type(given.incarnation) is str
+        and len(given.incarnation) <= limits.NAME_BYTES_MAX
+        and limits.is_printable(given.incarnation)
     ):
         raise ValidationError("this fence is not one a ledger has issued", field="fence")
     return given

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core.audit import fold
 from holdfast.core.lifecycle import decide, replay_of
-from holdfast.core.model import HELD, Actor, Event, EventType, Job, Phase, Status
+from holdfast.core.model import HELD, TAIL, Actor, Event, EventType, Job, Phase, Status
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
 from holdfast.ledger import answers
 from holdfast.ledger.compensate import compensate
@@ -50,9 +50,12 @@ def execute(session: Session, calls: Sequence[Call], *, careful: bool = False) -
         call.changed = False
         call.outcomes = []
     fresh, twins = _answer_repeats(session, calls)
-    for turn in _rounds(fresh):
-        for kind, items in turn.items():
-            _RUNNERS.get(kind, _decide_each)(session, items)
+    if len(fresh) == 1 and isinstance(fresh[0].commands[0], c.Settle) and _distinct(fresh[0].commands):
+        _settle_call(session, fresh[0])
+    else:
+        for turn in _rounds(fresh):
+            for kind, items in turn.items():
+                _RUNNERS.get(kind, _decide_each)(session, items)
     _keep(session, fresh)
     if twins:
         execute(session, twins)
@@ -143,8 +146,13 @@ def _repeat(session: Session, call: Call, kept: Kept) -> list[Any]:
     if call.verb == "claim":
         found = session.load([item.job_id for item in saved.items], lock=False)
         jobs = [found[item.job_id] for item in saved.items if item.job_id in found]
-        return [[job for job in jobs if job.token == saved.token and job.status in HELD]]
+        return [[job for job in jobs if job.status in HELD and _drawn(job) == saved.token]]
     return [item.error() or _job_at(session, call.verb, item, saved.token) for item in saved.items]
+
+
+def _drawn(job: Job) -> str | None:
+    """The part of a job's token that was drawn for its claim."""
+    return None if job.token is None else job.token.partition(TAIL)[0]
 
 
 def _job_at(session: Session, verb: str, item: answers.Item, token: str | None) -> Any:
@@ -289,6 +297,16 @@ def _hot(
             _decide_each(session, refused)
 
     return runner
+
+
+def _settle_call(session: Session, call: Call) -> None:
+    """A worker's everyday completions: no job is in it twice and nothing else goes with it."""
+    done = session.settle(call.commands)  # type: ignore[arg-type]
+    refused = [Item(call, place, command) for place, command in enumerate(call.commands) if command.job_id not in done]  # type: ignore[attr-defined]
+    call.answers = [SETTLED] * len(call.commands)
+    call.changed = len(refused) < len(call.commands)
+    if refused:
+        _decide_each(session, refused)
 
 
 def _settle(session: Session, items: Sequence[Item]) -> None:

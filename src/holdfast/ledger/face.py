@@ -1,5 +1,6 @@
 """What callers see: the same records with datetimes for times and Python values for JSON, made when they are looked at."""
 
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -205,6 +206,12 @@ class Event(msgspec.Struct, frozen=True):
     request_id: str | None
     payload: dict[str, Any]
     version: int
+    key_id: str | None = None
+    """Whose key signed it, where it is signed."""
+    signature: str | None = None
+    """In base64, over `statement`."""
+    statement: str | None = None
+    """What was signed, as it was."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
@@ -245,4 +252,7 @@ def public_event(event: model.Event) -> Event:
         request_id=event.request_id,
         payload=payload,
         version=event.version,
+        key_id=event.key_id,
+        signature=None if event.signature is None else b64encode(event.signature).decode(),
+        statement=None if event.statement is None else event.statement.decode(),
     )

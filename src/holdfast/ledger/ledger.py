@@ -3,6 +3,7 @@
 from holdfast.ledger.fleet import Fleet
 from holdfast.ledger.gate import Gate
 from holdfast.ledger.holding import Holding
+from holdfast.ledger.keys import Keys
 from holdfast.ledger.letters import Letters
 from holdfast.ledger.making import Making
 from holdfast.ledger.outbox import Sinks
@@ -12,7 +13,7 @@ from holdfast.ledger.runs import Runs
 from holdfast.ledger.upkeep import Upkeep
 
 
-class Ledger(Making, Holding, Outside, Letters, Upkeep, Fleet, Sinks, Gate, Runs, Reading):
+class Ledger(Making, Holding, Outside, Letters, Upkeep, Fleet, Sinks, Gate, Keys, Runs, Reading):
     """The durable record of jobs and events, and the only thing that changes them. Safe to use from many threads.
 
     Made by `holdfast.open`. Verbs that change something take `request_id=` (send the same one again after a lost answer) and

@@ -14,6 +14,7 @@ from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.model import Event, EventType, Job, Micros, Phase, Policy, Status
 from holdfast.core.policy import Settings
+from holdfast.core.proof.book import KeyChange
 from holdfast.store.places import Origin, Place
 from holdfast.store.runs import RunRow
 
@@ -113,6 +114,9 @@ class Session(Protocol):
     """One transaction."""
 
     def now(self) -> Micros: ...
+    def wake(self, queues: Iterable[str]) -> None:
+        """With its commit, tell waiting processes that these queues have work, and followers that there is something to read."""
+
     def enqueue(self, items: Sequence[Enqueue]) -> list[Made]: ...
     def enqueue_keyed(self, item: Enqueue) -> Made: ...
     def claim(self, command: ClaimNext) -> list[Job]: ...
@@ -164,6 +168,10 @@ class Session(Protocol):
     def find_run(self, name: str) -> RunRow | None: ...
     def runs(self, after: str, limit: int) -> list[RunRow]: ...
     def save_run(self, name: str, body: str) -> None: ...
+    def lock_keys(self) -> None: ...
+    def key_log(self) -> list[KeyChange]: ...
+    def keys_stand(self) -> int: ...
+    def add_key_change(self, change: KeyChange) -> int: ...
 
 
 class Store(Protocol):
@@ -196,7 +204,7 @@ class Store(Protocol):
         """The next events in the total order, none of which can still be overtaken by a late commit."""
 
     def wake(self, queues: Sequence[str]) -> None:
-        """Tell waiting processes that these queues have work, and followers that there is something to read."""
+        """The same for what has been committed already. Followers alone may hear of it some milliseconds later."""
 
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""
@@ -235,7 +243,7 @@ EVENT_TYPES: dict[str, EventType] = {kind.value: kind for kind in EventType}
 JOB_COLUMNS = (
     "id", "queue", "kind", "status", "rev", "attempt", "priority", "available_at", "created_at", "updated_at", "phase",
     "releases", "owner", "incarnation", "claimed_at", "lease_expires_at", "last_beat_at", "started_at", "finished_at",
-    "stage", "progress", "progressed_at", "assist_requested", "last_owner", "last_lease_expires_at", "last_error",
+    "stage", "progress", "progressed_at", "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error",
     "stall_reason", "stalled_at", "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage",
     "undo_owed", "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued",
     "outcome", "checkpoint",
@@ -248,15 +256,15 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
     """A Job from a row in the order of JOB_COLUMNS."""
     (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
      incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
-     assist_requested, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
-     cancel_requested_at, reason_code, failure_stage, undo_owed, note, dedupe_key, dedupe_forever, correlation_id, trace_id,
-     token, policy_id, enqueued, outcome, checkpoint) = row  # fmt: skip
+     assist_requested, counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at,
+     cancel_reason, cancel_requested_at, reason_code, failure_stage, undo_owed, note, dedupe_key, dedupe_forever,
+     correlation_id, trace_id, token, policy_id, enqueued, outcome, checkpoint) = row  # fmt: skip
     body = payloads.decode(payloads.Enqueued, enqueued)
     return Job(
         id_, queue, kind, STATUSES[status], rev, attempt, priority, available_at, created_at, updated_at, bytes(body.args),
         correlation_id or default_correlation(ledger_id, id_), PHASES[phase], releases, owner, incarnation, claimed_at,
         lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at, bool(assist_requested),
-        last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
+        counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
         cancel_requested_at, reason_code, failure_stage,
         None if outcome is None else bytes(payloads.decode(payloads.Succeeded, outcome).result),
         payloads.checkpoint_of(checkpoint), undo_owed,
@@ -279,8 +287,9 @@ def claimed_jobs(
     policy: Callable[[int], Policy],
     ledger_id: str,
     checkpoints: Mapping[int, bytes | None],
+    epoch_us: Micros,
 ) -> list[Job]:
-    """Jobs from rows that start with CLAIMED_COLUMNS, and the checkpoints of those that have one.
+    """Jobs from rows that start with CLAIMED_COLUMNS, times since `epoch_us`, and the checkpoints of those that have one.
 
     Positional: with names it takes ten times as long.
     """
@@ -292,10 +301,12 @@ def claimed_jobs(
          last_lease, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
          checkpoint_rev, undo_owed, enqueued) = row[:23]  # fmt: skip
         body = payloads.decode(payloads.Enqueued, enqueued)
+        at += epoch_us
         found.append(Job(
-            id_, queue, kind, status, rev, attempt, priority, available_at, created_at, at, bytes(body.args),
-            correlation_id or default_correlation(ledger_id, id_), phase, releases, owner, incarnation, at, lease_expires_at,
-            at, at if start else None, None, None, None, at, False, last_owner, last_lease, last_error, None, None, None,
+            id_, queue, kind, status, rev, attempt, priority, available_at + epoch_us, created_at + epoch_us, at,
+            bytes(body.args), correlation_id or default_correlation(ledger_id, id_), phase, releases, owner, incarnation, at,
+            lease_expires_at + epoch_us, at, at if start else None, None, None, None, at, False, None, last_owner,
+            None if last_lease is None else last_lease + epoch_us, last_error, None, None, None,
             cancel_reason, None, None, None, None, None if checkpoint_rev is None else checkpoints[id_], undo_owed, None,
             dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.body_of(body.policy),
             policy(policy_id),
@@ -306,8 +317,8 @@ def claimed_jobs(
 SAVED_COLUMNS = (
     "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation", "claimed_at",
     "lease_expires_at", "last_beat_at", "started_at", "finished_at", "stage", "progress", "progressed_at",
-    "assist_requested", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at", "revived_at",
-    "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
+    "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at",
+    "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
     "token",
 )  # fmt: skip
 """What a save may change; `policy_id`, `result_rev` and `checkpoint_rev` are the store's to derive."""

@@ -28,6 +28,7 @@ from holdfast.store.base import (
     saved_values,
 )
 from holdfast.store.fleet import FleetSession
+from holdfast.store.keys import KeyLog
 from holdfast.store.places import Places
 from holdfast.store.runs import RunRows
 
@@ -63,7 +64,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places, RunRows):
+class SqlSession(FleetSession, Places, KeyLog, RunRows):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:
@@ -73,6 +74,11 @@ class SqlSession(FleetSession, Places, RunRows):
         self.policies: dict[int, Policy] = {}
         """What this session alone knows as yet."""
         self._policy_ids: dict[Policy, int] = {}
+        self.wakes: set[str] | None = None
+        """Queues to be rung once this is committed; None where nobody has anything to hear of."""
+
+    def wake(self, queues: Iterable[str]) -> None:
+        self.wakes = set(queues).union(self.wakes or ())
 
     @abstractmethod
     def now(self) -> Micros:
@@ -99,7 +105,7 @@ class SqlSession(FleetSession, Places, RunRows):
         body = _encode(policy).decode()
         found = self.one("find_policy", body=body)
         if found is None:
-            found = self.one("insert_policy", body=body, lease_us=policy.lease_ttl_ms * 1_000)
+            found = self.one("insert_policy", body=body, lease_us=policy.lease_ttl_ms * 1_000, token_tail=policy.token_tail)
         assert found is not None
         self._policy_ids[policy] = int(found[0])
         return int(found[0])
@@ -161,12 +167,13 @@ class SqlSession(FleetSession, Places, RunRows):
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends. A statement of its own: what is read next is as of after the wait."""
 
-    def claimed(self, rows: Sequence[Sequence[Any]], command: ClaimNext) -> list[Job]:
-        """Jobs from what the claim statement returned. Only those with a checkpoint cost a second statement."""
+    def claimed(self, rows: Sequence[Sequence[Any]], command: ClaimNext, epoch_us: Micros = 0) -> list[Job]:
+        """Jobs from what the claim statement returned, in times since `epoch_us`. Only those with a checkpoint cost a second
+        statement."""
         marked = [row[0] for row in rows if row[20] is not None]
         found = self.rows("checkpoints", ids=self._list(marked)) if marked else []
         kept = {id_: payloads.checkpoint_of(body) for id_, body in found}
-        return claimed_jobs(rows, command, self._policy, self.ledger_id, kept)
+        return claimed_jobs(rows, command, self._policy, self.ledger_id, kept, epoch_us)
 
     def save(self, job: Job, events: Sequence[Event]) -> None:
         derived = {
@@ -192,6 +199,9 @@ class SqlSession(FleetSession, Places, RunRows):
                 cause=event.cause,
                 payload=event.payload,
                 policy_id=None if event.policy is None else self._policy_id(event.policy),
+                key_id=event.key_id,
+                signature=event.signature,
+                statement=event.statement,
             )
 
     def live_replay(self, job_id: int) -> int | None:
@@ -291,7 +301,7 @@ class SqlSession(FleetSession, Places, RunRows):
 
     def event(self, row: Sequence[Any]) -> Event:
         (pos, job_id, rev, kind, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
-         policy_id, correlation_id, trace_id) = row  # fmt: skip
+         policy_id, correlation_id, trace_id, key_id, signature, statement) = row  # fmt: skip
         return Event(
             job_id,
             rev,
@@ -310,6 +320,10 @@ class SqlSession(FleetSession, Places, RunRows):
             pos,
             correlation_id or default_correlation(self.ledger_id, job_id),
             trace_id,
+            1,
+            key_id,
+            signature,
+            statement,
         )
 
     def find_event(self, job_id: int, request_id: str) -> Event | None:

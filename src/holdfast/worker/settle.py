@@ -59,6 +59,7 @@ class Settler:
         context.ended = self._shift.monotonic()
         self._done.append((context, result))
         if self._idle:
+            self._idle = False
             self._due.set()
 
     def failed(self, context: Context, error: BaseException, stage: FailureStage = FailureStage.EXEC) -> None:
@@ -198,7 +199,7 @@ class Settler:
         for (context, _), answer in zip(batch, answers, strict=True):
             forget(context)
             if answer is None:
-                ran.append((context.job.kind, "succeeded", context.ended - context.began))
+                ran.append((context.handler.kind, "succeeded", context.ended - context.began))
             else:
                 log.warning("outcome refused: %s", answer.code, extra={**_facts(context), "error": answer.message})
         self._shift.ledger.metrics.ran_many(ran)

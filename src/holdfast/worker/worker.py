@@ -19,7 +19,7 @@ from holdfast.services.presence import Presence
 from holdfast.services.prune import Prune
 from holdfast.services.supervised import Supervised
 from holdfast.services.sweep import Sweep
-from holdfast.services.ticker import Ticker
+from holdfast.services.ticker import Service, Ticker
 from holdfast.version import __version__
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.beats import GRACE_SECONDS, Beater
@@ -84,9 +84,10 @@ class Worker:
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
         prune = Prune(beats, holder, jobs=keep_jobs, beats=keep_beats)
-        self._services = Ticker([Sweep(beats, holder), Presence(ledger, self.name, self._description), prune])
+        presence = Presence(ledger, self.name, self._description)
+        self._services = Ticker([Sweep(beats, holder), presence, prune, *self._pulse()])
         # A thread of its own: a ledger out of reach holds up the other services, and is no reason to start a worker again.
-        self._proof = Ticker([Supervised()], name="holdfast-supervised") if supervised.is_supervised() else None
+        self._alive = Ticker([Supervised()], name="holdfast-supervised") if supervised.is_supervised() else None
         self._relay = _relay(beats, sinks, relay_duty_ttl) if sinks else None
         self._relaying: threading.Thread | None = None
         self._at_work = False
@@ -107,6 +108,15 @@ class Worker:
             return ProcessCrew(size, self.shift, attempts, self._freed, url)
         return ThreadCrew(size, self.shift, attempts.run, self._freed, "thread")
 
+    def _pulse(self) -> list[Service]:
+        if "loop" not in self._crews:
+            return []
+        from holdfast.worker.loop import LoopCrew, Pulse
+
+        crew = self._crews["loop"]
+        assert isinstance(crew, LoopCrew)
+        return [Pulse(crew)]
+
     # Running
 
     def start(self) -> None:
@@ -114,8 +124,8 @@ class Worker:
         declare(self.shift.ledger, self._served)
         self._at_work = True
         self._services.start()
-        if self._proof is not None:
-            self._proof.start()
+        if self._alive is not None:
+            self._alive.start()
         self._beater.start()
         self._settler.start()
         self._intake.start()
@@ -214,8 +224,8 @@ class Worker:
         if self._relaying is not None:
             self._relaying.join()
         self._services.close()
-        if self._proof is not None:
-            self._proof.close()
+        if self._alive is not None:
+            self._alive.close()
         log.info("worker stopped", extra={"worker": self.name})
 
     def _running(self) -> list[Context]:

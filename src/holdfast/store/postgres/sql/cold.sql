@@ -3,7 +3,7 @@
 -- name: load
 SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.updated_at, j.phase,
     j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
-    j.stage, j.progress, j.progressed_at, j.assist_requested, j.last_owner, j.last_lease_expires_at, j.last_error,
+    j.stage, j.progress, j.progressed_at, j.assist_requested, j.counter, j.last_owner, j.last_lease_expires_at, j.last_error,
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
     j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
     (SELECT r.payload FROM holdfast.events r WHERE r.job_id = j.id AND r.rev = j.result_rev),
@@ -21,7 +21,7 @@ SET status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(
     phase = %(phase)s, releases = %(releases)s, owner = %(owner)s, incarnation = %(incarnation)s, claimed_at = %(claimed_at)s,
     lease_expires_at = %(lease_expires_at)s, last_beat_at = %(last_beat_at)s, started_at = %(started_at)s,
     finished_at = %(finished_at)s, stage = %(stage)s, progress = %(progress)s, progressed_at = %(progressed_at)s,
-    assist_requested = %(assist_requested)s, last_owner = %(last_owner)s, last_lease_expires_at = %(last_lease_expires_at)s,
+    assist_requested = %(assist_requested)s, counter = %(counter)s, last_owner = %(last_owner)s, last_lease_expires_at = %(last_lease_expires_at)s,
     last_error = %(last_error)s, stall_reason = %(stall_reason)s, stalled_at = %(stalled_at)s, revived_at = %(revived_at)s,
     cancel_reason = %(cancel_reason)s, cancel_requested_at = %(cancel_requested_at)s, reason_code = %(reason_code)s,
     failure_stage = %(failure_stage)s, undo_owed = %(undo_owed)s, note = %(note)s, token = %(token)s, policy_id = %(policy_id)s,
@@ -31,10 +31,11 @@ WHERE id = %(id)s;
 
 -- name: insert_event
 INSERT INTO holdfast.events (
-    job_id, rev, type, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload, policy_id)
+    job_id, rev, type, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload, policy_id,
+    key_id, signature, statement)
 VALUES (
     %(job_id)s, %(rev)s, %(type)s, %(received_at)s, %(at)s, %(actor)s, %(attempt)s, %(from_status)s, %(to_status)s,
-    %(reason)s, %(request_id)s, %(cause)s, %(payload)s, %(policy_id)s);
+    %(reason)s, %(request_id)s, %(cause)s, %(payload)s, %(policy_id)s, %(key_id)s, %(signature)s, %(statement)s);
 
 -- name: checkpoints
 SELECT j.id, e.payload
@@ -49,7 +50,8 @@ SELECT id, body FROM holdfast.policies;
 SELECT id FROM holdfast.policies WHERE body = %(body)s;
 
 -- name: insert_policy
-INSERT INTO holdfast.policies (body, lease) VALUES (%(body)s, %(lease_us)s * interval '1 microsecond') RETURNING id;
+INSERT INTO holdfast.policies (body, lease, token_tail)
+VALUES (%(body)s, %(lease_us)s * interval '1 microsecond', %(token_tail)s) RETURNING id;
 
 -- name: settings
 SELECT scope, name, body FROM holdfast.settings
@@ -102,13 +104,15 @@ VALUES (%(actor)s, %(request_id)s, %(verb)s, %(body_hash)s, %(answer)s,
 
 -- name: find_event
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
 FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
 WHERE e.job_id = %(job_id)s AND e.request_id = %(request_id)s ORDER BY e.rev DESC LIMIT 1;
 
 -- name: events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
 FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
 WHERE e.pos > %(after)s
   AND (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
@@ -118,7 +122,8 @@ ORDER BY e.pos LIMIT %(limit)s;
 
 -- name: events_of_jobs
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
 FROM unnest(%(jobs)s::bigint[]) AS wanted (id)
 JOIN holdfast.events e ON e.job_id = wanted.id
 JOIN holdfast.jobs j ON j.id = e.job_id
@@ -130,7 +135,8 @@ ORDER BY e.pos LIMIT %(limit)s;
 
 -- name: rare_events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
 FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
 WHERE e.pos > %(after)s
   AND e.type = ANY (%(types)s::text[])
@@ -299,10 +305,14 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
 -- name: settled
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
 FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
 WHERE e.pos > %(after)s AND e.pos <= %(until)s
 ORDER BY e.pos LIMIT %(limit)s;
+
+-- name: xact_id
+SELECT pg_current_xact_id()::text::bigint;
 
 -- name: xact_status
 SELECT pg_xact_status(%(xid)s::text::xid8);

@@ -3,7 +3,7 @@
 -- name: load
 SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.updated_at, j.phase,
     j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
-    j.stage, j.progress, j.progressed_at, j.assist_requested, j.last_owner, j.last_lease_expires_at, j.last_error,
+    j.stage, j.progress, j.progressed_at, j.assist_requested, j.counter, j.last_owner, j.last_lease_expires_at, j.last_error,
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
     j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
     (SELECT r.payload FROM holdfast_events r WHERE r.job_id = j.id AND r.rev = j.result_rev),
@@ -18,7 +18,7 @@ SET status = :status, rev = :rev, attempt = :attempt, available_at = :available_
     phase = :phase, releases = :releases, owner = :owner, incarnation = :incarnation, claimed_at = :claimed_at,
     lease_expires_at = :lease_expires_at, last_beat_at = :last_beat_at, started_at = :started_at,
     finished_at = :finished_at, stage = :stage, progress = :progress, progressed_at = :progressed_at,
-    assist_requested = :assist_requested, last_owner = :last_owner, last_lease_expires_at = :last_lease_expires_at,
+    assist_requested = :assist_requested, counter = :counter, last_owner = :last_owner, last_lease_expires_at = :last_lease_expires_at,
     last_error = :last_error, stall_reason = :stall_reason, stalled_at = :stalled_at, revived_at = :revived_at,
     cancel_reason = :cancel_reason, cancel_requested_at = :cancel_requested_at, reason_code = :reason_code,
     failure_stage = :failure_stage, undo_owed = :undo_owed, note = :note, token = :token, policy_id = :policy_id,
@@ -28,8 +28,11 @@ WHERE id = :id;
 
 -- name: insert_event
 INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload, policy_id)
-VALUES (:job_id, :rev, :type, :received_at, :at, :actor, :attempt, :from_status, :to_status, :reason, :request_id, :cause, :payload, :policy_id);
+    job_id, rev, type, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload, policy_id,
+    key_id, signature, statement)
+VALUES (
+    :job_id, :rev, :type, :received_at, :at, :actor, :attempt, :from_status, :to_status, :reason, :request_id, :cause, :payload,
+    :policy_id, :key_id, :signature, :statement);
 
 -- name: checkpoints
 SELECT j.id, e.payload
@@ -44,7 +47,7 @@ SELECT id, body FROM holdfast_policies;
 SELECT id FROM holdfast_policies WHERE body = :body;
 
 -- name: insert_policy
-INSERT INTO holdfast_policies (body, lease_us) VALUES (:body, :lease_us) RETURNING id;
+INSERT INTO holdfast_policies (body, lease_us, token_tail) VALUES (:body, :lease_us, :token_tail) RETURNING id;
 
 -- name: settings
 SELECT scope, name, body FROM holdfast_settings
@@ -89,13 +92,15 @@ INSERT INTO holdfast_requests (actor, request_id, verb, body_hash, answer, creat
 
 -- name: find_event
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
 FROM holdfast_events e JOIN holdfast_jobs j ON j.id = e.job_id
 WHERE e.job_id = :job_id AND e.request_id = :request_id ORDER BY e.rev DESC LIMIT 1;
 
 -- name: events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
 FROM holdfast_events e JOIN holdfast_jobs j ON j.id = e.job_id
 WHERE e.pos > :after
   AND (:types IS NULL OR e.type IN (SELECT value FROM json_each(:types)))
@@ -104,7 +109,8 @@ ORDER BY e.pos LIMIT :limit;
 
 -- name: events_of_jobs
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
 FROM json_each(:jobs) wanted
 JOIN holdfast_events e ON e.job_id = wanted.value
 JOIN holdfast_jobs j ON j.id = e.job_id
@@ -115,7 +121,8 @@ ORDER BY e.pos LIMIT :limit;
 
 -- name: rare_events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
 FROM holdfast_events e INDEXED BY holdfast_events_type JOIN holdfast_jobs j ON j.id = e.job_id
 WHERE e.pos > :after
   AND e.type IN (SELECT value FROM json_each(:types))

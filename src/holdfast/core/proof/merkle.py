@@ -1,0 +1,116 @@
+"""The tree over everything that happened: RFC 9162's Merkle tree, grown leaf by leaf, and what proves a place in it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+
+from holdfast.errors import ValidationError
+
+HASH_BYTES = 32
+SIZE_MAX = 2**63 - 1
+Hash = bytes
+Span = Callable[[int, int], Hash]
+"""The root of the leaves from the first index up to, without, the second."""
+EMPTY_ROOT = sha256(b"").digest()
+
+
+def leaf_hash(leaf: bytes) -> Hash:
+    return sha256(b"\0" + leaf).digest()
+
+
+def node_hash(left: Hash, right: Hash) -> Hash:
+    return sha256(b"\1" + left + right).digest()
+
+
+class Frontier:
+    """What a tree must remember to grow: the roots of its full subtrees, the largest first, one for each bit of its size."""
+
+    __slots__ = ("_peaks", "size")
+
+    def __init__(self, size: int = 0, peaks: Iterable[Hash] = ()) -> None:
+        self._peaks = list(peaks)
+        self.size = size
+        if not 0 <= size <= SIZE_MAX or size.bit_count() != len(self._peaks):
+            raise ValidationError("a frontier has one subtree for each bit of its size")
+        if any(len(peak) != HASH_BYTES for peak in self._peaks):
+            raise ValidationError(f"a hash has {HASH_BYTES} bytes")
+
+    @property
+    def peaks(self) -> list[Hash]:
+        return list(self._peaks)
+
+    def append(self, hashes: Iterable[Hash]) -> None:
+        """Add leaves by their hashes."""
+        peaks, size, sha = self._peaks, self.size, sha256
+        pop, push = peaks.pop, peaks.append
+        for found in hashes:
+            node, full = found, size
+            while full & 1:
+                node = sha(b"\1" + pop() + node).digest()
+                full >>= 1
+            push(node)
+            size += 1
+        self.size = size
+
+    def root(self) -> Hash:
+        return fold(self._peaks)
+
+
+def fold(peaks: Sequence[Hash]) -> Hash:
+    """The root over full subtrees of falling size."""
+    if not peaks:
+        return EMPTY_ROOT
+    root = peaks[-1]
+    for peak in reversed(peaks[:-1]):
+        root = node_hash(peak, root)
+    return root
+
+
+def root_of(hashes: Iterable[Hash]) -> Hash:
+    """The root of the tree with these leaves."""
+    frontier = Frontier()
+    frontier.append(hashes)
+    return frontier.root()
+
+
+def span_of(hashes: Sequence[Hash]) -> Span:
+    """Spans of a tree whose leaf hashes are all at hand."""
+    return lambda first, end: root_of(hashes[first:end])
+
+
+def inclusion_proof(index: int, size: int, span: Span) -> list[Hash]:
+    """What shows that leaf `index` is in the tree of `size` leaves, nearest the leaf first."""
+    if not 0 <= index < size:
+        raise ValidationError(f"a tree of {size} has no leaf {index}")
+    first, end, proof = 0, size, []
+    while end - first > 1:
+        middle = first + _split(end - first)
+        if index < middle:
+            proof.append(span(middle, end))
+            end = middle
+        else:
+            proof.append(span(first, middle))
+            first = middle
+    return proof[::-1]
+
+
+def consistency_proof(old_size: int, size: int, span: Span) -> list[Hash]:
+    """What shows that the tree of `size` leaves begins with the tree of `old_size` leaves. With none there is none."""
+    if not 0 <= old_size <= size:
+        raise ValidationError(f"a tree of {size} did not begin with one of {old_size}")
+    first, end, proof = 0, size if old_size else 0, []
+    while old_size < end:
+        middle = first + _split(end - first)
+        if old_size <= middle:
+            proof.append(span(middle, end))
+            end = middle
+        else:
+            proof.append(span(first, middle))
+            first = middle
+    if first:
+        proof.append(span(first, end))
+    return proof[::-1]
+
+
+def _split(size: int) -> int:
+    """The largest power of two below `size`."""
+    return 1 << (size - 1).bit_length() - 1

@@ -1,0 +1,68 @@
+"""A key file says one thing or is refused, and no refusal gives a secret away."""
+
+import json
+import traceback
+
+import pytest
+
+from holdfast.core.proof.keyfile import KeyFile, decode_key, encode_key
+from holdfast.core.proof.keys import KeyRole, SecretKey
+from holdfast.errors import HoldfastError
+
+SECRET = SecretKey(b"\1" * 32)
+OTHER = SecretKey(b"\2" * 32)
+WHOLE = KeyFile(KeyRole.WORKER, "arm-1", SECRET.public_key, SECRET)
+FIELDS = json.loads(encode_key(WHOLE))
+
+
+def test_a_key_file_reads_back():
+    text = encode_key(WHOLE)
+    assert text.endswith("\n")
+    found = decode_key(text)
+    assert encode_key(found) == text
+    assert (found.role, found.name, found.key_id) == (KeyRole.WORKER, "arm-1", SECRET.key_id)
+    assert found.secret is not None and found.secret.sign(b"it") == SECRET.sign(b"it")
+    assert json.loads(text) == {
+        "holdfast_key": 1,
+        "role": "worker",
+        "name": "arm-1",
+        "key_id": SECRET.key_id,
+        "public": SECRET.public_key.public.hex(),
+        "secret": "01" * 32,
+    }
+
+
+def test_the_half_to_hand_out_has_no_secret():
+    public = KeyFile(KeyRole.SERVER, "ledger", SECRET.public_key)
+    assert "secret" not in encode_key(public)
+    assert decode_key(encode_key(public)) == public
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        json.dumps(FIELDS)[:-1],
+        json.dumps(FIELDS | {"more": 1}),
+        json.dumps(FIELDS | {"holdfast_key": 2}),
+        json.dumps(FIELDS | {"role": "client"}),
+        json.dumps(FIELDS | {"name": " "}),
+        json.dumps(FIELDS | {"name": 3}),
+        json.dumps(FIELDS | {"key_id": OTHER.key_id}),
+        json.dumps(FIELDS | {"public": OTHER.public_key.public.hex(), "key_id": OTHER.key_id}),
+        json.dumps(FIELDS | {"public": "00" * 32}),
+        json.dumps(FIELDS | {"secret": "0" * 63 + "g"}),
+        json.dumps(FIELDS | {"secret": "01" * 31}),
+        json.dumps(FIELDS | {"secret": "AB" * 32}),
+        json.dumps(FIELDS)[:-1] + ',"name":"arm-2"}',
+        json.dumps(FIELDS) + " " * 5_000,
+        json.dumps(FIELDS)[:-1] + "\ud800}",
+    ],
+)
+def test_anything_else_is_refused_and_not_repeated(text: str):
+    with pytest.raises(HoldfastError) as caught:
+        decode_key(text)
+    assert "0101" not in "".join(traceback.format_exception(caught.value))
+    assert "0101" not in repr(WHOLE)
+    assert caught.value.__context__ is None
