@@ -55,6 +55,10 @@ LIMITS = {
     "DUTY_MS_MAX": "the longest `ttl` of a duty, in milliseconds; the shortest is that of a lease",
     "WORKER_BYTES_MAX": "the `body` of a `sign_in`, in bytes of JSON",
     "RUN_BYTES_MAX": "what a supervisor keeps of its run, in bytes of JSON",
+    "SEAL_MS_MIN": "the shortest `every` of a sealer, in milliseconds",
+    "SEAL_MS_MAX": "the longest",
+    "SEAL_EVENTS_MAX": "`every_events` of a sealer",
+    "ANCHOR_MS_MAX": "the longest `anchor_every` of a sealer, in milliseconds",
 }
 
 POLICY = {

@@ -14,6 +14,7 @@ from holdfast.cli.frame import Nouns
         "dlq",
         "gate",
         "key",
+        "seal",
         "sink",
         "supervise",
         "sweep",
