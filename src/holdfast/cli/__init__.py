@@ -9,12 +9,14 @@ from holdfast.cli.frame import Nouns
 @click.group(
     cls=Nouns,
     nouns=(
+        "beat",
         "demo",
         "dlq",
         "gate",
         "key",
         "seal",
         "sink",
+        "supervise",
         "sweep",
         "worker",
     ),

@@ -46,6 +46,8 @@ SWEEP_BATCH = 200
 DUTY_MS_MAX = 3_600_000
 WORKER_BYTES_MAX = 16_384
 """What a worker says of itself."""
+RUN_BYTES_MAX = 65_536
+"""What a supervisor keeps of its run."""
 SEAL_MS_MIN = 50
 SEAL_MS_MAX = 3_600_000
 """How long an event may wait for a head of the sealed log."""
