@@ -1,15 +1,18 @@
 """`holdfast dlq`: dead letters, for whoever looks after them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.envelope import Failed, misuse
-from holdfast.cli.frame import Answer, asks_a_ledger, exit_code_of
+from holdfast.cli.envelope import misuse
+from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.job import job_id, replayed
 from holdfast.cli.letters import described, in_full, show_letter, told
 from holdfast.cli.page import Page
+from holdfast.cli.progress import Progress
+from holdfast.cli.several import NO_JOB, Outcomes, each, refusal
 from holdfast.cli.values import age, moment, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage, ReasonCode
@@ -17,12 +20,6 @@ from holdfast.errors import HoldfastError, NotFound
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
-
-job_id = click.IntRange(1, JOB_ID_MAX)
-NO_JOB = 0
-"""In place of a job, for what went wrong with a whole page of them."""
-Outcomes = dict[int, "Job | HoldfastError"]
-"""The answer for each job that was asked about."""
 
 
 def filters(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,16 +100,8 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: i
         raise misuse("name the jobs, or choose them with --all and filters")
     if ids and (limit is not None or any(value is not None for value in chosen.values())):
         raise misuse("filters and --limit go with --all, not with ids")
-    done = _replay_all(ledger, limit, chosen) if everything else _each(ids, ledger.replay)
-    made = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    data = [{"job_id": job.replay_of, "replayed_as": job.id, "is_new": job.is_new} for job in made]
-
-    def show(page: Page) -> None:
-        for job in made:
-            page.line(f"  job {job.replay_of} is replayed as {job.id}" + ("" if job.is_new else ", which was on its way already"))
-        page.line(f"{len(made)} replayed.")
-
-    return Answer({"replayed": data}, show, _refusal(done, {"replayed": data}))
+    done = _replay_all(ledger, limit, chosen) if everything else each(ids, ledger.replay)
+    return replayed([job for job in done.values() if not isinstance(job, HoldfastError)], done)
 
 
 def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> Outcomes:
@@ -120,19 +109,23 @@ def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> 
     chosen = {**chosen, "since": moment(ledger, chosen["since"])}
     done: Outcomes = {}
     after = 0
+    progress = Progress("Replayed")
     while limit is None or len(done) < limit:
         size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
         try:
             found = ledger.replay_many(**chosen, after=after, limit=size)
         except HoldfastError as error:
+            progress.over()
             if not done:
                 raise
             return {**done, NO_JOB: error}
         for answer in found:
             after = answer.context["job_id"] if isinstance(answer, HoldfastError) else answer.replay_of or 0
             done[after] = answer
+        progress(len(done), limit)
         if len(found) < size:
             break
+    progress.over()
     return done
 
 
@@ -142,14 +135,14 @@ def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> 
 @asks_a_ledger
 def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Answer:
     """Note on dead letters that nobody needs to look at them any more. They stay in the record."""
-    done = _each(ids, lambda id_: _discard(ledger, id_, reason))
+    done = each(ids, lambda id_: _discard(ledger, id_, reason))
     noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
     def show(page: Page) -> None:
         if noted:
             page.line(f"{len(noted)} discarded: {', '.join(map(str, noted))}.")
 
-    return Answer({"discarded": noted}, show, _refusal(done, {"discarded": noted}))
+    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}))
 
 
 def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":
@@ -158,28 +151,3 @@ def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":
     if job.dead_letter is None:
         raise NotFound(f"job {id_} is not a dead letter: it is {job.status.value}", job_id=id_, status=job.status.value)
     return ledger.discard(id_, reason=reason)
-
-
-def _each(ids: Iterable[int], verb: "Callable[[int], Job]") -> Outcomes:
-    """One refusal does not hurt the others; a store out of reach ends it."""
-    done: Outcomes = {}
-    for id_ in dict.fromkeys(ids):
-        try:
-            done[id_] = verb(id_)
-        except HoldfastError as error:
-            done[id_] = error
-            if error.fault == "store":
-                break
-    return done
-
-
-def _refusal(done: Outcomes, so_far: dict[str, Any]) -> Failed | None:
-    """What to say of those that were refused; what was done for the others goes with it."""
-    refused = {id_: answer for id_, answer in done.items() if isinstance(answer, HoldfastError)}
-    if not refused:
-        return None
-    first = next(iter(refused.values()))
-    listed = [{"job_id": id_ or None, "error_code": error.code, "error": error.message} for id_, error in refused.items()]
-    whole = first.message if len(refused) == 1 else f"{len(refused)} were refused, the first since {first.message}"
-    exit_code = exit_code_of(max(refused.values(), key=exit_code_of))
-    return Failed(first.code, whole, action=first.action, exit_code=exit_code, refused=listed, **so_far)

@@ -38,6 +38,15 @@ def when(value: str) -> timedelta | datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def point(value: str) -> datetime:
+    """A moment: `2026-03-01T12:00:00+01:00`. Without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r:.80} is not a time such as 2026-03-01T12:00") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 def queues(value: str) -> list[str] | dict[str, int]:
     """`a,b` in strict order, or `a=3,b=1` by weight."""
     parts = [part.strip() for part in value.split(",")]

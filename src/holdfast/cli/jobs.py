@@ -1,0 +1,140 @@
+"""A job, as people and machines are shown one."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.cli.letters import ARGS_CHARACTERS_MAX, told
+from holdfast.cli.page import Page
+from holdfast.cli.values import age, stamp
+from holdfast.core.model import FailureStage, Phase, ReasonCode, StallReason, Status
+from holdfast.telemetry.lines import cut
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Event, Job
+
+
+class DeadLetterView(msgspec.Struct, frozen=True):
+    """What a dead letter has beyond other jobs."""
+
+    reason_code: ReasonCode
+    failure_stage: FailureStage | None
+    last_error: Any
+    attempts: int
+    last_owner: str | None
+    last_lease_expires_at: datetime | None
+    correlation_id: str
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """Everything that a reader may know about a job. The token of its fence is not among it."""
+
+    id: int
+    queue: str
+    kind: str
+    status: Status
+    phase: Phase | None
+    priority: int
+    rev: int
+    attempt: int
+    attempts_max: int | None
+    """By the newest attempt's policy; null before the first claim."""
+    releases: int
+    available_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    claimed_at: datetime | None
+    claim_expires_at: datetime | None
+    last_heartbeat_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    owner: str | None
+    last_owner: str | None
+    stage: str | None
+    progress: int | None
+    assist_requested: bool
+    args: Any
+    result: Any
+    checkpoint: Any
+    error: Any
+    """What a failed job failed with."""
+    last_error: Any
+    stall_reason: StallReason | None
+    cancel_reason: str | None
+    cancel_requested_at: datetime | None
+    dead_letter: DeadLetterView | None
+    correlation_id: str
+    trace_id: str | None
+    dedupe_key: str | None
+    tier: str | None
+    replay_of: int | None
+    note: str | None
+    undo_owed: int
+
+
+_NAMES = tuple(name for name in JobView.__struct_fields__ if name != "dead_letter")
+
+
+def view(job: "Job") -> JobView:
+    letter = job.dead_letter
+    plain = {name: getattr(job, name) for name in _NAMES}
+    return JobView(**plain, dead_letter=None if letter is None else DeadLetterView(**letter))
+
+
+def row(job: "Job", now: datetime) -> tuple[object, ...]:
+    """A job in one line of a table whose heads are HEADS."""
+    return (job.id, job.kind, job.queue, job.status.value, job.attempt, job.owner or "–", how_far(job), age(now - job.created_at))
+
+
+HEADS = ("job", "kind", "queue", "status", "attempt", "owner", "stage", "age")
+
+
+def how_far(job: "Job") -> str:
+    """What its holder last said of it."""
+    parts = [job.stage, None if job.progress is None else str(job.progress)]
+    return " ".join(part for part in parts if part) or "–"
+
+
+def show_job(page: Page, job: "Job") -> None:
+    page.line(f"Job {job.id}: {job.kind} in {job.queue}, {job.status.value}", bold=True)
+    letter = job.dead_letter or {}
+    always: list[tuple[str, object]] = [
+        ("attempt", job.attempt if job.attempts_max is None else f"{job.attempt} of {job.attempts_max}"),
+        ("rev", job.rev),
+        ("priority", job.priority),
+        ("created", stamp(job.created_at)),
+        ("available", stamp(job.available_at)),
+    ]
+    some: list[tuple[str, object]] = [
+        ("owner", job.owner),
+        ("lease ends", job.claim_expires_at and stamp(job.claim_expires_at)),
+        ("last beat", job.last_heartbeat_at and stamp(job.last_heartbeat_at)),
+        ("phase", job.phase and job.phase.value),
+        ("stage", job.stage),
+        ("progress", job.progress),
+        ("started", job.started_at and stamp(job.started_at)),
+        ("finished", job.finished_at and stamp(job.finished_at)),
+        ("stalled", job.stall_reason and job.stall_reason.value),
+        ("cancel", job.cancel_reason),
+        ("reason", letter["reason_code"].value if letter else None),
+        ("replay of", job.replay_of),
+        ("dedupe key", job.dedupe_key),
+        ("note", job.note),
+        ("correlation", job.correlation_id),
+        ("args", _json(job.args)),
+        ("checkpoint", _json(job.checkpoint) if job.has_checkpoint else None),
+        ("result", None if job.result is None else _json(job.result)),
+        ("last error", None if job.last_error is None else told(job.last_error, ARGS_CHARACTERS_MAX)),
+    ]
+    page.fields([*always, *((name, value) for name, value in some if value is not None)])
+
+
+def show_events(page: Page, events: "Sequence[Event]") -> None:
+    rows = [(e.pos, e.rev, e.type.value, e.actor, e.attempt, stamp(e.received_at), e.reason or "–") for e in events]
+    page.table(("position", "rev", "event", "by", "attempt", "when", "reason"), rows)
+
+
+def _json(value: Any) -> str:
+    return cut(msgspec.json.encode(value).decode(), ARGS_CHARACTERS_MAX)

@@ -1,0 +1,174 @@
+"""`holdfast job` and `holdfast queue`: work goes in, is looked at, called off and started over."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from tests.cli.conftest import Done, Run
+
+NASTY = "red \x1b[31m, C1 \x9b1m, turned \u202e"
+
+
+class Desk:
+    """A ledger, and the command line beside it."""
+
+    def __init__(self, ledger: Ledger, url: str, run: Run) -> None:
+        self.ledger = ledger
+        self._url = url
+        self._run = run
+
+    def __call__(self, *arguments: object) -> Done:
+        done = self._run(*arguments, "--db", self._url)
+        assert not {"\x1b", "\x9b", "\u202e"} & set(done.out + done.err)
+        return done
+
+    def said(self, *arguments: object) -> Any:
+        done = self(*arguments, "--json")
+        assert (done.code, done.err) == (0, "")
+        return done.answer["data"]
+
+    def refused(self, *arguments: object) -> tuple[int, str, Any]:
+        done = self(*arguments, "--json")
+        return done.code, done.answer["error_code"], done.answer["error_context"]
+
+    def held(self, *, kind: str = "index") -> Any:
+        [job] = self.ledger.claim("ada", kinds=[kind], start=True)
+        assert job.fence is not None
+        return job.fence
+
+
+@pytest.fixture
+def desk(store_url: str, run: Run) -> Iterator[Desk]:
+    with holdfast.open(store_url) as ledger:
+        yield Desk(ledger, store_url, run)
+
+
+@pytest.fixture
+def here(folder: Path, run: Run) -> Iterator[Desk]:
+    """Where one kind of store is enough."""
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        yield Desk(ledger, f"sqlite:///{folder}/holdfast.db", run)
+
+
+def test_from_enqueue_to_replay(desk: Desk) -> None:
+    made = desk.said("job", "enqueue", "index", "--queue", "crawl", "--args", '{"url": "a"}', "--priority", "5")
+    id_ = made["job"]["id"]
+    assert (made["is_new"], made["job"]["status"], made["job"]["args"]) == (True, "queued", {"url": "a"})
+    assert desk.said("job", "get", id_)["job"] == made["job"]
+    assert [job["id"] for job in desk.said("job", "list", "--queue", "crawl", "--status", "queued")["jobs"]] == [id_]
+
+    assert desk("job", "cancel", id_, "--reason", "a typo").out == f"Job {id_} is cancelled.\n"
+    assert desk.ledger.get(id_).cancel_reason == "a typo"
+    [again] = desk.said("job", "replay", id_)["replayed"]
+    assert (again["job_id"], again["is_new"]) == (id_, True)
+    assert [job["id"] for job in desk.said("job", "list", "--replay-of", id_)["jobs"]] == [again["replayed_as"]]
+    events = desk.said("job", "events", id_)["events"]
+    assert [event["type"] for event in events] == ["enqueued", "cancelled"]
+    assert [event["rev"] for event in desk.said("job", "events", id_, "--type", "cancelled")["events"]] == [2]
+
+
+def test_a_running_job_is_asked_first(desk: Desk) -> None:
+    id_ = desk.ledger.enqueue("index").id
+    desk.held()
+    [asked] = desk.said("job", "cancel", id_)["cancelled"]
+    assert (asked["status"], asked["is_over"]) == ("running", False)
+    [over] = desk.said("job", "cancel", id_, "--hard")["cancelled"]
+    assert (over["status"], over["is_over"]) == ("cancelled", True)
+
+
+def test_a_repeated_request_is_done_once(desk: Desk) -> None:
+    first, second = (desk.said("job", "enqueue", "index", "--request-id", "r1")["job"]["id"] for _ in range(2))
+    assert first == second
+    assert len(desk.ledger.list()) == 1
+
+
+def test_a_dedupe_key_finds_the_job_that_has_it(here: Desk) -> None:
+    first = here.said("job", "enqueue", "index", "--dedupe-key", "k")
+    second = here.said("job", "enqueue", "index", "--dedupe-key", "k")
+    assert (second["job"]["id"], second["is_new"]) == (first["job"]["id"], False)
+    assert here("job", "enqueue", "index", "--dedupe-key", "k").out == f"Job {first['job']['id']} was there already.\n"
+
+
+def test_many_are_all_or_none(here: Desk, folder: Path) -> None:
+    lines = [{"kind": "index", "args": {"n": n}, "queue": "crawl"} for n in range(3)]
+    (folder / "jobs.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    said = here.said("job", "enqueue", "--lines", "jobs.jsonl")
+    assert (len(said["job_ids"]), said["new"]) == (3, 3)
+    for broken in ('{"kind": "index"}\n[1]\n', '{"kind": "index"}\n{"kind": ""}\n', '{"kind": "index"}\n{'):
+        (folder / "jobs.jsonl").write_text(broken)
+        assert here("job", "enqueue", "--lines", "jobs.jsonl").code in (1, 2)
+    assert len(here.ledger.list()) == 3
+
+
+def test_what_one_refuses_does_not_hurt_the_others(here: Desk) -> None:
+    first, second = here.ledger.enqueue("index").id, here.ledger.enqueue("index").id
+    code, error_code, context = here.refused("job", "cancel", first, 99, second)
+    assert (code, error_code) == (1, "not_found")
+    assert [done["job_id"] for done in context["cancelled"]] == [first, second]
+    assert [refused["job_id"] for refused in context["refused"]] == [99]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["enqueue"],
+        ["enqueue", "index", "--lines", "x"],
+        ["enqueue", "--lines", "missing.jsonl"],
+        ["enqueue", "index", "--args", "[1]"],
+        ["enqueue", "index", "--args", "{"],
+        ["enqueue", "index", "--args", "@missing.json"],
+        ["enqueue", "index", "--at", "tomorrow"],
+        ["cancel", "1", "2", "--request-id", "r"],
+        ["cancel", "1", "2", "--expected-rev", "1"],
+        ["cancel"],
+        ["get", "0"],
+        ["list", "--status", "lost"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_meant(here: Desk, arguments: list[str]) -> None:
+    assert here.refused("job", *arguments)[:2] == (2, "usage")
+    plain = here("job", *arguments)
+    assert (plain.code, plain.out, "Traceback" in plain.err) == (2, "", False)
+
+
+def test_an_expected_revision_is_kept_to(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index").id
+    assert here.refused("job", "cancel", id_, "--expected-rev", 7)[:2] == (1, "conflict")
+    assert here.said("job", "cancel", id_, "--expected-rev", 1)
+
+
+def test_what_is_in_a_job_does_not_speak_to_the_terminal(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index", {"text": NASTY}, queue="default").id
+    here.ledger.heartbeat(here.held(), stage="TASK", progress=3)
+    assert "red \\x1b[31m" in here("job", "get", id_).out.replace("\\u001b", "\\x1b")
+    assert "TASK 3" in here("job", "list").out
+
+
+def test_pages_go_on_where_they_ended(here: Desk) -> None:
+    ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
+    first = here.said("job", "list", "--limit", 2)
+    assert ([job["id"] for job in first["jobs"]], first["next_after"]) == (ids[:2], ids[1])
+    rest = here.said("job", "list", "--after", ids[1])
+    assert ([job["id"] for job in rest["jobs"]], rest["next_after"]) == (ids[2:], None)
+
+
+def test_a_paused_queue_gives_nothing_out(desk: Desk) -> None:
+    desk.ledger.enqueue("index", queue="crawl")
+    assert desk("queue", "pause", "crawl").out == "Queue crawl is paused: nothing more is claimed from it.\n"
+    assert desk.ledger.claim("ada", queues=["crawl"]) == []
+    [one] = desk.said("queue", "list")["queues"]
+    assert (one["name"], one["counts"]["queued"], one["paused_at"] is None) == ("crawl", 1, False)
+    assert "paused" in desk("queue", "list").out
+    assert desk.said("queue", "unpause", "crawl")["queue"] == {"name": "crawl", "paused_at": None}
+    assert len(desk.ledger.claim("ada", queues=["crawl"])) == 1
+
+
+def test_there_may_be_nothing(here: Desk) -> None:
+    assert here("queue", "list").out == "There are no queues.\n"
+    assert here("job", "list").out == "There are no such jobs.\n"
