@@ -3,7 +3,7 @@
 import click
 
 from holdfast import __version__
-from holdfast.cli.frame import Nouns
+from holdfast.cli.frame import Nouns, no_color_option
 
 
 @click.group(
@@ -12,10 +12,12 @@ from holdfast.cli.frame import Nouns
         "beat",
         "demo",
         "dlq",
+        "events",
         "gate",
         "job",
         "key",
         "queue",
+        "schema",
         "seal",
         "sink",
         "supervise",
@@ -25,5 +27,16 @@ from holdfast.cli.frame import Nouns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="holdfast")
+@no_color_option
 def main() -> None:
-    """A durable ledger of jobs on SQLite or PostgreSQL."""
+    """A durable ledger of jobs on SQLite or PostgreSQL.
+
+    Commands are about the ledger that --db names, else HOLDFAST_URL, else the url in holdfast.toml, else sqlite:///holdfast.db.
+    With --json they answer with one line, whose form `holdfast schema` tells.
+
+    \b
+    Try:
+      holdfast job enqueue index_page --args '{"url": "https://a.example"}'
+      holdfast job list
+      holdfast queue list --json
+    """

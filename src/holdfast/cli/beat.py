@@ -12,7 +12,12 @@ from holdfast.cli.frame import Answer, as_json_option, say
 @click.option("--progress", type=int, help="How far it has come.")
 @as_json_option
 def beat(*, stage: str | None, progress: int | None, as_json: bool) -> None:
-    """Say that the program is alive, to the `holdfast supervise` that runs it."""
+    """Say that the program is alive, to the `holdfast supervise` that runs it.
+
+    \b
+    Example:
+      holdfast supervise --stall-timeout 30s -- sh -c 'while work; do holdfast beat; done'
+    """
     if not supervised.is_supervised():
         raise Failed("not_supervised", "nobody supervises this program", action="Run it by: holdfast supervise -- COMMAND")
     if not supervised.beat(stage=stage, progress=progress):

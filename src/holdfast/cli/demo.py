@@ -41,6 +41,10 @@ def demo(*, db: str | None, jobs: int, workers: int, as_json: bool) -> None:
     """Run jobs on real workers, kill one of them in mid-job, and check the record.
 
     Exits with 0 only if every job finished and every history is in order.
+
+    \b
+    Example:
+      holdfast demo --jobs 500 --workers 4
     """
     url = db or f"sqlite:///{tempfile.mkdtemp(prefix='holdfast-demo-')}/demo.db"
     try:

@@ -37,7 +37,12 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def dlq() -> None:
-    """Look at dead letters, replay them, put them aside."""
+    """Look at dead letters, replay them, put them aside.
+
+    \b
+    Try:
+      holdfast dlq list
+    """
 
 
 @dlq.command("list")
@@ -47,7 +52,12 @@ def dlq() -> None:
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
 @asks_a_ledger
 def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, **chosen: Any) -> Answer:
-    """Dead letters, oldest job first."""
+    """Dead letters, oldest job first.
+
+    \b
+    Try:
+      holdfast dlq list --queue crawl --since 2h
+    """
     now = ledger.now()
     found = ledger.dead_letters(since=moment(ledger, since), limit=limit, **chosen)
     more = found[-1].id if len(found) == limit else None
@@ -76,7 +86,12 @@ def _row(job: "Job", now: datetime) -> tuple[object, ...]:
 @click.argument("id", type=job_id)
 @asks_a_ledger
 def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
-    """Everything about one dead letter: its fields, its last error, its history without beats."""
+    """Everything about one dead letter: its fields, its last error, its history without beats.
+
+    \b
+    Example:
+      holdfast dlq show 12
+    """
     job = ledger.get(id)
     if job.dead_letter is None:
         raise NotFound(f"job {id} is not a dead letter: it is {job.status.value}", job_id=id, status=job.status.value)
@@ -95,6 +110,10 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: i
     """Start dead letters over, each as a new job.
 
     One whose replay is still on its way gives that one. Dead letters stay where they are until they are discarded.
+
+    \b
+    Try:
+      holdfast dlq replay --all --kind index_page
     """
     if bool(ids) == everything:
         raise misuse("name the jobs, or choose them with --all and filters")
@@ -134,7 +153,12 @@ def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> 
 @click.option("--reason", help="Why, for the record.")
 @asks_a_ledger
 def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Answer:
-    """Note on dead letters that nobody needs to look at them any more. They stay in the record."""
+    """Note on dead letters that nobody needs to look at them any more. They stay in the record.
+
+    \b
+    Example:
+      holdfast dlq discard 12 13 --reason "a typo of ours"
+    """
     done = each(ids, lambda id_: _discard(ledger, id_, reason))
     noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 

@@ -1,6 +1,7 @@
 """What all commands have in common: where the ledger is, in which form to answer, how to end."""
 
 import getpass
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -97,7 +98,22 @@ def say(answer: Answer, as_json: bool) -> None:
         raise answer.failed
 
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
+def _without_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        os.environ["NO_COLOR"] = "1"
+
+
+no_color_option = click.option(
+    "--no-color", is_flag=True, expose_value=False, is_eager=True, callback=_without_colour, help="Like the variable NO_COLOR."
+)
+
+
+def as_json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How to answer."""
+    as_json = click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
+    return as_json(no_color_option(function))
+
+
 db_option = click.option("--db", metavar="URL", help="The ledger. Else HOLDFAST_URL, holdfast.toml, or sqlite:///holdfast.db.")
 key_option = click.option(
     "--key", "keys", multiple=True, metavar="FILE", help="A key to sign with. Else HOLDFAST_KEYS, or keys in holdfast.toml."

@@ -22,6 +22,10 @@ def gate(ledger: "Ledger", *, job: int) -> Answer:
 
     It may while its newest beat is fresh, nothing calls it stalled, and its attempts are within their limit. Whatever is unclear
     is a no. `--json` has the receipt, and with a no the reason.
+
+    \b
+    Example:
+      holdfast gate 12 && ./move-the-arm
     """
     receipt = ledger.gate(job)
     holder, now_ms = ledger.get(job).owner, int(ledger.now().timestamp() * 1_000)

@@ -33,7 +33,12 @@ out_option = click.option("--out", type=click.Path(path_type=Path), help="The fi
 
 @click.group()
 def key() -> None:
-    """Make keys, and say whose signatures count."""
+    """Make keys, and say whose signatures count.
+
+    \b
+    Try:
+      holdfast key list
+    """
 
 
 @key.command()
@@ -48,6 +53,10 @@ def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[s
     """Make a key in a new file, and enrol it where a key is loaded that may vouch for it, or where it is the first.
 
     The file is NAME.key unless --out names another. Whether the key was enrolled is part of the answer.
+
+    \b
+    Try:
+      holdfast key new main --role server
     """
     from holdfast.keyfiles import write_key
     from holdfast.opening import draw_key
@@ -79,7 +88,12 @@ def _enrolled(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRec
 @click.option("--name", help="Likewise.")
 @asks_a_ledger
 def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | None) -> Answer:
-    """Enrol a key that is there already: its 64 hex digits, with --role and --name, or its file."""
+    """Enrol a key that is there already: its 64 hex digits, with --role and --name, or its file.
+
+    \b
+    Example:
+      holdfast key enrol arm-1.key --key main.key
+    """
     if role is not None and name is not None:
         record = ledger.enrol_key(key_or_file, role=role, name=name)
     elif role is None and name is None:
@@ -95,7 +109,12 @@ def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | N
 @key.command("list")
 @asks_a_ledger
 def list_(ledger: "Ledger") -> Answer:
-    """Every key that was ever enrolled, the oldest first."""
+    """Every key that was ever enrolled, the oldest first.
+
+    \b
+    Try:
+      holdfast key list
+    """
     found = ledger.keys()
     rows = [
         (record.key_id, record.role.value, record.name, standing(record), stamp(record.enrolled_at), record.enrolled_by)
@@ -119,6 +138,10 @@ def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> Answer:
     """Make a key in another one's place, for the same role and name, and revoke that one: both or neither.
 
     The file is NAME-KEY_ID.key, with the new key's id, unless --out names another.
+
+    \b
+    Example:
+      holdfast key rotate arm-1 --key main.key
     """
     from holdfast.keyfiles import write_key
     from holdfast.opening import draw_key
@@ -140,7 +163,12 @@ def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> Answer:
 @click.argument("key_id")
 @asks_a_ledger
 def revoke(ledger: "Ledger", *, key_id: str) -> Answer:
-    """From now on nothing that this key signs is accepted; what it has signed before stays good."""
+    """From now on nothing that this key signs is accepted; what it has signed before stays good.
+
+    \b
+    Example:
+      holdfast key revoke 0123456789abcdef --key main.key
+    """
     record = ledger.revoke_key(key_id)
     return Answer({"key": record}, lambda page: page.line(f"{named(record)} is revoked at position {record.revoked_pos}."))
 
@@ -149,7 +177,12 @@ def revoke(ledger: "Ledger", *, key_id: str) -> Answer:
 @click.option("--out", type=click.Path(path_type=Path), help="The file to write, in place of what it holds.")
 @asks_a_ledger
 def export(ledger: "Ledger", *, out: Path | None) -> Answer:
-    """All public keys in one JSON object, for whoever checks the record without trusting its keeper."""
+    """All public keys in one JSON object, for whoever checks the record without trusting its keeper.
+
+    \b
+    Try:
+      holdfast key export --out keys.json
+    """
     found = public_keys(ledger)
     if out is None:
         return Answer(found, lambda page: page.line(written(found)))

@@ -1,4 +1,4 @@
-"""Plain text for people: colour only on a terminal, and not where NO_COLOR is set.
+"""Plain text for people: colour on a terminal, unless NO_COLOR is set, and elsewhere where FORCE_COLOR is.
 
 What comes from a ledger was written by anybody: everything that is printed here is made visible first.
 """
@@ -6,6 +6,7 @@ What comes from a ledger was written by anybody: everything that is printed here
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 import click
 
@@ -14,9 +15,16 @@ from holdfast.telemetry.lines import cut, visible
 CELL_CHARACTERS_MAX = 200
 
 
+def wants_colour(stream: TextIO) -> bool:
+    """NO_COLOR, which `--no-color` sets, outweighs FORCE_COLOR. An empty variable says nothing."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
+
+
 class Page:
     def __init__(self, *, quiet: bool = False) -> None:
-        self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        self._colour = wants_colour(sys.stdout)
         self._quiet = quiet
 
     def line(self, text: str = "", **style: object) -> None:
@@ -43,18 +51,18 @@ class Page:
         for name, value in pairs:
             self.line(f"  {name.ljust(width)}  {'–' if value is None else value}")
 
-    def block(self, text: str) -> None:
+    def block(self, text: str, *, indent: str = "  ") -> None:
         """Text of several lines, indented."""
         for line in text.splitlines():
-            self.line(f"  {line}")
+            self.line(f"{indent}{line}")
 
     def remark(self, text: str) -> None:
         """Beside the answer, not in it."""
-        click.secho(visible(text), err=True, dim=True, color=self._colour and sys.stderr.isatty())
+        click.secho(visible(text), err=True, dim=True, color=wants_colour(sys.stderr))
 
     def fail(self, reason: str) -> int:
         """The exit code of what failed."""
-        click.secho(f"Failed: {visible(reason)}", err=True, fg="red", color=self._colour and sys.stderr.isatty())
+        click.secho(f"Failed: {visible(reason)}", err=True, fg="red", color=wants_colour(sys.stderr))
         return 1
 
 

@@ -47,6 +47,10 @@ def seal(
 
     Needs an enrolled key of a server. Others may run it too: one works, the rest stand by. Ends with 1 where what is there is not
     what was signed.
+
+    \b
+    Example:
+      holdfast seal --once --key main.key --anchor heads.txt
     """
     from holdfast.services.seal import Sealer
 

@@ -15,13 +15,23 @@ if TYPE_CHECKING:
 
 @click.group()
 def sink() -> None:
-    """See and mend the sinks that are told of every event."""
+    """See and mend the sinks that are told of every event.
+
+    \b
+    Try:
+      holdfast sink list
+    """
 
 
 @sink.command("list")
 @asks_a_ledger
 def list_(ledger: "Ledger") -> Answer:
-    """How far every sink has been told."""
+    """How far every sink has been told.
+
+    \b
+    Try:
+      holdfast sink list
+    """
     found = ledger.sinks()
     rows = [
         (state.name, _standing(state), state.pos, state.behind, state.failures, state.last_error or "–", stamp(state.updated_at))
@@ -41,7 +51,12 @@ def list_(ledger: "Ledger") -> Answer:
 @click.argument("name")
 @asks_a_ledger
 def revive(ledger: "Ledger", *, name: str) -> Answer:
-    """Let deliveries go on at once, from where the sink stands."""
+    """Let deliveries go on at once, from where the sink stands.
+
+    \b
+    Example:
+      holdfast sink revive webhook
+    """
     return _told(ledger.revive_sink(name), "goes on after")
 
 
@@ -49,7 +64,12 @@ def revive(ledger: "Ledger", *, name: str) -> Answer:
 @click.argument("name")
 @asks_a_ledger
 def skip(ledger: "Ledger", *, name: str) -> Answer:
-    """Give up on the event that the sink fails at: it is never delivered."""
+    """Give up on the event that the sink fails at: it is never delivered.
+
+    \b
+    Example:
+      holdfast sink skip webhook
+    """
     return _told(ledger.skip_sink_event(name), "has skipped")
 
 
@@ -57,7 +77,12 @@ def skip(ledger: "Ledger", *, name: str) -> Answer:
 @click.argument("name")
 @asks_a_ledger
 def drop(ledger: "Ledger", *, name: str) -> Answer:
-    """Forget a sink and its place. Stop the workers that serve it first: they would make it anew."""
+    """Forget a sink and its place. Stop the workers that serve it first: they would make it anew.
+
+    \b
+    Example:
+      holdfast sink drop webhook
+    """
     ledger.drop_sink(name)
     return Answer({"name": name, "dropped": True}, lambda page: page.line(f"Sink {name} is forgotten."))
 

@@ -70,6 +70,10 @@ def supervise(
 
     Ends with 0 after a clean exit or an orderly stop, with 1 where no restart is allowed any more, and like a shell with 127 or
     126 where the command cannot be found or not be run.
+
+    \b
+    Try:
+      holdfast supervise --name once -- true
     """
     if [listing, reset is not None, bool(command)].count(True) != 1:
         raise misuse("give a command after --, or one of --list and --reset", action="For example: holdfast supervise -- ./serve")

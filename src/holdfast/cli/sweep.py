@@ -18,6 +18,10 @@ def sweep(ledger: "Ledger", *, limit: int) -> Answer:
     """Look once for silent holders and whatever else is due, and say what was done.
 
     Workers do this by themselves, many times a minute; it is for ledgers that have none at the moment.
+
+    \b
+    Try:
+      holdfast sweep
     """
     made = ledger.sweep(limit=limit)
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(made.items())) or "nothing was due"

@@ -24,7 +24,12 @@ SILENT = timedelta(seconds=45)
 
 @click.group()
 def worker() -> None:
-    """Run workers, and see who is there."""
+    """Run workers, and see who is there.
+
+    \b
+    Try:
+      holdfast worker list
+    """
 
 
 @worker.command()
@@ -57,6 +62,10 @@ def run(
 
     The first signal lets running jobs finish, the second hands them back at once. Ends with 0 after an orderly stop, with 1
     where the worker gave up, since too many of its handlers would not stop.
+
+    \b
+    Example:
+      holdfast worker run shop:app --queues crawl=3,mail=1 --threads 20
     """
     from holdfast.cli.apps import load
     from holdfast.telemetry import logs
@@ -83,7 +92,12 @@ def run(
 @click.option("--seen-within", type=duration, help="Only those seen lately.")
 @asks_a_ledger
 def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
-    """Who is there: workers that have signed in and not out."""
+    """Who is there: workers that have signed in and not out.
+
+    \b
+    Try:
+      holdfast worker list --seen-within 1m
+    """
     now = ledger.now()
     found = ledger.workers(seen_within=seen_within)
     rows = [

@@ -158,6 +158,10 @@ class Reading(Desk):
             if self._store.settled_events(after, 1):
                 return True
 
+    def position(self) -> int:
+        """The newest position that was drawn, to follow from; whether its event is committed is another matter."""
+        return self._store.peek(lambda session: session.last_pos())
+
     def wait(self, job_id: int, *, timeout: float | None = None) -> Job:
         """The job once it is terminal, or as it stands when the time is over. It waits for the bell."""
         if timeout is not None:

@@ -1,0 +1,46 @@
+"""The form of every command's answer to `--json`: what is in its `data`.
+
+Read by `holdfast schema` alone, so that no command pays for it. Each command has its entry in SHAPES.
+"""
+
+import msgspec
+
+from holdfast.cli.shapes import fleet, jobs, upkeep
+
+SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
+    "beat": (fleet.Beaten,),
+    "demo": (fleet.Demonstrated,),
+    "dlq discard": (jobs.Discarded,),
+    "dlq list": (jobs.Letters,),
+    "dlq replay": (jobs.ReplayedMany,),
+    "dlq show": (jobs.LetterInFull,),
+    "events show": (jobs.Events,),
+    "events tail": (jobs.OneEvent,),
+    "gate": (fleet.Gated,),
+    "job cancel": (jobs.CancelledMany,),
+    "job enqueue": (jobs.Enqueued, jobs.EnqueuedMany),
+    "job events": (jobs.EventPage,),
+    "job get": (jobs.OneJob,),
+    "job list": (jobs.Jobs,),
+    "job replay": (jobs.ReplayedMany,),
+    "key enrol": (upkeep.OneKey,),
+    "key export": (upkeep.PublicKeys,),
+    "key list": (upkeep.Keys,),
+    "key new": (upkeep.KeyMade,),
+    "key revoke": (upkeep.OneKey,),
+    "key rotate": (upkeep.KeyMade,),
+    "queue list": (jobs.Queues,),
+    "queue pause": (jobs.OneQueue,),
+    "queue unpause": (jobs.OneQueue,),
+    "schema": (upkeep.Schemas,),
+    "seal": (upkeep.Sealed,),
+    "sink drop": (upkeep.Dropped,),
+    "sink list": (upkeep.Sinks,),
+    "sink revive": (upkeep.OneSink,),
+    "sink skip": (upkeep.OneSink,),
+    "supervise": (fleet.Ended, fleet.Run, fleet.Runs),
+    "sweep": (fleet.Swept,),
+    "worker list": (fleet.Workers,),
+    "worker run": (fleet.Worked,),
+}
+"""Of each command, the forms that its `data` may have. One that answers nothing, as to a person alone, has none."""

@@ -1,0 +1,120 @@
+"""Answers about jobs, their events and their queues."""
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.cli.jobs import DeadLetterView, JobView
+from holdfast.cli.shapes.base import Shape
+from holdfast.core.model import EventType, Status
+from holdfast.ledger import Event
+
+
+class OneJob(Shape, frozen=True):
+    job: JobView
+
+
+class Enqueued(Shape, frozen=True):
+    job: JobView
+    is_new: bool
+    """False where a dedupe key found a job that was there already."""
+
+
+class EnqueuedMany(Shape, frozen=True):
+    job_ids: list[int]
+    new: int
+
+
+class Jobs(Shape, frozen=True):
+    jobs: list[JobView]
+    next_after: int | None
+    """What to give to `--after` for the next page; null where there is none."""
+
+
+class Cancelled(Shape, frozen=True):
+    job_id: int
+    status: Status
+    rev: int
+    is_over: bool
+    """False where its holder was asked to make its safe exit."""
+
+
+class CancelledMany(Shape, frozen=True):
+    cancelled: list[Cancelled]
+
+
+class Replayed(Shape, frozen=True):
+    job_id: int
+    replayed_as: int
+    is_new: bool
+
+
+class ReplayedMany(Shape, frozen=True):
+    replayed: list[Replayed]
+
+
+class Events(Shape, frozen=True):
+    events: list[Event]
+
+
+class EventPage(Events, frozen=True):
+    next_after: int | None
+
+
+class OneEvent(Shape, frozen=True):
+    event: Event
+
+
+class Queue(Shape, frozen=True):
+    name: str
+    paused_at: datetime | None
+
+
+class Counted(Queue, frozen=True):
+    counts: dict[str, int]
+    """How many jobs of each status."""
+
+
+class OneQueue(Shape, frozen=True):
+    queue: Queue
+
+
+class Queues(Shape, frozen=True):
+    queues: list[Counted]
+
+
+class Letter(DeadLetterView, frozen=True, kw_only=True):
+    job_id: int
+    kind: str
+    queue: str
+    rev: int
+    dead_lettered_at: datetime | None
+    note: str | None
+
+
+class Step(Shape, frozen=True):
+    rev: int
+    type: EventType
+    at: datetime
+    actor: str
+    attempt: int
+    reason: str | None
+
+
+class Followed(Shape, frozen=True):
+    job_id: int
+    status: Status
+
+
+class LetterInFull(Letter, frozen=True, kw_only=True):
+    args: Any
+    history: list[Step]
+    replays: list[Followed]
+
+
+class Letters(Shape, frozen=True):
+    dead_letters: list[Letter]
+    next_after: int | None
+
+
+class Discarded(Shape, frozen=True):
+    discarded: list[int]

@@ -1,0 +1,75 @@
+"""Answers about sinks, keys and seals, and about the command line itself."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.cli.shapes.base import Shape
+from holdfast.core.proof.keys import KeyRole
+from holdfast.ledger import KeyRecord, SinkState
+
+
+class Sinks(Shape, frozen=True):
+    sinks: list[SinkState]
+
+
+class OneSink(Shape, frozen=True):
+    sink: SinkState
+
+
+class Dropped(Shape, frozen=True):
+    name: str
+    dropped: bool
+
+
+class KeyMade(Shape, frozen=True):
+    key_id: str
+    role: KeyRole
+    name: str
+    public: str
+    file: str
+    enrolled: bool
+    enrolled_pos: int | None
+    why_not: str | None
+    revoked: str | msgspec.UnsetType = msgspec.UNSET
+    """The key in whose place it is."""
+
+
+class OneKey(Shape, frozen=True):
+    key: KeyRecord
+
+
+class Keys(Shape, frozen=True):
+    keys: list[KeyRecord]
+
+
+class PublicKeyLine(Shape, frozen=True):
+    key_id: str
+    role: KeyRole
+    name: str
+    public: str
+    enrolled_pos: int
+    revoked_pos: int | None
+
+
+class PublicKeys(Shape, frozen=True):
+    holdfast_keys: Literal[1]
+    ledger: str
+    vkey: str | None
+    keys: list[PublicKeyLine]
+    file: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Head(Shape, frozen=True):
+    size: int
+    pos: int
+    note: str
+
+
+class Sealed(Shape, frozen=True):
+    head: Head | None
+
+
+class Schemas(Shape, frozen=True):
+    schemas: dict[str, dict[str, Any]]
+    """By command: the schema of each line that it answers with."""

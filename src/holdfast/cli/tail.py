@@ -1,0 +1,124 @@
+"""`holdfast events tail`: events as they come, one line each."""
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.address import is_new, ledger_url
+from holdfast.cli.envelope import success
+from holdfast.cli.frame import as_json_option, db_option, open_ledger, remark_new
+from holdfast.cli.page import Page
+from holdfast.cli.values import stamp
+from holdfast.core.limits import JOB_ID_MAX
+from holdfast.core.model import EventType
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Event, Ledger
+
+STYLES: dict[EventType, dict[str, Any]] = {
+    EventType.HEARTBEAT: {"dim": True},
+    EventType.SUCCEEDED: {"fg": "green"},
+    EventType.STALLED: {"fg": "yellow"},
+    EventType.FAILED: {"fg": "red"},
+    EventType.DEAD_LETTERED: {"fg": "red"},
+}
+
+
+@click.command()
+@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), help="After this position. [default: from now on; with --once, 0]")
+@click.option("--job", "job_id", type=click.IntRange(1, JOB_ID_MAX), metavar="ID", help="Of this job only.")
+@click.option("--type", "types", multiple=True, type=click.Choice([kind.value for kind in EventType]), help="Only these.")
+@click.option("--follow/--once", default=True, help="Wait for more, or end with what is there. [default: follow]")
+@db_option
+@as_json_option
+def tail(*, after: int | None, job_id: int | None, types: tuple[str, ...], follow: bool, db: str | None, as_json: bool) -> None:
+    """Events as they come, one line each, until ^C or until nobody reads them any more.
+
+    With --json, every line is an answer by itself. To go on later, give the last position you have seen to --after.
+
+    \b
+    Try:
+      holdfast events tail --once --json
+
+    \b
+    Example:
+      holdfast events tail --type stalled --type dead_lettered
+    """
+    url = ledger_url(db)
+    made = is_new(url)
+    tell = _tell_json if as_json else _teller(Page())
+    with _until_told(), open_ledger(url) as ledger:
+        if made and not as_json:
+            remark_new(url)
+        start = (ledger.position() if follow else 0) if after is None else after
+        for event in _following(ledger, start, job_id, set(types)) if follow else _there(ledger, start, job_id, types):
+            tell(event)
+
+
+def _following(ledger: "Ledger", after: int, job_id: int | None, types: set[str]) -> "Iterator[Event]":
+    for event in ledger.follow(after):
+        if (job_id is None or event.job_id == job_id) and (not types or event.type.value in types):
+            yield event
+
+
+def _there(ledger: "Ledger", after: int, job_id: int | None, types: tuple[str, ...]) -> "Iterator[Event]":
+    """What is there now. What comes meanwhile does not keep it from ending."""
+    until = ledger.position()
+    while page := ledger.events(job_id, types=list(types) or None, after=after):
+        for event in page:
+            if event.pos > until:
+                return
+            yield event
+        after = page[-1].pos
+
+
+def _tell_json(event: "Event") -> None:
+    click.echo(success({"event": event}))
+
+
+def _teller(page: Page) -> "Callable[[Event], None]":
+    def tell(event: "Event") -> None:
+        why = f"  {event.reason}" if event.reason else ""
+        head = f"{event.pos:>8}  {stamp(event.received_at)}  {event.type.value:<16}"
+        page.line(f"{head}  job {event.job_id}, attempt {event.attempt}, by {event.actor}{why}", **STYLES.get(event.type, {}))
+
+    return tell
+
+
+@contextmanager
+def _until_told() -> Iterator[None]:
+    """Within, SIGINT, SIGTERM and a reader that has gone end what is done, in good order."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    threading.Thread(target=_interrupt_when_unread, args=(threading.get_ident(),), name="holdfast-reader", daemon=True).start()
+    try:
+        yield
+    except (KeyboardInterrupt, BrokenPipeError):
+        _forget_output()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt_when_unread(main_thread: int) -> None:
+    """Without this, a tail whose reader has gone would wait for an event to find out."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return
+    poll.poll()
+    signal.pthread_kill(main_thread, signal.SIGINT)
+
+
+def _forget_output() -> None:
+    """Python would complain at its end about what it could not write; whole lines are written already."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

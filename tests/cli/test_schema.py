@@ -1,0 +1,171 @@
+"""Every command says of what form its answers are, and they are of that form."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema
+import pytest
+
+import holdfast
+from holdfast.cli import main
+from holdfast.cli.schemas import schema_of
+from holdfast.cli.shapes import SHAPES
+from tests.cli.conftest import Done, Run
+
+SILENT = {"completion", "top"}
+"""Commands that have no answer for a program."""
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield " ".join(path)
+        return
+    for name in command.list_commands(click.Context(command)):
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        yield from leaves(found, (*path, name))
+
+
+def test_every_command_says_what_it_answers() -> None:
+    assert set(leaves(main)) - SILENT == SHAPES.keys()
+
+
+@pytest.mark.parametrize("command", SHAPES)
+def test_a_schema_is_one(command: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema_of(command))
+
+
+def check(command: str, line: str) -> Any:
+    answer = json.loads(line)
+    jsonschema.validate(answer, schema_of(command), cls=jsonschema.Draft202012Validator)
+    return answer
+
+
+@pytest.mark.parametrize("line", ['{"success":true}', "{}", '{"schema_version":"v1","success":true,"data":{"job":{},"x":1}}'])
+def test_other_lines_are_not_of_that_form(line: str) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        check("job get", line)
+
+
+class Said:
+    """Commands in this process, in their folder; every answer is checked against its schema."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.commands: set[str] = set()
+
+    def __call__(self, *arguments: object) -> Any:
+        words = [str(argument) for argument in arguments]
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--json"])
+        out = self._capsys.readouterr().out
+        assert ended.value.code == 0, out
+        command = max((name for name in SHAPES if words[: len(name.split())] == name.split()), key=len)
+        self.commands.add(command)
+        return [check(command, line)["data"] for line in out.splitlines()][-1]
+
+
+@pytest.fixture
+def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
+    monkeypatch.chdir(folder)
+    for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+        monkeypatch.delenv(name)
+    return Said(capsys)
+
+
+ELSEWHERE = {"beat", "demo", "worker run", "supervise"}
+"""Commands that want a process of their own: see below."""
+
+
+def test_answers_are_of_the_form_that_the_schema_says(said: Said, folder: Path) -> None:
+    first = said("job", "enqueue", "index", "--args", '{"n": [1, null, "x"]}', "--tier", "critical")["job"]["id"]
+    (folder / "jobs.jsonl").write_text('{"kind": "index"}\n{"kind": "index", "queue": "crawl"}\n')
+    said("job", "enqueue", "--lines", "jobs.jsonl")
+    with holdfast.open("sqlite:///holdfast.db") as ledger:
+        ledger.sign_in("ada", body={"queues": ["default"]})
+        [held] = ledger.claim("ada", limit=1, start=True)
+        assert held.fence is not None
+        ledger.heartbeat(held.fence, stage="TASK", progress=1, checkpoint={"at": 1})
+        said("gate", held.id)
+        said("job", "get", held.id)
+        ledger.fail(held.fence, RuntimeError("no"), retryable=False)
+        dead = [ledger.enqueue("index").id for _ in range(2)]
+        for id_ in dead:
+            ledger.dead_letter(id_, reason_code="timeout", failure_stage="exec", error={"message": "x"})
+        ledger.outbox.add("hook", from_beginning=True)
+    for status in ("list", "list --status dead_lettered", "list --limit 1"):
+        said("job", *status.split())
+    said("job", "get", dead[0])
+    said("job", "events", first)
+    said("events", "show", first)
+    said("events", "tail", "--once")
+    said("dlq", "list")
+    said("dlq", "replay", dead[0])
+    said("dlq", "show", dead[0])
+    said("dlq", "discard", dead[0])
+    said("job", "replay", dead[1])
+    said("job", "cancel", first + 1)
+    said("queue", "pause", "crawl")
+    said("queue", "list")
+    said("queue", "unpause", "crawl")
+    said("worker", "list")
+    said("supervise", "--list")
+    said("sweep")
+    said("sink", "list")
+    said("sink", "revive", "hook")
+    skip_one(said)
+    said("sink", "drop", "hook")
+    said("schema")
+    keys_and_seals(said)
+    assert SHAPES.keys() - said.commands <= ELSEWHERE
+
+
+def skip_one(said: Said) -> None:
+    from holdfast.store.places import Place
+
+    with holdfast.open("sqlite:///holdfast.db") as ledger:
+        ledger.outbox.save(Place("hook", 0, 9, dead_at=ledger.outbox.now(), last_error="no route"), 0)
+    said("sink", "skip", "hook")
+
+
+def keys_and_seals(said: Said) -> None:
+    said("key", "new", "main", "--role", "server")
+    said("key", "new", "arm", "--role", "worker", "--no-enrol")
+    said("key", "enrol", "arm.key", "--key", "main.key")
+    said("seal", "--once", "--key", "main.key")
+    said("key", "revoke", said("key", "rotate", "arm", "--key", "main.key")["key_id"], "--key", "main.key")
+    said("key", "list")
+    said("key", "export")
+    said("key", "export", "--out", "keys.json")
+
+
+def answered(command: str, done: Done) -> None:
+    assert done.code == 0, done.err
+    assert check(command, done.out)["success"]
+
+
+def test_commands_with_processes_answer_in_their_form(run: Run) -> None:
+    answered("supervise", run("supervise", "--name", "once", "--json", "--", "true"))
+    answered("supervise", run("supervise", "--list", "--json"))
+    answered("demo", run("demo", "--jobs", "5", "--workers", "2", "--json"))
+    check("beat", run("beat", "--json").out)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["job", "get", "9"], ["dlq", "show", "9"], ["gate", "9"], ["key", "revoke", "x"]], ids=" ".join
+)
+def test_a_failure_is_of_that_form_too(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments, "--json")
+    assert done.code == 1
+    assert not check(" ".join(arguments[:-1]), done.out)["success"]
+
+
+def test_the_schema_of_one_command_is_printed(run: Run) -> None:
+    assert json.loads(run("schema", "job", "get").out) == schema_of("job get")
+    assert json.loads(run("schema", "job").out).keys() == {name for name in SHAPES if name.startswith("job ")}
+    refused = run("schema", "jib")
+    assert (refused.code, "there is no command" in refused.err) == (2, True)

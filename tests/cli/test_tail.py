@@ -1,0 +1,91 @@
+"""`holdfast events tail`: what happens, as it happens, until somebody has had enough."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from tests.cli.conftest import Run, Start, command, environment
+
+
+@pytest.fixture
+def ledger(folder: Path) -> Iterator[Ledger]:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        yield ledger
+
+
+def event(line: str) -> tuple[int, str]:
+    whole = json.loads(line)
+    assert (whole["schema_version"], whole["success"]) == ("v1", True)
+    return whole["data"]["event"]["job_id"], whole["data"]["event"]["type"]
+
+
+def test_it_follows_what_happens(store_url: str, start: Start) -> None:
+    with holdfast.open(store_url) as ledger:
+        first = ledger.enqueue("index")
+        tail = start("events", "tail", "--after", 0, "--json", "--db", store_url)
+        assert event(tail.line()) == (first.id, "enqueued")
+        second = ledger.enqueue("index")
+        assert event(tail.line()) == (second.id, "enqueued")
+        ledger.cancel(first.id)
+        assert event(tail.line()) == (first.id, "cancelled")
+        tail.signal(signal.SIGINT)
+        assert tail.rest() == (0, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_cleanly_when_it_is_told_to(ledger: Ledger, start: Start, number: signal.Signals) -> None:
+    ledger.enqueue("index")
+    tail = start("events", "tail", "--after", 0)
+    assert "enqueued" in tail.line()
+    tail.signal(number)
+    assert tail.rest() == (0, "", "")
+
+
+def test_it_ends_when_its_reader_has_gone(ledger: Ledger, folder: Path) -> None:
+    """Though nothing more happens that it could fail to write."""
+    ledger.enqueue("index")
+    tail = subprocess.Popen(
+        command("events", "tail", "--after", 0), cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert tail.stdout is not None and tail.stderr is not None
+    assert tail.stdout.readline()
+    tail.stdout.close()
+    assert tail.wait(60) == 0
+    assert tail.stderr.read() == b""
+    tail.stderr.close()
+
+
+def test_it_shows_only_what_was_asked_for(ledger: Ledger, run: Run) -> None:
+    one, other = ledger.enqueue("index"), ledger.enqueue("index")
+    ledger.cancel(one.id)
+    ledger.cancel(other.id)
+    of_one = run("events", "tail", "--once", "--job", one.id, "--json").out.splitlines()
+    assert [event(line) for line in of_one] == [(one.id, "enqueued"), (one.id, "cancelled")]
+    ends = run("events", "tail", "--once", "--type", "cancelled", "--json").out.splitlines()
+    assert [event(line) for line in ends] == [(one.id, "cancelled"), (other.id, "cancelled")]
+    last = json.loads(ends[0])["data"]["event"]["pos"]
+    after = run("events", "tail", "--once", "--after", last, "--json").out.splitlines()
+    assert [event(line) for line in after] == [(other.id, "cancelled")]
+
+
+def test_a_follower_is_told_only_what_was_asked_for(ledger: Ledger, start: Start) -> None:
+    one, other = ledger.enqueue("index"), ledger.enqueue("index")
+    tail = start("events", "tail", "--after", 0, "--job", other.id, "--type", "cancelled", "--json")
+    ledger.cancel(one.id)
+    ledger.cancel(other.id)
+    assert event(tail.line()) == (other.id, "cancelled")
+
+
+def test_the_events_of_one_job(ledger: Ledger, run: Run) -> None:
+    job = ledger.enqueue("index")
+    ledger.cancel(job.id)
+    assert [event["type"] for event in run("events", "show", job.id, "--json").answer["data"]["events"]] == [
+        "enqueued", "cancelled"
+    ]  # fmt: skip
+    assert run("events", "show", 99).code == 1
