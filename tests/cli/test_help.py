@@ -1,6 +1,7 @@
 """Help says how a command is used, with examples that work; colour is for those who want it."""
 
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +27,8 @@ COMMANDS = dict(commands(main))
 
 def examples(command: click.Command, mark: str) -> list[str]:
     """The lines below the mark. What follows `Try:` works in an empty folder."""
-    _, found, rest = (command.help or "").partition(f"{mark}:\n")
-    return [line.strip() for line in rest.split("\n\n")[0].splitlines() if line.strip()] if found else []
+    found = re.search(rf"^ *{mark}s?:\n(.*?)(\n\n|\Z)", command.help or "", re.DOTALL | re.MULTILINE)
+    return [line.strip() for line in found[1].splitlines() if line.strip()] if found else []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -22,6 +22,7 @@ from holdfast.cli.frame import Nouns, no_color_option
         "sink",
         "supervise",
         "sweep",
+        "top",
         "worker",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -5,6 +5,7 @@ Read by `holdfast schema` alone, so that no command pays for it. Each command ha
 
 import msgspec
 
+from holdfast.cli.board.picture import Picture
 from holdfast.cli.shapes import fleet, jobs, upkeep
 
 SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
@@ -40,6 +41,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "sink skip": (upkeep.OneSink,),
     "supervise": (fleet.Ended, fleet.Run, fleet.Runs),
     "sweep": (fleet.Swept,),
+    "top": (Picture,),
     "worker list": (fleet.Workers,),
     "worker run": (fleet.Worked,),
 }

@@ -1,0 +1,186 @@
+"""`holdfast top`: a ledger on a real terminal, which is given back whatever happens."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Job, Ledger
+from holdfast.testing import ManualClock
+from tests.cli.conftest import Run, command, environment
+from tests.support.terminal import Terminal
+from tests.support.waiting import wait_until
+
+Watch = Callable[..., Terminal]
+
+
+@pytest.fixture
+def ledger(folder: Path) -> Iterator[Ledger]:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def watch(folder: Path) -> Iterator[Watch]:
+    """Starts `top` on a terminal of its own."""
+    running: list[Terminal] = []
+
+    def watcher(*arguments: str, program: list[str] | None = None, **size: int) -> Terminal:
+        running.append(Terminal(program or command("top", "--every", "100ms", *arguments), folder, environment(), **size))
+        return running[-1]
+
+    yield watcher
+    for one in running:
+        one.close()
+
+
+def held(ledger: Ledger, kind: str = "index", **given: Any) -> Job:
+    ledger.enqueue(kind, **given)
+    [job] = ledger.claim("ada", kinds=[kind], queues=[given.get("queue", "default")], start=True)
+    assert job.fence is not None
+    return job
+
+
+def dead(ledger: Ledger, **given: Any) -> int:
+    id_ = ledger.enqueue("broken", **given).id
+    ledger.dead_letter(id_, reason_code="timeout", failure_stage="exec", error={"message": "red \x1b[31m"})
+    return id_
+
+
+def test_it_shows_everything_that_is_going_on(ledger: Ledger, watch: Watch) -> None:
+    job = held(ledger, queue="crawl")
+    assert job.fence is not None
+    ledger.heartbeat(job.fence, stage="FETCH", progress=50)
+    ledger.sign_in("ada", body={"queues": ["crawl"], "holding": 1, "host": "h1"})
+    stuck = held(ledger, "stuck", queue="slow")
+    assert stuck.fence is not None
+    ledger.stall(stuck.fence)
+    dead(ledger)
+    top = watch()
+    for text in ("crawl", "Workers (1)", "ada", "FETCH", "█████░░░░░ 50", "Stalled (1)", "stuck", "Dead letters (1)", "timeout"):
+        top.until(text)
+    assert "red \\x1b[31m" in top.text
+    ledger.enqueue("index", queue="later")
+    top.until("later")
+    top.type("q")
+    assert top.end() == 0
+    assert top.is_restored()
+
+
+def test_a_dead_letter_is_started_over_after_a_question(ledger: Ledger, watch: Watch) -> None:
+    first, second = dead(ledger), dead(ledger)
+    top = watch()
+    top.until("Dead letters (2)")
+    top.type("\t" * 4)
+    top.until("▸ Dead letters")
+    top.type("j")
+    top.until(f"> {second}")
+    top.type("r")
+    top.until(f"Start over job {second}? y/n")
+    top.type("n")
+    top.until("Nothing was done.")
+    assert ledger.list(replay_of=second) == []
+    top.type("ry")
+    top.until(f"Job {second} is replayed as")
+    assert len(ledger.list(replay_of=second)) == 1
+    assert ledger.list(replay_of=first) == []
+
+
+def test_a_running_job_is_opened_and_cancelled(ledger: Ledger, watch: Watch) -> None:
+    job = held(ledger)
+    top = watch()
+    top.until("Running (1)")
+    top.type("\t\t\r")
+    top.until(f"Job {job.id}: index in default, running")
+    top.until("History, without beats")
+    top.type("\x1b")
+    top.until("▸ Running")
+    top.type("c")
+    top.until(f"Cancel job {job.id}? y/n")
+    top.type("y")
+    top.until("is asked to make its safe exit")
+    assert ledger.get(job.id).cancel_requested_at is not None
+
+
+def test_a_queue_is_paused_and_let_go_on(ledger: Ledger, watch: Watch) -> None:
+    ledger.enqueue("index", queue="crawl")
+    top = watch()
+    top.until("> crawl")
+    top.type("p")
+    wait_until(lambda: "crawl" in ledger.paused())
+    top.until("paused  1")
+    top.type("p")
+    wait_until(lambda: "crawl" not in ledger.paused())
+
+
+def test_a_filter_leaves_what_has_it(ledger: Ledger, watch: Watch) -> None:
+    for queue in ("apples", "pears"):
+        ledger.enqueue("index", queue=queue)
+    top = watch()
+    top.until("apples")
+    top.type("/PEAR")
+    top.until("/PEAR")
+    top.until(lambda text: "apples" not in text)
+    top.type("\r")
+    top.until("esc shows all")
+    top.type("\x1b")
+    top.until("apples")
+    top.type("?")
+    top.until("shift-tab")
+
+
+def test_it_goes_along_with_the_size_of_the_terminal(ledger: Ledger, watch: Watch) -> None:
+    ledger.enqueue("index", queue="crawl")
+    top = watch(lines=40, columns=120)
+    top.until("q quit")
+    top.resize(8, 40)
+    top.until(lambda text: "▸ Queues" in text and "Workers" not in text and "crawl" in text)
+    top.resize(30, 100)
+    top.until("Dead letters (0)")
+    assert "q quit" in top.screen.display[29]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_gives_the_terminal_back(ledger: Ledger, watch: Watch, number: signal.Signals) -> None:
+    top = watch()
+    top.until("Dead letters (0)")
+    top.signal(number)
+    assert top.end() == 0
+    assert top.is_restored()
+
+
+def test_a_fault_of_its_own_gives_the_terminal_back(ledger: Ledger, watch: Watch) -> None:
+    program = (
+        "from holdfast.cli import main\nfrom holdfast.cli.board.stand import Stand\n"
+        "def press(*_): raise RuntimeError('a fault')\n"
+        "Stand.press = press\nmain(['top'])"
+    )
+    top = watch(program=[sys.executable, "-c", program])
+    top.until("Dead letters (0)")
+    top.type("j")
+    assert top.end() == 1
+    assert top.is_restored()
+    assert "a fault" in top.text
+
+
+def test_a_terminal_that_cannot_be_drawn_on_is_refused(ledger: Ledger, watch: Watch) -> None:
+    top = watch(program=["env", "TERM=dumb", *command("top")])
+    assert top.end() == 2
+    assert "Use --once" in top.text
+
+
+def test_where_nobody_watches_it_shows_the_ledger_once(store_url: str, run: Run) -> None:
+    with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=1))) as ledger:
+        held(ledger)
+        dead(ledger, queue="crawl")
+    done = run("top", "--db", store_url)
+    assert (done.code, done.err, "\x1b" in done.out) == (0, "", False)
+    for text in ("Queues (2)", "Running (1)", "Dead letters (1)", "red \\x1b[31m"):
+        assert text in done.out
+    picture = run("top", "--db", store_url, "--json").answer["data"]
+    assert [one["name"] for one in picture["queues"]] == ["crawl", "default"]
