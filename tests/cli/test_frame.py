@@ -23,9 +23,24 @@ def test_the_version_needs_neither_store_nor_worker() -> None:
     assert done.stdout.splitlines() == [f"holdfast, version {holdfast.__version__}", "[]"]
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_taught_to_complete(run: Run, shell: str) -> None:
+    assert f"_HOLDFAST_COMPLETE={shell}_complete" in run("completion", shell).out
+    found = run(COMP_WORDS="holdfast jo", COMP_CWORD="1", _HOLDFAST_COMPLETE="bash_complete").out
+    assert found == "plain,job\n"
+
+
+def test_a_ledger_is_brought_up_to_date(store_url: str, run: Run) -> None:
+    first = run("migrate", "--db", store_url, "--json").answer["data"]
+    assert first["found"] == 0
+    assert len(first["applied"]) == first["version"]
+    again = run("migrate", "--db", store_url)
+    assert again.out == f"The ledger has schema {first['version']}, the newest that this Holdfast knows.\n"
+
+
 def test_help_names_every_noun(run: Run) -> None:
     said = run("--help").out
-    nouns = ("beat", "demo", "dlq", "gate", "sink", "supervise", "sweep", "worker")
+    nouns = ("beat", "demo", "dlq", "events", "gate", "job", "queue", "sink", "supervise", "sweep", "top", "worker")
     assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 

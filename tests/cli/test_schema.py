@@ -118,6 +118,8 @@ def test_answers_are_of_the_form_that_the_schema_says(said: Said, folder: Path) 
     skip_one(said)
     said("sink", "drop", "hook")
     said("schema")
+    said("migrate")
+    said("completion", "fish")
     keys_and_seals(said)
     assert SHAPES.keys() - said.commands <= ELSEWHERE
 

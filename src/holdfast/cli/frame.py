@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.ledger import Ledger
 
 REFUSED, UNAVAILABLE = 1, 3
+COMPLETE_VARIABLE = "_HOLDFAST_COMPLETE"
+"""By which a shell's script asks for completions, however the program was started."""
 
 
 class Answer(NamedTuple):
@@ -52,7 +54,7 @@ class Nouns(click.Group):
         whole = list(sys.argv[1:] if args is None else args)
         given = whole[: whole.index("--")] if "--" in whole else whole  # what follows is for another program
         try:
-            code = super().main(whole, *rest, **{**extra, "standalone_mode": False})
+            code = super().main(whole, *rest, **{"complete_var": COMPLETE_VARIABLE, **extra, "standalone_mode": False})
         except click.Abort:
             code = _end(Failed("interrupted", "interrupted"), given)
         except click.UsageError as error:

@@ -17,7 +17,7 @@ from holdfast.ledger.face import Beat, Change, Job, to_datetime
 from holdfast.ledger.keyring import Books, Keyring
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.store.base import Change as StoreChange
-from holdfast.store.base import Store, chunks
+from holdfast.store.base import Schema, Store, chunks
 from holdfast.telemetry.metrics import Metrics
 
 JobOrFence = int | Fence
@@ -56,6 +56,11 @@ class Desk:
     def id(self) -> str:
         """The name drawn for this ledger when it was created."""
         return self._store.ledger_id
+
+    @property
+    def schema(self) -> Schema:
+        """The version of its tables, and what opening it has found and done."""
+        return self._store.schema
 
     def close(self) -> None:
         self._store.close()

@@ -73,6 +73,16 @@ class SignedIn(NamedTuple):
     body: str
 
 
+class Schema(NamedTuple):
+    """The version of the tables, and what opening them has found and done."""
+
+    found: int
+    """0 where there was none."""
+    version: int
+    applied: tuple[str, ...]
+    """The names of the migrations that were run now."""
+
+
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Events by job, by type and time, by correlation; in the total order, after a position."""
 
@@ -188,6 +198,7 @@ class Store(Protocol):
     """A ledger's durable half. Safe to use from many threads."""
 
     ledger_id: str
+    schema: Schema
 
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
         """Run `work` in one transaction, committed when it returns. Raises Unavailable with the outcome stated."""

@@ -10,6 +10,7 @@ from holdfast.cli.shapes import fleet, jobs, upkeep
 
 SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "beat": (fleet.Beaten,),
+    "completion": (upkeep.Completion,),
     "demo": (fleet.Demonstrated,),
     "dlq discard": (jobs.Discarded,),
     "dlq list": (jobs.Letters,),
@@ -30,6 +31,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "key new": (upkeep.KeyMade,),
     "key revoke": (upkeep.OneKey,),
     "key rotate": (upkeep.KeyMade,),
+    "migrate": (upkeep.Migrated,),
     "queue list": (jobs.Queues,),
     "queue pause": (jobs.OneQueue,),
     "queue unpause": (jobs.OneQueue,),

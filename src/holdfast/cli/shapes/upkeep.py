@@ -73,3 +73,16 @@ class Sealed(Shape, frozen=True):
 class Schemas(Shape, frozen=True):
     schemas: dict[str, dict[str, Any]]
     """By command: the schema of each line that it answers with."""
+
+
+class Migrated(Shape, frozen=True):
+    ledger: str
+    found: int
+    """The schema that it had; 0 where it was empty."""
+    version: int
+    applied: list[str]
+
+
+class Completion(Shape, frozen=True):
+    shell: str
+    script: str

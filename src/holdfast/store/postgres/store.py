@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
-from holdfast.store.base import Contention, Lane, Session, StatementFailed, Waiter
+from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
@@ -323,7 +323,9 @@ class PostgresStore:
         try:
             if connection.info.parameter_status("server_encoding") != "UTF8":
                 raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
-            if self._version(connection) < migrations("holdfast.store.postgres")[-1].version:
+            known, found_version = migrations("holdfast.store.postgres"), self._version(connection)
+            self.schema = Schema(found_version, known[-1].version, tuple(one.name for one in known[found_version:]))
+            if found_version < known[-1].version:
                 self._upgrade(connection, draw_id)
             self.identity = self._identity(connection)
             found = cursor(connection).execute(self._sql["ledger_id"]).fetchone()

@@ -13,7 +13,7 @@ import apsw
 
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
-from holdfast.store.base import EventFilter, Lane, Session, StatementFailed, Waiter
+from holdfast.store.base import EventFilter, Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.seals import SettledRows
 from holdfast.store.session import Memory
 from holdfast.store.sqlite.session import SQL, SqliteSession
@@ -237,6 +237,7 @@ class SqliteStore:
                         found=newest,
                         known=known[-1].version,
                     )
+                self.schema = Schema(newest, known[-1].version, tuple(migration.name for migration in known[newest:]))
                 for migration in known[newest:]:
                     connection.execute(migration.text)
                     connection.execute("INSERT INTO holdfast_schema VALUES (?)", (migration.version,))
