@@ -1,0 +1,82 @@
+"""Whether a statement is about an event: what of it does not fit, in one word."""
+
+from hashlib import sha256
+
+import msgspec
+
+from holdfast.core import payloads
+from holdfast.core.model import SYSTEM, Event, EventType
+from holdfast.core.proof.leaves import payload_sha256, pruned_sha256
+from holdfast.core.proof.stated import EMPTY_SHA256, Statement
+
+E = EventType
+
+COVERS: dict[EventType, frozenset[EventType]] = {kind: frozenset({kind}) for kind in EventType} | {
+    E.HEARTBEAT: frozenset({E.HEARTBEAT, E.RESUMED}),
+    E.SUCCEEDED: frozenset({E.SUCCEEDED, E.RESUMED}),
+    E.FAILED: frozenset({E.FAILED, E.DEAD_LETTERED, E.STALLED, E.REQUEUED, E.CANCELLED, E.RESUMED}),
+    E.REQUEUED: frozenset({E.STALLED, E.REQUEUED, E.CANCELLED, E.RESUMED}),
+    E.CANCELLED: frozenset({E.CANCELLED, E.RESUMED}),
+    E.CANCEL_REQUESTED: frozenset({E.CANCEL_REQUESTED, E.CANCELLED}),
+}
+"""What one command may cause, by the type its signer states: the same statement stands on every event of it. The system knows
+what it does, and states each event by itself."""
+
+
+def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
+    """The first thing about `event` that `statement` does not say, or None where all of it fits."""
+    is_system = statement.actor == SYSTEM
+    covered = frozenset({statement.type}) if is_system else COVERS[statement.type]
+    own = is_system or event.type is statement.type
+    fits = {
+        "ledger": statement.ledger == ledger_id,
+        "job": statement.job_id == event.job_id,
+        "attempt": statement.attempt == event.attempt,
+        "actor": statement.actor == event.actor,
+        "type": event.type in covered,
+        "at": statement.at == (event.received_at if event.at is None else event.at),
+        "rev": statement.rev in (event.rev, None),
+        "reason": statement.reason == event.reason or (not is_system and (statement.reason is None or not own)),
+        "policy": statement.policy == event.policy or (not is_system and statement.policy is None),
+    }
+    for what, fit in fits.items():
+        if not fit:
+            return what
+    try:
+        held = _holds(statement, event)
+    except msgspec.MsgspecError:
+        held = False
+    return None if held else "payload"
+
+
+def _payload_sha256(event: Event) -> str:
+    return payload_sha256(event.type, event.payload) or EMPTY_SHA256
+
+
+def _holds(statement: Statement, event: Event) -> bool:
+    """Whether the event has what the signer gave. Errors are kept in other payloads than `failed`'s; times are the ledger's."""
+    given = statement.payload_sha256
+    if statement.shape == "seed":
+        return event.type is not E.HEARTBEAT or _tells(statement, event)
+    if statement.actor == SYSTEM:
+        return given == _payload_sha256(event)
+    if event.type is E.STALLED and statement.type in (E.FAILED, E.STALLED):
+        return given == _error_sha256(payloads.body_of(payloads.decode(payloads.Stalled, event.payload).error))
+    if event.type is E.DEAD_LETTERED:
+        last_error = bytes(payloads.decode(payloads.DeadLettered, event.payload).last_error)
+        return given == _error_sha256(last_error) or (given == EMPTY_SHA256 and statement.type is E.DEAD_LETTERED)
+    if event.type is not statement.type or event.type is E.REQUEUED:
+        return True
+    return given == _payload_sha256(event)
+
+
+def _error_sha256(error: bytes | None) -> str:
+    return EMPTY_SHA256 if error is None else sha256(b'{"error":' + error + b"}").hexdigest()
+
+
+def _tells(statement: Statement, event: Event) -> bool:
+    told = payloads.Beat(stage=statement.stage, progress=statement.progress, assist_requested=statement.assist_requested)
+    pruned = pruned_sha256(event.payload or b"")
+    if pruned is not None:
+        return pruned == sha256(told.encode()).hexdigest()
+    return told == payloads.decode(payloads.Beat, event.payload)

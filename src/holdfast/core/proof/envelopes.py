@@ -1,0 +1,72 @@
+"""Envelopes: a statement as an object, with the key and the signature beside it."""
+
+import re
+from typing import Any, NamedTuple
+
+from holdfast.core.model import EventType, Micros
+from holdfast.core.proof.canonical import canonical
+from holdfast.core.proof.keys import KEY_ID_DIGITS, SIGNATURE_BYTES, SecretKey
+from holdfast.core.proof.spelling import from_base64, to_base64, to_iso
+from holdfast.core.proof.statements import STATEMENT_BYTES_MAX, message
+from holdfast.errors import LimitExceeded, ValidationError
+
+_KEY_ID = re.compile(rf"[0-9a-f]{{{KEY_ID_DIGITS}}}")
+_NAMES = {EventType.HEARTBEAT: "JOB_HEARTBEAT", EventType.RESUMED: "JOB_EXECUTION_RESUMED"}
+
+
+class Envelope(NamedTuple):
+    statement: bytes
+    key_id: str
+    signature: bytes
+
+
+def read_envelope(given: Any) -> Envelope:
+    """The parts of an envelope. What the statement says is not looked at yet."""
+    if not isinstance(given, dict):
+        raise ValidationError("an envelope is an object", field="envelope")
+    fields = dict(given)
+    key_id, signature = fields.pop("keyId", None), fields.pop("signature", None)
+    if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
+        raise ValidationError(f"keyId must be {KEY_ID_DIGITS} hex digits", field="keyId")
+    found = from_base64("signature", signature) if isinstance(signature, str) else b""
+    if len(found) != SIGNATURE_BYTES:
+        raise ValidationError(f"a signature has {SIGNATURE_BYTES} bytes, in base64", field="signature")
+    body = canonical(fields)
+    if len(body) > STATEMENT_BYTES_MAX:
+        limit = STATEMENT_BYTES_MAX
+        raise LimitExceeded(f"a statement has at most {limit} bytes", field="envelope", actual=len(body), limit=limit)
+    return Envelope(body, key_id, found)
+
+
+def seal(fields: dict[str, Any], secret: SecretKey) -> dict[str, Any]:
+    """The envelope of the statement with these fields, signed."""
+    signature = secret.sign(message(canonical(fields)))
+    return fields | {"keyId": secret.key_id, "signature": to_base64(signature)}
+
+
+def seed_envelope(
+    secret: SecretKey,
+    *,
+    ledger_id: str,
+    job_id: int,
+    attempt: int,
+    robot: str,
+    incarnation: str,
+    counter: int,
+    at: Micros,
+    kind: EventType = EventType.HEARTBEAT,
+    stage: str | None = None,
+    progress: int | None = None,
+    assist_requested: bool | None = None,
+) -> dict[str, Any]:
+    """What a robot sends: a beat, or that it goes on (`resumed`), in the seed's shape."""
+    told = {"stage": stage, "progress": progress, "assistRequested": assist_requested}
+    payload = {"jobId": str(job_id), "robotId": robot, "t": to_iso(at)}
+    fields = {
+        "type": _NAMES[kind],
+        "at": to_iso(at),
+        "actor": {"type": "robot", "id": robot},
+        "payload": payload | {name: value for name, value in told.items() if value is not None},
+        "binding": {"ledger": ledger_id, "attempt": attempt, "incarnation": incarnation, "counter": counter},
+    }
+    return seal(fields, secret)

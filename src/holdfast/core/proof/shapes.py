@@ -1,0 +1,127 @@
+"""The two shapes of a statement: ours says everything in micros and hashes; the seed's is what robots send, with ISO times and
+the fields of a beat."""
+
+import re
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from holdfast.core import vocabulary
+from holdfast.core.model import Actor, EventType, Policy, Role
+from holdfast.core.proof.spelling import from_iso
+from holdfast.core.proof.stated import Statement
+from holdfast.errors import ValidationError
+
+UNSET = msgspec.UNSET
+_JOB_ID = re.compile("[1-9][0-9]{0,18}")
+_Unset = msgspec.UnsetType
+
+
+def shaped(value: dict[str, Any]) -> Statement:
+    """What an object in either shape states. Its limits are checked elsewhere."""
+    return _from_ours(_convert(value, _Ours)) if "v" in value else _from_seed(_convert(value, _Seed))
+
+
+class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class _Ours(_Shape, frozen=True):
+    v: Literal[1]
+    ledger: str
+    job: int
+    attempt: int
+    type: EventType
+    actor: str
+    at: int
+    payload: str
+    counter: int | _Unset = UNSET
+    reason: str | _Unset = UNSET
+    policy: Policy | _Unset = UNSET
+    rev: int | _Unset = UNSET
+
+
+class _Robot(_Shape, frozen=True):
+    type: Literal["robot"]
+    id: str
+
+
+class _Told(_Shape, frozen=True):
+    job_id: int | str
+    robot_id: str
+    t: str
+    stage: str | _Unset = UNSET
+    progress: int | _Unset = UNSET
+    assist_requested: bool | _Unset = UNSET
+
+
+class _Binding(_Shape, frozen=True):
+    """What makes a beat one of this ledger, this attempt, this boot of the robot, and of no other moment."""
+
+    ledger: str
+    attempt: int
+    incarnation: str
+    counter: int
+
+
+class _Seed(_Shape, frozen=True):
+    type: Literal["JOB_HEARTBEAT", "JOB_EXECUTION_RESUMED"]
+    at: str
+    actor: _Robot
+    payload: _Told
+    binding: _Binding
+
+
+S = TypeVar("S", bound=_Shape)
+T = TypeVar("T")
+
+
+def _convert(value: dict[str, Any], shape: type[S]) -> S:
+    try:
+        return msgspec.convert(value, type=shape)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"a statement of another shape: {error}", field="statement") from None
+
+
+def _given(value: T | _Unset) -> T | None:
+    return None if isinstance(value, _Unset) else value
+
+
+def _from_ours(found: _Ours) -> Statement:
+    return Statement(
+        ledger=found.ledger, job_id=found.job, attempt=found.attempt, type=found.type, actor=_actor(found.actor), at=found.at,
+        counter=_given(found.counter), payload_sha256=found.payload, reason=_given(found.reason), policy=_given(found.policy),
+        rev=_given(found.rev),
+    )  # fmt: skip
+
+
+def _actor(text: str) -> Actor:
+    try:
+        return Actor.parse(text)
+    except ValueError:
+        raise ValidationError("the actor of a statement is a role and a name", field="actor") from None
+
+
+def _from_seed(found: _Seed) -> Statement:
+    told, binding = found.payload, found.binding
+    stage, progress, assist = _given(told.stage), _given(told.progress), _given(told.assist_requested)
+    kind = vocabulary.event_type(found.type)
+    if told.t != found.at:
+        raise ValidationError("a beat has one time: payload.t is not at", field="t")
+    if told.robot_id != found.actor.id:
+        raise ValidationError("a robot speaks for itself: payload.robotId is not actor.id", field="robotId")
+    if kind is not EventType.HEARTBEAT and (stage, progress, assist) != (None, None, None):
+        raise ValidationError("only a beat tells of stage, progress and wishes", field="payload")
+    return Statement(
+        ledger=binding.ledger, job_id=_job_id(told.job_id), attempt=binding.attempt, type=kind,
+        actor=Actor(Role.WORKER, found.actor.id, binding.incarnation), at=from_iso("at", found.at), counter=binding.counter,
+        stage=stage, progress=progress, assist_requested=assist, shape="seed",
+    )  # fmt: skip
+
+
+def _job_id(given: int | str) -> int:
+    if isinstance(given, int):
+        return given
+    if not _JOB_ID.fullmatch(given):
+        raise ValidationError("jobId must be a job's number, or its text", field="jobId")
+    return int(given)

@@ -1,0 +1,85 @@
+"""Envelopes: what a robot sends comes out as what it signed."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.model import Actor, EventType, Role
+from holdfast.core.proof.canonical import canonical
+from holdfast.core.proof.envelopes import read_envelope, seal, seed_envelope
+from holdfast.core.proof.keys import SecretKey, verify
+from holdfast.core.proof.statements import message, read
+from holdfast.errors import HoldfastError
+
+SECRET = SecretKey(b"\1" * 32)
+BOUND: dict[str, Any] = {
+    "ledger_id": "8f2e",
+    "job_id": 7,
+    "attempt": 2,
+    "robot": "arm-1",
+    "incarnation": "boot-1",
+    "counter": 3,
+    "at": 1_769_385_600_000_001,
+}
+SENT = seed_envelope(SECRET, **BOUND, stage="TASK", progress=0, assist_requested=False)
+
+
+def test_a_robots_beat_arrives():
+    statement, key_id, signature = read_envelope(SENT)
+    assert key_id == SECRET.key_id
+    assert verify(SECRET.public_key, message(statement), signature)
+    found = read(statement)
+    assert (found.job_id, found.at, found.counter) == (7, BOUND["at"], 3)
+    assert found.actor == Actor(Role.WORKER, "arm-1", "boot-1")
+    assert (found.stage, found.progress, found.assist_requested) == ("TASK", 0, False)
+
+
+def test_a_robot_says_that_it_goes_on():
+    found = read(read_envelope(seed_envelope(SECRET, **BOUND, kind=EventType.RESUMED)).statement)
+    assert (found.type, found.stage) == (EventType.RESUMED, None)
+
+
+def test_what_came_is_left_as_it_was():
+    before = dict(SENT)
+    read_envelope(SENT)
+    assert before == SENT
+
+
+def test_the_order_of_its_fields_does_not_matter():
+    assert read_envelope(dict(reversed(SENT.items()))) == read_envelope(SENT)
+
+
+@pytest.mark.parametrize(
+    "bent",
+    [
+        None,
+        [],
+        "text",
+        {},
+        {"keyId": None},
+        {"keyId": 1},
+        {"keyId": "0" * 15},
+        {"keyId": "0" * 17},
+        {"keyId": "A" * 16},
+        {"signature": None},
+        {"signature": 1},
+        {"signature": ""},
+        {"signature": "AAAA"},
+        {"signature": SENT["signature"][:-1]},
+        {"signature": SENT["signature"] + "\n"},
+        {"more": 1.5},
+        {"more": "x" * 9_000},
+        {3: 4},
+    ],
+    ids=lambda bent: repr(bent)[:40],
+)
+def test_another_form_is_no_envelope(bent: Any):
+    given = SENT | bent if isinstance(bent, dict) and bent else bent
+    with pytest.raises(HoldfastError) as caught:
+        read_envelope(given)
+    assert caught.value.code in ("validation_error", "limit_exceeded")
+
+
+def test_any_statement_is_sealed_alike():
+    sealed = seal({"v": 1}, SECRET)
+    assert verify(SECRET.public_key, message(canonical({"v": 1})), read_envelope(sealed).signature)

@@ -1,0 +1,267 @@
+"""Statements: both shapes are read strictly, ours is written in one way."""
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core.model import SYSTEM, Actor, Event, EventType, Policy, Role, Status
+from holdfast.core.proof.canonical import canonical
+from holdfast.core.proof.keys import SecretKey, verify
+from holdfast.core.proof.stated import EMPTY_SHA256, Statement
+from holdfast.core.proof.statements import encode, encode_holder, encode_system, message, read
+from holdfast.errors import HoldfastError
+
+WORKER = Actor(Role.WORKER, "arm-1", "boot-1")
+OPERATOR = Actor(Role.OPERATOR, "ann")
+AT = 1_769_385_600_000_000
+OURS: dict[str, Any] = {
+    "v": 1,
+    "ledger": "8f2e",
+    "job": 7,
+    "attempt": 2,
+    "type": "heartbeat",
+    "actor": "worker:arm-1#boot-1",
+    "counter": 3,
+    "at": AT,
+    "payload": EMPTY_SHA256,
+}
+SEED: dict[str, Any] = {
+    "type": "JOB_HEARTBEAT",
+    "at": "2026-01-26T00:00:00.000Z",
+    "actor": {"type": "robot", "id": "arm-1"},
+    "payload": {
+        "jobId": "7",
+        "robotId": "arm-1",
+        "t": "2026-01-26T00:00:00.000Z",
+        "stage": "TASK",
+        "progress": 3,
+        "assistRequested": False,
+    },
+    "binding": {"ledger": "8f2e", "attempt": 2, "incarnation": "boot-1", "counter": 3},
+}
+
+
+def _put(value: dict[str, Any], path: str, given: Any) -> dict[str, Any]:
+    """`value` with one thing in it set, or left out where None is given."""
+    first, _, rest = path.partition(".")
+    if rest:
+        return value | {first: _put(value[first], rest, given)}
+    return {name: item for name, item in (value | {first: given}).items() if item is not None}
+
+
+def _code(body: bytes) -> str:
+    with pytest.raises(HoldfastError) as caught:
+        read(body)
+    return caught.value.code
+
+
+def test_a_holders_statement():
+    body = encode_holder("8f2e", 7, 2, EventType.HEARTBEAT, WORKER, counter=3, at=AT)
+    assert body == canonical(OURS)
+    assert read(body) == Statement(
+        ledger="8f2e",
+        job_id=7,
+        attempt=2,
+        type=EventType.HEARTBEAT,
+        actor=WORKER,
+        at=AT,
+        counter=3,
+        payload_sha256=EMPTY_SHA256,
+    )
+
+
+def test_what_a_holder_gives_is_in_its_statement():
+    body = encode_holder("8f2e", 7, 2, EventType.STALLED, WORKER, counter=3, at=AT, content=b'{"error":1}', reason="WORKER_ERROR")
+    found = read(body)
+    assert (found.payload_sha256, found.reason) == (sha256(b'{"error":1}').hexdigest(), "WORKER_ERROR")
+
+
+def test_the_systems_statement():
+    event = Event(
+        7, 9, EventType.STALLED, AT, SYSTEM, 2, Status.RUNNING, Status.STALLED, "NO_HEARTBEAT", payload=b"{}", policy=Policy()
+    )  # fmt: skip
+    body = encode_system("8f2e", event)
+    found = read(body)
+    assert (found.actor, found.rev, found.counter, found.reason) == (SYSTEM, 9, None, "NO_HEARTBEAT")
+    assert (found.policy, found.at, found.payload_sha256) == (Policy(), AT, sha256(b"{}").hexdigest())
+    assert encode(found) == body
+    assert read(encode_system("8f2e", msgspec.structs.replace(event, at=AT + 1))).at == AT + 1
+
+
+@pytest.mark.parametrize("trace", [{"counter": 1}, {"rev": 4}, {"counter": 1, "rev": 4}])
+def test_an_operators_statement(trace: dict[str, int]):
+    fields = _put(_put(_put(OURS, "actor", "operator:ann"), "counter", None), "type", "cancel_requested") | {"attempt": 0}
+    found = read(canonical(fields | trace | {"reason": "fire drill"}))
+    assert (found.actor, found.type, found.reason) == (OPERATOR, EventType.CANCEL_REQUESTED, "fire drill")
+
+
+def test_the_seeds_beat():
+    assert read(canonical(SEED)) == Statement(
+        ledger="8f2e",
+        job_id=7,
+        attempt=2,
+        type=EventType.HEARTBEAT,
+        actor=WORKER,
+        at=AT,
+        counter=3,
+        stage="TASK",
+        progress=3,
+        assist_requested=False,
+        shape="seed",
+    )
+
+
+def test_a_beat_need_not_tell_anything():
+    bare = SEED | {"payload": {"jobId": 7, "robotId": "arm-1", "t": SEED["at"]}}
+    found = read(canonical(bare))
+    assert (found.job_id, found.stage, found.progress, found.assist_requested) == (7, None, None, None)
+    resumed = read(canonical(bare | {"type": "JOB_EXECUTION_RESUMED"}))
+    assert (resumed.type, resumed.actor) == (EventType.RESUMED, WORKER)
+
+
+def test_a_number_that_json_cannot_hold_is_sent_as_a_text():
+    assert read(canonical(_put(SEED, "payload.jobId", str(2**63 - 1)))).job_id == 2**63 - 1
+
+
+def test_nothing_else_that_is_signed_looks_like_a_statement():
+    secret, body = SecretKey(b"\1" * 32), canonical(SEED)
+    assert message(body) == b"holdfast event v1\n" + body
+    assert not verify(secret.public_key, message(body), secret.sign(body))
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("v", 2),
+        ("v", "1"),
+        ("ledger", None),
+        ("ledger", ""),
+        ("ledger", 3),
+        ("job", 0),
+        ("job", "7"),
+        ("job", True),
+        ("attempt", 0),
+        ("attempt", 2**31),
+        ("type", "JOB_HEARTBEAT"),
+        ("type", "claimed"),
+        ("type", "started"),
+        ("actor", "arm-1"),
+        ("actor", "worker:arm-1"),
+        ("actor", "worker:#boot-1"),
+        ("actor", "worker:arm-1#"),
+        ("actor", "worker: arm-1#boot-1"),
+        ("actor", "client:shop"),
+        ("actor", "system:ledger"),
+        ("actor", "system:else"),
+        ("actor", {"type": "robot", "id": "arm-1"}),
+        ("counter", None),
+        ("counter", -1),
+        ("at", -1),
+        ("at", "2026-01-26T00:00:00.000Z"),
+        ("payload", None),
+        ("payload", "00"),
+        ("payload", EMPTY_SHA256.upper()),
+        ("reason", ""),
+        ("reason", "x" * 1_001),
+        ("rev", 0),
+        ("rev", 2**31),
+        ("policy", {"lease_ttl_ms": "60"}),
+        ("policy", {"more": 1}),
+        ("more", 1),
+        ("binding", SEED["binding"]),
+    ],
+)
+def test_ours_is_read_strictly(path: str, given: Any):
+    read(canonical(OURS))
+    assert _code(canonical(_put(OURS, path, given))) in ("validation_error", "limit_exceeded")
+
+
+def test_null_is_not_the_same_as_nothing():
+    assert _code(canonical(OURS | {"reason": None})) == "validation_error"
+    assert _code(canonical(OURS | {"rev": None})) == "validation_error"
+
+
+@pytest.mark.parametrize("trace", [{"counter": 1, "rev": 4}, {"counter": 1}, {}])
+def test_the_system_has_a_rev_and_no_counter(trace: dict[str, int]):
+    fields = _put(_put(OURS, "actor", "system:ledger"), "counter", None)
+    read(canonical(fields | {"rev": 4}))
+    assert _code(canonical(fields | trace)) == "validation_error"
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("type", "JOB_EXECUTION_STALLED"),
+        ("type", "heartbeat"),
+        ("type", "JOB_EXECUTION_RESUMED"),
+        ("at", "2026-01-26T00:00:00.000000Z"),
+        ("payload.t", "2026-01-26T00:00:00Z"),
+        ("payload.t", None),
+        ("at", None),
+        ("actor.type", "server"),
+        ("actor.id", "arm-2"),
+        ("actor.more", 1),
+        ("payload.robotId", "arm-2"),
+        ("payload.jobId", "07"),
+        ("payload.jobId", "-7"),
+        ("payload.jobId", ""),
+        ("payload.jobId", "9223372036854775808"),
+        ("payload.jobId", 0),
+        ("payload.jobId", True),
+        ("payload.stage", ""),
+        ("payload.stage", "x" * 201),
+        ("payload.stage", 1),
+        ("payload.progress", -1),
+        ("payload.progress", True),
+        ("payload.assistRequested", 0),
+        ("payload.more", 1),
+        ("binding", None),
+        ("binding.ledger", None),
+        ("binding.attempt", 0),
+        ("binding.incarnation", ""),
+        ("binding.incarnation", "boot#1"),
+        ("binding.counter", "3"),
+        ("binding.more", 1),
+        ("keyId", "0" * 16),
+        ("more", 1),
+    ],
+)
+def test_the_seeds_shape_is_read_strictly(path: str, given: Any):
+    read(canonical(SEED))
+    assert _code(canonical(_put(SEED, path, given))) in ("validation_error", "limit_exceeded")
+
+
+def test_both_times_of_a_beat_are_checked():
+    late = "2026-02-30T00:00:00Z"
+    assert _code(canonical(_put(_put(SEED, "at", late), "payload.t", late))) == "validation_error"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"1",
+        b"null",
+        b"{}",
+        b"\xff",
+        b"[" * 8_000,
+        canonical(OURS) + b" ",
+        canonical(OURS).replace(b":", b": "),
+        canonical(OURS).replace(b'"v":1', b'"v":1.0'),
+        canonical(OURS).replace(b'"v":1', b'"v":1,"v":1'),
+        canonical(OURS).replace(b'"arm', b'"\\u0061rm').replace(b":arm", b":\\u0061rm"),
+        msgspec.json.encode(OURS),
+        msgspec.json.encode(OURS | {"at": 1e15}),
+        msgspec.json.encode(OURS | {"at": 2**60}, order="sorted"),
+    ],
+    ids=lambda body: repr(body[:30]),
+)
+def test_other_bytes_are_no_statement(body: bytes):
+    assert _code(body) in ("validation_error", "limit_exceeded")
+
+
+def test_a_statement_is_bounded():
+    assert _code(b" " * 8_193) == "limit_exceeded"
