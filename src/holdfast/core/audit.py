@@ -25,7 +25,9 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
+from holdfast.core.proof.book import Book
 from holdfast.core.table import SIGNERS, STEPS
+from holdfast.core.vouching import Signatures
 
 
 class Violation(NamedTuple):
@@ -68,13 +70,21 @@ def check_status(job: Job) -> list[str]:
     return [rule for rule, holds in rules.items() if not holds]
 
 
-def check_history(events: Sequence[Event], row: Job | None = None) -> list[Violation]:
-    """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on."""
+def check_history(
+    events: Sequence[Event], row: Job | None = None, book: Book | None = None, ledger_id: str | None = None
+) -> list[Violation]:
+    """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on.
+
+    With the `book` of the ledger's keys, and its id, signatures are checked as well.
+    """
+    signatures = None if book is None or ledger_id is None else Signatures(book, ledger_id)
     found: list[Violation] = []
     job: Job | None = None
     blurred = False
     for event in events:
         problems = list(_check_event(job, event, blurred=blurred))
+        if signatures is not None:
+            problems += signatures.check(job, event)
         found += [Violation(event.job_id, event.rev, rule, detail) for rule, detail in problems]
         if any(rule in _UNFOLDABLE for rule, _ in problems):
             return found
