@@ -2,7 +2,11 @@
 
 import threading
 
+import pytest
+
 from holdfast import App
+from holdfast.errors import LimitExceeded, Unavailable
+from holdfast.ledger import Ledger
 from tests.support.waiting import wait_until
 from tests.worker.conftest import became, ended
 from tools.pgserver import PostgresServer
@@ -62,3 +66,48 @@ def test_a_worker_told_twice_to_stop_ends_though_its_ledger_is_gone(restartable_
     closing.join(60)
     assert not closing.is_alive()
     app.close()
+
+
+def test_an_outage_is_said_once_and_its_end_once(restartable_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
+    app = App(restartable_server.url)
+
+    @app.handler()
+    def work() -> int:
+        return 1
+
+    def said(what: str) -> int:
+        return sum(record.getMessage().startswith(what) for record in caplog.records)
+
+    caplog.set_level("INFO", logger="holdfast")
+    with app.worker(name="w") as worker:
+        worker.start()
+        assert ended(app, app.enqueue(work)).result == 1
+        restartable_server.stop_immediate()
+        wait_until(lambda: said("sweep: unavailable") and said("cannot claim: unavailable"))
+        wait_until(lambda: said("sweep: unavailable") == 1)
+        restartable_server.start()
+        wait_until(lambda: said("cannot claim: well again") and said("sweep: well again"))
+        assert ended(app, app.enqueue(work)).result == 1
+    assert said("cannot claim: unavailable") == said("sweep: unavailable") == 1
+    app.close()
+
+
+def test_a_worker_that_is_refused_a_setting_leaves_no_ledger_open(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.handler()
+    def work() -> int:
+        return 1
+
+    opened = []
+    again = app.open_again
+
+    def noted() -> Ledger:
+        opened.append(again())
+        return opened[-1]
+
+    monkeypatch.setattr(app, "open_again", noted)
+    with pytest.raises(LimitExceeded):
+        app.worker(threads=0)
+    assert len(opened) == 2
+    for ledger in opened:
+        with pytest.raises(Unavailable):
+            ledger.counts()

@@ -1,6 +1,7 @@
 """A worker runs handlers, and what they do is what the ledger says."""
 
 import asyncio
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -378,3 +379,26 @@ def test_an_app_moves_to_another_ledger(app: App, tmp_path: Path) -> None:
     there = app.enqueue("nothing")
     assert app.ledger.get(there.id).correlation_id != here.correlation_id
     assert app.url == f"sqlite:///{tmp_path}/elsewhere.db"
+
+
+def test_a_handler_that_blocks_the_event_loop_is_reported(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    free = threading.Event()
+
+    @app.handler()
+    async def block() -> int:
+        free.wait(30)
+        return 1
+
+    def said(what: str) -> list[logging.LogRecord]:
+        return [record for record in caplog.records if what in record.getMessage()]
+
+    caplog.set_level("INFO", logger="holdfast")
+    with app.worker(name="w") as worker:
+        worker.start()
+        job = app.enqueue(block)
+        [record] = wait_until(lambda: said("blocks the event loop"))
+        assert record.jobs == [job.id]  # type: ignore[attr-defined]
+        free.set()
+        assert ended(app, job).result == 1
+        wait_until(lambda: said("was blocked for"))
+    assert len(said("blocks the event loop")) == 1

@@ -13,6 +13,7 @@ from holdfast.ledger.outbox import Outbox
 from holdfast.services.batches import Surroundings, report, send
 from holdfast.services.duties import TTL_SECONDS, Duties, Watch
 from holdfast.services.messages import topics
+from holdfast.services.outage import Outage
 from holdfast.services.sinks import Sink
 from holdfast.store.base import Waiter
 from holdfast.store.places import Origin, Place
@@ -84,6 +85,7 @@ class Relay:
         names = [sink.name for sink in self._sinks]
         self._watch = Watch(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
         self._stop = threading.Event()
+        self._outage = Outage(log, "the relay cannot reach the ledger")
 
     def tick(self) -> dict[str, int]:
         """At most one batch for each sink. How many messages arrived and failed: `name.delivered`, `name.failed`."""
@@ -117,6 +119,7 @@ class Relay:
         try:
             while not stop.is_set():
                 done = self._round()
+                self._outage.over()
                 if done.more:
                     patience = WAIT_SECONDS_MIN
                     continue
@@ -126,7 +129,7 @@ class Relay:
         except Unavailable as error:
             if not error.retryable:
                 raise
-            log.warning("the relay cannot reach the ledger: %s", error.message)
+            self._outage.began(error)
             stop.wait(OUTAGE_SECONDS)
 
     def _wait(self, waiter: Waiter, stop: threading.Event, seconds: float) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.errors import HoldfastError
+from holdfast.services.outage import Outage
 
 log = logging.getLogger("holdfast.services")
 
@@ -28,6 +29,7 @@ class Ticker:
 
     def __init__(self, services: Sequence[Service], *, name: str = "holdfast-services") -> None:
         self._services = services
+        self._outages = {service: Outage(log, service.name) for service in services}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -48,9 +50,11 @@ class Ticker:
         try:
             service.tick()
         except HoldfastError as error:
-            log.warning("%s: %s", service.name, error.code, extra={"error": error.message})
+            self._outages[service].began(error)
         except Exception:  # a service that cannot go on must not take the others with it
             log.exception("%s failed", service.name)
+        else:
+            self._outages[service].over()
 
     def close(self) -> None:
         self._stop.set()

@@ -217,8 +217,11 @@ def worker_of(apps: Sequence[App], **settings: Any) -> Worker:
     first = apps[0]
     registry = first.registry if len(apps) == 1 else Registry(handler for app in apps for handler in app.registry)
     sinks = [sink for app in apps for sink in app.sinks]
-    ledger, beats = first.open_again(), first.open_again()
-    return Worker(ledger, beats, registry, url=first.url, monotonic=first.monotonic, sinks=sinks, **settings)
+    with contextlib.ExitStack() as opened:
+        ledger, beats = opened.enter_context(first.open_again()), opened.enter_context(first.open_again())
+        worker = Worker(ledger, beats, registry, url=first.url, monotonic=first.monotonic, sinks=sinks, **settings)
+        opened.pop_all()
+    return worker
 
 
 def _in_a_child() -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from holdfast.core.model import UNDO_KIND, Policy
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Job
+from holdfast.services.outage import Outage
 from holdfast.store.base import Waiter
 from holdfast.worker import beats
 from holdfast.worker.context import Context
@@ -90,6 +91,7 @@ class Intake:
         self._kinds = tuple(kind for group in groups for kind in group.kinds)
         self._room = threading.Event()
         self._hungry = False
+        self._outage = Outage(log, "cannot claim")
         self._timing: dict[Policy, tuple[float, float]] = {}
         self._thread = threading.Thread(target=self._run, name="holdfast-intake", daemon=True)
 
@@ -112,7 +114,7 @@ class Intake:
             try:
                 self._listen()
             except HoldfastError as error:
-                log.warning("cannot claim: %s", error.code, extra={"error": error.message})
+                self._outage.began(error)
             except Exception:  # noqa: BLE001 - a worker that claims no more must not look alive
                 log.exception("a round of claims failed")
             self._shift.stopping.wait(TRY_AGAIN_SECONDS)
@@ -141,6 +143,7 @@ class Intake:
             if self._shift.stopping.is_set():
                 return
             found += self._claim(group, want)
+        self._outage.over()
         if not found:
             self._idle(bell)
 

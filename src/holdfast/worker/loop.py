@@ -2,12 +2,16 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.context import Context
+from holdfast.worker.shift import log
 
+BLOCKED_SECONDS = 2.0
+"""How long a loop may not come round before it is said."""
 CLOSE_SECONDS = 1.0
 """How long cancelled tasks have to clear up when the loop ends."""
 
@@ -69,6 +73,13 @@ class LoopCrew:
         if task is not None:
             task.cancel()
 
+    def call(self, function: Callable[[], None]) -> bool:
+        """Have the loop call this; False while there is no loop."""
+        if self._loop is None or self._loop.is_closed():
+            return False
+        self._loop.call_soon_threadsafe(function)
+        return True
+
     def ahead(self) -> int:
         return 0
 
@@ -95,3 +106,33 @@ class LoopCrew:
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(2 * CLOSE_SECONDS)
+
+
+class Pulse:
+    """A service that asks the loop for a sign of life: a handler that blocks it stops every other one, and shows nowhere else."""
+
+    name = "loop"
+    every_s = 1.0
+
+    def __init__(self, crew: LoopCrew) -> None:
+        self._crew = crew
+        self._asked: float | None = None
+        self._said = False
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self._asked is None:
+            self._asked = now
+            if not self._crew.call(self._answer):
+                self._asked = None
+        elif now - self._asked >= BLOCKED_SECONDS and not self._said:
+            self._said = True
+            jobs = sorted(context.job.id for context in self._crew.running())
+            log.warning("a handler blocks the event loop: no other one on it can go on", extra={"jobs": jobs[:20]})
+
+    def _answer(self) -> None:
+        if self._said and self._asked is not None:
+            log.warning("the event loop was blocked for %.1f s", time.monotonic() - self._asked)
+        self._said, self._asked = False, None
+
+    def close(self) -> None: ...

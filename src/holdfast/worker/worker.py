@@ -17,7 +17,7 @@ from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import Presence
 from holdfast.services.prune import Prune
 from holdfast.services.sweep import Sweep
-from holdfast.services.ticker import Ticker
+from holdfast.services.ticker import Service, Ticker
 from holdfast.version import __version__
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.beats import GRACE_SECONDS, Beater
@@ -82,7 +82,8 @@ class Worker:
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
         prune = Prune(beats, holder, jobs=keep_jobs, beats=keep_beats)
-        self._services = Ticker([Sweep(beats, holder), Presence(ledger, self.name, self._description), prune])
+        presence = Presence(ledger, self.name, self._description)
+        self._services = Ticker([Sweep(beats, holder), presence, prune, *self._pulse()])
         self._relay = _relay(beats, sinks, relay_duty_ttl) if sinks else None
         self._relaying: threading.Thread | None = None
         self._at_work = False
@@ -102,6 +103,15 @@ class Worker:
 
             return ProcessCrew(size, self.shift, attempts, self._freed, url)
         return ThreadCrew(size, self.shift, attempts.run, self._freed, "thread")
+
+    def _pulse(self) -> list[Service]:
+        if "loop" not in self._crews:
+            return []
+        from holdfast.worker.loop import LoopCrew, Pulse
+
+        crew = self._crews["loop"]
+        assert isinstance(crew, LoopCrew)
+        return [Pulse(crew)]
 
     # Running
 
