@@ -1,6 +1,6 @@
 """A history whose holder signs, driven through the core alone."""
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -55,7 +55,7 @@ class SignedHistory(History):
         said = statement_of(LEDGER, command, WORKER, self.job.attempt, counter=self.counter, at=self.now)
         return sealed(msgspec.structs.replace(said, **changes))
 
-    def do(self, kind: type[c.JobCommand], **fields: Any) -> "SignedHistory":
+    def do(self, kind: type[c.JobCommand], **fields: Any) -> Self:
         is_holders = fields.get("actor", WORKER) == WORKER and kind in STATES
         if is_holders and "signed" not in fields and not (kind is c.ClaimJob and self.job.owner is None):
             if "fence" in kind.__struct_fields__:
