@@ -34,7 +34,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.policy import backoff_us, with_ttl
 from holdfast.core.proof.signed import Signed
-from holdfast.core.signing import attach, check_skew, check_stated, missing, owes, speaks_of
+from holdfast.core.signing import attach, check_stated, check_verdict, missing, owes, speaks_of
 from holdfast.core.table import outsiders, sources
 from holdfast.core.undo import check_reason_code, check_undo
 from holdfast.errors import (
@@ -416,7 +416,7 @@ def _stall_job(draft: _Draft, command: c.Stall) -> None:
         _stall(draft, command.reason or StallReason.WORKER_ERROR, error=command.error)
         return
     if command.signed is not None:
-        check_skew(job, command.signed.said.at, draft.at)
+        check_verdict(job, command.signed.said, draft.at)
     due = _due_stall(job, draft.at, command.reason)
     if due is None or _excused(job, draft.at, command.fresh_since or 0):
         raise NotStalledYet(

@@ -118,6 +118,13 @@ def check_stated(job: Job, command: Any, holder: Actor, at: Micros) -> None:
     check_skew(job, said.at, at)
 
 
+def check_verdict(job: Job, said: Statement, at: Micros) -> None:
+    """Refuse a server's statement about another holder, or of another time; what else it says is held against the event."""
+    if said.robot not in (None, job.owner):
+        raise misfit(job, "robot")
+    check_skew(job, said.at, at)
+
+
 def check_skew(job: Job, said_at: Micros, at: Micros) -> None:
     apart, limit = abs(said_at - at), SKEW_US_MAX
     if apart > limit:
