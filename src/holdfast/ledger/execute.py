@@ -14,11 +14,11 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core.audit import fold
 from holdfast.core.lifecycle import decide, replay_of
-from holdfast.core.model import HELD, TAIL, Actor, Event, EventType, Job, Phase, Role, Status
-from holdfast.core.proof.signed import counter_of
+from holdfast.core.model import HELD, TAIL, Actor, Event, EventType, Job, Phase, Status
 from holdfast.core.signing import BARE
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
 from holdfast.ledger import answers
+from holdfast.ledger.appended import answer_appends
 from holdfast.ledger.compensate import compensate
 from holdfast.ledger.door import Call
 from holdfast.ledger.notary import Notary, Sitting
@@ -60,7 +60,7 @@ def execute(session: Session, calls: Sequence[Call], notary: Notary, *, careful:
     for turn in _rounds(fresh):
         for kind, items in turn.items():
             _RUNNERS.get(kind, _decide_each)(session, items, sitting)
-    _answer_appends(session, fresh)
+    answer_appends(session, fresh)
     _keep(session, fresh)
     if twins:
         execute(session, twins, notary)
@@ -195,30 +195,6 @@ def _is_kept(answer: Any) -> bool:
     return any(map(_is_kept, answer)) if isinstance(answer, list) else not isinstance(answer, HoldfastError)
 
 
-def _answer_appends(session: Session, calls: Iterable[Call]) -> None:
-    """With the last event that came of each; also where it was refused because it is the newest of its signer already."""
-    for call in calls:
-        if call.verb == "append":
-            [command] = call.commands
-            found = _appended(session, command)
-            refused = isinstance(call.answers[0], HoldfastError)
-            if found is not None and (not refused or _is_newest(session, found)):
-                call.answers[0] = found
-
-
-def _appended(session: Session, command: Any) -> Event | None:
-    found = session.find_event(command.job_id, command.request_id)
-    return found if found is not None and found.statement == command.signed.statement else None
-
-
-def _is_newest(session: Session, event: Event) -> bool:
-    """Whether nothing was signed for this attempt since, or nothing at all happened where it is the system's."""
-    job = session.load([event.job_id], lock=False)[event.job_id]
-    if event.actor.role is not Role.WORKER or event.statement is None:
-        return event.rev == job.rev
-    return event.attempt == job.attempt and counter_of(event.statement) == job.counter
-
-
 # Verbs that make or find jobs
 
 
@@ -322,8 +298,10 @@ def _hot(run: Callable[[Session], Callable[[Sequence[Any]], list[Change | None]]
     return runner
 
 
-def _parted(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
     """Those that the statements for unsigned commands may serve, and the others. A token says itself what its holder owes."""
+    if not any(item[2].signed is not None or TAIL in item[2].fence.token for item in items):
+        return items, []
     plain: list[Item] = []
     rest: list[Item] = []
     for item in items:
