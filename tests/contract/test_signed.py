@@ -102,6 +102,7 @@ def test_a_holder_without_its_key_is_refused(
     ("build", "verb", "options"),
     [
         (b.running, "complete", {}),
+        (b.running, "complete", {"gate": True}),
         (b.running, "fail", {"error": "x", "retryable": False}),
         (b.running, "fail", {"error": "x", "retryable": False, "reason_code": "parse_error"}),
         (b.aborting, "acknowledge_cancel", {}),

@@ -57,9 +57,12 @@ def execute(session: Session, calls: Sequence[Call], notary: Notary, *, careful:
         call.outcomes = []
     fresh, twins = _answer_repeats(session, calls)
     sitting = notary.sit(session)
-    for turn in _rounds(fresh):
-        for kind, items in turn.items():
-            _RUNNERS.get(kind, _decide_each)(session, items, sitting)
+    if len(fresh) == 1 and isinstance(fresh[0].commands[0], c.Settle) and _distinct(fresh[0].commands):
+        _settle_call(session, fresh[0], sitting)
+    else:
+        for turn in _rounds(fresh):
+            for kind, items in turn.items():
+                _RUNNERS.get(kind, _decide_each)(session, items, sitting)
     answer_appends(session, fresh)
     _keep(session, fresh)
     if twins:
@@ -300,7 +303,7 @@ def _hot(run: Callable[[Session], Callable[[Sequence[Any]], list[Change | None]]
 
 def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
     """Those that the statements for unsigned commands may serve, and the others. A token says itself what its holder owes."""
-    if not any(item[2].signed is not None or TAIL in item[2].fence.token for item in items):
+    if not any(_is_odd(item[2]) for item in items):
         return items, []
     plain: list[Item] = []
     rest: list[Item] = []
@@ -308,6 +311,11 @@ def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
         command = item[2]
         (plain if command.signed is None and command.fence.signed in BARE[type(command)] else rest).append(item)
     return plain, rest
+
+
+def _is_odd(command: Any) -> bool:
+    """Signed, or by what its token says perhaps to be."""
+    return command.signed is not None or TAIL in command.fence.token
 
 
 def _ran(items: Sequence[Item], changes: Sequence[Change | None]) -> list[Item]:
@@ -336,6 +344,19 @@ def _beat(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
         rest += _ran(plain, session.heartbeat([item.command for item in plain]))
     if rest:
         _decide_each(session, rest, sitting)
+
+
+def _settle_call(session: Session, call: Call, sitting: Sitting) -> None:
+    """A worker's everyday completions: no job is in it twice and nothing else goes with it."""
+    if any(map(_is_odd, call.commands)):
+        _settle(session, [Item(call, place, command) for place, command in enumerate(call.commands)], sitting)
+        return
+    done = session.settle(call.commands)  # type: ignore[arg-type]
+    refused = [Item(call, place, command) for place, command in enumerate(call.commands) if command.job_id not in done]  # type: ignore[attr-defined]
+    call.answers = [SETTLED] * len(call.commands)
+    call.changed = len(refused) < len(call.commands)
+    if refused:
+        _decide_each(session, refused, sitting)
 
 
 def _settle(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
@@ -383,6 +404,7 @@ _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
     c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
     c.Complete: frozenset({EventType.SUCCEEDED}),
     c.Settle: frozenset({EventType.SUCCEEDED}),
+    c.CompleteGated: frozenset({EventType.SUCCEEDED}),
 }
 
 
