@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, signed, single
+from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, seal, signed, single
 from bench.places import Host
 from bench.report import Heading, Row
 from bench.sizes import Sizes
@@ -26,4 +26,5 @@ FIGURES = {
     "fleet": Figure(fleet.HEADING, fleet.measure),
     "recovery": Figure(recovery.HEADING, recovery.measure),
     "idle": Figure(idle.HEADING, idle.measure),
+    "seal": Figure(seal.HEADING, seal.measure),
 }

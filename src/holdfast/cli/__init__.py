@@ -9,12 +9,15 @@ from holdfast.cli.frame import Nouns
 @click.group(
     cls=Nouns,
     nouns=(
+        "beat",
         "demo",
         "dlq",
         "events",
         "gate",
         "key",
+        "seal",
         "sink",
+        "supervise",
         "sweep",
         "worker",
     ),
