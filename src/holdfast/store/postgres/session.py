@@ -56,7 +56,7 @@ class PostgresSession(SqlSession):
         """Queues whose bell rings with the commit."""
 
     def begins(self) -> Self:
-        """With its first statement, this session begins a transaction: both take one message."""
+        """With its first statement, this session begins a transaction."""
         self._begins = True
         return self
 
@@ -70,31 +70,9 @@ class PostgresSession(SqlSession):
         """What the statement answers, read by `reader` where another one than usual is to read it."""
         used = reader or self._cursor
         if self._begins and self.xid is None:
-            self._begin_with(used, name, params)
-        else:
-            used.execute(self._sql[name], params)
+            self.xid = _begin(self._connection)
+        used.execute(self._sql[name], params)
         return used.fetchall() if used.description else []
-
-    def _begin_with(self, used: "psycopg.Cursor[Any]", name: str, params: dict[str, Any] | None) -> None:
-        """The id comes before anything is written, and its answer before the commit is sent: should the answer to that be lost,
-        the id tells what became of it."""
-        drawn, befell = cursor(self._connection), None
-        try:
-            with self._connection.pipeline():
-                try:
-                    self._connection.execute("BEGIN")
-                    drawn.execute(self._sql["xact_id"])
-                    used.execute(self._sql[name], params)
-                except BaseException as error:
-                    befell = error
-                    raise
-        except psycopg.Error as error:
-            if befell is None or befell is error:
-                raise
-            # An interrupted pipeline cannot be left in order. What interrupted it is what matters.
-            self._connection.close()
-            raise befell from error
-        [(self.xid,)] = drawn.fetchall()
 
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
         return self._run(name, {key: to_param(key, value) for key, value in params.items()})
@@ -350,3 +328,16 @@ def _beaten(commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]]) -> l
 def _sorted(commands: Sequence[Any]) -> list[Any]:
     """By job, so that every transaction locks rows in one order."""
     return sorted(commands, key=_job_id)
+
+
+def _begin(connection: "psycopg.Connection[Any]") -> int:
+    """Begin, and learn the transaction's id: should the answer to the commit be lost, it tells what became of it.
+
+    Not in a pipeline with the first statement, which would save a message: one that is interrupted half way leaves its
+    connection in a state that the driver itself does not understand.
+    """
+    made = connection.execute("BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
+    made.nextset()
+    row = made.fetchone()
+    assert row is not None
+    return int(row[0])
