@@ -28,8 +28,8 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.fences import check_fence
-from holdfast.ledger import Beat, Change, Event, Job, Ledger, SinkState, WorkerRecord
-from holdfast.opening import open
+from holdfast.ledger import Beat, Change, Event, Job, KeyRecord, Ledger, SinkState, WorkerRecord
+from holdfast.opening import draw_key, open
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ __all__ = [
     "HoldfastError",
     "Job",
     "JobCancelled",
+    "KeyRecord",
     "LeaseConflictError",
     "Ledger",
     "PermanentError",
@@ -68,6 +69,7 @@ __all__ = [
     "WorkerRecord",
     "__version__",
     "check_fence",
+    "draw_key",
     "errors",
     "open",
 ]

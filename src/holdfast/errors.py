@@ -16,7 +16,7 @@ class HoldfastError(Exception):
     retryable: bool = False
     http_status: ClassVar[int] = 500
     fault: ClassVar[Fault] = "caller"
-    action: ClassVar[str] = ""
+    action: str = ""
 
     def __init__(self, message: str, **context: Any) -> None:
         super().__init__(message)
@@ -119,8 +119,14 @@ class SignatureInvalid(HoldfastError):
 
 
 class Forbidden(HoldfastError):
+    """The caller may not do this; `action` says who may, where that is known."""
+
     code = "forbidden"
     http_status = 403
+
+    def __init__(self, message: str, *, action: str = "", **context: Any) -> None:
+        super().__init__(message, **context)
+        self.action = action
 
 
 class Unavailable(HoldfastError):

@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.core.limits import check_name
 from holdfast.core.model import Micros
+from holdfast.core.proof.keyfile import KeyFile
+from holdfast.core.proof.keys import SEED_BYTES, KeyRole, SecretKey
 from holdfast.errors import ValidationError
+from holdfast.keyfiles import KeySource, keyring
 from holdfast.ledger import Ledger
 from holdfast.ledger.face import to_micros
 from holdfast.ledger.sweep import Entropy
@@ -52,21 +55,34 @@ def open(
     entropy: Entropy | None = None,
     actor: str = "client",
     metrics: Metrics | None = None,
+    keys: Iterable[KeySource] | None = None,
 ) -> Ledger:
     """A ledger at `url`: `sqlite:///path/to/file.db` (four slashes for an absolute path) or `postgresql://…`.
 
     Creates or migrates its tables. `clock` replaces the ledger's time in tests. `actor` is who asks, where a verb is not told.
     `metrics` is where it counts, so that several ledgers of a process can count together; one of its own by default.
+    `keys` are what this process signs with: key files, or keys; else those of the files that HOLDFAST_KEYS names.
     """
     check_name("actor", actor)
     if not isinstance(url, str):
         raise ValidationError(f"url must be a text, not {type(url).__name__}", field="url")
     if metrics is not None and not isinstance(metrics, Metrics):
         raise ValidationError(f"metrics must be a Metrics, not {type(metrics).__name__}", field="metrics")
+    ring = keyring(keys)
     source = entropy or SystemEntropy()
     store = _store(url, None if clock is None else _reading(clock))
     monotonic = time.monotonic if clock is None else clock.monotonic
-    return Ledger(store, source, monotonic, actor=actor, incarnation=source.nonce(), metrics=metrics)
+    return Ledger(store, source, monotonic, actor=actor, incarnation=source.nonce(), metrics=metrics, ring=ring)
+
+
+def draw_key(role: str, name: str) -> KeyFile:
+    """A new key for this role (worker, operator or server) and name. Nobody knows it yet: enrol its public half."""
+    try:
+        whose = KeyRole(role)
+    except ValueError:
+        raise ValidationError(f"role must be one of {', '.join(KeyRole)}", field="role") from None
+    secret = SecretKey(os.urandom(SEED_BYTES))
+    return KeyFile(whose, check_name("name", name), secret.public_key, secret)
 
 
 def _reading(clock: Clock) -> Callable[[], Micros]:

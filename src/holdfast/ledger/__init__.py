@@ -1,7 +1,9 @@
 """The one door to a store: commands in, outcomes out, in groups."""
 
 from holdfast.ledger.face import Beat, Change, Event, Job, WorkerRecord
+from holdfast.ledger.keyring import Keyring
+from holdfast.ledger.keys import KeyRecord
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.outbox import SinkState
 
-__all__ = ["Beat", "Change", "Event", "Job", "Ledger", "SinkState", "WorkerRecord"]
+__all__ = ["Beat", "Change", "Event", "Job", "KeyRecord", "Keyring", "Ledger", "SinkState", "WorkerRecord"]

@@ -14,6 +14,7 @@ from holdfast.ledger import admit
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Beat, Change, Job, to_datetime
+from holdfast.ledger.keyring import Books, Keyring
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.store.base import Change as StoreChange
 from holdfast.store.base import Store, chunks
@@ -34,6 +35,7 @@ class Desk:
         actor: str,
         incarnation: str,
         metrics: Metrics | None = None,
+        ring: Keyring | None = None,
     ) -> None:
         self._store = store
         self._entropy = entropy
@@ -45,6 +47,8 @@ class Desk:
         self._carrier = Carrier(store, self.metrics)
         self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
         self._enqueues = admit.Enqueues()
+        self._ring = Keyring() if ring is None else ring
+        self._books = Books()
         self.incarnation = incarnation
         """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""
 

@@ -2,6 +2,7 @@
 
 from holdfast.ledger.fleet import Fleet
 from holdfast.ledger.holding import Holding
+from holdfast.ledger.keys import Keys
 from holdfast.ledger.letters import Letters
 from holdfast.ledger.making import Making
 from holdfast.ledger.outbox import Sinks
@@ -10,7 +11,7 @@ from holdfast.ledger.reading import Reading
 from holdfast.ledger.upkeep import Upkeep
 
 
-class Ledger(Making, Holding, Outside, Letters, Upkeep, Fleet, Sinks, Reading):
+class Ledger(Making, Holding, Outside, Letters, Upkeep, Fleet, Sinks, Keys, Reading):
     """The durable record of jobs and events, and the only thing that changes them. Safe to use from many threads.
 
     Made by `holdfast.open`. Verbs that change something take `request_id=` (send the same one again after a lost answer) and

@@ -28,6 +28,7 @@ from holdfast.store.base import (
     saved_values,
 )
 from holdfast.store.fleet import FleetSession
+from holdfast.store.keys import KeyLog
 from holdfast.store.places import Places
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
@@ -62,7 +63,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places):
+class SqlSession(FleetSession, Places, KeyLog):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:

@@ -61,6 +61,15 @@ class PostgresSession(SqlSession):
     def _lock_settings(self) -> None:
         self._run("lock_settings")
 
+    def lock_keys(self) -> None:
+        self._run("lock_keys")
+
+    def _share_keys(self) -> None:
+        self._run("share_keys")
+
+    def _draw_pos(self) -> int:
+        return int(self._run("draw_pos")[0][0])
+
     def intern_profile(self, key: tuple[str, str, str]) -> int:
         """In a transaction of its own where this one is a caller's: others must not wait for that one to end."""
         if self._intern_elsewhere is not None:

@@ -46,6 +46,17 @@ class SqliteSession(SqlSession):
     def _lock_settings(self) -> None:
         """The only writer needs no lock."""
 
+    def lock_keys(self) -> None:
+        """The only writer needs no lock."""
+
+    def _share_keys(self) -> None:
+        """Nor does whoever reads in the only writer's transaction."""
+
+    def _draw_pos(self) -> int:
+        self.rows("begin_positions")
+        [(pos,)] = self.rows("draw_pos")
+        return int(pos)
+
     def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
         return {"keys": self._list(keys)}
 

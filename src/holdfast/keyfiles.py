@@ -1,0 +1,70 @@
+"""Key files on disk: only their owner may read them, and none is ever overwritten."""
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast.core.proof.keyfile import FILE_BYTES_MAX, KeyFile, decode_key, encode_key
+from holdfast.errors import HoldfastError, ValidationError
+from holdfast.ledger.keyring import Keyring
+
+KeySource = str | os.PathLike[str] | KeyFile
+"""A key, or the file it is in."""
+VARIABLE = "HOLDFAST_KEYS"
+
+
+def keyring(keys: Iterable[KeySource] | None) -> Keyring:
+    """The ring of these keys; of the files that HOLDFAST_KEYS names where it is None."""
+    if keys is None:
+        keys = [path for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
+    if isinstance(keys, str | bytes | os.PathLike):
+        raise ValidationError("keys must be a list of files or keys", field="keys")
+    return Keyring([_key(key) for key in keys])
+
+
+def _key(given: KeySource) -> KeyFile:
+    if isinstance(given, KeyFile):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return read_key(Path(given))
+    raise ValidationError(f"a key is a file or a KeyFile, not {type(given).__name__}", field="keys")
+
+
+def read_key(path: Path) -> KeyFile:
+    """The key in a file that nobody but its owner may read. No refusal tells anything of what the file holds."""
+    try:
+        body = _read(path)
+        return decode_key(body.decode())
+    except OSError as error:
+        raise ValidationError(f"the key file {path} cannot be read: {error.strerror}", field="keys") from None
+    except UnicodeDecodeError:
+        raise ValidationError(f"the key file {path} is not a text", field="keys") from None
+    except HoldfastError as error:
+        raise ValidationError(f"the key file {path} cannot be used: {error.message}", field="keys") from None
+
+
+def _read(path: Path) -> bytes:
+    """Looked at and read as one file, whatever takes its name meanwhile. A pipe is not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise ValidationError("it is not a plain file")
+        if mode & 0o077:
+            raise ValidationError(f"others than its owner have a right to it (mode {mode & 0o777:04o}): chmod 600 it")
+        return file.read(FILE_BYTES_MAX + 1)
+
+
+def write_key(path: Path, key: KeyFile) -> None:
+    """A new file that only its owner may read, on disk when this returns. One that is there already stays as it is."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise ValidationError(f"{path} is there already: a key is never overwritten", field="out") from None
+    except OSError as error:
+        raise ValidationError(f"{path} cannot be written: {error.strerror}", field="out") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(encode_key(key))
+        file.flush()
+        os.fsync(descriptor)
