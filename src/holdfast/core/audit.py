@@ -70,20 +70,41 @@ def check_status(job: Job) -> list[str]:
 
 def check_history(events: Sequence[Event], row: Job | None = None) -> list[Violation]:
     """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on."""
-    found: list[Violation] = []
-    job: Job | None = None
-    blurred = False
+    audit, found = Audit(), []
     for event in events:
-        problems = list(_check_event(job, event, blurred=blurred))
-        found += [Violation(event.job_id, event.rev, rule, detail) for rule, detail in problems]
-        if any(rule in _UNFOLDABLE for rule, _ in problems):
+        found += audit.feed(event)
+        if audit.ended:
             return found
-        job = evolve(job, event)
-        blurred = blurred or _is_pruned(event)
+    return found if row is None else found + audit.check_row(row)
+
+
+class Audit:
+    """One job's history, checked event by event: it keeps the job that they fold to, and nothing of the events."""
+
+    __slots__ = ("blurred", "ended", "job")
+
+    def __init__(self, job: Job | None = None, *, blurred: bool = False) -> None:
+        self.job = job
+        self.blurred = blurred
+        """Retention has taken something of a beat, so that the fold is not sure of all it says."""
+        self.ended = False
+        """What was fed last cannot be folded: nothing more can be said of this job."""
+
+    def feed(self, event: Event) -> list[Violation]:
+        """The rules that the next event breaks."""
+        problems = list(_check_event(self.job, event, blurred=self.blurred))
+        found = [Violation(event.job_id, event.rev, rule, detail) for rule, detail in problems]
+        if any(rule in _UNFOLDABLE for rule, _ in problems):
+            self.ended = True
+            return found
+        self.job = job = evolve(self.job, event)
+        self.blurred = self.blurred or _is_pruned(event)
         found += [Violation(job.id, event.rev, "status fields", broken) for broken in check_status(job)]
-    if row is not None:
-        found += _check_row(job, row, blurred=blurred)
-    return found
+        return found
+
+    def check_row(self, row: Job) -> list[Violation]:
+        """Where `row` is not what the events fold to."""
+        return _check_row(self.job, row, blurred=self.blurred)
 
 
 _UNFOLDABLE = frozenset({"first event", "one job", "step", "policy", "payload"})
@@ -148,7 +169,7 @@ def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
     else:
         try:
             payloads.decode(shape, event.payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             yield "payload", f"the payload of {event.type.value} cannot be read: {error}"
     if event.policy is not None and event.type not in _WITH_POLICY:
         yield "policy snapshot", f"{event.type.value} carries a policy"
