@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.model import Policy
+from holdfast.core.model import Fence, Policy
 from holdfast.core.policy import NO_SETTINGS, Settings, backoff_us, duration_ms, resolve, settings, tier_settings, with_ttl
 from holdfast.errors import HoldfastError
 
@@ -202,3 +202,8 @@ def test_a_chosen_ttl_is_the_limit_of_silence_too(ttl_ms: int, interval_ms: int,
 )  # fmt: skip
 def test_backoff_doubles_up_to_its_ceiling_and_is_spread(tries: int, jitter: float, us: int):
     assert backoff_us(Policy(), tries, jitter) == us
+
+
+@pytest.mark.parametrize("signed", ["none", "liveness", "all"])
+def test_a_token_says_what_its_attempt_owes(signed: str):
+    assert Fence(1, 1, "abc" + Policy(signed=signed).token_tail).signed == signed

@@ -75,8 +75,14 @@ def test_only_beats_are_pruned():
 
 
 def test_the_leaf_of_a_key():
-    found = key_leaf(3, "enrolled", "0123456789abcdef", "worker", "arm-1", b"\2" * 32, 100, "operator:ann")
-    assert found == b'["key",1,3,"enrolled","0123456789abcdef","worker","arm-1","' + b"02" * 32 + b'",100,"operator:ann"]'
+    found = key_leaf(
+        3, "enrolled", "0123456789abcdef", "worker", "arm-1", b"\2" * 32, 100, "operator:ann", "fedcba9876543210", b"\3" * 64
+    )
+    assert json.loads(found) == [
+        "key", 1, 3, "enrolled", "0123456789abcdef", "worker", "arm-1", "02" * 32, 100, "operator:ann",
+        "fedcba9876543210", "03" * 64
+    ]  # fmt: skip
+    assert found == rfc8785.dumps(json.loads(found))
 
 
 TEXT = st.none() | st.text(max_size=6)

@@ -47,9 +47,11 @@ def event_leaf_of(event: Event, policy: str | None = None) -> bytes:
     )  # fmt: skip
 
 
-def key_leaf(pos: int, change: str, key_id: str, role: str, name: str, public: bytes, at: Micros, by: str) -> bytes:
-    """The leaf of a change to who may sign."""
-    return _encode(("key", VERSION, pos, change, key_id, role, name, public.hex(), at, by))
+def key_leaf(
+    pos: int, change: str, key_id: str, role: str, name: str, public: bytes, at: Micros, by: str, signer: str, signature: bytes
+) -> bytes:
+    """The leaf of a change to who may sign, with the key that vouches for it."""
+    return _encode(("key", VERSION, pos, change, key_id, role, name, public.hex(), at, by, signer, signature.hex()))
 
 
 def payload_sha256(kind: str, payload: bytes | None) -> str | None:
