@@ -25,6 +25,7 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
+from holdfast.core.proof.witness import Problem, Said, Witness
 from holdfast.core.table import SIGNERS, STEPS
 
 
@@ -68,9 +69,12 @@ def check_status(job: Job) -> list[str]:
     return [rule for rule, holds in rules.items() if not holds]
 
 
-def check_history(events: Sequence[Event], row: Job | None = None) -> list[Violation]:
-    """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on."""
-    audit, found = Audit(), []
+def check_history(events: Sequence[Event], row: Job | None = None, witness: Witness | None = None) -> list[Violation]:
+    """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on.
+
+    With a witness, what they are signed with is checked as well.
+    """
+    audit, found = Audit(witness), []
     for event in events:
         found += audit.feed(event)
         if audit.ended:
@@ -81,9 +85,11 @@ def check_history(events: Sequence[Event], row: Job | None = None) -> list[Viola
 class Audit:
     """One job's history, checked event by event: it keeps the job that they fold to, and nothing of the events."""
 
-    __slots__ = ("blurred", "ended", "job")
+    __slots__ = ("_said", "_witness", "blurred", "ended", "job")
 
-    def __init__(self, job: Job | None = None, *, blurred: bool = False) -> None:
+    def __init__(self, witness: Witness | None = None, job: Job | None = None, *, blurred: bool = False) -> None:
+        self._witness = witness
+        self._said: Said | None = None
         self.job = job
         self.blurred = blurred
         """Retention has taken something of a beat, so that the fold is not sure of all it says."""
@@ -97,9 +103,20 @@ class Audit:
         if any(rule in _UNFOLDABLE for rule, _ in problems):
             self.ended = True
             return found
+        if self._witness is not None:
+            found += [Violation(event.job_id, event.rev, *wrong) for wrong in self._attested(self._witness, event)]
         self.job = job = evolve(self.job, event)
         self.blurred = self.blurred or _is_pruned(event)
         found += [Violation(job.id, event.rev, "status fields", broken) for broken in check_status(job)]
+        return found
+
+    def _attested(self, witness: Witness, event: Event) -> list[Problem]:
+        said = self._said
+        found = list(witness.problems(self.job, event, said))
+        if said is not None and said.covers(event):
+            said.types.add(event.type)
+        else:
+            self._said = None if event.statement is None else Said(event)
         return found
 
     def check_row(self, row: Job) -> list[Violation]:
