@@ -44,6 +44,10 @@ SWEEP_MAX = 10_000
 SWEEP_BATCH = 200
 """Jobs that a sweep takes through one transaction, so that others get their turn in between."""
 DUTY_MS_MAX = 3_600_000
+ENVELOPE_BYTES_MAX = 16_384
+"""A signed event from elsewhere: its statement, key and signature."""
+SKEW_US_MAX = 300_000_000
+"""How far a signer's clock may be from the ledger's, either way."""
 WORKER_BYTES_MAX = 16_384
 """What a worker says of itself."""
 

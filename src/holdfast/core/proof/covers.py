@@ -5,7 +5,7 @@ from hashlib import sha256
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.model import SYSTEM, Event, EventType
+from holdfast.core.model import Event, EventType
 from holdfast.core.proof.leaves import payload_sha256, pruned_sha256
 from holdfast.core.proof.stated import EMPTY_SHA256, Statement
 
@@ -19,15 +19,16 @@ COVERS: dict[EventType, frozenset[EventType]] = {kind: frozenset({kind}) for kin
     E.CANCELLED: frozenset({E.CANCELLED, E.RESUMED}),
     E.CANCEL_REQUESTED: frozenset({E.CANCEL_REQUESTED, E.CANCELLED}),
 }
-"""What one command may cause, by the type its signer states: the same statement stands on every event of it. The system knows
-what it does, and states each event by itself."""
+"""What one command may cause, by the type its signer states: the same statement stands on every event of it. Where the ledger
+signs, for the system or for who asked, it knows what was done and states each event by itself: such a statement has no
+counter but a rev."""
 
 
 def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
     """The first thing about `event` that `statement` does not say, or None where all of it fits."""
-    is_system = statement.actor == SYSTEM
-    covered = frozenset({statement.type}) if is_system else COVERS[statement.type]
-    own = is_system or event.type is statement.type
+    exact = statement.counter is None
+    covered = frozenset({statement.type}) if exact else COVERS[statement.type]
+    own = exact or event.type is statement.type
     fits = {
         "ledger": statement.ledger == ledger_id,
         "job": statement.job_id == event.job_id,
@@ -36,8 +37,8 @@ def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
         "type": event.type in covered,
         "at": statement.at == (event.received_at if event.at is None else event.at),
         "rev": statement.rev in (event.rev, None),
-        "reason": statement.reason == event.reason or (not is_system and (statement.reason is None or not own)),
-        "policy": statement.policy == event.policy or (not is_system and statement.policy is None),
+        "reason": statement.reason == event.reason or (not exact and (statement.reason is None or not own)),
+        "policy": statement.policy == event.policy or (not exact and statement.policy is None),
     }
     for what, fit in fits.items():
         if not fit:
@@ -58,7 +59,7 @@ def _holds(statement: Statement, event: Event) -> bool:
     given = statement.payload_sha256
     if statement.shape == "seed":
         return event.type is not E.HEARTBEAT or _tells(statement, event)
-    if statement.actor == SYSTEM:
+    if statement.counter is None:
         return given == _payload_sha256(event)
     if event.type is E.STALLED and statement.type in (E.FAILED, E.STALLED):
         return given == _error_sha256(payloads.body_of(payloads.decode(payloads.Stalled, event.payload).error))

@@ -7,6 +7,7 @@ import psycopg
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
+from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Job, Micros, Status
 from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
 from holdfast.store.postgres.marks import Mark, Marks
@@ -213,17 +214,15 @@ class PostgresSession(SqlSession):
         if all(c.beat is payloads.NO_BEAT and c.expected_rev is None and c.request_id is None for c in ordered):
             rows = self._run("beat", self._fences(ordered))
         else:
-            beats = {
-                "stages": text_array([c.beat.stage for c in ordered]),
-                "progress": plain_array([c.beat.progress for c in ordered]),
-                "assists": [c.beat.assist_requested for c in ordered],
-                "payloads": bytes_array([payloads.beat_payload(c.beat) for c in ordered]),
-            }
-            rows = self._run("heartbeat", self._asked(ordered) | beats)
-        done = {
-            id_: Change(id_, rev, STATUSES[status], at, lease, phase == "aborting") for id_, rev, at, lease, status, phase in rows
-        }
-        return [done.get(command.job_id) for command in commands]
+            rows = self._run("heartbeat", self._asked(ordered) | _told(ordered))
+        return _beaten(commands, rows)
+
+    def beat_signed(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
+        ordered = _sorted([command for command in commands if command.beat.is_everyday])
+        if not ordered:
+            return [None] * len(commands)
+        given = {"tokens": text_array([c.fence.token or None for c in ordered]), "skew_us": SKEW_US_MAX}
+        return _beaten(commands, self._run("beat_signed", self._asked(ordered) | _told(ordered) | _stated(ordered) | given))
 
     def complete(self, commands: Sequence[Complete]) -> list[Change | None]:
         ordered = _sorted(commands)
@@ -241,6 +240,35 @@ class PostgresSession(SqlSession):
         }
         [(done,)] = self._run("settle", self._fences(ordered) | asked)
         return {c.job_id for c in ordered} if done is None else set(done)
+
+
+def _told(commands: Sequence[Heartbeat]) -> dict[str, Any]:
+    return {
+        "stages": text_array([c.beat.stage for c in commands]),
+        "progress": plain_array([c.beat.progress for c in commands]),
+        "assists": [c.beat.assist_requested for c in commands],
+        "payloads": bytes_array([payloads.beat_payload(c.beat) for c in commands]),
+    }
+
+
+def _stated(commands: Sequence[Heartbeat]) -> dict[str, Any]:
+    found = [c.signed for c in commands if c.signed is not None]
+    return {
+        "owners": text_array([signed.said.actor.name for signed in found]),
+        "incarnations": text_array([signed.said.actor.incarnation for signed in found]),
+        "counters": plain_array([signed.said.counter for signed in found]),
+        "signed": [moment(signed.said.at) for signed in found],
+        "key_ids": plain_array([signed.key_id for signed in found]),
+        "signatures": bytes_array([signed.signature for signed in found]),
+        "statements": bytes_array([signed.statement for signed in found]),
+    }
+
+
+def _beaten(commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]]) -> list[Change | None]:
+    done = {
+        id_: Change(id_, rev, STATUSES[status], at, lease, phase == "aborting") for id_, rev, at, lease, status, phase in rows
+    }
+    return [done.get(command.job_id) for command in commands]
 
 
 def _sorted(commands: Sequence[Any]) -> list[Any]:

@@ -84,6 +84,26 @@ INSERT INTO holdfast_events (
     job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
 VALUES (?, ?, 'heartbeat', ?, ?, ?, ?, ?, ?, ?);
 
+-- name: signed_guards
+SELECT j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
+    p.lease_us, j.counter
+FROM json_each(?) wanted
+JOIN holdfast_jobs j ON j.id = wanted.value
+JOIN holdfast_policies p ON p.id = j.policy_id;
+
+-- name: beat_signed
+UPDATE holdfast_jobs
+SET rev = ?2, updated_at = ?3, last_beat_at = ?3, lease_expires_at = ?4, counter = ?5,
+    progressed_at = CASE WHEN coalesce(?6, stage) IS NOT stage OR coalesce(?7, progress) IS NOT progress
+        THEN ?3 ELSE progressed_at END,
+    stage = coalesce(?6, stage), progress = coalesce(?7, progress), assist_requested = coalesce(?8, assist_requested)
+WHERE id = ?1;
+
+-- name: insert_beat_signed
+INSERT INTO holdfast_events (
+    job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload, at, key_id, signature, statement)
+VALUES (?, ?, 'heartbeat', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
 -- name: complete
 UPDATE holdfast_jobs
 SET status = 'succeeded', phase = NULL, rev = ?2, result_rev = ?2, undo_owed = 0, updated_at = ?3, finished_at = ?3,
