@@ -25,6 +25,7 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
+from holdfast.core.proof.signed import counter_of
 from holdfast.core.proof.witness import Problem, Said, Witness
 from holdfast.core.table import SIGNERS, STEPS
 
@@ -124,7 +125,7 @@ class Audit:
         return _check_row(self.job, row, blurred=self.blurred)
 
 
-_UNFOLDABLE = frozenset({"first event", "one job", "step", "policy", "payload"})
+_UNFOLDABLE = frozenset({"first event", "one job", "step", "policy", "payload", "illegible"})
 
 
 def _is_pruned(event: Event) -> bool:
@@ -188,6 +189,11 @@ def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
             payloads.decode(shape, event.payload)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             yield "payload", f"the payload of {event.type.value} cannot be read: {error}"
+    if event.statement is not None:
+        try:
+            counter_of(event.statement)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            yield "illegible", f"what was signed of {event.type.value} cannot be read"
     if event.policy is not None and event.type not in _WITH_POLICY:
         yield "policy snapshot", f"{event.type.value} carries a policy"
     if event.reason is not None and event.type in _WITHOUT_REASON:

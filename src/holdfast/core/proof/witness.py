@@ -3,17 +3,16 @@ wanted them signed."""
 
 from collections.abc import Iterator
 
-from holdfast.core.model import Actor, Event, EventType, Job, Policy, Role
+from holdfast.core.limits import SKEW_US_MAX
+from holdfast.core.model import Actor, Event, Job, Role
 from holdfast.core.proof import statements
 from holdfast.core.proof.book import Book
 from holdfast.core.proof.covers import matches
 from holdfast.core.proof.keys import KeyRole, verify
+from holdfast.core.signing import owes
 from holdfast.errors import HoldfastError
 
 Problem = tuple[str, str]
-SKEW_US_MAX = 300_000_000
-_LIVENESS = frozenset({EventType.HEARTBEAT, EventType.STALLED, EventType.RESUMED})
-_NEVER = frozenset({EventType.ENQUEUED, EventType.CLAIMED, EventType.STARTED})
 _SIGNERS = {
     Role.WORKER: KeyRole.WORKER,
     Role.OPERATOR: KeyRole.OPERATOR,
@@ -100,10 +99,3 @@ def _unsigned(job: Job | None, event: Event) -> Iterator[Problem]:
     if job is not None and owes(job.policy, event.type):
         assert job.policy is not None
         yield "unsigned", f"{event.type.value} is not signed, its policy being signed={job.policy.signed}"
-
-
-def owes(policy: Policy | None, kind: EventType) -> bool:
-    """Whether an event of this type has to be signed under the policy of its attempt; before the first there is none."""
-    if policy is None or policy.signed == "none":
-        return False
-    return kind in _LIVENESS if policy.signed == "liveness" else kind not in _NEVER
