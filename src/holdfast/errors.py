@@ -139,6 +139,14 @@ class Forbidden(HoldfastError):
         self.action = action
 
 
+class SealBroken(HoldfastError):
+    """The sealed log is not what was signed: somebody has changed it, or lost a part of it. Nothing more is sealed."""
+
+    code = "seal_broken"
+    http_status = 500
+    action = "Keep the database as it is: verify it, compare it with an anchored head, restore what was sealed."
+
+
 class Unavailable(HoldfastError):
     """The store cannot be reached or cannot write.
 

@@ -46,6 +46,12 @@ class PostgresSession(SqlSession):
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
         return self._run(name, {key: to_param(key, value) for key, value in params.items()})
 
+    def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
+        self._cursor.executemany(self._sql[name], params)
+
+    def _lock_seal(self) -> None:
+        self._run("lock_seal")
+
     def _list(self, values: Iterable[Any]) -> list[Any]:
         return list(values)
 

@@ -41,6 +41,12 @@ class SqliteSession(SqlSession):
     def _list(self, values: Iterable[Any]) -> str:
         return _encode(list(values)).decode()
 
+    def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
+        self._connection.executemany(SQL[name], params)
+
+    def _lock_seal(self) -> None:
+        """The only writer needs no lock."""
+
     def _lock_jobs(self, ids: Any) -> None:
         """The only writer holds them all."""
 
