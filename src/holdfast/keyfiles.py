@@ -47,13 +47,15 @@ def read_key(path: Path) -> KeyFile:
 def _read(path: Path) -> bytes:
     """Looked at and read as one file, whatever takes its name meanwhile. A pipe is not waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             raise ValidationError("it is not a plain file")
         if mode & 0o077:
             raise ValidationError(f"others than its owner have a right to it (mode {mode & 0o777:04o}): chmod 600 it")
-        return file.read(FILE_BYTES_MAX + 1)
+        return os.read(descriptor, FILE_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
 
 
 def write_key(path: Path, key: KeyFile) -> None:

@@ -52,6 +52,8 @@ def test_the_nearest_ledger_is_meant(run: Run, folder: Path) -> None:
         ("url = \n", "cannot be read"),
         ('ulr = "sqlite:///x.db"\n', "has no setting 'ulr'"),
         ("url = 3\n", "url must be a text"),
+        ('keys = "main.key"\n', "keys must be a list of files"),
+        ("keys = [3]\n", "keys must be a list of files"),
     ],
 )
 def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: str, message: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Event, Ledger
+from holdfast import Event, Fence, Ledger
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
@@ -129,7 +129,7 @@ def test_many_completions_are_signed_and_refused_one_by_one(signing: Ledger, bar
 
 def test_whoever_strips_the_token_of_its_tail_has_lost_the_fence(bare: Ledger, signing: Ledger):
     made = b.running(signing, policy=LIVENESS)
-    stripped = b.Fence(made.id, 1, made.fence.token.removesuffix("+liveness"), "w-1", made.fence.incarnation)
+    stripped = Fence(made.id, 1, made.fence.token.removesuffix("+liveness"), "w-1", made.fence.incarnation)
     with refused_without_trace(bare, "fence_lost"):
         bare.heartbeat(stripped)
 

@@ -7,7 +7,9 @@ from holdfast.cli.frame import Nouns
 
 
 @click.group(
-    cls=Nouns, nouns=("demo", "dlq", "sink", "sweep", "worker"), context_settings={"help_option_names": ["-h", "--help"]}
+    cls=Nouns,
+    nouns=("demo", "dlq", "key", "sink", "sweep", "worker"),
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="holdfast")
 def main() -> None:

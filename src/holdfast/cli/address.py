@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
@@ -15,6 +16,12 @@ DEFAULT = "sqlite:///holdfast.db"
 def ledger_url(db: str | None) -> str:
     """What was typed, else HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
     return db or os.environ.get("HOLDFAST_URL") or _settings().get("url") or DEFAULT
+
+
+def key_files(given: Sequence[str]) -> Sequence[str]:
+    """What was typed, else what HOLDFAST_KEYS names, else the keys in holdfast.toml."""
+    named = os.environ.get("HOLDFAST_KEYS", "").split(os.pathsep)
+    return given or [path for path in named if path] or _settings().get("keys", [])
 
 
 def is_new(url: str) -> bool:
@@ -31,10 +38,13 @@ def _settings() -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise misuse(f"{SETTINGS} cannot be read: {error}", action=f"Correct {SETTINGS}.") from None
-    if unknown := found.keys() - {"url"}:
-        raise misuse(f"{SETTINGS} has no setting {min(unknown)!r:.80}; it has: url", action=f"Correct {SETTINGS}.")
+    if unknown := found.keys() - {"keys", "url"}:
+        raise misuse(f"{SETTINGS} has no setting {min(unknown)!r:.80}; it has: keys, url", action=f"Correct {SETTINGS}.")
     if not isinstance(found.get("url", ""), str):
         raise misuse(f"{SETTINGS}: url must be a text", action=f"Correct {SETTINGS}.")
+    keys = found.get("keys", [])
+    if not isinstance(keys, list) or not all(isinstance(path, str) and path for path in keys):
+        raise misuse(f"{SETTINGS}: keys must be a list of files", action=f"Correct {SETTINGS}.")
     return found
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.address import is_new, ledger_url
+from holdfast.cli.address import is_new, key_files, ledger_url
 from holdfast.cli.envelope import Failed, failure, misuse, success
 from holdfast.cli.page import Page
-from holdfast.errors import HoldfastError
+from holdfast.errors import Forbidden, HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.core.proof.keyfile import KeyFile
     from holdfast.ledger import Ledger
 
 REFUSED, UNAVAILABLE = 1, 3
@@ -65,7 +66,8 @@ def _end(error: HoldfastError | Failed, given: Sequence[str]) -> int:
     if "--json" in given:
         click.echo(failure(error))
     elif isinstance(error, HoldfastError):
-        Page().fail(f"{error.code}: {error.message}")
+        told = f"{error.code}: {error.message}"
+        Page().fail(f"{told}. {error.action}" if isinstance(error, Forbidden) and error.action else told)
     else:
         Page().fail(f"{error.message}. {error.action}" if error.action else error.message)
     return exit_code_of(error)
@@ -96,30 +98,46 @@ def say(answer: Answer, as_json: bool) -> None:
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
 db_option = click.option("--db", metavar="URL", help="The ledger. Else HOLDFAST_URL, holdfast.toml, or sqlite:///holdfast.db.")
+key_option = click.option(
+    "--key", "keys", multiple=True, metavar="FILE", help="A key to sign with. Else HOLDFAST_KEYS, or keys in holdfast.toml."
+)
 
 
 def asks_a_ledger(function: "Callable[..., Answer]") -> Callable[..., None]:
     """A command whose function is given an open ledger first, and whose answer is then said."""
 
+    @key_option
     @db_option
     @as_json_option
     @wraps(function)
-    def command(*, db: str | None, as_json: bool, **options: Any) -> None:
-        url = ledger_url(db)
+    def command(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any) -> None:
+        url, ring = ledger_url(db), loaded_keys(keys)
         made = is_new(url)
-        with open_ledger(url) as ledger:
-            if made and not as_json:  # it may be another one than was meant
-                Page().remark(f"{url} was not there: it is new, and empty.")
+        with open_ledger(url, ring) as ledger:
+            if made and not as_json:
+                remark_new(url)
             answer = function(ledger, **options)
         say(answer, as_json)
 
     return command
 
 
-def open_ledger(url: str) -> "Ledger":
+def remark_new(url: str) -> None:
+    """It may be another one than was meant."""
+    Page().remark(f"{url} was not there: it is new, and empty.")
+
+
+def loaded_keys(given: Sequence[str]) -> "list[KeyFile]":
+    """The keys that a command signs with."""
+    from holdfast.keyfiles import keyring
+
+    return list(keyring(key_files(given)))
+
+
+def open_ledger(url: str, keys: "Sequence[KeyFile]" = ()) -> "Ledger":
     import holdfast
 
-    return holdfast.open(url, actor=_who())
+    return holdfast.open(url, actor=_who(), keys=keys)
 
 
 def _who() -> str:

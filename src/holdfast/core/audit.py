@@ -25,9 +25,10 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
+from holdfast.core.proof.book import Book
 from holdfast.core.proof.signed import counter_of
-from holdfast.core.proof.witness import Problem, Said, Witness
 from holdfast.core.table import SIGNERS, STEPS
+from holdfast.core.vouching import Signatures
 
 
 class Violation(NamedTuple):
@@ -70,12 +71,15 @@ def check_status(job: Job) -> list[str]:
     return [rule for rule, holds in rules.items() if not holds]
 
 
-def check_history(events: Sequence[Event], row: Job | None = None, witness: Witness | None = None) -> list[Violation]:
+def check_history(
+    events: Sequence[Event], row: Job | None = None, book: Book | None = None, ledger_id: str | None = None
+) -> list[Violation]:
     """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on.
 
-    With a witness, what they are signed with is checked as well.
+    With the `book` of the ledger's keys, and its id, signatures are checked as well.
     """
-    audit, found = Audit(witness), []
+    audit = Audit(None if book is None or ledger_id is None else Signatures(book, ledger_id))
+    found: list[Violation] = []
     for event in events:
         found += audit.feed(event)
         if audit.ended:
@@ -86,11 +90,10 @@ def check_history(events: Sequence[Event], row: Job | None = None, witness: Witn
 class Audit:
     """One job's history, checked event by event: it keeps the job that they fold to, and nothing of the events."""
 
-    __slots__ = ("_said", "_witness", "blurred", "ended", "job")
+    __slots__ = ("_signatures", "blurred", "ended", "job")
 
-    def __init__(self, witness: Witness | None = None, job: Job | None = None, *, blurred: bool = False) -> None:
-        self._witness = witness
-        self._said: Said | None = None
+    def __init__(self, signatures: Signatures | None = None, job: Job | None = None, *, blurred: bool = False) -> None:
+        self._signatures = signatures
         self.job = job
         self.blurred = blurred
         """Retention has taken something of a beat, so that the fold is not sure of all it says."""
@@ -100,24 +103,15 @@ class Audit:
     def feed(self, event: Event) -> list[Violation]:
         """The rules that the next event breaks."""
         problems = list(_check_event(self.job, event, blurred=self.blurred))
+        if self._signatures is not None:
+            problems += self._signatures.check(self.job, event)
         found = [Violation(event.job_id, event.rev, rule, detail) for rule, detail in problems]
         if any(rule in _UNFOLDABLE for rule, _ in problems):
             self.ended = True
             return found
-        if self._witness is not None:
-            found += [Violation(event.job_id, event.rev, *wrong) for wrong in self._attested(self._witness, event)]
         self.job = job = evolve(self.job, event)
         self.blurred = self.blurred or _is_pruned(event)
         found += [Violation(job.id, event.rev, "status fields", broken) for broken in check_status(job)]
-        return found
-
-    def _attested(self, witness: Witness, event: Event) -> list[Problem]:
-        said = self._said
-        found = list(witness.problems(self.job, event, said))
-        if said is not None and said.covers(event):
-            said.types.add(event.type)
-        else:
-            self._said = None if event.statement is None else Said(event)
         return found
 
     def check_row(self, row: Job) -> list[Violation]:

@@ -11,8 +11,9 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import Actor, Event, EventType, Job, Micros, Policy, StallReason
+from holdfast.core.model import Actor, Event, EventType, Job, Micros, Policy, Role, StallReason
 from holdfast.core.proof.covers import COVERS, matches
+from holdfast.core.proof.keys import KeyRole
 from holdfast.core.proof.signed import Signed
 from holdfast.core.proof.stated import Statement
 from holdfast.errors import SignatureInvalid
@@ -118,13 +119,14 @@ def check_stated(job: Job, command: Any, holder: Actor, at: Micros) -> None:
 
 
 def check_skew(job: Job, said_at: Micros, at: Micros) -> None:
-    if abs(said_at - at) > SKEW_US_MAX:
+    apart, limit = abs(said_at - at), SKEW_US_MAX
+    if apart > limit:
         raise SignatureInvalid(
-            f"the signer's clock is {abs(said_at - at) / 1_000_000:g} s from the ledger's; the limit is {SKEW_US_MAX / 1_000_000:g} s",
+            f"the signer's clock is {apart / 1_000_000:g} s from the ledger's; the limit is {limit / 1_000_000:g} s",
             why="skew",
             at=said_at,
             received_at=at,
-            limit=SKEW_US_MAX,
+            limit=limit,
             **job.held_by,
         )
 
@@ -157,3 +159,10 @@ def missing(job: Job, kind: EventType) -> SignatureInvalid:
         event=kind.value,
         **job.held_by,
     )
+
+
+def signer_of(actor: Actor) -> tuple[KeyRole, str | None]:
+    """Whose key signs for an actor: a worker's own, a server's for the system, an operator's of that name for all others."""
+    if actor.role is Role.WORKER:
+        return KeyRole.WORKER, actor.name
+    return (KeyRole.SERVER, None) if actor.role is Role.SYSTEM else (KeyRole.OPERATOR, actor.name)

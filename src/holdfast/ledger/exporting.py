@@ -12,7 +12,6 @@ from holdfast.core.proof import tiles
 from holdfast.core.proof.book import KeyChange
 from holdfast.core.proof.exported import (
     UNSET,
-    VERSION,
     EndLine,
     EventLine,
     GoneLine,
@@ -77,7 +76,7 @@ class _Export:
         self._counts = dict.fromkeys(EndLine.__struct_fields__, 0)
 
     def whole(self, progress: Progress | None) -> EndLine:
-        self._begin(Header(holdfast_export=VERSION, **self._origin()))
+        self._begin(Header(holdfast_export=1, **self._origin()))
         last = self._session.last_pos()
         for pos in self._leaves():
             if progress is not None:
@@ -92,12 +91,12 @@ class _Export:
             raise NotFound(f"there is no job {job_id}", job_id=job_id)
         if head is None:
             raise NotFound("nothing was ever sealed here: run holdfast seal", job_id=job_id)
-        self._begin(Header(holdfast_proof=VERSION, **self._origin()))
+        self._begin(Header(holdfast_proof=1, **self._origin()))
         until = max(head.pos, rows[-1][0])
         changes = [change for change in self._session.key_log() if change.pos <= until]
         tile = tile_reader(self._session.tile)
-        for pos, found in sorted([*((row[0], row) for row in rows), *((change.pos, change) for change in changes)], key=_first):
-            self._leaf(found, self._place(tile, pos, head))
+        for found in _merged(rows, changes):
+            self._leaf(found, self._place(tile, _pos(found), head))
         self._jobs([job_id])
         self._heads([head])
         return self._end()
@@ -165,7 +164,7 @@ class _Export:
             is_last = len(page.events) < PAGE_EVENTS
             end = until if is_last else page.events[-1][0]
             keys = [change for change in page.keys if change.pos <= end]
-            yield from sorted([*page.events, *keys], key=_pos) if keys else page.events
+            yield from _merged(page.events, keys) if keys else page.events
             if is_last:
                 return
             after = end
@@ -243,8 +242,10 @@ def _pos(found: Sequence[Any] | KeyChange) -> int:
     return found.pos if isinstance(found, KeyChange) else int(found[0])
 
 
-def _first(pair: tuple[int, Any]) -> int:
-    return pair[0]
+def _merged(rows: Sequence[Sequence[Any]], keys: Sequence[KeyChange]) -> list[Sequence[Any] | KeyChange]:
+    """In the total order."""
+    found: list[Sequence[Any] | KeyChange] = [*rows, *keys]
+    return sorted(found, key=_pos)
 
 
 def _by_position(tile: TileRow) -> dict[int, bytes]:

@@ -20,7 +20,7 @@ from holdfast.core.proof.keys import KeyRole, SecretKey, verify
 from holdfast.core.proof.signed import Signed
 from holdfast.core.proof.stated import Statement
 from holdfast.core.proof.statements import encode, encode_system, message, read
-from holdfast.core.signing import BARE, STATES, owes, statement_of
+from holdfast.core.signing import BARE, STATES, owes, signer_of, statement_of
 from holdfast.errors import SignatureInvalid
 from holdfast.ledger.keyring import Books, Keyring
 from holdfast.store.base import Session, Store
@@ -175,13 +175,6 @@ def _is_due(command: Any) -> bool:
 
 def _is_owed(job: Job, event: Event) -> bool:
     return event.statement is None and owes(job.policy, event.type)
-
-
-def signer_of(actor: Actor) -> tuple[KeyRole, str | None]:
-    """Whose key signs for an actor: a worker's own, a server's for the system, an operator's of that name for all others."""
-    if actor.role is Role.WORKER:
-        return KeyRole.WORKER, actor.name
-    return (KeyRole.SERVER, None) if actor.role is Role.SYSTEM else (KeyRole.OPERATOR, actor.name)
 
 
 def check_signer(book: Book, key_id: str, actor: Actor) -> None:

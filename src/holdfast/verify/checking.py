@@ -22,7 +22,6 @@ from holdfast.core.proof.exported import (
 from holdfast.core.proof.leaves import key_leaf
 from holdfast.core.proof.merkle import Hash
 from holdfast.core.proof.notes import origin_of
-from holdfast.core.proof.witness import Witness
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.verify.findings import Checked, Findings, Verdict
 from holdfast.verify.heads import check_ascending, signer_of
@@ -76,13 +75,12 @@ class _Check:
         self._origin = origin_of(header.ledger)
         self._is_proof = header.holdfast_proof is not UNSET
         self._keys = KeyCheck(header.ledger, wishes.trusted, findings)
-        self._witness = Witness(header.ledger, self._keys.book)
-        self._jobs = Jobs(self._witness)
+        self._jobs = Jobs(header.ledger, self._keys.book)
         self._leaves, self._places = Leaves(), Places()
         self._policies: dict[int, tuple[str, Policy | None]] = {}
         self._actors: dict[str, Actor] = {}
         self._heads: list[SignedHead] = []
-        self._events = self._rows = self._changes = self._gone = self._notes = 0
+        self._events = self._rows = self._changes = self._gone = self._notes = self._signatures = 0
         self._unplaced = 0
         self._first_unsealed: int | None = None
         self._part, self._line, self._pos, self._job_id = _LEAVES, 1, 0, 0
@@ -152,6 +150,7 @@ class _Check:
 
     def _event(self, line: EventLine, place: LeafPlace | msgspec.UnsetType) -> None:
         self._events += 1
+        self._signatures += line.signature is not None
         text, policy = self._policy_of(line.policy, line.job_id)
         self._take(line.pos, sha256(b"\0" + line.leaf(text)).digest(), place)
         actor = self._actor(line.actor)
@@ -267,7 +266,7 @@ class _Check:
 
     def _told(self, newest: SignedHead | None, sealed: int, unsealed: int) -> Verdict:
         checked = Checked(
-            events=self._events, jobs=self._rows, keys=self._changes, gone=self._gone, signatures=self._witness.checked,
+            events=self._events, jobs=self._rows, keys=self._changes, gone=self._gone, signatures=self._signatures,
             leaves=len(self._places) if self._is_proof else len(self._leaves), heads=self._notes,
             anchors=len(self._wishes.anchors),
         )  # fmt: skip

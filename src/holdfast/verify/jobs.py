@@ -7,7 +7,8 @@ import msgspec
 
 from holdfast.core.audit import Audit, Violation
 from holdfast.core.model import TERMINAL, Event, Job
-from holdfast.core.proof.witness import Witness
+from holdfast.core.proof.book import Book
+from holdfast.core.vouching import Signatures
 
 _BODIES = ("args", "last_error", "result", "checkpoint", "override")
 _BODY_BYTES_MAX = 64
@@ -41,8 +42,9 @@ class _Over:
 class Jobs:
     """All jobs that have had events and no row yet."""
 
-    def __init__(self, witness: Witness) -> None:
-        self._witness = witness
+    def __init__(self, ledger_id: str, book: Book) -> None:
+        self._ledger_id = ledger_id
+        self._book = book
         self._found: dict[int, Audit | _Over] = {}
         self.count = 0
 
@@ -51,6 +53,9 @@ class Jobs:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._found)
+
+    def _signatures(self) -> Signatures:
+        return Signatures(self._book, self._ledger_id)
 
     def correlation(self, job_id: int) -> tuple[str, str | None]:
         """What a job's first event said that its later ones do not repeat."""
@@ -63,9 +68,9 @@ class Jobs:
         found = self._found.get(event.job_id)
         if found is None:
             self.count += 1
-            found = self._found[event.job_id] = Audit(self._witness)
+            found = self._found[event.job_id] = Audit(self._signatures())
         elif isinstance(found, _Over):
-            found = self._found[event.job_id] = Audit(self._witness, found.job(), blurred=found.blurred)
+            found = self._found[event.job_id] = Audit(self._signatures(), found.job(), blurred=found.blurred)
         if found.ended:
             return []
         try:

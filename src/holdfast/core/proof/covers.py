@@ -28,7 +28,7 @@ def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
     """The first thing about `event` that `statement` does not say, or None where all of it fits."""
     exact = statement.counter is None
     covered = frozenset({statement.type}) if exact else COVERS[statement.type]
-    own = exact or event.type is statement.type
+    own = exact or event.type in (statement.type, E.DEAD_LETTERED)
     fits = {
         "ledger": statement.ledger == ledger_id,
         "job": statement.job_id == event.job_id,

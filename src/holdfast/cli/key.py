@@ -1,0 +1,179 @@
+"""`holdfast key`: who may sign."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.address import is_new, ledger_url
+from holdfast.cli.envelope import misuse
+from holdfast.cli.frame import (
+    Answer,
+    as_json_option,
+    asks_a_ledger,
+    db_option,
+    key_option,
+    loaded_keys,
+    open_ledger,
+    remark_new,
+    say,
+)
+from holdfast.cli.keys import named, public_keys, standing, told_made, written
+from holdfast.cli.page import Page
+from holdfast.cli.values import stamp
+from holdfast.errors import HoldfastError, Unavailable
+
+if TYPE_CHECKING:
+    from holdfast.core.proof.keyfile import KeyFile
+    from holdfast.ledger import KeyRecord, Ledger
+
+ROLES = ("worker", "operator", "server")
+out_option = click.option("--out", type=click.Path(path_type=Path), help="The file to write; it must not be there yet.")
+
+
+@click.group()
+def key() -> None:
+    """Make keys, and say whose signatures count."""
+
+
+@key.command()
+@click.argument("name")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="Whose key it is.")
+@out_option
+@click.option("--no-enrol", is_flag=True, help="Only make the key: no ledger is asked.")
+@key_option
+@db_option
+@as_json_option
+def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
+    """Make a key in a new file, and enrol it where a key is loaded that may vouch for it, or where it is the first.
+
+    The file is NAME.key unless --out names another. Whether the key was enrolled is part of the answer.
+    """
+    from holdfast.keyfiles import write_key
+    from holdfast.opening import draw_key
+
+    ring, url = loaded_keys(keys), ledger_url(db)
+    made, first = draw_key(role, name), is_new(url)
+    file = out or _default_file(name)
+    write_key(file, made)
+    record, why_not = (None, "nobody was asked") if no_enrol else _enrolled(url, made, ring)
+    if first and record is not None and not as_json:
+        remark_new(url)
+    say(told_made(made, file, record, why_not), as_json)
+
+
+def _enrolled(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRecord | None, str | None]":
+    """What the ledger says to the key. Whatever it is, the key is there, and can be enrolled later."""
+    if is_new(url) and made.role != "server":
+        return None, f"there is no ledger at {url}"
+    try:
+        with open_ledger(url, [*ring, made]) as ledger:
+            return ledger.enrol_key(made.public, role=made.role, name=made.name), None
+    except HoldfastError as error:
+        return None, f"{error.message}. {error.action}".rstrip()
+
+
+@key.command()
+@click.argument("key_or_file", metavar="KEY|FILE")
+@click.option("--role", type=click.Choice(ROLES), help="Whose key it is, where no file says so.")
+@click.option("--name", help="Likewise.")
+@asks_a_ledger
+def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | None) -> Answer:
+    """Enrol a key that is there already: its 64 hex digits, with --role and --name, or its file."""
+    if role is not None and name is not None:
+        record = ledger.enrol_key(key_or_file, role=role, name=name)
+    elif role is None and name is None:
+        from holdfast.keyfiles import read_key
+
+        found = read_key(Path(key_or_file))
+        record = ledger.enrol_key(found.public, role=found.role, name=found.name)
+    else:
+        raise misuse("a key without a file needs both --role and --name")
+    return Answer({"key": record}, lambda page: page.line(f"{named(record)} may sign after position {record.enrolled_pos}."))
+
+
+@key.command("list")
+@asks_a_ledger
+def list_(ledger: "Ledger") -> Answer:
+    """Every key that was ever enrolled, the oldest first."""
+    found = ledger.keys()
+    rows = [
+        (record.key_id, record.role.value, record.name, standing(record), stamp(record.enrolled_at), record.enrolled_by)
+        for record in found
+    ]
+
+    def show(page: Page) -> None:
+        if rows:
+            page.table(("key", "role", "name", "state", "enrolled", "by"), rows)
+        else:
+            page.line("There are no keys.")
+
+    return Answer({"keys": found}, show)
+
+
+@key.command()
+@click.argument("which", metavar="NAME|KEY_ID")
+@out_option
+@asks_a_ledger
+def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> Answer:
+    """Make a key in another one's place, for the same role and name, and revoke that one: both or neither.
+
+    The file is NAME-KEY_ID.key, with the new key's id, unless --out names another.
+    """
+    from holdfast.keyfiles import write_key
+    from holdfast.opening import draw_key
+
+    old = _chosen(ledger.keys(), which)
+    made = draw_key(old.role, old.name)
+    file = out or _default_file(f"{old.name}-{made.key_id}")
+    write_key(file, made)
+    try:
+        record = ledger.rotate_key(old.key_id, made.public)
+    except HoldfastError as error:
+        if not (isinstance(error, Unavailable) and error.outcome == "unknown"):
+            file.unlink()
+        raise
+    return told_made(made, file, record, None, revoked=old.key_id)
+
+
+@key.command()
+@click.argument("key_id")
+@asks_a_ledger
+def revoke(ledger: "Ledger", *, key_id: str) -> Answer:
+    """From now on nothing that this key signs is accepted; what it has signed before stays good."""
+    record = ledger.revoke_key(key_id)
+    return Answer({"key": record}, lambda page: page.line(f"{named(record)} is revoked at position {record.revoked_pos}."))
+
+
+@key.command()
+@click.option("--out", type=click.Path(path_type=Path), help="The file to write, in place of what it holds.")
+@asks_a_ledger
+def export(ledger: "Ledger", *, out: Path | None) -> Answer:
+    """All public keys in one JSON object, for whoever checks the record without trusting its keeper."""
+    found = public_keys(ledger)
+    if out is None:
+        return Answer(found, lambda page: page.line(written(found)))
+    try:
+        out.write_text(written(found) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise misuse(f"{out} cannot be written: {error.strerror}", action="Name another file.") from None
+    return Answer({"file": str(out), **found}, lambda page: page.line(f"{len(found['keys'])} keys are in {out}."))
+
+
+def _default_file(stem: str) -> Path:
+    """In this folder. What would be elsewhere, or hidden, must be asked for by name."""
+    if Path(stem).name != stem or stem.startswith((".", "-")):
+        raise misuse(f"{stem!r:.80} does not make a file's name", action="Name the file with --out.")
+    return Path(f"{stem}.key")
+
+
+def _chosen(found: "list[KeyRecord]", which: str) -> "KeyRecord":
+    """The key of this id, else the only good one of this name."""
+    if by_id := [record for record in found if record.key_id == which]:
+        return by_id[0]
+    named = [record for record in found if record.name == which and record.revoked_pos is None]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise misuse(f"{len(named)} keys are named {which!r:.80}", action="Name one by its id: see `holdfast key list`.")
+    raise misuse(f"no key in use is named {which!r:.80}", action="See `holdfast key list`.")

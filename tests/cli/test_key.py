@@ -1,0 +1,215 @@
+"""`holdfast key`: from the first key to its rotation, and no secret is ever shown."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from holdfast.core.proof.keyfile import KeyFile, decode_key
+from holdfast.core.proof.notes import parse_key
+from holdfast.keyfiles import write_key
+from tests.cli.conftest import Done, Run
+
+
+class Desk:
+    """A folder with keys, and the commands about them."""
+
+    def __init__(self, run: Run, folder: Path, url: str) -> None:
+        self._run = run
+        self.folder = folder
+        self.url = url
+
+    def __call__(self, *arguments: object, **env: str) -> Done:
+        done = self._run("key", *arguments, "--db", self.url, **env)
+        for file in self.folder.glob("*.key"):
+            assert self.secret(file.name) not in done.out + done.err
+        return done
+
+    def ask(self, *arguments: object, **env: str) -> Any:
+        done = self(*arguments, "--json", **env)
+        assert done.code == 0, done
+        return done.answer["data"]
+
+    def secret(self, file: str) -> str:
+        secret: str = json.loads((self.folder / file).read_text())["secret"]
+        return secret
+
+    @property
+    def standing(self) -> list[tuple[str, bool]]:
+        """Every key's name, and whether it is good."""
+        with self.opened() as ledger:
+            found = ledger.keys()
+        return [(record.name, record.revoked_pos is None) for record in found]
+
+    def opened(self, *keys: KeyFile) -> Ledger:
+        path = self.url.removeprefix("sqlite:///")
+        return holdfast.open(f"sqlite:///{self.folder / path}" if path != self.url else self.url, keys=keys)
+
+    def start(self, *rest: tuple[str, str]) -> None:
+        """The first key, in main.key, and others that nobody has."""
+        first = holdfast.draw_key("server", "main")
+        write_key(self.folder / "main.key", first)
+        with self.opened(first) as ledger:
+            ledger.enrol_key(first.public, role="server", name="main")
+            for name, role in rest:
+                ledger.enrol_key(holdfast.draw_key(role, name).public, role=role, name=name)
+
+
+@pytest.fixture
+def key(run: Run, folder: Path, store_url: str) -> Desk:
+    return Desk(run, folder, store_url)
+
+
+@pytest.fixture
+def key_here(run: Run, folder: Path) -> Desk:
+    """Where one kind of store is enough."""
+    return Desk(run, folder, "sqlite:///holdfast.db")
+
+
+@pytest.fixture
+def started(key_here: Desk) -> Desk:
+    """With the first key."""
+    key_here.start()
+    return key_here
+
+
+def test_from_the_first_key_to_its_rotation(key: Desk) -> None:
+    first = key.ask("new", "main", "--role", "server")
+    assert (first["role"], first["name"], first["file"], first["enrolled"]) == ("server", "main", "main.key", True)
+    arm = key.ask("new", "arm-1", "--role", "worker", "--key", "main.key")
+    assert arm["enrolled"] and arm["enrolled_pos"] > first["enrolled_pos"]
+    shown = key("list").out
+    assert "arm-1" in shown and "good" in shown and arm["key_id"] in shown
+
+    turned = key.ask("rotate", "arm-1", "--key", "main.key")
+    assert (turned["revoked"], turned["file"]) == (arm["key_id"], f"arm-1-{turned['key_id']}.key")
+    server = key.ask("rotate", first["key_id"], "--key", "main.key", "--out", "next.key")
+    key.ask("revoke", turned["key_id"], "--key", "next.key")
+    assert key("revoke", turned["key_id"], "--key", "main.key").code == 0  # it is so already
+    assert key.standing == [("main", False), ("arm-1", False), ("arm-1", False), ("main", True)]
+    assert key.ask("list")["keys"][-1]["key_id"] == server["key_id"]
+    assert "revoked" in key("list").out
+
+
+def test_a_key_file_is_its_owners_alone(started: Desk) -> None:
+    file = started.folder / "main.key"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert decode_key(file.read_text()).secret is not None
+    before = file.read_text()
+    done = started("new", "main", "--role", "server", "--key", "main.key")
+    assert done.code == 1
+    assert "never overwritten" in done.err
+    assert file.read_text() == before
+    file.chmod(0o640)
+    done = started("new", "arm-1", "--role", "worker", "--key", "main.key")
+    assert done.code == 1
+    assert "chmod 600" in done.err
+    assert not (started.folder / "arm-1.key").exists()
+
+
+def test_what_nobody_vouches_for_is_made_and_not_enrolled(started: Desk) -> None:
+    done = started("new", "arm-1", "--role", "worker")
+    assert done.code == 0
+    assert "enrolled  no: no key here may vouch" in done.out
+    arm = started.ask("new", "arm-2", "--role", "worker", "--no-enrol")
+    assert (arm["enrolled"], arm["enrolled_pos"], arm["why_not"]) == (False, None, "nobody was asked")
+    assert started.standing == [("main", True)]
+
+    asked = ("--key", "main.key")
+    assert started.ask("enrol", "arm-1.key", *asked)["key"]["name"] == "arm-1"
+    assert started.ask("enrol", arm["public"], "--role", "worker", "--name", "arm-2", *asked)["key"]["key_id"] == arm["key_id"]
+    assert started("enrol", arm["public"], "--role", "worker", *asked).code == 2
+
+
+def test_a_worker_key_makes_no_ledger(key_here: Desk) -> None:
+    made = key_here.ask("new", "arm-1", "--role", "worker")
+    assert made["why_not"] == "there is no ledger at sqlite:///holdfast.db"
+    assert not list(key_here.folder.glob("*.db"))
+
+
+def test_a_ledger_that_a_first_key_makes_is_remarked_upon(key_here: Desk) -> None:
+    assert "sqlite:///holdfast.db was not there" in key_here("new", "main", "--role", "server").err
+    assert key_here.standing == [("main", True)]
+
+
+def test_out_of_reach_a_key_is_made_all_the_same(key_here: Desk) -> None:
+    key_here.url = "postgresql://127.0.0.1:1/none"
+    made = key_here.ask("new", "main", "--role", "server")
+    assert not made["enrolled"]
+    assert "cannot reach the database" in made["why_not"]
+
+
+def test_a_rotation_that_is_refused_leaves_no_file(started: Desk) -> None:
+    done = started("rotate", "main")
+    assert done.code == 1
+    assert "forbidden" in done.err and "--key" in done.err
+    assert [file.name for file in started.folder.glob("*.key")] == ["main.key"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["rotate", "nobody"], 2, "no key in use is named"),
+        (["rotate", "twin"], 2, "2 keys are named"),
+        (["revoke", "0123456789abcdef"], 1, "there is no key"),
+        (["new", "arm"], 2, "--role"),
+        (["new", "../arm", "--role", "worker"], 2, "does not make a file's name"),
+        (["new", "arm", "--role", "worker", "--out", "no/folder.key"], 1, "cannot be written"),
+        (["new", "", "--role", "worker"], 1, "name must be a printable text"),
+        (["list", "--key", "none.key"], 1, "No such file"),
+        (["list", "--key", "shop.py"], 1, "shop.py cannot be used"),
+        (["list", "--key", "gate"], 1, "not a plain file"),
+        (["export", "--out", "no/folder.json"], 2, "cannot be written"),
+        (["enrol", "none.key"], 1, "No such file"),
+    ],
+)
+def test_what_makes_no_sense_is_said(key_here: Desk, arguments: list[str], code: int, message: str) -> None:
+    key_here.start(("twin", "worker"), ("twin", "operator"))
+    (key_here.folder / "shop.py").chmod(0o600)
+    done = key_here(*arguments, *([] if "--key" in arguments else ["--key", "main.key"]))
+    assert (done.code, message in done.err) == (code, True), done
+    assert key_here.standing == [("main", True), ("twin", True), ("twin", True)]
+
+
+def test_keys_are_named_by_the_environment_or_the_settings(started: Desk) -> None:
+    (started.folder / "bad.key").write_text(json.dumps({"secret": "not a key"}))
+    (started.folder / "bad.key").chmod(0o600)
+    assert started.ask("new", "a", "--role", "worker", HOLDFAST_KEYS="main.key")["enrolled"]
+    assert started("list", HOLDFAST_KEYS="main.key:bad.key").code == 1
+    (started.folder / "holdfast.toml").write_text('keys = ["main.key"]\n')
+    assert started.ask("new", "b", "--role", "worker")["enrolled"]
+    assert not started.ask("new", "c", "--role", "worker", HOLDFAST_KEYS="a.key")["enrolled"]
+    (started.folder / "holdfast.toml").write_text('keys = ["bad.key"]\n')
+    assert started.ask("new", "d", "--role", "worker", "--key", "main.key", HOLDFAST_KEYS="bad.key")["enrolled"]
+    assert started("list").code == 1
+
+
+def test_public_keys_are_handed_out(key: Desk) -> None:
+    assert key.ask("export")["vkey"] is None
+    first = key.ask("new", "main", "--role", "server")
+    arm = key.ask("new", "größe", "--role", "worker", "--out", "arm.key", "--key", "main.key")
+    said = key("export").out
+    assert said.isascii()
+    found = json.loads(said)
+    assert key.ask("export") == found
+    assert key("export", "--out", "keys.json").out == "2 keys are in keys.json.\n"
+    assert json.loads((key.folder / "keys.json").read_text()) == found
+    with key.opened() as ledger:
+        assert (found["holdfast_keys"], found["ledger"]) == (1, ledger.id)
+    assert found["keys"] == [
+        {
+            "key_id": made["key_id"],
+            "role": made["role"],
+            "name": made["name"],
+            "public": made["public"],
+            "enrolled_pos": made["enrolled_pos"],
+            "revoked_pos": None,
+        }
+        for made in (first, arm)
+    ]
+    checks = parse_key(found["vkey"])
+    assert (checks.name, checks.public.key_id) == (f"holdfast/{found['ledger']}", first["key_id"])
