@@ -1,12 +1,11 @@
 """Files that a command writes: whole, or not at all."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
-
-import click
 
 from holdfast.cli.envelope import misuse
 
@@ -15,7 +14,7 @@ from holdfast.cli.envelope import misuse
 def written_to(out: Path | None) -> Iterator[BinaryIO]:
     """The file, which takes its name once everything is in it; standard output where none is named."""
     if out is None:
-        yield click.get_binary_stream("stdout")
+        yield sys.stdout.buffer
         return
     part = out.with_name(f"{out.name}.part")
     try:

@@ -7,16 +7,14 @@ from typing import Any
 import msgspec
 
 from holdfast.core.limits import JOB_ID_MAX
-from holdfast.core.model import Policy
+from holdfast.core.model import Job
 from holdfast.core.proof import tiles
 from holdfast.core.proof.book import KeyChange
 from holdfast.core.proof.exported import (
     UNSET,
     EndLine,
-    EventLine,
     GoneLine,
     Header,
-    KeyLine,
     LeafPlace,
     Line,
     PolicyLine,
@@ -24,15 +22,14 @@ from holdfast.core.proof.exported import (
     encode_line,
     job_fields,
 )
-from holdfast.core.proof.merkle import HASH_BYTES
 from holdfast.core.proof.notes import origin_of
-from holdfast.core.proof.tiles import TILE_HASHES
 from holdfast.errors import NotFound
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
 from holdfast.ledger.seals import tile_reader
-from holdfast.store.base import Session, default_correlation
-from holdfast.store.seals import SignedHead, TileRow, unpacked
+from holdfast.ledger.told import by_position, event_line, key_line, merged, position, read_policy
+from holdfast.store.base import Session
+from holdfast.store.seals import SignedHead
 from holdfast.version import __version__
 
 Write = Callable[[bytes], object]
@@ -43,7 +40,7 @@ PAGE_EVENTS = 256
 PAGE_JOBS = 100
 HEADS_MAX = 1_000
 """The newest heads that are told of, beside the first."""
-_policy: msgspec.json.Decoder[Policy] = msgspec.json.Decoder(Policy)
+_UNREADABLE = (LookupError, ValueError, msgspec.MsgspecError)
 
 
 class Exporting(Desk):
@@ -71,7 +68,7 @@ class _Export:
         self._ledger_id = ledger_id
         self._write = write
         self._texts = session.policy_texts()
-        self._ids = {policy: id_ for id_, body in self._texts.items() if (policy := _read_policy(body)) is not None}
+        self._ids = {policy: id_ for id_, body in self._texts.items() if (policy := read_policy(body)) is not None}
         self._told: set[int] = set()
         self._counts = dict.fromkeys(EndLine.__struct_fields__, 0)
 
@@ -95,9 +92,9 @@ class _Export:
         until = max(head.pos, rows[-1][0])
         changes = [change for change in self._session.key_log() if change.pos <= until]
         tile = tile_reader(self._session.tile)
-        for found in _merged(rows, changes):
-            self._leaf(found, self._place(tile, _pos(found), head))
-        self._jobs([job_id])
+        for found in merged(rows, changes):
+            self._leaf(found, self._place(tile, position(found), head))
+        self._jobs([[job_id]])
         self._heads([head])
         return self._end()
 
@@ -127,10 +124,10 @@ class _Export:
 
     def _leaf(self, found: Sequence[Any] | KeyChange, place: LeafPlace | msgspec.UnsetType = UNSET) -> None:
         if isinstance(found, KeyChange):
-            self._line("keys", Line(key=_key_line(found), leaf=place))
+            self._line("keys", Line(key=key_line(found), leaf=place))
             return
         self._tell_policy(found[14])
-        self._line("events", Line(event=_event_line(found, self._ledger_id), leaf=place))
+        self._line("events", Line(event=event_line(found, self._ledger_id), leaf=place))
 
     def _tell_policy(self, policy_id: int | None) -> None:
         if policy_id is not None and policy_id not in self._told and policy_id in self._texts:
@@ -143,10 +140,10 @@ class _Export:
         """Tile by tile as far as there is a tree, so that what is gone from it is told of; then whatever is newer."""
         after = number = 0
         while (tile := self._session.tile(0, number)) is not None and tile.positions:
-            gone = _by_position(tile)
-            until = max(gone)
+            gone = by_position(tile)
+            until = max(after, *gone)
             for found in self._between(after, until):
-                pos = _pos(found)
+                pos = position(found)
                 self._gone(gone, pos)
                 gone.pop(pos, None)
                 self._leaf(found)
@@ -155,7 +152,7 @@ class _Export:
             yield after
         for found in self._between(after, JOB_ID_MAX):
             self._leaf(found)
-            yield _pos(found)
+            yield position(found)
 
     def _between(self, after: int, until: int) -> Iterator[Sequence[Any] | KeyChange]:
         """Events and changes of keys at these positions, page by page."""
@@ -164,7 +161,7 @@ class _Export:
             is_last = len(page.events) < PAGE_EVENTS
             end = until if is_last else page.events[-1][0]
             keys = [change for change in page.keys if change.pos <= end]
-            yield from _merged(page.events, keys) if keys else page.events
+            yield from merged(page.events, keys) if keys else page.events
             if is_last:
                 return
             after = end
@@ -176,21 +173,31 @@ class _Export:
 
     # Rows and heads
 
-    def _all_jobs(self) -> Iterator[int]:
+    def _all_jobs(self) -> Iterator[list[int]]:
         after = 0
         while ids := self._session.job_ids(after, PAGE_JOBS):
-            yield from ids
+            yield ids
             after = ids[-1]
 
-    def _jobs(self, ids: Iterable[int]) -> None:
-        for id_ in ids:
+    def _jobs(self, pages: Iterable[list[int]]) -> None:
+        for ids in pages:
             try:
-                job = self._session.load([id_], lock=False)[id_]
-                policy_id = None if job.policy is None else self._ids[job.policy]
-            except (LookupError, ValueError, msgspec.MsgspecError) as error:
-                self._line("jobs", Line(unreadable=Unreadable(id_, f"{type(error).__name__}: {error}")))
-                continue
-            self._line("jobs", Line(job=job_fields(job, policy_id)))
+                found = self._session.load(ids, lock=False)
+            except _UNREADABLE:
+                found = {}
+            for id_ in ids:
+                self._job(id_, found.get(id_))
+
+    def _job(self, job_id: int, job: Job | None) -> None:
+        """A row, or why it cannot be told: one that a stranger has spoilt takes no other with it."""
+        try:
+            if job is None:
+                job = self._session.load([job_id], lock=False)[job_id]
+            policy_id = None if job.policy is None else self._ids[job.policy]
+        except _UNREADABLE as error:
+            self._line("jobs", Line(unreadable=Unreadable(job_id, f"{type(error).__name__}: {error}")))
+            return
+        self._line("jobs", Line(job=job_fields(job, policy_id)))
 
     def _chosen_heads(self) -> list[SignedHead]:
         """The first, and the newest."""
@@ -206,50 +213,3 @@ class _Export:
     def _heads(self, heads: Iterable[SignedHead]) -> None:
         for head in heads:
             self._line("heads", Line(head=head.note))
-
-
-def _event_line(row: Sequence[Any], ledger_id: str) -> EventLine:
-    (pos, job_id, rev, kind, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
-     policy_id, correlation_id, trace_id, key_id, signature, statement) = row  # fmt: skip
-    is_new = kind == "enqueued"
-    return EventLine(
-        pos, job_id, rev, kind, received_at, actor, attempt, to_status, from_status, at, reason, request_id, cause,
-        _text(payload), policy_id, (correlation_id or default_correlation(ledger_id, job_id)) if is_new else None,
-        trace_id if is_new else None, key_id, None if signature is None else signature.hex(), _text(statement),
-    )  # fmt: skip
-
-
-def _read_policy(body: str) -> Policy | None:
-    try:
-        return _policy.decode(body)
-    except (msgspec.MsgspecError, ValueError):
-        return None
-
-
-def _text(body: bytes | None) -> str | None:
-    """What is no text was written by somebody else: it is told in a form that will not verify."""
-    return None if body is None else body.decode("utf-8", "replace")
-
-
-def _key_line(change: KeyChange) -> KeyLine:
-    return KeyLine(
-        change.pos, change.change, change.key_id, change.role, change.name, change.public.hex(), change.at, change.by,
-        change.signer, change.signature.hex(),
-    )  # fmt: skip
-
-
-def _pos(found: Sequence[Any] | KeyChange) -> int:
-    return found.pos if isinstance(found, KeyChange) else int(found[0])
-
-
-def _merged(rows: Sequence[Sequence[Any]], keys: Sequence[KeyChange]) -> list[Sequence[Any] | KeyChange]:
-    """In the total order."""
-    found: list[Sequence[Any] | KeyChange] = [*rows, *keys]
-    return sorted(found, key=_pos)
-
-
-def _by_position(tile: TileRow) -> dict[int, bytes]:
-    """The hashes of a tile's leaves by their positions."""
-    positions = unpacked(tile.positions or b"")
-    hashes = [tile.hashes[at : at + HASH_BYTES] for at in range(0, len(tile.hashes), HASH_BYTES)]
-    return dict(zip(positions[:TILE_HASHES], hashes, strict=False))

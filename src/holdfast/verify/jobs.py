@@ -85,6 +85,10 @@ class Jobs:
                 self._found[event.job_id] = _Over(found, job)
         return wrong
 
+    def drop(self, job_id: int) -> None:
+        """Nothing can be compared with its row."""
+        self._found.pop(job_id, None)
+
     def close(self, row: Job) -> list[Violation]:
         """What is wrong with a row, as what its job's events come to. The job is done with."""
         found = self._found.pop(row.id, None)
