@@ -46,7 +46,8 @@ class Desk:
         self._monotonic = monotonic
         self.metrics = metrics or Metrics()
         """What this ledger, and whoever shares it, has done since the process began."""
-        self._ring = ring
+        self.ring = ring
+        """What this process signs with."""
         self._books = Books()
         self._notary = Notary(store, ring, self._books, wall)
         self._carrier = Carrier(store, self.metrics, self._notary)

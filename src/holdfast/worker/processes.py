@@ -16,6 +16,7 @@ import msgspec
 from holdfast.core.model import Fence
 from holdfast.core.model import Job as Record
 from holdfast.core.payloads import Verbatim
+from holdfast.core.proof.keyfile import encode_key
 from holdfast.errors import JobCancelled, LeaseConflictError
 from holdfast.telemetry import logs
 from holdfast.telemetry.tracing import current_traceparent
@@ -43,6 +44,8 @@ class Task(msgspec.Struct, frozen=True):
     fence: Fence
     ttl_s: float
     traceparent: str | None = None
+    keys: tuple[str, ...] = ()
+    """What its worker signs with, as the text of key files: nobody but the child can read the socket."""
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -189,7 +192,8 @@ class ProcessCrew(ThreadCrew):
     def _task(self, context: Context, number: int) -> Task:
         left = max(0.0, context.expires - self._shift.monotonic())
         place, job, trace = context.handler.place, context.job, current_traceparent()
-        return Task(number, place, self._url, self._shift.name, job.record, context.fence, left, trace)
+        keys = tuple(map(encode_key, self._shift.ledger.ring))
+        return Task(number, place, self._url, self._shift.name, job.record, context.fence, left, trace, keys)
 
     def ahead(self) -> int:
         return 0

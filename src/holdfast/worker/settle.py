@@ -10,8 +10,16 @@ from typing import Any
 
 from holdfast.core.limits import WRITE_CHUNK
 from holdfast.core.model import FailureStage, StallReason, Status
-from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, LimitExceeded, Unavailable, ValidationError
-from holdfast.ledger import Job
+from holdfast.errors import (
+    HoldfastError,
+    JobCancelled,
+    LeaseConflictError,
+    LimitExceeded,
+    SignatureInvalid,
+    Unavailable,
+    ValidationError,
+)
+from holdfast.ledger import Change, Job
 from holdfast.telemetry.logs import JobFields, bind_job
 from holdfast.worker.context import Context
 from holdfast.worker.judge import JudgedError, describe, judge
@@ -128,11 +136,15 @@ class Settler:
             except (LimitExceeded, ValidationError):
                 raise
             except HoldfastError as error:
+                if _waits_for_a_server(error) and not (context.lost or self._gives_up(context, pause)):
+                    self._wait(pause)
+                    pause = min(2 * pause, PAUSE_SECONDS_MAX)
+                    continue
                 log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
                 return None
             else:
                 if context.began >= 0:
-                    outcome = found.status if isinstance(found, Job) else "released"
+                    outcome = found.status if isinstance(found, Job | Change) else "released"
                     self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
                 return found if isinstance(found, Job) else None
             self._wait(pause)
@@ -184,7 +196,10 @@ class Settler:
 
     def _answered(self, batch: list[tuple[Context, Any]], answers: list[HoldfastError | None]) -> None:
         forget, ran = self._shift.forget, []
-        for (context, _), answer in zip(batch, answers, strict=True):
+        for (context, result), answer in zip(batch, answers, strict=True):
+            if _waits_for_a_server(answer):
+                self.hand(context, self._shift.ledger.complete, result=result)
+                continue
             forget(context)
             if answer is None:
                 ran.append((context.job.kind, "succeeded", context.ended - context.began))
@@ -207,6 +222,11 @@ class Settler:
         if self._thread.is_alive():
             self._thread.join()
         self._hands.shutdown(wait=True)
+
+
+def _waits_for_a_server(answer: HoldfastError | None) -> bool:
+    """A late outcome needs a stall on record first, which a process with a server key will sign, or can: the job is not lost."""
+    return isinstance(answer, SignatureInvalid) and answer.retryable
 
 
 def _facts(context: Context) -> dict[str, Any]:
