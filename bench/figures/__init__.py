@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, single, verify
+from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, seal, single, verify
 from bench.places import Host
 from bench.report import Heading, Row
 from bench.sizes import Sizes
@@ -25,5 +25,6 @@ FIGURES = {
     "fleet": Figure(fleet.HEADING, fleet.measure),
     "recovery": Figure(recovery.HEADING, recovery.measure),
     "idle": Figure(idle.HEADING, idle.measure),
+    "seal": Figure(seal.HEADING, seal.measure),
     "verify": Figure(verify.HEADING, verify.measure),
 }

@@ -39,6 +39,7 @@ def worker() -> None:
 @click.option("--shutdown-timeout", type=duration, help="How long running jobs may take to finish. [default: 30s]")
 @click.option("--keep-jobs", type=duration, help="Delete finished jobs after this time. [default: never]")
 @click.option("--keep-beats", type=duration, help="Delete what beats said after this time. [default: never]")
+@click.option("--seal", is_flag=True, help="Seal the log as well; needs a key of a server.")
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there, on 127.0.0.1.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), help="By default text on a terminal, else json.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)

@@ -7,19 +7,19 @@ from typing import Any, NamedTuple, Self
 
 from holdfast.core import limits
 from holdfast.core import policy as policies
-from holdfast.core.proof.book import Book
-from holdfast.core.proof.keys import KeyRole, SecretKey
 from holdfast.core.proof.notes import Head, origin_of, sign_head
-from holdfast.errors import Forbidden, Unavailable
+from holdfast.errors import Unavailable
 from holdfast.ledger import Ledger
 from holdfast.services.anchors import ANCHOR_SECONDS, Anchor, Anchoring
 from holdfast.services.duties import TTL_SECONDS, Duties, Watch
+from holdfast.services.headkeys import HeadKeys
 from holdfast.services.outage import Outage
+from holdfast.services.pages import Pages
 from holdfast.services.ticker import Ticker
-from holdfast.services.tree import Tree, load, may_sign_head, sound_book
+from holdfast.services.tree import Tree, load
 from holdfast.store.base import Waiter
-from holdfast.store.leaves import POLICY, LeafPage, leaf_page
-from holdfast.store.seals import SettledRows, SignedHead
+from holdfast.store.leaves import LeafPage
+from holdfast.store.seals import SignedHead
 
 log = logging.getLogger("holdfast.seal")
 
@@ -30,9 +30,6 @@ EVERY_MS_MIN, EVERY_MS_MAX = 50, 3_600_000
 EVERY_EVENTS_MAX = 1_000_000
 PACE_SECONDS = 0.2
 """However much happens, heads are this far apart: each costs a commit, which others wait for."""
-PAGE_EVENTS = 5_000
-STEP_EVENTS = 50_000
-"""How much one head takes in at most, where a sealer has fallen behind."""
 WAIT_SECONDS_MIN = 0.5
 WAIT_SECONDS_MAX = 30.0
 OUTAGE_SECONDS = 5.0
@@ -73,8 +70,8 @@ class Sealer:
         self._every = policies.duration_ms("every", every, EVERY_MS_MIN, EVERY_MS_MAX) / 1_000
         self._every_events = limits.check_integer("every_events", every_events, 1, EVERY_EVENTS_MAX)
         self._watch = Watch(duties or ledger, {DUTY: DUTY}, self._log.nonce(), duty_ttl, self._log.monotonic)
-        self._policies: dict[int, str] = {}
-        self._book: Book | None = None
+        self._pages = Pages(self._log)
+        self._keys = HeadKeys(self._log)
         self._tree: Tree | None = None
         self._outage = Outage(log, "the sealer cannot reach the ledger")
         self.newest: SignedHead | None = None
@@ -90,7 +87,7 @@ class Sealer:
         total = 0
         while (done := self.tick()) is not None:
             total += done.sealed
-            if not done.sealed:
+            if not (done.sealed or done.more):
                 return done._replace(sealed=total)
         return None
 
@@ -167,37 +164,19 @@ class Sealer:
         if tree is None:
             tree = load(self._log)
             self.newest = tree.base
-        page, more = self._gathered(tree.pos)
+        page, more = self._pages.gather(tree.pos)
+        if self._pages.keys_changed:
+            self._keys.forget()
+            self._pages.keys_changed = False
         if page.hashes and not self._sealed(tree, page):
             return Sealing(0, tree.size, more=True)
         self._tree = tree
         return Sealing(len(page.hashes), tree.size, more)
 
-    def _gathered(self, after: int) -> tuple[LeafPage, bool]:
-        """The next leaves, and whether there are more."""
-        page = LeafPage([], [])
-        while len(page.hashes) < STEP_EVENTS:
-            found = self._log.page(after, PAGE_EVENTS)
-            self._learn(found)
-            made = leaf_page(found, self._policies, self._log.ledger_id)
-            page.hashes.extend(made.hashes)
-            page.positions.extend(made.positions)
-            if len(found.events) < PAGE_EVENTS:
-                return page, False
-            after = found.until
-        return page, True
-
-    def _learn(self, found: SettledRows) -> None:
-        """What the rows refer to: policies that are new here, and the book where it has changed."""
-        if found.keys:
-            self._book = None
-        if not self._policies.keys() >= {row[POLICY] for row in found.events if row[POLICY] is not None}:
-            self._policies = self._log.policies()
-
     def _sealed(self, tree: Tree, page: LeafPage) -> bool:
         """Add leaves to the tree and sign its new head; False where somebody else has sealed meanwhile."""
         base, pos = tree.base, page.positions[-1]
-        key = self._key(pos)
+        key = self._keys.key_for(pos)
         rows = tree.add(page)
         root = tree.root()
         note = sign_head(Head(origin_of(self._log.ledger_id), tree.size, root), key)
@@ -207,14 +186,3 @@ class Sealer:
             return False
         tree.base = self.newest = head
         return True
-
-    def _key(self, pos: int) -> SecretKey:
-        """The key of this process that may sign a head at `pos`; the last one given where there are several."""
-        if self._book is None:
-            self._book = sound_book(self._log.ledger_id, self._log.key_log())
-        for held in reversed([key for key in self._log.ring if key.role is KeyRole.SERVER]):
-            known = self._book.find(held.key_id)
-            if known is not None and held.secret is not None and may_sign_head(known, pos):
-                return held.secret
-        action = "Open the ledger with an enrolled key of a server (keys=, HOLDFAST_KEYS, --key)."
-        raise Forbidden(f"no key here may sign the head at position {pos}", action=action, pos=pos)

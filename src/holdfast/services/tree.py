@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.proof import trust
-from holdfast.core.proof.book import Book, Enrolment, KeyChange
+from holdfast.core.proof.book import Book
 from holdfast.core.proof.growth import Growth
-from holdfast.core.proof.keys import KeyRole
 from holdfast.core.proof.merkle import HASH_BYTES
 from holdfast.core.proof.notes import Head, NoteKey, open_head, origin_of
 from holdfast.core.proof.tiles import TILE_HASHES
 from holdfast.errors import HoldfastError, SealBroken, SignatureInvalid, ValidationError
 from holdfast.ledger.seals import SealedLog, tile_reader
+from holdfast.services.headkeys import may_sign_head, sound_book
 from holdfast.store.base import Session
 from holdfast.store.leaves import LeafPage, leaf_page
 from holdfast.store.seals import SignedHead, TileRow, packed, unpacked
@@ -55,20 +54,6 @@ def _tile_row(level: int, number: int, body: bytes, first: int, positions: Seque
     start = (number - first) * TILE_HASHES
     own = positions[start : start + len(body) // HASH_BYTES]
     return TileRow(level, number, body, packed(own), own[-1])
-
-
-def may_sign_head(key: Enrolment, pos: int) -> bool:
-    """Whether the key may sign a head whose last leaf is at `pos`: it is enrolled in that tree, and not revoked in it."""
-    return key.role == KeyRole.SERVER and key.enrolled_pos <= pos and (key.revoked_pos is None or pos < key.revoked_pos)
-
-
-def sound_book(ledger_id: str, changes: Sequence[KeyChange]) -> Book:
-    """The book of these changes, if each was vouched for."""
-    problems = trust.check(ledger_id, changes)
-    if problems:
-        pos, key_id, detail = problems[0]
-        raise SealBroken(f"the change of key {key_id} at position {pos} does not hold: {detail}", pos=pos, key_id=key_id)
-    return Book(changes)
 
 
 def load(log: SealedLog) -> Tree:
