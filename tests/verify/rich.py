@@ -3,7 +3,7 @@ rotated and revoked keys, several heads, pruned beats, and jobs that retention t
 
 import io
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import holdfast
 from holdfast import Ledger
@@ -36,7 +36,7 @@ class Story:
         self.jobs: dict[str, int] = {}
         self.anchors: list[str] = []
 
-    def begin(self, name: str, kind: str, worker: str = "w-1", **options: object) -> holdfast.Fence:
+    def begin(self, name: str, kind: str, worker: str = "w-1", **options: Any) -> holdfast.Fence:
         """A job of this name, started."""
         self.jobs[name] = self.ledger.enqueue(kind, {"name": name}, queue=name, **options).id
         return self.go_on(name, worker)
@@ -186,6 +186,4 @@ def exported(url: str) -> Exported:
             ledger.prove(story.jobs[name], proof.write)
             proofs[name] = proof.getvalue()
         document = public_keys(ledger)
-        return Exported(
-            file.getvalue(), story.anchors, written(document), document["vkey"], ledger.id, story.jobs, proofs
-        )
+        return Exported(file.getvalue(), story.anchors, written(document), document["vkey"], ledger.id, story.jobs, proofs)

@@ -121,7 +121,7 @@ class _Check:
         except ValidationError as error:
             self._findings.add(self._line, "file", error.message)
             return
-        row = msgspec.structs.replace(row, policy=self._leaves.policy_of(self._line, number, row.id)[1])
+        row = msgspec.structs.replace(row, policy=self._leaves.policy_of(self._line, number, row.id, row.rev)[1])
         self._told_job(row.id)
         for wrong in self._leaves.jobs.close(row):
             self._findings.add(self._line, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev)

@@ -39,7 +39,7 @@ class LeafCheck:
     def event(self, number: int, line: EventLine, place: Place) -> None:
         self.events += 1
         self.signatures += line.signature is not None
-        text, policy = self.policy_of(number, line.policy, line.job_id)
+        text, policy = self.policy_of(number, line.policy, line.job_id, line.rev)
         self._take(number, line.pos, sha256(b"\0" + line.leaf(text)).digest(), place)
         actor = self._actor(line.actor)
         if actor is None:
@@ -74,13 +74,13 @@ class LeafCheck:
             self._findings.add(number, "policy", f"policy {line.id} cannot be read: {error}")
             self._policies[line.id] = (line.body, None)
 
-    def policy_of(self, number: int, policy_id: int | None, job_id: int) -> tuple[str | None, Policy | None]:
+    def policy_of(self, number: int, policy_id: int | None, job_id: int, rev: int) -> tuple[str | None, Policy | None]:
         """The text of a policy that a line refers to, and what it says."""
         if policy_id is None:
             return None, None
         found = self._policies.get(policy_id)
         if found is None:
-            self._findings.add(number, "policy", f"policy {policy_id} was never told", job_id=job_id)
+            self._findings.add(number, "policy", f"policy {policy_id} was never told", job_id=job_id, rev=rev)
             return None, None
         return found
 

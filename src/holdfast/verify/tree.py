@@ -29,6 +29,11 @@ class SignedHead(msgspec.Struct, frozen=True):
         return "head" if self.anchor is None else "anchor"
 
     @property
+    def rule_of_leaves(self) -> str:
+        """What is broken where the leaves are not those that it was signed over."""
+        return "tree" if self.anchor is None else "anchor"
+
+    @property
     def title(self) -> str:
         return f"the head of size {self.head.size}" + ("" if self.anchor is None else f" in {self.anchor}")
 
@@ -74,13 +79,22 @@ class Leaves:
         for found in sorted(heads, key=lambda found: (found.head.size, found.line)):
             size = found.head.size
             if size > len(self):
-                findings.add(found.line, found.rule, f"{found.title}: the file has only {len(self)} leaves, it was cut back")
+                self._tell_short(found, sound, findings)
                 return
             frontier.append(self._between(frontier.size, size))
             if frontier.root() != found.head.root:
                 self._tell(found, sound, findings)
                 return
             sound = size
+
+    def _tell_short(self, found: SignedHead, sound: int, findings: Findings) -> None:
+        """Leaves are missing, and those up to `sound` are not among them."""
+        detail = f"{found.title} was signed over more than the {len(self)} leaves that are here"
+        if sound == len(self):
+            findings.add(self.line_of(sound), found.rule_of_leaves, f"{detail}: from here on, they were cut off")
+        else:
+            first_line, last_line = self.line_of(sound), self.line_of(len(self) - 1)
+            findings.add(last_line, found.rule_of_leaves, f"{detail}; {sound} are sound", from_line=first_line)
 
     def _tell(self, found: SignedHead, sound: int, findings: Findings) -> None:
         last = found.head.size - 1
@@ -89,8 +103,7 @@ class Leaves:
             return
         detail = f"the tree of {found.head.size} leaves is not the one that {found.title} was signed over"
         first_line, last_line = self.line_of(sound), self.line_of(last)
-        rule = "tree" if found.anchor is None else "anchor"
-        findings.add(last_line, rule, f"{detail}; that of {sound} leaves is sound", from_line=first_line)
+        findings.add(last_line, found.rule_of_leaves, f"{detail}; that of {sound} leaves is sound", from_line=first_line)
 
 
 class Places:
