@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Event, Fence, Ledger
+from holdfast.services.sweep import Sweep
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
@@ -194,6 +195,14 @@ def test_a_sweeper_without_the_server_key_leaves_them_alone(
     assert robot.get(free.id).status == "queued"
     assert len([line for line in caplog.records if line.name == "holdfast.sweep"]) == 1
     assert signing.sweep() == {"stalled": 1, "requeued": 1}
+
+
+def test_a_sweeper_that_cannot_sign_lets_go_of_its_duty(signing: Ledger, robot: Ledger, clock: ManualClock):
+    b.running(signing, policy=LIVENESS)
+    clock.advance(61)
+    keyless, keyed = Sweep(robot, "keyless"), Sweep(signing, "keyed")
+    assert keyless.tick() == {"unsigned": 1}
+    assert keyed.tick() == {"stalled": 1, "requeued": 1}
 
 
 def test_a_stall_by_id_needs_the_server_key(signing: Ledger, robot: Ledger, clock: ManualClock):

@@ -116,9 +116,9 @@ def test_a_late_outcome_waits_for_a_server_and_is_not_lost(
     job = app.enqueue(hold)
     start()
     wait_until(lambda: server.get(job.id).status == "running")
-    record = server.get(job.id)
-    assert record.claim_expires_at is not None
-    wait_until(lambda: server.now() > record.claim_expires_at)
+    expires_at = server.get(job.id).claim_expires_at
+    assert expires_at is not None
+    wait_until(lambda: server.now() > expires_at)
     free.set()
     wait_until(lambda: server.sweep().get("stalled"))
     found = ended(app, job)
