@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import holdfast
-from holdfast.core.proof.keyfile import KeyFile
-from holdfast.core.proof.keys import KeyRole, SecretKey
 from holdfast.keyfiles import write_key
 
 CATCH_UP_SECONDS = 120.0
@@ -20,10 +18,9 @@ CATCH_UP_SECONDS = 120.0
 
 def enrolled_key(url: str, home: Path) -> Path:
     """The file of a server's key that a ledger knows."""
-    secret = SecretKey(os.urandom(32))
-    key = KeyFile(KeyRole.SERVER, "bench", secret.public_key, secret)
+    key = holdfast.draw_key("server", "bench")
     with holdfast.open(url, keys=[key]) as ledger:
-        ledger.enrol_key(secret.public_key, role="server", name="bench")
+        ledger.enrol_key(key.public, role="server", name="bench")
     write_key(home / "bench.key", key)
     return home / "bench.key"
 
@@ -38,7 +35,8 @@ def home() -> Iterator[Path]:
 def sealing(url: str, key: Path) -> Iterator[None]:
     """Within, somebody seals the ledger, and has sealed all that was there at the beginning."""
     environment = {**os.environ, "HOLDFAST_KEYS": str(key)}
-    process = subprocess.Popen([sys.executable, "-m", "holdfast", "seal", "--db", url], env=environment)
+    command = [sys.executable, "-m", "holdfast", "seal", "--db", url]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     try:
         with holdfast.open(url) as ledger:
             caught_up(ledger)

@@ -55,6 +55,10 @@ LIMITS = {
     "WORKER_BYTES_MAX": "the `body` of a `sign_in`, in bytes of JSON",
     "ENVELOPE_BYTES_MAX": "an envelope for `append`, in bytes of JSON; its statement has at most half of that",
     "SKEW_US_MAX": "how far a signer's clock may be from the ledger's, in microseconds, either way",
+    "SEAL_MS_MIN": "the shortest `every` of a sealer, in milliseconds",
+    "SEAL_MS_MAX": "the longest",
+    "SEAL_EVENTS_MAX": "`every_events` of a sealer",
+    "ANCHOR_MS_MAX": "the longest `anchor_every` of a sealer, in milliseconds",
 }
 
 POLICY = {

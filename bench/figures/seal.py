@@ -56,8 +56,7 @@ def _beside(host: Host, sizes: Sizes, name: str, drain: Drain) -> Row:
             )
         written = place.events("succeeded")
     told = f"{name} drain ({median(lags):,.0f} events behind at its end, sealed {median(waits):.1f} s later)"
-    rounds = {"beside": sealed, "alone": bare, "behind": lags, "seconds": waits}
-    return Row(told, median(sealed), median(bare), DRAIN_TARGET, written, rounds)
+    return Row(told, median(sealed), median(bare), DRAIN_TARGET, written, {"beside": sealed, "alone": bare})
 
 
 def _alone(host: Host, sizes: Sizes, drained: Row) -> Row:

@@ -1,7 +1,6 @@
 """Ledgers that are sealed: their keys, everything their trees are made of, and hands that should not be in them."""
 
 import hashlib
-import itertools
 import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -9,20 +8,16 @@ from urllib.parse import parse_qs, urlsplit
 import apsw
 import psycopg
 
+import holdfast
 from holdfast import Ledger
 from holdfast.core.proof.keyfile import KeyFile
-from holdfast.core.proof.keys import KeyRole, SecretKey
 from holdfast.store.base import Session
 from holdfast.store.seals import TileRow, unpacked
 from tests.support import auditor
 
-_seeds = itertools.count(1)
-
 
 def drawn(role: str = "server", name: str = "srv") -> KeyFile:
-    """A key that no other call has given."""
-    secret = SecretKey(next(_seeds).to_bytes(32, "big"))
-    return KeyFile(KeyRole(role), name, secret.public_key, secret)
+    return holdfast.draw_key(role, name)
 
 
 def enrol(ledger: Ledger, key: KeyFile) -> None:

@@ -12,6 +12,7 @@ import click
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import duration
+from holdfast.core.limits import SEAL_EVENTS_MAX
 from holdfast.errors import LeaseConflictError, ValidationError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ SECRET_VARIABLE = "HOLDFAST_ANCHOR_SECRET"  # noqa: S105 - a name, not a secret
 @click.command()
 @click.option("--once", is_flag=True, help="Seal what is there, and end.")
 @click.option("--every", type=duration, default="1s", show_default=True, help="How long an event may wait for a head.")
-@click.option("--every-events", type=click.IntRange(1, 1_000_000), default=1_000, show_default=True, help="How many may.")
+@click.option("--every-events", type=click.IntRange(1, SEAL_EVENTS_MAX), default=1_000, show_default=True, help="How many may.")
 @click.option("--anchor", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Append heads to this file.")
 @click.option("--anchor-url", metavar="URL", help=f"POST heads there, signed with {SECRET_VARIABLE}.")
 @click.option("--anchor-private", is_flag=True, help="Let that be an address that is not public.")

@@ -50,6 +50,13 @@ SKEW_US_MAX = 300_000_000
 """How far a signer's clock may be from the ledger's, either way."""
 WORKER_BYTES_MAX = 16_384
 """What a worker says of itself."""
+SEAL_MS_MIN = 50
+SEAL_MS_MAX = 3_600_000
+"""How long an event may wait for a head of the sealed log."""
+SEAL_EVENTS_MAX = 1_000_000
+"""How many may."""
+ANCHOR_MS_MAX = 86_400_000
+"""How far apart the heads may be that an anchor is given."""
 
 
 def check_text(what: str, value: Any, bytes_max: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
 from holdfast.ledger import Ledger
@@ -17,7 +18,6 @@ from holdfast.store.seals import SignedHead
 log = logging.getLogger("holdfast.seal")
 
 ANCHOR_SECONDS = 60.0
-ANCHOR_MS_MAX = policies.DAY_MS
 _encode = msgspec.json.Encoder().encode
 
 
@@ -110,7 +110,7 @@ class Anchoring:
     ) -> None:
         self.anchors = tuple(anchors)
         self._newest = newest
-        self._every = policies.duration_ms("anchor_every", every, 0, ANCHOR_MS_MAX) / 1_000
+        self._every = policies.duration_ms("anchor_every", every, 0, limits.ANCHOR_MS_MAX) / 1_000
         self._monotonic = monotonic
         self._tried_at = [float("-inf")] * len(self.anchors)
         self._kept_size = [0] * len(self.anchors)

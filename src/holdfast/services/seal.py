@@ -26,8 +26,6 @@ log = logging.getLogger("holdfast.seal")
 DUTY = "seal"
 EVERY_SECONDS = 1.0
 EVERY_EVENTS = 1_000
-EVERY_MS_MIN, EVERY_MS_MAX = 50, 3_600_000
-EVERY_EVENTS_MAX = 1_000_000
 PACE_SECONDS = 0.2
 """However much happens, heads are this far apart: each costs a commit, which others wait for."""
 WAIT_SECONDS_MIN = 0.5
@@ -67,8 +65,8 @@ class Sealer:
         duty_ttl: Any = TTL_SECONDS,
     ) -> None:
         self._log = ledger.sealed_log
-        self._every = policies.duration_ms("every", every, EVERY_MS_MIN, EVERY_MS_MAX) / 1_000
-        self._every_events = limits.check_integer("every_events", every_events, 1, EVERY_EVENTS_MAX)
+        self._every = policies.duration_ms("every", every, limits.SEAL_MS_MIN, limits.SEAL_MS_MAX) / 1_000
+        self._every_events = limits.check_integer("every_events", every_events, 1, limits.SEAL_EVENTS_MAX)
         self._watch = Watch(duties or ledger, {DUTY: DUTY}, self._log.nonce(), duty_ttl, self._log.monotonic)
         self._pages = Pages(self._log)
         self._keys = HeadKeys(self._log)
