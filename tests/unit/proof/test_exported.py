@@ -82,12 +82,24 @@ def test_a_change_of_keys_reads_back():
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{}\n", b"nonsense\n", b'{"head":"a","end":{}}\n', b'{"head":"a"}', b' {"head":"a"}\n',
-        b'{"head":"a","head":"a"}\n', b'{"head":"\\u0061"}\n', b'{"other":1}\n', b'{"head":"a","leaf":{"index":1}}\n', b'{"leaf":{"index":1}}\n', b"\xff\n",
-        b'{"gone":{"pos":0,"hash":"' + b"ab" * 32 + b'"}}\n', b'{"job":{"id":[1]}}\n', b'{"job":' + b'{"a":' * 100_000,
+        b"",
+        b"{}\n",
+        b"nonsense\n",
+        b'{"head":"a","end":{}}\n',
+        b'{"head":"a"}',
+        b' {"head":"a"}\n',
+        b'{"head":"a","head":"a"}\n',
+        b'{"head":"\\u0061"}\n',
+        b'{"other":1}\n',
+        b'{"head":"a","leaf":{"index":1}}\n',
+        b'{"leaf":{"index":1}}\n',
+        b"\xff\n",
+        b'{"gone":{"pos":0,"hash":"' + b"ab" * 32 + b'"}}\n',
+        b'{"job":{"id":[1]}}\n',
+        b'{"job":' + b'{"a":' * 100_000,
     ],
     ids=range(15),
-)  # fmt: skip
+)
 def test_what_is_no_line_is_refused(body: bytes):
     with pytest.raises(ValidationError):
         read_line(body)
