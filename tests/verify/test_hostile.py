@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.proof.exported import LINE_BYTES_MAX
+from holdfast.core.limits import EXPORT_LINE_BYTES_MAX as LINE_BYTES_MAX
 from holdfast.errors import HoldfastError
 from holdfast.verify import Wishes, parse_trusted, read_anchor, verify_file
 from tests.verify.files import File, first, spelled, verified

@@ -9,6 +9,7 @@ from holdfast.cli.address import ledger_url
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, as_json_option, db_option, open_ledger, say
 from holdfast.cli.page import Page
+from holdfast.core.limits import VERIFY_ANCHOR_BYTES_MAX, VERIFY_KEYS_BYTES_MAX
 from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -68,11 +69,10 @@ def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None
 
 def _wishes(keys: str | None, heads: tuple[Path, ...], allow_unsealed: bool, no_gone: bool) -> "Wishes":
     from holdfast.verify import Wishes, read_anchor
-    from holdfast.verify.heads import ANCHOR_BYTES_MAX
 
     try:
         trusted = None if keys is None else _trusted(keys)
-        anchors = [head for path in heads for head in read_anchor(path.name, _text(path, ANCHOR_BYTES_MAX))]
+        anchors = [head for path in heads for head in read_anchor(path.name, _text(path, VERIFY_ANCHOR_BYTES_MAX))]
     except ValidationError as error:
         raise misuse(error.message) from None
     return Wishes(trusted, anchors, allow_unsealed, not no_gone)
@@ -80,10 +80,9 @@ def _wishes(keys: str | None, heads: tuple[Path, ...], allow_unsealed: bool, no_
 
 def _trusted(keys: str) -> "Trusted":
     from holdfast.verify import parse_trusted
-    from holdfast.verify.trusted import BYTES_MAX
 
     is_key = keys.count("+") > 1 and not Path(keys).exists()
-    return parse_trusted(keys if is_key else _text(Path(keys), BYTES_MAX))
+    return parse_trusted(keys if is_key else _text(Path(keys), VERIFY_KEYS_BYTES_MAX))
 
 
 def _text(path: Path, bytes_max: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.limits import JOB_ID_MAX
+from holdfast.core.limits import EXPORT_HEADS_MAX, JOB_ID_MAX
 from holdfast.core.model import Job
 from holdfast.core.proof import tiles
 from holdfast.core.proof.book import KeyChange
@@ -38,8 +38,6 @@ Progress = Callable[[int, int], object]
 PAGE_EVENTS = 256
 """So few that a page of the largest payloads there may be fits into memory."""
 PAGE_JOBS = 100
-HEADS_MAX = 1_000
-"""The newest heads that are told of, beside the first."""
 _UNREADABLE = (LookupError, ValueError, msgspec.MsgspecError)
 
 
@@ -202,9 +200,9 @@ class _Export:
     def _chosen_heads(self) -> list[SignedHead]:
         """The first, and the newest."""
         first: SignedHead | None = None
-        newest: deque[SignedHead] = deque(maxlen=HEADS_MAX)
+        newest: deque[SignedHead] = deque(maxlen=EXPORT_HEADS_MAX)
         after = 0
-        while page := self._session.heads(after, HEADS_MAX):
+        while page := self._session.heads(after, EXPORT_HEADS_MAX):
             first = first or page[0]
             newest.extend(page)
             after = page[-1].size

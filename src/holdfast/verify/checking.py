@@ -6,6 +6,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import UnsetType
 
+from holdfast.core.limits import VERIFY_HEADS_MAX
 from holdfast.core.proof.exported import EndLine, Header, Line, Unreadable, job_of
 from holdfast.core.proof.notes import origin_of
 from holdfast.errors import HoldfastError, ValidationError
@@ -17,7 +18,6 @@ from holdfast.verify.reading import header_of, lines_of
 from holdfast.verify.tree import SignedHead, read_head
 from holdfast.verify.trusted import Trusted
 
-HEADS_MAX = 100_000
 PROGRESS_LINES = 10_000
 _LEAVES, _ROWS, _HEADS, _END = range(4)
 _PARTS = ("leaves", "rows", "heads", "the end")
@@ -139,7 +139,7 @@ class _Check:
 
     def _head(self, note: str) -> None:
         self._notes += 1
-        if self._notes > HEADS_MAX:
+        if self._notes > VERIFY_HEADS_MAX:
             return
         try:
             self._heads.append(read_head(note, self._line))
@@ -159,8 +159,8 @@ class _Check:
     def verdict(self) -> Verdict:
         if self._part != _END:
             self._findings.add(self._line, "file", "the file ends before its end: it was cut off")
-        if self._notes > HEADS_MAX:
-            self._findings.add(self._line, "head", f"the file has {self._notes} heads; {HEADS_MAX} can be checked")
+        if self._notes > VERIFY_HEADS_MAX:
+            self._findings.add(self._line, "head", f"the file has {self._notes} heads; {VERIFY_HEADS_MAX} can be checked")
         self._keys.finish(self._line, self._leaves.pos)
         check_ascending(self._heads, self._findings)
         newest = self._heads[-1] if self._heads else None

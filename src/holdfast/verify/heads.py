@@ -12,7 +12,6 @@ from holdfast.verify.keys import KeyCheck, may_sign_head
 from holdfast.verify.tree import SignedHead, read_head
 
 _NOTE = re.compile("[^\n]+\n[0-9]{1,19}\n[^\n]{1,64}\n\n(?:— [^\n]+\n)+")
-ANCHOR_BYTES_MAX = 256 * 1024 * 1024
 
 
 def read_anchor(name: str, text: str) -> list[SignedHead]:

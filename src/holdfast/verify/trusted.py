@@ -10,7 +10,6 @@ from holdfast.core.proof.spelling import from_hex
 from holdfast.errors import ValidationError
 
 VERSION = 1
-BYTES_MAX = 16 * 1024 * 1024
 
 
 class TrustedKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,8 +15,6 @@ from holdfast.core.proof.leaves import event_leaf
 from holdfast.core.proof.merkle import SIZE_MAX
 from holdfast.errors import ValidationError
 
-LINE_BYTES_MAX = 16 * 1024 * 1024
-"""A row's longest texts, each byte of them escaped, and room to spare."""
 UNSET = msgspec.UNSET
 Number = Annotated[int, msgspec.Meta(ge=1, le=JOB_ID_MAX)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=SIZE_MAX)]
