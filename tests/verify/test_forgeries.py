@@ -1,14 +1,19 @@
 """Whoever rewrites everything consistently needs the server's key, and an old head that nobody has kept."""
 
+import io
 import json
+from itertools import pairwise
 
 import msgspec
 import pytest
 
+import holdfast
 from holdfast.core.proof.book import KeyChange
 from holdfast.core.proof.keyfile import KeyFile
-from holdfast.verify import parse_trusted, read_anchor
-from tests.support.signers import SERVER, key
+from holdfast.services.seal import Sealer
+from holdfast.testing import ManualClock
+from holdfast.verify import Wishes, parse_trusted, read_anchor, verify_file
+from tests.support.signers import OPERATOR, SERVER, enrol, key
 from tests.verify.files import File, first, verified
 from tests.verify.rich import SERVER_2, Exported
 
@@ -150,3 +155,24 @@ def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
     assert "keys" in rules
     rules = {finding.rule for finding in verified(file.body(), export, trusted=parse_trusted(export.vkey)).findings}
     assert "trust" in rules
+
+
+def test_a_head_vouches_for_the_keys_below_it(store_url: str, clock: ManualClock):
+    """One key is known, from between two rotations; the operator that vouched for the second was enrolled before it."""
+    from holdfast.core.proof.notes import NoteKey, origin_of
+
+    keys = [SERVER, SERVER_2, key("server", "hq", 3), OPERATOR]
+    with holdfast.open(store_url, clock=clock, keys=keys, actor="ann") as ledger:
+        enrol(ledger, [SERVER, OPERATOR])
+        for old, new in pairwise(keys[:3]):
+            ledger.rotate_key(old.key_id, new.public)
+            with Sealer(ledger) as sealer:
+                sealer.seal_all()
+        out = io.BytesIO()
+        ledger.export(out.write)
+        trusted = parse_trusted(NoteKey(origin_of(ledger.id), SERVER_2.public).text())
+    assert verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=trusted)).findings == []
+    lines = out.getvalue().splitlines(keepends=True)
+    first_head = next(number for number, line in enumerate(lines) if line.startswith(b'{"head"'))
+    without = b"".join([*lines[:first_head], *lines[first_head + 1 :]])
+    assert "trust" in {finding.rule for finding in verify_file(io.BytesIO(without), Wishes(trusted=trusted)).findings}

@@ -1,5 +1,7 @@
 """The file's own book of keys: each change vouched for, and all of them in agreement with the keys that are trusted."""
 
+from collections.abc import Iterable
+
 from holdfast.core.proof import trust
 from holdfast.core.proof.book import ENROLLED, REVOKED, Book, Enrolment, KeyChange
 from holdfast.core.proof.keys import KeyRole
@@ -16,6 +18,7 @@ class KeyCheck:
         self._findings = findings
         self._last = 0
         self._rooted: set[str] = set()
+        self._enrolled: list[KeyChange] = []
         self.book = Book()
 
     def feed(self, line: int, change: KeyChange) -> None:
@@ -24,8 +27,10 @@ class KeyCheck:
         if wrong is None:
             self.book.add(change)
             wrong = self._disagrees(change)
-            if change.change == ENROLLED and (self._is_trusted(change) or change.signer in self._rooted):
-                self._rooted.add(change.key_id)
+            if change.change == ENROLLED:
+                self._enrolled.append(change)
+                if self._is_trusted(change):
+                    self._rooted.add(change.key_id)
         if wrong is not None:
             self._findings.add(line, "keys", f"key {change.key_id:.80}, {change.change:.20}: {wrong}", pos=change.pos)
 
@@ -65,9 +70,17 @@ class KeyCheck:
             if found is not None and is_over and found.revoked_pos is None:
                 self._findings.add(line, "keys", f"key {known.key_id} was {REVOKED} at {known.revoked_pos}, but not here")
 
-    def is_rooted(self, key: Enrolment) -> bool:
-        """Whether the key is trusted, or was vouched for by one that is."""
-        return key.key_id in self._rooted
+    def rooted(self, heads: Iterable[tuple[str, int]]) -> set[str]:
+        """The keys that are trusted, or vouched for by one that is: by signing for the key, or a head over its enrolment.
+
+        `heads` are by whom, and up to which position.
+        """
+        found, before, signed = set(self._rooted), -1, list(heads)
+        while len(found) != before:
+            before = len(found)
+            sealed_pos = max((pos for key_id, pos in signed if key_id in found), default=0)
+            found |= {change.key_id for change in self._enrolled if change.signer in found or change.pos <= sealed_pos}
+        return found
 
 
 def may_sign_head(key: Enrolment, pos: int) -> bool:

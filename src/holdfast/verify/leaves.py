@@ -24,7 +24,7 @@ class LeafCheck:
     def __init__(self, header: Header, keys: KeyCheck, findings: Findings) -> None:
         self._findings = findings
         self._keys = keys
-        self._is_proof = not isinstance(header.holdfast_proof, msgspec.UnsetType)
+        self.is_proof = not isinstance(header.holdfast_proof, msgspec.UnsetType)
         self._policies: dict[int, tuple[str, Policy | None]] = {}
         self._actors: dict[str, Actor] = {}
         self.jobs = Jobs(header.ledger, keys.book)
@@ -32,7 +32,7 @@ class LeafCheck:
         self.events = self.changes = self.gone = self.signatures = 0
         self.unplaced = 0
         """Lines of a proof that are not in its tree."""
-        self.first_unplaced: int | None = None
+        self.first_unplaced = 0
         self.pos = 0
         """The newest position."""
 
@@ -84,11 +84,17 @@ class LeafCheck:
             return None, None
         return found
 
+    def newer_than(self, sealed: int) -> tuple[int, int]:
+        """How many leaves are not under a head of that size, and the line of the first of them."""
+        if self.is_proof:
+            return self.unplaced, self.first_unplaced
+        return len(self.tree) - sealed, self.tree.line_of(sealed)
+
     def _take(self, number: int, pos: int, leaf: Hash, place: Place) -> None:
         if pos <= self.pos:
             self._findings.add(number, "order", f"position {pos} follows {self.pos}", pos=pos)
         self.pos = max(self.pos, pos)
-        if not self._is_proof:
+        if not self.is_proof:
             self.tree.add(leaf, pos)
         elif isinstance(place, msgspec.UnsetType):
             self.unplaced += 1
