@@ -14,7 +14,7 @@ from holdfast.services.seal import Sealer
 from holdfast.testing import ManualClock
 from holdfast.verify import Wishes, parse_trusted, read_anchor, verify_file
 from tests.support.signers import OPERATOR, SERVER, enrol, key
-from tests.verify.files import File, first, verified
+from tests.verify.files import LEAVES, File, first, verified
 from tests.verify.rich import SERVER_2, Exported
 
 MALLORY = key("server", "hq", 666)
@@ -176,3 +176,17 @@ def test_a_head_vouches_for_the_keys_below_it(store_url: str, clock: ManualClock
     first_head = next(number for number, line in enumerate(lines) if line.startswith(b'{"head"'))
     without = b"".join([*lines[:first_head], *lines[first_head + 1 :]])
     assert "trust" in {finding.rule for finding in verify_file(io.BytesIO(without), Wishes(trusted=trusted)).findings}
+
+
+def test_what_is_said_to_be_gone_may_hide_the_last_of_a_job(export: Exported):
+    """What a hash cannot show, and --no-gone does: the page on proofs says so."""
+    file = File(export)
+    number = file.event_at("cancelled", 2)
+    index = sum(any(kind in line for kind in LEAVES) for line in file.lines[: number - 1])
+    file.lines[number - 1] = {"gone": {"pos": file.of(number)["pos"], "hash": file.hashes()[index].hex()}}
+    row = file.row("cancelled")
+    row |= {"status": "queued", "rev": 1, "updated_at": row["created_at"]}
+    del row["finished_at"], row["cancel_reason"]
+    file.recount()
+    assert verified(file.body(), export).intact
+    assert not verified(file.body(), export, allow_gone=False).intact

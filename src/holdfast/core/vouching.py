@@ -24,7 +24,7 @@ class Signatures:
         self._ledger_id = ledger_id
         self._last: bytes | None = None
         """The newest statement of the attempt's holder."""
-        self._on: set[EventType] = set()
+        self._on: frozenset[EventType] = frozenset()
         """The events that it stands on: one command causes one of each type."""
 
     def check(self, job: Job | None, event: Event) -> Iterator[Problem]:
@@ -48,7 +48,7 @@ class Signatures:
         yield from self._check_key(event, event.key_id, event.signature, event.statement)
         yield from self._check_said(job, event, said)
         if event.actor.role is Role.WORKER:
-            self._on = self._on | {event.type} if event.statement == self._last else {event.type}
+            self._on = (self._on if event.statement == self._last else frozenset()) | {event.type}
             self._last = event.statement
 
     def _check_key(self, event: Event, key_id: str, signature: bytes, statement: bytes) -> Iterator[Problem]:

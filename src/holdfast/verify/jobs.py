@@ -1,4 +1,4 @@
-"""The jobs of a file: each one's events checked as they come, its row in the end. What is over is kept small."""
+"""The jobs of a file: each one's events checked as they come, its row in the end. What nobody works on is kept small."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -6,12 +6,14 @@ from hashlib import sha256
 import msgspec
 
 from holdfast.core.audit import Audit, Violation
-from holdfast.core.model import TERMINAL, Event, Job
+from holdfast.core.model import HELD, Event, Job, Status
 from holdfast.core.proof.book import Book
 from holdfast.core.vouching import Signatures
 
 _BODIES = ("args", "last_error", "result", "checkpoint", "override")
 _BODY_BYTES_MAX = 64
+_AWAKE = HELD | {Status.STALLED}
+"""What is signed in these follows from what was signed before."""
 _MARK = b"\xff"
 """No text holds this byte: what is marked with it cannot have been written by anybody."""
 _BAD = (msgspec.MsgspecError, LookupError, ValueError, TypeError, AttributeError, AssertionError, ArithmeticError)
@@ -25,8 +27,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[_Parked] = msgspec.msgpack.Decoder(_Parked)
 
 
-class _Over:
-    """A finished job: notes may still come, and its row will."""
+class _Resting:
+    """A job that nobody holds: it may be claimed, or get a note, and its row will come."""
 
     __slots__ = ("blurred", "body", "policy")
 
@@ -45,7 +47,7 @@ class Jobs:
     def __init__(self, ledger_id: str, book: Book) -> None:
         self._ledger_id = ledger_id
         self._book = book
-        self._found: dict[int, Audit | _Over] = {}
+        self._found: dict[int, Audit | _Resting] = {}
         self.count = 0
 
     def __len__(self) -> int:
@@ -60,7 +62,7 @@ class Jobs:
     def correlation(self, job_id: int) -> tuple[str, str | None]:
         """What a job's first event said that its later ones do not repeat."""
         found = self._found.get(job_id)
-        job = None if found is None else found.job() if isinstance(found, _Over) else found.job
+        job = None if found is None else found.job() if isinstance(found, _Resting) else found.job
         return ("", None) if job is None else (job.correlation_id, job.trace_id)
 
     def feed(self, event: Event) -> list[Violation]:
@@ -69,7 +71,7 @@ class Jobs:
         if found is None:
             self.count += 1
             found = self._found[event.job_id] = Audit(self._signatures())
-        elif isinstance(found, _Over):
+        elif isinstance(found, _Resting):
             found = self._found[event.job_id] = Audit(self._signatures(), found.job(), blurred=found.blurred)
         if found.ended:
             return []
@@ -81,8 +83,8 @@ class Jobs:
         job = found.job
         if job is not None and not found.ended:
             found.job = job = _shrunk(job)
-            if job.status in TERMINAL:
-                self._found[event.job_id] = _Over(found, job)
+            if job.status not in _AWAKE:
+                self._found[event.job_id] = _Resting(found, job)
         return wrong
 
     def drop(self, job_id: int) -> None:
@@ -94,7 +96,7 @@ class Jobs:
         found = self._found.pop(row.id, None)
         if found is None:
             return [Violation(row.id, row.rev, "row", "a row without events")]
-        audit = Audit(None, found.job(), blurred=found.blurred) if isinstance(found, _Over) else found
+        audit = Audit(None, found.job(), blurred=found.blurred) if isinstance(found, _Resting) else found
         return [] if audit.ended else audit.check_row(_shrunk(row))
 
 
