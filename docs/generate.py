@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast import errors
+from holdfast import errors, liveness
 from holdfast.cli import main as main_command
 from holdfast.core import limits, pictures, vocabulary
 from holdfast.core.model import EventType, Policy
@@ -83,6 +83,15 @@ POLICY = {
 }
 
 
+LIVENESS = {
+    "MAX_RUN_ID_LENGTH": "the `run_id` of a receipt, in UTF-8 bytes",
+    "MAX_HEARTBEAT_DETAIL_LENGTH": "the `detail` of a receipt, in UTF-8 bytes",
+    "MAX_LIVENESS_DENIAL_DETAIL_LENGTH": "the `detail` of a denial, in UTF-8 bytes; cut when it is made, refused when it is read",
+    "MAX_RESTARTS_LIMIT": "`max_restarts` of a restart policy",
+    "MAX_CIRCUIT_BREAKER_FAILURES": "`circuit_breaker_max_failures` of a restart policy",
+}
+
+
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
@@ -109,6 +118,7 @@ def error_table() -> str:
                 kind.action or "–",
             ]
             for kind in _leaves(errors.HoldfastError)
+            if kind.__module__ == errors.__name__
         ],
     )
 
@@ -117,6 +127,13 @@ def limit_table() -> str:
     return _table(
         ["what", "limit", "name in `holdfast.core.limits`"],
         [[what, f"{getattr(limits, name):,}", f"`{name}`"] for name, what in LIMITS.items()],
+    )
+
+
+def liveness_table() -> str:
+    return _table(
+        ["what", "limit", "name in `holdfast.liveness`"],
+        [[what, f"{getattr(liveness, name):,}", f"`{name}`"] for name, what in LIVENESS.items()],
     )
 
 
@@ -203,6 +220,7 @@ def _leaves_of(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[
 PARTS: dict[str, Callable[[], str]] = {
     "errors": error_table,
     "limits": limit_table,
+    "liveness": liveness_table,
     "policy": policy_table,
     "tiers": tier_table,
     "events": event_table,

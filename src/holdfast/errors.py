@@ -109,8 +109,11 @@ class RefusedByValidator(HoldfastError):
 
 
 class GateDenied(HoldfastError):
+    """What is known of a worker does not permit it to go on; `context` has the reason, the detail and the receipt."""
+
     code = "gate_denied"
     http_status = 403
+    action = "Do not take the step. A fresh beat mends silence; whatever else is wrong needs another attempt."
 
 
 class SignatureInvalid(HoldfastError):

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Fence, HoldfastError, Ledger
 from holdfast.core.model import SYSTEM, EventType
 from holdfast.core.payloads import Stalled
-from holdfast.core.proof.envelopes import seal, seed_envelope
+from holdfast.core.proof.envelopes import seal, seed_envelope, verdict_envelope
 from holdfast.core.proof.keyfile import KeyFile
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
@@ -180,6 +180,57 @@ def test_a_server_elsewhere_may_call_a_silent_holder_stalled(ledger: Ledger, clo
     assert (event.type, event.actor, event.reason, event.key_id) == ("stalled", "system:ledger", "NO_HEARTBEAT", SERVER.key_id)
     assert ledger.append(json.loads(json.dumps(envelope_of(event)))) == event
     assert ledger.check(made.id) == []
+
+
+def seeds_verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
+    job = ledger.get(made.id).record
+    assert job.policy is not None
+    signer: KeyFile = changes.pop("signer", SERVER)
+    assert signer.secret is not None
+    given: dict[str, Any] = {
+        "ledger_id": ledger.id,
+        "job_id": made.id,
+        "attempt": made.fence.attempt,
+        "rev": job.rev + 1,
+        "server": "hq",
+        "robot": "w-1",
+        "at": micros(ledger.now()),
+        "last_beat_at": job.last_beat_at,
+        "heartbeat_interval_ms": job.policy.heartbeat_interval_ms,
+        "stall_after_ms": job.policy.stall_after_ms,
+    }
+    return verdict_envelope(signer.secret, **given | changes)
+
+
+def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock):
+    made = b.running(ledger, tier="in_home", policy=LIVENESS)
+    clock.advance(90)
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.append(seeds_verdict(ledger, made))
+    clock.advance(1)
+    event = ledger.append(seeds_verdict(ledger, made))
+    assert (event.type, event.actor, event.reason, event.key_id) == ("stalled", "system:hq", "NO_HEARTBEAT", SERVER.key_id)
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rev": 9},
+        {"attempt": 2},
+        {"robot": "w-2"},
+        {"last_beat_at": 1_000_000},
+        {"stall_after_ms": 1},
+        {"heartbeat_interval_ms": 1},
+        {"at": 1_000_000},
+        {"signer": WORKER},
+    ],
+)
+def test_which_tells_of_this_silence_alone(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
+    made = b.running(ledger, tier="in_home", policy=LIVENESS)
+    clock.advance(91)
+    with refused_without_trace(ledger, "signature_invalid"):
+        ledger.append(seeds_verdict(ledger, made, **changes))
 
 
 def envelope_of(event: Any) -> dict[str, Any]:

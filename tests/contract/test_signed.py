@@ -102,6 +102,7 @@ def test_a_holder_without_its_key_is_refused(
     ("build", "verb", "options"),
     [
         (b.running, "complete", {}),
+        (b.running, "complete", {"gate": True}),
         (b.running, "fail", {"error": "x", "retryable": False}),
         (b.running, "fail", {"error": "x", "retryable": False, "reason_code": "parse_error"}),
         (b.aborting, "acknowledge_cancel", {}),
@@ -148,6 +149,12 @@ def test_a_claim_of_ones_own_job_is_a_signed_beat(signing: Ledger, bare: Ledger)
     with refused_without_trace(bare, "signature_invalid"):
         bare.claim_job(made.id, "w-1", incarnation=made.fence.incarnation)
     signing.claim_job(made.id, "w-1")
+    assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
+
+
+def test_a_fence_need_not_say_whose_it_is(signing: Ledger):
+    made = b.running(signing, policy=LIVENESS)
+    signing.heartbeat(Fence(made.id, 1, made.fence.token))
     assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
 
 
@@ -228,6 +235,21 @@ def test_a_late_holder_waits_for_whoever_has_the_server_key(signing: Ledger, rob
         ("stalled", "hq"),
         ("resumed", "w-1"),
     ]
+    assert signing.check(made.id) == []
+
+
+def test_what_became_of_undoing_is_signed_by_the_system(signing: Ledger, robot: Ledger, clock: ManualClock):
+    made = b.running(signing, policy=ALL)
+    signing.heartbeat(made.fence, undo={"kind": "delete", "args": {"id": 1}})
+    signing.fail(made.fence, "no", retryable=False)
+    clock.advance(61)
+    assert robot.sweep() == {"enqueued": 1}
+    [undo] = robot.claim("w-1", [robot.get(made.id).queue], start=True)
+    assert undo.fence is not None
+    robot.complete(undo.fence)
+    assert robot.sweep() == {"unsigned": 1}
+    assert signing.sweep() == {"compensated": 1}
+    assert signers(signing, made.id)[-1] == ("compensated", "hq")
     assert signing.check(made.id) == []
 
 

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from docs import generate
 from docs.generate import ROOT, pages
-from holdfast import Ledger, errors
+from holdfast import Ledger, errors, liveness
 from holdfast.core import limits, policy, vocabulary
 from holdfast.core.model import EventType, FailureStage, Phase, ReasonCode, StallReason, Status
 from holdfast.telemetry import families
@@ -86,6 +86,12 @@ def test_every_error_code_is_in_the_table() -> None:
 def test_every_limit_is_in_the_table() -> None:
     numbers = {key: value for key, value in vars(limits).items() if key.isupper() and isinstance(value, int)}
     found = {row[2].strip("`"): int(row[1].replace(",", "")) for row in rows("docs/reference/limits.md", "limits")}
+    assert found == numbers
+
+
+def test_every_limit_of_the_gate_is_in_the_table() -> None:
+    numbers = {name: getattr(liveness, name) for name in liveness.__all__ if name.startswith("MAX_")}
+    found = {row[2].strip("`"): int(row[1].replace(",", "")) for row in rows("docs/reference/limits.md", "liveness")}
     assert found == numbers
 
 

@@ -19,6 +19,7 @@ STATEMENTS = {
     "start": BY_KEY,
     "heartbeat": BY_KEY,
     "beat": BY_KEY,
+    "beat_signed": BY_KEY,
     "complete": BY_KEY,
     "settle": BY_KEY,
     "load": BY_KEY,
@@ -177,3 +178,21 @@ def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read_in_a_file(on_
     wait = on_sqlite.until_ready(["q"])
     assert wait is not None
     assert 3_000 < wait <= 3_600
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("insert_claimed", {"ids": "[1]", "steps": 2, "actor": "worker:w#i", "request": "r"}),
+        ("settle", {"ids": "[1]", "now": 1}),
+        ("insert_settled", {"payloads": '{"1": "{}"}', "request": "r"}),
+    ],
+)
+def test_batches_reach_jobs_by_key_only_in_a_file(on_sqlite: Ledger, sqlite_url: str, name: str, params: dict[str, Any]) -> None:
+    connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", params)]
+    finally:
+        connection.close()
+    ways = [step for step in plan if " j " in step or "holdfast_jobs" in step]
+    assert [way.partition(" USING ")[2] for way in ways] == ["INTEGER PRIMARY KEY (rowid=?)"]

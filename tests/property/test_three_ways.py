@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 import holdfast
-from holdfast.core.lifecycle import progress_limit, stall_limit, window_over_at
+from holdfast.core.deadlines import progress_limit, stall_limit, window_over_at
 from holdfast.core.model import HELD, LIVE, TERMINAL, UNDO_KIND, Actor, Event, Fence, Job, Role, Status
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger, face

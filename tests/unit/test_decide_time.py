@@ -5,7 +5,8 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.lifecycle import progress_limit, replay_of, stall_limit, window_over_at
+from holdfast.core.deadlines import progress_limit, stall_limit, window_over_at
+from holdfast.core.lifecycle import replay_of
 from holdfast.core.model import SYSTEM, Phase, Policy, ReasonCode, StallReason, Status
 from holdfast.errors import HoldfastError
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, SECOND, T0, WINDOW, History, code_of

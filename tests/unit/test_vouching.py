@@ -7,11 +7,15 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.audit import check_history
-from holdfast.core.model import Event, EventType
+from holdfast.core.model import Actor, Event, EventType, Role, StallReason
 from holdfast.core.payloads import Beat
 from holdfast.core.proof.book import REVOKED, Book, KeyChange
+from holdfast.core.proof.envelopes import read_envelope, verdict_envelope
+from holdfast.core.proof.signed import Signed
+from holdfast.core.proof.statements import read
+from holdfast.errors import SignatureInvalid
 from tests.unit.histories import ERROR, OPERATOR, STEP, T0, History
-from tests.unit.signing import ALL, HOLDER, LEDGER, LIVENESS, SignedHistory, book
+from tests.unit.signing import ALL, HOLDER, KEYS, LEDGER, LIVENESS, SignedHistory, book
 
 
 def life() -> SignedHistory:
@@ -91,6 +95,34 @@ def test_a_time_far_from_the_ledgers_is_found():
     history = SignedHistory(LIVENESS).start().beat()
     late = msgspec.structs.replace(history.events[-1], received_at=history.now + 400_000_000)
     assert "skew" in problems([*history.events[:-1], late])
+
+
+def server_says(history: SignedHistory, **changes: Any) -> None:
+    """The holder is stalled by a server elsewhere, in the seed's shape."""
+    job = history.job
+    given: dict[str, Any] = {
+        "ledger_id": LEDGER, "job_id": 7, "attempt": 1, "rev": job.rev + 1, "server": "hq", "robot": "w-1", "at": history.now,
+        "last_beat_at": job.last_beat_at, "heartbeat_interval_ms": 10_000, "stall_after_ms": 30_000,
+    }  # fmt: skip
+    statement, key_id, signature = read_envelope(verdict_envelope(KEYS["server", "hq"], **given | changes))
+    said = read(statement)
+    signed = Signed(key_id, signature, statement, said)
+    history.do(c.Stall, actor=said.actor, reason=StallReason.NO_HEARTBEAT, signed=signed)
+
+
+def test_a_servers_verdict_in_the_seeds_shape_is_in_order():
+    history = SignedHistory(LIVENESS).start().wait(31)
+    server_says(history)
+    assert problems(history.events) == set()
+
+
+def test_a_verdict_about_somebody_else_is_found():
+    history = SignedHistory(LIVENESS).start().wait(31)
+    with pytest.raises(SignatureInvalid):
+        server_says(history, robot="w-2")
+    server_says(history)
+    other = SignedHistory(LIVENESS).claim(Actor(Role.WORKER, "w-2", "boot-1")).do(c.Start, signed=None).wait(31)
+    assert problems([*other.events, history.events[-1]]) == {"statement"}
 
 
 def test_a_key_counts_up_to_its_revocation_and_not_after():

@@ -8,7 +8,18 @@ from holdfast.cli.frame import Nouns
 
 @click.group(
     cls=Nouns,
-    nouns=("demo", "dlq", "events", "key", "seal", "sink", "sweep", "verify", "worker"),
+    nouns=(
+        "demo",
+        "dlq",
+        "events",
+        "gate",
+        "key",
+        "seal",
+        "sink",
+        "sweep",
+        "verify",
+        "worker",
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="holdfast")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core import payloads
+from holdfast.core.deadlines import exhausted, lease_over, progress_limit, stall_limit
 from holdfast.core.evolve import evolve
-from holdfast.core.lifecycle import exhausted, lease_over, progress_limit, stall_limit
 from holdfast.core.model import (
     ASSIST_REQUESTED,
     HELD,

@@ -9,7 +9,7 @@ from holdfast.core.payloads import Beat
 from holdfast.core.proof.signed import Signed
 
 
-class Command(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class Command(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """`actor` and `request_id` say who asked and how a repetition is recognised; they are not part of the body."""
 
     actor: Actor
@@ -87,6 +87,10 @@ class Complete(HolderCommand, frozen=True, kw_only=True):
 
 class Settle(Complete, frozen=True, kw_only=True):
     """A completion of many at once, whose answer says no more than that it is done."""
+
+
+class CompleteGated(Complete, frozen=True, kw_only=True):
+    """A completion that is refused unless its holder passes the gate in the very transaction that records it."""
 
 
 class Fail(HolderCommand, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
+from holdfast.core.deadlines import MS, exhausted, lease_over, progress_limit, stall_limit, window_over_at
 from holdfast.core.evolve import evolve
 from holdfast.core.model import (
     ASSIST_REQUESTED,
@@ -34,7 +35,8 @@ from holdfast.core.model import (
 )
 from holdfast.core.policy import backoff_us, with_ttl
 from holdfast.core.proof.signed import Signed
-from holdfast.core.signing import attach, check_skew, check_stated, missing, owes, speaks_of
+from holdfast.core.receipts import check_gate, receipt_of
+from holdfast.core.signing import attach, check_stated, check_verdict, missing, owes, speaks_of
 from holdfast.core.table import outsiders, sources
 from holdfast.core.undo import check_reason_code, check_undo
 from holdfast.errors import (
@@ -47,8 +49,6 @@ from holdfast.errors import (
     NotFound,
     NotStalledYet,
 )
-
-MS = 1_000
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -137,13 +137,14 @@ def decide(job: Job | None, command: c.JobCommand, now: Micros) -> Outcome:
 
 def _by_holder(job: Job, fence: Fence, command: Any, at: Micros) -> c.JobCommand:
     """`command` in the name of the holder that its fence, or what it signed, proves it to be."""
-    holder = _holder(job, fence, command.signed)
-    if command.signed is not None:
+    signed: Signed | None = getattr(command, "signed", None)
+    holder = holder_of(job, fence, signed)
+    if signed is not None:
         check_stated(job, command, holder, at)
     return msgspec.structs.replace(command, actor=holder)  # type: ignore[no-any-return]
 
 
-def _holder(job: Job, fence: Fence, signed: Signed | None) -> Actor:
+def holder_of(job: Job, fence: Fence, signed: Signed | None = None) -> Actor:
     """The holder behind `fence`, or fence_lost. Compared as a whole: an attempt alone proves nothing.
 
     Without its token, a statement that names this attempt and the worker and incarnation it was given to proves the same: only
@@ -170,44 +171,6 @@ def _check_role(verb: str, actor: Actor, allowed: frozenset[Role]) -> None:
 def _require(verb: str, job: Job) -> None:
     if job.status not in sources(verb):
         raise InvalidTransition(f"{verb}: job {job.id} is {job.status.value}", verb=verb, **job.held_by)
-
-
-def stall_limit(job: Job) -> Micros:
-    """The time past which the system may call a held job stalled: silence or the lease's end, whichever comes first."""
-    assert job.policy is not None and job.last_beat_at is not None and job.lease_expires_at is not None
-    return min(job.last_beat_at + job.policy.stall_after_ms * MS, job.lease_expires_at)
-
-
-def progress_limit(job: Job) -> Micros | None:
-    """The time past which a running job that beats without moving counts as stalled; None where nobody asked for that."""
-    assert job.policy is not None
-    if job.status is not Status.RUNNING or job.policy.progress_timeout_ms is None or job.progressed_at is None:
-        return None
-    return job.progressed_at + job.policy.progress_timeout_ms * MS
-
-
-def tries(job: Job) -> int:
-    """Attempts that count."""
-    return job.attempt - job.releases
-
-
-def exhausted(job: Job) -> bool:
-    return job.policy is not None and tries(job) >= job.policy.attempts_max
-
-
-def window_over_at(job: Job, fresh: Micros = 0) -> Micros:
-    """When a stalled job stops waiting for its holder; counted anew from a step of the clock.
-
-    A holder that had not begun cannot be resumed by others, but while it beats it is waited for.
-    """
-    assert job.policy is not None and job.stalled_at is not None
-    window = job.policy.resume_window_ms * MS
-    over = max(job.stalled_at, fresh) + window if window else job.stalled_at
-    return over if job.revived_at is None else max(over, job.revived_at + job.policy.stall_after_ms * MS)
-
-
-def lease_over(job: Job, now: Micros) -> bool:
-    return job.lease_expires_at is not None and now > job.lease_expires_at
 
 
 # Building blocks
@@ -355,6 +318,14 @@ def _complete(draft: _Draft, command: c.Complete) -> None:
     draft.emit(EventType.SUCCEEDED, Status.SUCCEEDED, payload=command.payload)
 
 
+def _complete_gated(draft: _Draft, command: c.CompleteGated) -> None:
+    """A holder that comes back late does not pass: there is no return to be put on record first."""
+    if draft.job.status not in TERMINAL:
+        check_gate(draft.job, receipt_of(draft.job, draft.at), draft.at)
+    _require("complete", draft.job)
+    draft.emit(EventType.SUCCEEDED, Status.SUCCEEDED, payload=command.payload)
+
+
 def _fail_job(draft: _Draft, command: c.Fail) -> None:
     _return_of_holder(draft)
     _require("fail", draft.job)
@@ -416,7 +387,7 @@ def _stall_job(draft: _Draft, command: c.Stall) -> None:
         _stall(draft, command.reason or StallReason.WORKER_ERROR, error=command.error)
         return
     if command.signed is not None:
-        check_skew(job, command.signed.said.at, draft.at)
+        check_verdict(job, command.signed.said, draft.at)
     due = _due_stall(job, draft.at, command.reason)
     if due is None or _excused(job, draft.at, command.fresh_since or 0):
         raise NotStalledYet(
@@ -521,6 +492,7 @@ _DECISIONS: dict[type[c.JobCommand], Callable[[_Draft, Any], None]] = {
     c.Heartbeat: _heartbeat,
     c.Complete: _complete,
     c.Settle: _complete,
+    c.CompleteGated: _complete_gated,
     c.Fail: _fail_job,
     c.Release: _release,
     c.AcknowledgeCancel: _acknowledge_cancel,

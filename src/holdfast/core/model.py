@@ -129,7 +129,7 @@ TAIL = "+"
 """What separates the drawn part of a token from what its attempt's policy wants signed."""
 
 
-class Fence(msgspec.Struct, frozen=True):
+class Fence(msgspec.Struct, frozen=True, gc=False):
     """The right to write to one attempt of one job. `token` is a secret: whoever has it is the holder.
 
     `worker` and `incarnation` are who it was issued to; they scope request ids, go into what is signed, and decide nothing.
@@ -176,7 +176,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "" if self.signed == "none" else TAIL + self.signed
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One accepted change. `rev` is the job's revision after it; `payload` is JSON text as bytes, shaped by its type."""
 
     job_id: int
@@ -209,7 +209,7 @@ class Event(msgspec.Struct, frozen=True):
         return f"{self.job_id}-{self.rev}"
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True, gc=False):
     """A job's row: what its events fold to."""
 
     id: int

@@ -12,7 +12,7 @@ Verbatim = msgspec.Raw | msgspec.UnsetType
 _encoder = msgspec.json.Encoder()
 
 
-class Payload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Payload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     def encode(self) -> bytes:
         return _encoder.encode(self)
 

@@ -28,6 +28,7 @@ STATES: dict[type[c.JobCommand], EventType] = {
     c.Heartbeat: EventType.HEARTBEAT,
     c.Complete: EventType.SUCCEEDED,
     c.Settle: EventType.SUCCEEDED,
+    c.CompleteGated: EventType.SUCCEEDED,
     c.Fail: EventType.FAILED,
     c.Release: EventType.REQUEUED,
     c.AcknowledgeCancel: EventType.CANCELLED,
@@ -37,12 +38,13 @@ STATES: dict[type[c.JobCommand], EventType] = {
 """What a holder states when it gives a command. A start is not signed; where it brings a stalled attempt back, that is."""
 
 
-_NONE = frozenset({"none"})
+_END = frozenset({"none", "liveness"})
 BARE: dict[type[c.JobCommand], frozenset[str]] = {
-    c.Heartbeat: _NONE,
+    c.Heartbeat: frozenset({"none"}),
     c.Start: frozenset({"none", "liveness", "all"}),
-    c.Complete: frozenset({"none", "liveness"}),
-    c.Settle: frozenset({"none", "liveness"}),
+    c.Complete: _END,
+    c.Settle: _END,
+    c.CompleteGated: _END,
 }
 """Under which wishes of a policy the plain case of a hot command goes unsigned."""
 
@@ -115,6 +117,13 @@ def check_stated(job: Job, command: Any, holder: Actor, at: Micros) -> None:
             last=job.counter,
             **job.held_by,
         )
+    check_skew(job, said.at, at)
+
+
+def check_verdict(job: Job, said: Statement, at: Micros) -> None:
+    """Refuse a server's statement about another holder, or of another time; what else it says is held against the event."""
+    if said.robot not in (None, job.owner):
+        raise misfit(job, "robot")
     check_skew(job, said.at, at)
 
 

@@ -6,6 +6,7 @@ Values come in as Python objects (`encode`) or as bytes from elsewhere (`check`)
 import json
 import math
 import re
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -50,16 +51,23 @@ def _deep(body: bytes) -> bool:
 
 def check(what: str, body: bytes, bytes_max: int) -> bytes:
     """`body`, if it is strict JSON within the limits."""
+    _walk(what, parse(what, body, bytes_max), 1)
+    return body
+
+
+def parse(what: str, body: bytes, bytes_max: int, digits_max: int = DIGITS_MAX) -> Any:
+    """What `body` says, if it is JSON that names no key twice and whose whole numbers have at most `digits_max` characters.
+
+    The values in it are the caller's to look at: a number may be too large for a float, a text may hold a lone surrogate.
+    """
     check_size(what, len(body), bytes_max)
     try:
-        text = body.decode()
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
+        integer = partial(_integer, digits_max)
+        return json.loads(body.decode(), object_pairs_hook=_object, parse_constant=_constant, parse_int=integer)
     except RecursionError:
         raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX) from None
     except ValueError as error:
         raise ValidationError(f"{what} is not strict JSON: {error}", field=what) from None
-    _walk(what, value, 1)
-    return body
 
 
 def check_size(what: str, size: int, bytes_max: int) -> None:
@@ -78,8 +86,8 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > DIGITS_MAX:
+def _integer(digits_max: int, digits: str) -> int:
+    if len(digits) > digits_max:
         raise ValueError("a number has too many digits")
     return int(digits)
 

@@ -62,6 +62,8 @@ class Signatures:
         what = matches(said, event, self._ledger_id)
         if what is not None:
             yield "statement", f"{event.type.value} is not what was signed: its {what}"
+        if said.robot not in (None, None if job is None else job.owner):
+            yield "statement", f"{event.type.value} is about {said.robot}"
         if abs(said.at - event.received_at) > SKEW_US_MAX:
             yield "skew", f"signed at {said.at}, received at {event.received_at}"
         last = None if job is None else job.counter

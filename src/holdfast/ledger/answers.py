@@ -39,7 +39,8 @@ def _leaves(kind: type[errors.HoldfastError]) -> list[type[errors.HoldfastError]
     return [kind, *(leaf for sub in kind.__subclasses__() for leaf in _leaves(sub))]
 
 
-_BY_CODE = {kind.code: kind for kind in _leaves(errors.HoldfastError)}
+_BY_CODE = {kind.code: kind for kind in reversed(_leaves(errors.HoldfastError))}
+"""What stands nearest to the root speaks for a code: errors further down may be made of more than a message."""
 _decoder = msgspec.json.Decoder(Answer)
 
 

@@ -109,12 +109,14 @@ class Carrier:
                 raise
             except Exception:  # noqa: BLE001 - whatever it was, it was one call's: each gets to know by itself
                 self._run_each(lane, calls)
-        changed = [call for call in calls if call.settled and call.changed]
-        if changed:
-            self._store.wake(sorted(set().union(*(call.wakes for call in changed))))
 
     def _run(self, lane: Lane, calls: list[Call], *, careful: bool = False) -> None:
-        self._store.transact(lane, lambda session: execute(session, calls, self._notary, careful=careful))
+        def work(session: Session) -> None:
+            execute(session, calls, self._notary, careful=careful)
+            if changed := [call.wakes for call in calls if call.changed]:
+                session.wake(set().union(*changed))
+
+        self._store.transact(lane, work)
         for call in calls:
             call.settled = True
 

@@ -158,4 +158,4 @@ def change_of(change: StoreChange) -> Change:
 
 def beat_of(change: StoreChange) -> Beat:
     lease = None if change.lease_expires_at is None else to_datetime(change.lease_expires_at)
-    return Beat(change.job_id, change.rev, change.status, lease, change.cancel_requested)
+    return Beat(change.job_id, change.rev, change.status, lease, change.cancel_requested, to_datetime(change.at))

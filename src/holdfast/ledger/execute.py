@@ -14,11 +14,11 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core.audit import fold
 from holdfast.core.lifecycle import decide, replay_of
-from holdfast.core.model import HELD, TAIL, Actor, Event, EventType, Job, Phase, Role, Status
-from holdfast.core.proof.signed import counter_of
+from holdfast.core.model import HELD, TAIL, Actor, Event, EventType, Job, Phase, Status
 from holdfast.core.signing import BARE
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
 from holdfast.ledger import answers
+from holdfast.ledger.appended import answer_appends
 from holdfast.ledger.compensate import compensate
 from holdfast.ledger.door import Call
 from holdfast.ledger.notary import Notary, Sitting
@@ -57,10 +57,13 @@ def execute(session: Session, calls: Sequence[Call], notary: Notary, *, careful:
         call.outcomes = []
     fresh, twins = _answer_repeats(session, calls)
     sitting = notary.sit(session)
-    for turn in _rounds(fresh):
-        for kind, items in turn.items():
-            _RUNNERS.get(kind, _decide_each)(session, items, sitting)
-    _answer_appends(session, fresh)
+    if len(fresh) == 1 and isinstance(fresh[0].commands[0], c.Settle) and _distinct(fresh[0].commands):
+        _settle_call(session, fresh[0], sitting)
+    else:
+        for turn in _rounds(fresh):
+            for kind, items in turn.items():
+                _RUNNERS.get(kind, _decide_each)(session, items, sitting)
+    answer_appends(session, fresh)
     _keep(session, fresh)
     if twins:
         execute(session, twins, notary)
@@ -195,30 +198,6 @@ def _is_kept(answer: Any) -> bool:
     return any(map(_is_kept, answer)) if isinstance(answer, list) else not isinstance(answer, HoldfastError)
 
 
-def _answer_appends(session: Session, calls: Iterable[Call]) -> None:
-    """With the last event that came of each; also where it was refused because it is the newest of its signer already."""
-    for call in calls:
-        if call.verb == "append":
-            [command] = call.commands
-            found = _appended(session, command)
-            refused = isinstance(call.answers[0], HoldfastError)
-            if found is not None and (not refused or _is_newest(session, found)):
-                call.answers[0] = found
-
-
-def _appended(session: Session, command: Any) -> Event | None:
-    found = session.find_event(command.job_id, command.request_id)
-    return found if found is not None and found.statement == command.signed.statement else None
-
-
-def _is_newest(session: Session, event: Event) -> bool:
-    """Whether nothing was signed for this attempt since, or nothing at all happened where it is the system's."""
-    job = session.load([event.job_id], lock=False)[event.job_id]
-    if event.actor.role is not Role.WORKER or event.statement is None:
-        return event.rev == job.rev
-    return event.attempt == job.attempt and counter_of(event.statement) == job.counter
-
-
 # Verbs that make or find jobs
 
 
@@ -322,14 +301,21 @@ def _hot(run: Callable[[Session], Callable[[Sequence[Any]], list[Change | None]]
     return runner
 
 
-def _parted(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
     """Those that the statements for unsigned commands may serve, and the others. A token says itself what its holder owes."""
+    if not any(_is_odd(item[2]) for item in items):
+        return items, []
     plain: list[Item] = []
     rest: list[Item] = []
     for item in items:
         command = item[2]
         (plain if command.signed is None and command.fence.signed in BARE[type(command)] else rest).append(item)
     return plain, rest
+
+
+def _is_odd(command: Any) -> bool:
+    """Signed, or by what its token says perhaps to be."""
+    return command.signed is not None or TAIL in command.fence.token
 
 
 def _ran(items: Sequence[Item], changes: Sequence[Change | None]) -> list[Item]:
@@ -358,6 +344,19 @@ def _beat(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
         rest += _ran(plain, session.heartbeat([item.command for item in plain]))
     if rest:
         _decide_each(session, rest, sitting)
+
+
+def _settle_call(session: Session, call: Call, sitting: Sitting) -> None:
+    """A worker's everyday completions: no job is in it twice and nothing else goes with it."""
+    if any(map(_is_odd, call.commands)):
+        _settle(session, [Item(call, place, command) for place, command in enumerate(call.commands)], sitting)
+        return
+    done = session.settle(call.commands)  # type: ignore[arg-type]
+    refused = [Item(call, place, command) for place, command in enumerate(call.commands) if command.job_id not in done]  # type: ignore[attr-defined]
+    call.answers = [SETTLED] * len(call.commands)
+    call.changed = len(refused) < len(call.commands)
+    if refused:
+        _decide_each(session, refused, sitting)
 
 
 def _settle(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
@@ -405,6 +404,7 @@ _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
     c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
     c.Complete: frozenset({EventType.SUCCEEDED}),
     c.Settle: frozenset({EventType.SUCCEEDED}),
+    c.CompleteGated: frozenset({EventType.SUCCEEDED}),
 }
 
 

@@ -175,13 +175,14 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """What the ledger answers to a beat. `lease_expires_at` is None where the job has stalled meanwhile."""
+    """What the ledger answers to a beat. `lease_expires_at` is None where the job has stalled meanwhile. `at` is its time."""
 
     job_id: int
     rev: int
     status: Status
     lease_expires_at: datetime | None
     cancel_requested: bool
+    at: datetime
 
 
 class Event(msgspec.Struct, frozen=True):

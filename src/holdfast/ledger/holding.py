@@ -54,11 +54,18 @@ class Holding(Desk):
         return self._many("heartbeat", commands, None, beat_of)
 
     def complete(
-        self, fence: Fence, result: Any = None, *, request_id: str | None = None, expected_rev: int | None = None
+        self,
+        fence: Fence,
+        result: Any = None,
+        *,
+        gate: bool = False,
+        request_id: str | None = None,
+        expected_rev: int | None = None,
     ) -> Change:
-        """Done. `result` is any JSON value."""
+        """Done. `result` is any JSON value. With `gate`, it is GateDenied unless the holder passes the gate at that moment."""
         body = payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
-        command = c.Complete(payload=body, **self._holder(fence, request_id, expected_rev))
+        verb = c.CompleteGated if admit.switch("gate", gate) else c.Complete
+        command = verb(payload=body, **self._holder(fence, request_id, expected_rev))
         return change_of(self._carrier.one(self._quick("complete", [command], request_id)))
 
     def complete_many(

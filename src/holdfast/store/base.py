@@ -114,6 +114,9 @@ class Session(Protocol):
     """One transaction."""
 
     def now(self) -> Micros: ...
+    def wake(self, queues: Iterable[str]) -> None:
+        """With its commit, tell waiting processes that these queues have work, and followers that there is something to read."""
+
     def enqueue(self, items: Sequence[Enqueue]) -> list[Made]: ...
     def enqueue_keyed(self, item: Enqueue) -> Made: ...
     def claim(self, command: ClaimNext) -> list[Job]: ...
@@ -217,7 +220,7 @@ class Store(Protocol):
         """
 
     def wake(self, queues: Sequence[str]) -> None:
-        """Tell waiting processes that these queues have work, and followers that there is something to read."""
+        """The same for what has been committed already. Followers alone may hear of it some milliseconds later."""
 
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""
@@ -300,8 +303,9 @@ def claimed_jobs(
     policy: Callable[[int], Policy],
     ledger_id: str,
     checkpoints: Mapping[int, bytes | None],
+    epoch_us: Micros,
 ) -> list[Job]:
-    """Jobs from rows that start with CLAIMED_COLUMNS, and the checkpoints of those that have one.
+    """Jobs from rows that start with CLAIMED_COLUMNS, times since `epoch_us`, and the checkpoints of those that have one.
 
     Positional: with names it takes ten times as long.
     """
@@ -313,10 +317,12 @@ def claimed_jobs(
          last_lease, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
          checkpoint_rev, undo_owed, enqueued) = row[:23]  # fmt: skip
         body = payloads.decode(payloads.Enqueued, enqueued)
+        at += epoch_us
         found.append(Job(
-            id_, queue, kind, status, rev, attempt, priority, available_at, created_at, at, bytes(body.args),
-            correlation_id or default_correlation(ledger_id, id_), phase, releases, owner, incarnation, at, lease_expires_at,
-            at, at if start else None, None, None, None, at, False, None, last_owner, last_lease, last_error, None, None, None,
+            id_, queue, kind, status, rev, attempt, priority, available_at + epoch_us, created_at + epoch_us, at,
+            bytes(body.args), correlation_id or default_correlation(ledger_id, id_), phase, releases, owner, incarnation, at,
+            lease_expires_at + epoch_us, at, at if start else None, None, None, None, at, False, None, last_owner,
+            None if last_lease is None else last_lease + epoch_us, last_error, None, None, None,
             cancel_reason, None, None, None, None, None if checkpoint_rev is None else checkpoints[id_], undo_owed, None,
             dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.body_of(body.policy),
             policy(policy_id),

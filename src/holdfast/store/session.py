@@ -75,6 +75,11 @@ class SqlSession(FleetSession, Places, KeyLog, Seals):
         self.policies: dict[int, Policy] = {}
         """What this session alone knows as yet."""
         self._policy_ids: dict[Policy, int] = {}
+        self.wakes: set[str] | None = None
+        """Queues to be rung once this is committed; None where nobody has anything to hear of."""
+
+    def wake(self, queues: Iterable[str]) -> None:
+        self.wakes = set(queues).union(self.wakes or ())
 
     @abstractmethod
     def now(self) -> Micros:
@@ -163,12 +168,13 @@ class SqlSession(FleetSession, Places, KeyLog, Seals):
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends. A statement of its own: what is read next is as of after the wait."""
 
-    def claimed(self, rows: Sequence[Sequence[Any]], command: ClaimNext) -> list[Job]:
-        """Jobs from what the claim statement returned. Only those with a checkpoint cost a second statement."""
+    def claimed(self, rows: Sequence[Sequence[Any]], command: ClaimNext, epoch_us: Micros = 0) -> list[Job]:
+        """Jobs from what the claim statement returned, in times since `epoch_us`. Only those with a checkpoint cost a second
+        statement."""
         marked = [row[0] for row in rows if row[20] is not None]
         found = self.rows("checkpoints", ids=self._list(marked)) if marked else []
         kept = {id_: payloads.checkpoint_of(body) for id_, body in found}
-        return claimed_jobs(rows, command, self._policy, self.ledger_id, kept)
+        return claimed_jobs(rows, command, self._policy, self.ledger_id, kept, epoch_us)
 
     def save(self, job: Job, events: Sequence[Event]) -> None:
         derived = {

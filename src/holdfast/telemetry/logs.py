@@ -79,20 +79,15 @@ class JobFields(Mapping[str, Any]):
         return len(FIELDS)
 
 
-class bind_job:  # noqa: N801 - reads as a verb
+class bind_job(JobFields):  # noqa: N801 - reads as a verb
     """For the worker, around the handler and in the handler's own thread or task: all lines within are about this job."""
 
-    __slots__ = ("_fields", "_token")
-
-    def __init__(self, job: Loggable, worker: str) -> None:
-        self._fields = JobFields(job, worker)
-        self._token: Token[Mapping[str, Any]] | None = None
+    __slots__ = ("_token",)
 
     def __enter__(self) -> None:
-        self._token = current.set(self._fields)
+        self._token = current.set(self)
 
     def __exit__(self, *_: object) -> None:
-        assert self._token is not None
         current.reset(self._token)
 
 

@@ -4,6 +4,7 @@ import math
 import os
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -74,15 +75,15 @@ class Metrics:
 
     def ran_many(self, runs: Iterable[tuple[str, str, float]]) -> None:
         """(kind, outcome, seconds) of many runs at once."""
-        durations: dict[Labels, list[int]] = {}
-        completed: dict[tuple[str, Labels], int] = {}
+        lasted: defaultdict[Labels, list[float]] = defaultdict(list)
         for kind, outcome, seconds in runs:
-            if not math.isfinite(seconds):
-                raise ValidationError("seconds must be a finite number", field="seconds")
-            durations.setdefault((kind, outcome), []).append(max(0, round(seconds * SECOND)))
-            if outcome == SUCCEEDED:
-                key = (COMPLETED, (kind,))
-                completed[key] = completed.get(key, 0) + 1
+            lasted[kind, outcome].append(seconds)
+        if not all(all(map(math.isfinite, found)) for found in lasted.values()):
+            raise ValidationError("seconds must be a finite number", field="seconds")
+        durations = {key: [round(seconds * SECOND) if seconds > 0 else 0 for seconds in found] for key, found in lasted.items()}
+        completed: Counts = {
+            (COMPLETED, (kind,)): len(found) for (kind, outcome), found in lasted.items() if outcome == SUCCEEDED
+        }
         with self._lock:
             self._add_counts(completed)
             self._add_timings(RUN, durations)

@@ -107,6 +107,7 @@ class App:
         checks: Sequence[Check] | Check = (),
         validators: Sequence[Validator] | Validator = (),
         conflicts: Sequence[Validator] | Validator = (),
+        gate: bool = False,
         policy: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Callable[[F], F]:
@@ -115,7 +116,8 @@ class App:
         `lease`, `attempts` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
         `timeout` bounds one attempt. `concurrency` bounds how many of these one worker runs at once. Errors in `retry_on` (any,
         by default) are tried again, those in `fail_on` are not. `checks` run before the start, `validators` and `conflicts`
-        before a result is recorded. Other options (priority, tier, …) are what its jobs are enqueued with.
+        before a result is recorded. With `gate`, a result is recorded only if the attempt passes the gate at that moment.
+        Other options (priority, tier, …) are what its jobs are enqueued with.
         """
         if kind is not None and not isinstance(kind, str):
             raise ValidationError("a kind is a text; without one, write @app.handler() with its parentheses", field="kind")
@@ -137,6 +139,7 @@ class App:
                 checks=[*self._checks, *_several(checks)],
                 validators=[*self._validators, *_several(validators)],
                 conflicts=[*self._conflicts, *_several(conflicts)],
+                gate=gate,
                 options=options,
             )
             self.registry.add(made)

@@ -1,13 +1,14 @@
 """One attempt, from its checks to its outcome."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from holdfast.core.model import Actor, FailureStage, Fence, Role, StallReason, Status
 from holdfast.errors import Conflict, FenceLost, HoldfastError, RefusedByValidator, TransientError
 from holdfast.ledger import Job
 from holdfast.telemetry.logs import bind_job
-from holdfast.telemetry.tracing import job_span
+from holdfast.telemetry.tracing import is_loaded, job_span
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler
 from holdfast.worker.judge import Verdict, judge
@@ -32,7 +33,7 @@ class Attempts:
             return
         handler = context.handler
         try:
-            with job_span(context.job, self._shift.name), bind_job(context.job, self._shift.name):
+            with self._about(context.job):
                 if call is not None:
                     result = call(context)
                 elif handler.signature.takes_context:
@@ -52,7 +53,7 @@ class Attempts:
             return
         handler = context.handler
         try:
-            with job_span(context.job, self._shift.name), bind_job(context.job, self._shift.name):
+            with self._about(context.job):
                 if handler.signature.takes_context:
                     result = await handler.function(context, **args)
                 else:
@@ -62,6 +63,11 @@ class Attempts:
         else:
             self._conclude(context, result)
 
+    def _about(self, job: Job) -> AbstractContextManager[Any]:
+        """Around the handler: what is logged and traced within is this job's."""
+        bound = bind_job(job, self._shift.name)
+        return _traced(job, self._shift.name, bound) if is_loaded() else bound
+
     # Before
 
     def _prepare(self, context: Context) -> dict[str, Any] | None:
@@ -70,7 +76,8 @@ class Attempts:
         if context.lost or context.abandoned:
             self._shift.forget(context)
             return None
-        if context.job.status is Status.CLAIMED:
+        record = context.job.record
+        if record.status is Status.CLAIMED:
             if handler.timeout_s is not None:
                 context.deadline = self._shift.monotonic() + handler.timeout_s
             if not self._start(context, handler):
@@ -79,7 +86,7 @@ class Attempts:
         if handler.timeout_s is not None:
             context.deadline = now + handler.timeout_s
         try:
-            return handler.signature.read(context.job.record.args)
+            return handler.signature.read(record.args)
         except BaseException as error:  # noqa: BLE001 - types of arguments may have code of their own
             self._settler.failed(context, error, FailureStage.INPUT)
             return None
@@ -96,12 +103,14 @@ class Attempts:
             return False
         if context.timed_out:
             return False
+        sent = self._shift.monotonic()
         try:
-            self._shift.ledger.start(context.fence)
+            begun = self._shift.ledger.start(context.fence)
         except HoldfastError as error:
             context.heard(error, 0)
             self._settler.abandon_start(context, error)
             return False
+        context.begun(begun, sent)
         return True
 
     def _refuse(self, context: Context, verdict: Verdict) -> None:
@@ -150,3 +159,9 @@ class Attempts:
             self._settler.failed(context, error, FailureStage.OUTPUT)
         else:
             self._settler.succeeded(context, result)
+
+
+@contextmanager
+def _traced(job: Job, worker: str, bound: bind_job) -> Iterator[None]:
+    with job_span(job, worker), bound:
+        yield

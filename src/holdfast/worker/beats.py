@@ -87,7 +87,7 @@ class Beater:
                 if told and not context.has_news:
                     context.tell(told)
                 continue
-            context.heard(answer, now)
+            context.heard(answer, now, told)
             if isinstance(answer, Beat) and answer.status is Status.STALLED:
                 self._come_back(context, now)
             if context.lost:
@@ -105,13 +105,13 @@ class Beater:
     def _come_back(self, context: Context, now: float) -> None:
         """Somebody called this attempt stalled; it is not, and nobody else has its job yet."""
         try:
-            self._ledger.resume(context.fence)
+            back = self._ledger.resume(context.fence)
         except (Unavailable, SignatureInvalid):
             context.due = now + TRY_AGAIN_SECONDS
         except HoldfastError as error:
             context.heard(error, now)
         else:
-            context.expires = now + context.ttl
+            context.came_back(back, now)
 
     def doom(self, context: Context) -> None:
         self._doomed.setdefault(context, self._shift.monotonic() + GRACE_SECONDS)

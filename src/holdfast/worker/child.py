@@ -35,6 +35,7 @@ from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler, Place
 from holdfast.worker.judge import Rules, judge
 from holdfast.worker.processes import READ_BYTES, STOP, Reply, Task
+from holdfast.worker.pulse import Pulse
 from holdfast.worker.shift import Shift
 from holdfast.worker.signature import plain_result
 
@@ -75,7 +76,7 @@ class ChildShift(Shift):
     def overdue(self, context: Context) -> None:
         """The parent renews the lease and cannot say so here: ask the ledger."""
         with contextlib.suppress(HoldfastError):
-            context.beat()
+            Context.beat(context)
 
 
 def _keys(task: Task) -> list[KeyFile]:
@@ -152,8 +153,9 @@ class Bench:
     def _give(self, task: Task, handler: Handler, registry: Any) -> Context:
         ledger = self._ledgers.setdefault(task.url, Late(task.url, _keys(task)))
         shift = ChildShift(ledger, registry, task.worker, partial(self._send, task.number))
-        job = Job(task.record.id, task.record, fence=task.fence)
-        context = handler.context_type(job, handler, shift, task.ttl_s, task.ttl_s, time.monotonic())
+        job, now = Job(task.record.id, task.record, fence=task.fence), time.monotonic()
+        context = handler.context_type(job, handler, shift, task.ttl_s, task.ttl_s, now)
+        context.pulse = Pulse.of(task.record, now - task.beat_age_s)
         context.asked_to_stop = self._stop_next
         shift.context = self._context = context
         return context

@@ -1,14 +1,17 @@
 """What a handler is given: its job, its fence, and the ways to prove life, keep a place, and learn that it must stop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.core.liveness import LivenessHeartbeatReceiptV1
 from holdfast.core.model import Fence, Status
-from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError, NotFound, Unavailable
-from holdfast.ledger import Beat, Job
+from holdfast.core.receipts import check_gate
+from holdfast.errors import GateDenied, HoldfastError, JobCancelled, LeaseConflictError, NotFound, Unavailable
+from holdfast.ledger import Beat, Change, Job
+from holdfast.worker.pulse import Pulse
 
 if TYPE_CHECKING:
     from holdfast.worker.shift import Shift
@@ -30,6 +33,8 @@ class Context:
     deadline: float | None = None
     on_trouble: "Callable[[Context], None] | None" = None
     _news: dict[str, Any] | None = None
+    _pulse: Pulse | None = None
+    """None while the claim is its newest beat."""
     _kept: Any = msgspec.UNSET
 
     def __init__(self, job: Job, handler: Any, shift: "Shift", period: float, ttl: float, claimed: float) -> None:
@@ -42,6 +47,7 @@ class Context:
         self.ttl = ttl
         self.due = claimed + period
         self.expires = claimed + ttl
+        self._claimed = claimed
         self._shift = shift
 
     # Knowing
@@ -67,10 +73,23 @@ class Context:
     def may_proceed(self) -> "Passage":
         """Call this in front of a step that cannot be undone; `with job.may_proceed():` around it reads well.
 
-        Raises LeaseConflictError unless this attempt certainly still holds its lease, and JobCancelled if it is to stop.
+        Raises LeaseConflictError unless this attempt certainly still holds its lease, JobCancelled if it is to stop, and
+        GateDenied if its receipt does not pass the gate: too long without an answer to a beat, stalled, restarted too often.
         """
         self.check_cancelled()
+        try:
+            self._check_gate()
+        except GateDenied:
+            self._shift.overdue(self)
+            self._check_gate()
         return Passage(self)
+
+    def receipt(self) -> LivenessHeartbeatReceiptV1 | None:
+        """The receipt of this attempt, dated by the newest beat that the ledger has answered; None once the lease is lost."""
+        return None if self.lost else self.pulse.receipt(self.job.record, self.fence)
+
+    def _check_gate(self) -> None:
+        check_gate(self.job.record, self.receipt(), self.pulse.now(self._shift.monotonic()))
 
     def _check_lease(self) -> None:
         if not self.lost and self._shift.monotonic() >= self.expires:
@@ -128,7 +147,7 @@ class Context:
         except HoldfastError as error:
             self.heard(error, sent)
             raise
-        self.heard(answer, sent)
+        self.heard(answer, sent, {**news, **told})
         return answer
 
     # What the worker's own parts use
@@ -146,9 +165,19 @@ class Context:
     def has_news(self) -> bool:
         return self._news is not None
 
-    def heard(self, answer: Beat | HoldfastError, sent: float) -> None:
-        """The ledger's answer to a beat that was sent at this monotonic time."""
+    @property
+    def pulse(self) -> Pulse:
+        """Its newest beat."""
+        return self._pulse or Pulse.of(self.job.record, self._claimed)
+
+    @pulse.setter
+    def pulse(self, newest: Pulse) -> None:
+        self._pulse = newest
+
+    def heard(self, answer: Beat | HoldfastError, sent: float, told: Mapping[str, Any] | None = None) -> None:
+        """The ledger's answer to a beat that was sent at this monotonic time, with what it told."""
         if isinstance(answer, Beat):
+            self.pulse = self.pulse.after(answer, sent, told or {})
             self.due = sent + self.period
             if answer.status is not Status.STALLED:
                 self.expires = sent + self.ttl
@@ -157,6 +186,15 @@ class Context:
                 self._trouble()
         elif isinstance(answer, LeaseConflictError | NotFound) or answer.code == "invalid_transition":
             self.lose()
+
+    def begun(self, change: Change, sent: float) -> None:
+        """User code begins, which is a beat too."""
+        self.pulse = self.pulse.begun(change, sent)
+
+    def came_back(self, job: Job, sent: float) -> None:
+        """It had stalled, and holds its job again."""
+        self.expires = sent + self.ttl
+        self.pulse = Pulse.of(job.record, sent)
 
     def lose(self) -> None:
         if not self.lost:
@@ -212,7 +250,7 @@ class Passage:
         self._context = context
 
     def __enter__(self) -> Context:
-        self._context.check_cancelled()
+        self._context.may_proceed()
         return self._context
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -13,6 +13,7 @@ from holdfast.worker.shift import Shift, log
 QUICK_SECONDS = 0.0005
 """Attempts that take less than this are run by one thread."""
 MOMENT_SECONDS = 1e-6
+"""What every attempt takes at least, whatever the clock can tell apart."""
 SOON_SECONDS = 0.05
 """A worker claims no more than it will begin within this time, as far as the last attempts tell."""
 AHEAD_MAX = 1_000
@@ -140,7 +141,7 @@ class ThreadCrew:
             self._run_attempt(context)
             running.pop(me, None)
             ended = monotonic()
-            self._average += 0.2 * (max(ended - began, MOMENT_SECONDS) - self._average)
+            self._average += 0.2 * (ended - began + MOMENT_SECONDS - self._average)
             began = ended
             if context.abandoned:
                 self._shift.abandoned -= 1

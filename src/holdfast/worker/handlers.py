@@ -10,6 +10,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
+from holdfast.ledger import admit
 from holdfast.worker.context import AsyncContext, Context
 from holdfast.worker.judge import Rules
 from holdfast.worker.signature import Signature
@@ -47,6 +48,8 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     checks: tuple[Check, ...]
     validators: tuple[Validator, ...]
     conflicts: tuple[Validator, ...]
+    gate: bool
+    """Whether a result is recorded only if the gate lets the attempt pass at that moment."""
     options: dict[str, Any]
     """What its jobs are enqueued with unless the caller says otherwise."""
     context_type: type[Context]
@@ -69,6 +72,7 @@ def make(
     checks: Sequence[Check],
     validators: Sequence[Validator],
     conflicts: Sequence[Validator],
+    gate: bool,
     options: dict[str, Any],
 ) -> Handler:
     """A handler, or a ValidationError for what cannot work."""
@@ -92,6 +96,7 @@ def make(
         checks=_callables("checks", checks),
         validators=_callables("validators", validators),
         conflicts=_callables("conflicts", conflicts),
+        gate=admit.switch("gate", gate),
         options=options,
         context_type=_context_type(function, signature.context_type),
         place=_place(function, isolation),

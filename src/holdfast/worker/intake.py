@@ -21,6 +21,8 @@ SLICE_SECONDS = 0.25
 LOOK_SECONDS = 30.0
 """How often an idle worker looks for itself, should a bell have been lost."""
 PAUSE_SECONDS = 0.02
+BREATH_SECONDS = 0.001
+"""After a claim that emptied the queues: what it found begins first. The interpreter runs one thread at a time."""
 TRY_AGAIN_SECONDS = 1.0
 BATCH_MAX = 500
 """Jobs of one claim; more than these come in several, so that the first of them are begun meanwhile."""
@@ -92,7 +94,9 @@ class Intake:
         self._room = threading.Event()
         self._hungry = False
         self._outage = Outage(log, "cannot claim")
-        self._timing: dict[Policy, tuple[float, float]] = {}
+        self._policy: Policy | None = None
+        self._timing = (0.0, 0.0)
+        """Of the policy last seen: jobs mostly share it."""
         self._thread = threading.Thread(target=self._run, name="holdfast-intake", daemon=True)
 
     def start(self) -> None:
@@ -101,6 +105,8 @@ class Intake:
     def freed(self) -> None:
         """A crew has room."""
         if self._hungry:
+            # Told once: until the claiming thread gets its turn, others may be freed by the hundred.
+            self._hungry = False
             self._room.set()
 
     def join(self) -> None:
@@ -128,8 +134,8 @@ class Intake:
             bell.close()
 
     def _turn(self, bell: Waiter) -> None:
-        self._hungry = True
         self._room.clear()
+        self._hungry = True
         wants = [(group, want) for group in self._groups if (want := self._want(group)) > 0]
         if not wants:
             if not self._room.wait(STALE_SECONDS):
@@ -138,14 +144,18 @@ class Intake:
         self._hand_back()
         # Whoever had no room wants to hear of it while the others are claimed for.
         self._hungry = len(wants) < len(self._groups)
-        found = 0
+        found = emptied = 0
         for group, want in wants:
             if self._shift.stopping.is_set():
                 return
-            found += self._claim(group, want)
+            claimed = self._claim(group, want)
+            found += claimed
+            emptied += claimed < want
         self._outage.over()
         if not found:
             self._idle(bell)
+        elif emptied == len(wants):
+            self._shift.stopping.wait(BREATH_SECONDS)
 
     def _want(self, group: Group) -> int:
         """How many to ask for: a full batch or none, so that claims do not come in dribbles."""
@@ -166,8 +176,7 @@ class Intake:
         jobs = shift.ledger.claim(shift.name, self._order.next(), limit=want, kinds=group.kinds, start=group.start, keep=False)
         if jobs:
             contexts = [self._context(job, asked) for job in jobs]
-            for context in contexts:
-                shift.hold(context)
+            shift.hold(*contexts)
             if group.guest is not None:
                 group.guest.give([context for context in contexts if context.job.kind == UNDO_KIND])
                 contexts = [context for context in contexts if context.job.kind != UNDO_KIND]
@@ -175,14 +184,12 @@ class Intake:
         return len(jobs)
 
     def _context(self, job: Job, asked: float) -> Context:
-        handler = self._shift.served[job.kind]
-        policy = job.record.policy
+        record = job.record
+        handler, policy = self._shift.served[record.kind], record.policy
         assert policy is not None
-        timing = self._timing.get(policy)
-        if timing is None:
-            timing = self._timing[policy] = (beats.period(policy), policy.lease_ttl_ms / 1_000)
-        make = handler.context_type
-        return make(job, handler, self._shift, *timing, asked)
+        if policy is not self._policy:
+            self._policy, self._timing = policy, (beats.period(policy), policy.lease_ttl_ms / 1_000)
+        return handler.context_type(job, handler, self._shift, *self._timing, asked)
 
     def _idle(self, bell: Waiter) -> None:
         """Until a bell rings, a delayed job is due, or a crew has room for kinds that it had none for."""

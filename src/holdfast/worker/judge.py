@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.model import FailureStage, ReasonCode
-from holdfast.errors import PermanentError, RefusedByValidator, TransientError, ValidationError
+from holdfast.errors import GateDenied, PermanentError, RefusedByValidator, TransientError, ValidationError
 
 E = TypeVar("E", ReasonCode, FailureStage)
 
@@ -44,6 +44,8 @@ def judge(error: BaseException, rules: Rules, stage: FailureStage = FailureStage
     match error:
         case TransientError():
             return Verdict(said, True, failure_stage=stage, retry_after=_plain(error.retry_after))
+        case GateDenied():
+            return Verdict({**said, "code": error.code}, True, failure_stage=stage)
         case PermanentError():
             return Verdict(said, False, _known(ReasonCode, error.reason_code), _known(FailureStage, error.failure_stage) or stage)
         case RefusedByValidator():

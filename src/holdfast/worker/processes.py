@@ -43,6 +43,8 @@ class Task(msgspec.Struct, frozen=True):
     record: Record
     fence: Fence
     ttl_s: float
+    beat_age_s: float
+    """How long ago the newest beat was that its parent knows of."""
     traceparent: str | None = None
     keys: tuple[str, ...] = ()
     """What its worker signs with, as the text of key files: nobody but the child can read the socket."""
@@ -190,10 +192,11 @@ class ProcessCrew(ThreadCrew):
                 self._children.pop(me, None)
 
     def _task(self, context: Context, number: int) -> Task:
-        left = max(0.0, context.expires - self._shift.monotonic())
-        place, job, trace = context.handler.place, context.job, current_traceparent()
+        now = self._shift.monotonic()
+        left, age = max(0.0, context.expires - now), max(0.0, now - context.pulse.sent)
+        place, record, trace = context.handler.place, context.pulse.record_of(context.job.record), current_traceparent()
         keys = tuple(map(encode_key, self._shift.ledger.ring))
-        return Task(number, place, self._url, self._shift.name, job.record, context.fence, left, trace, keys)
+        return Task(number, place, self._url, self._shift.name, record, context.fence, left, age, trace, keys)
 
     def ahead(self) -> int:
         return 0

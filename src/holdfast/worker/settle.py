@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.core.limits import WRITE_CHUNK
-from holdfast.core.model import FailureStage, StallReason, Status
+from holdfast.core.model import FailureStage, Fence, StallReason, Status
 from holdfast.errors import (
+    GateDenied,
     HoldfastError,
     JobCancelled,
     LeaseConflictError,
@@ -22,7 +23,7 @@ from holdfast.errors import (
 from holdfast.ledger import Change, Job
 from holdfast.telemetry.logs import JobFields, bind_job
 from holdfast.worker.context import Context
-from holdfast.worker.judge import JudgedError, describe, judge
+from holdfast.worker.judge import JudgedError, Rules, describe, judge
 from holdfast.worker.shift import Shift, log
 
 BATCH_MAX = WRITE_CHUNK
@@ -53,9 +54,13 @@ class Settler:
         if context.lost or context.abandoned or context.timed_out:
             self._shift.forget(context)
             return
+        if context.handler.gate:
+            self.hand(context, self._complete_gated, result=result)
+            return
         context.ended = self._shift.monotonic()
         self._done.append((context, result))
         if self._idle:
+            self._idle = False
             self._due.set()
 
     def failed(self, context: Context, error: BaseException, stage: FailureStage = FailureStage.EXEC) -> None:
@@ -202,7 +207,7 @@ class Settler:
                 continue
             forget(context)
             if answer is None:
-                ran.append((context.job.kind, "succeeded", context.ended - context.began))
+                ran.append((context.handler.kind, "succeeded", context.ended - context.began))
             else:
                 log.warning("outcome refused: %s", answer.code, extra={**_facts(context), "error": answer.message})
         self._shift.ledger.metrics.ran_many(ran)
@@ -213,8 +218,27 @@ class Settler:
             if len(batch) > 1:
                 self._complete([(context, result)])
             else:
-                error = ValidationError(f"the result cannot be kept: {refused.message}", field="result")
-                self._fail(context, error, FailureStage.OUTPUT)
+                self._fail(context, _unkept(refused), FailureStage.OUTPUT)
+
+    def _complete_gated(self, fence: Fence, *, result: Any, request_id: str) -> Change | Job:
+        """Where the gate does not let the attempt pass, it has failed and may be tried again."""
+        ledger = self._shift.ledger
+        try:
+            return ledger.complete(fence, result, gate=True, request_id=request_id)
+        except GateDenied as denied:
+            verdict = judge(denied, Rules(), FailureStage.COMMIT)
+        except (LimitExceeded, ValidationError) as refused:
+            verdict = judge(_unkept(refused), Rules(), FailureStage.OUTPUT)
+        failed = ledger.fail(
+            fence,
+            verdict.error,
+            retryable=verdict.retryable,
+            reason_code=verdict.reason_code,
+            failure_stage=verdict.failure_stage,
+            request_id=f"{request_id}-failed",
+        )
+        _report("attempt failed", failed, verdict.error)
+        return failed
 
     def close(self) -> None:
         self._closing = True
@@ -227,6 +251,10 @@ class Settler:
 def _waits_for_a_server(answer: HoldfastError | None) -> bool:
     """A late outcome needs a stall on record first, which a process with a server key will sign, or can: the job is not lost."""
     return isinstance(answer, SignatureInvalid) and answer.retryable
+
+
+def _unkept(refused: HoldfastError) -> ValidationError:
+    return ValidationError(f"the result cannot be kept: {refused.message}", field="result")
 
 
 def _facts(context: Context) -> dict[str, Any]:

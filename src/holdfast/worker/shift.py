@@ -83,16 +83,16 @@ class Shift:
         threading.Thread(target=run, name="holdfast-beside", daemon=True).start()
         return await answer
 
-    def hold(self, context: Context) -> None:
-        self.leases[context.job.id] = context
-        if len(self.leases) == 1:
+    def hold(self, *contexts: Context) -> None:
+        self.leases.update([(context.fence.job_id, context) for context in contexts])
+        if len(self.leases) <= len(contexts):
             # Beats sleep while nothing is held: woken before there is something to see, they would go to sleep again.
             self.ring()
 
     def forget(self, context: Context) -> None:
         """No more beats for it. A job may have come back to this very worker meanwhile."""
-        if self.leases.get(context.job.id) is context:
-            self.leases.pop(context.job.id, None)
+        if self.leases.get(context.fence.job_id) is context:
+            self.leases.pop(context.fence.job_id, None)
             if context.handler.concurrency is not None:
                 self.let_go()
 

@@ -34,6 +34,7 @@ def handler(shift: "Shift") -> Handler:
         checks=(),
         validators=(),
         conflicts=(),
+        gate=False,
         options={},
     )
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import App, Context, TransientError
+from holdfast import App, AsyncContext, Context, TransientError
 from holdfast.services import WebhookSink
 from tests.support.receiver import SECRET
 
@@ -151,6 +151,21 @@ async def everything(job: Context, n: int) -> dict[str, Any]:
     job.may_proceed()
     made = job.enqueue(count, log=os.devnull, n=n)
     return {"child": made.id, "pid": os.getpid()}
+
+
+@app.handler(policy=TIGHT, isolation="process", gate=True)
+def passes(job: Context) -> str:
+    """Works longer than silence may last: its parent beats for it all the while, which it cannot know."""
+    time.sleep(2.5)
+    with job.may_proceed():
+        found = job.receipt()
+    assert found is not None
+    return found.run_id
+
+
+@app.handler(policy=TIGHT, isolation="process", gate=True)
+async def passes_async(job: AsyncContext) -> str:
+    return passes(job)
 
 
 @app.handler(policy=TIGHT, attempts=3)

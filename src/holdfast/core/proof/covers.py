@@ -38,7 +38,7 @@ def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
         "at": statement.at == (event.received_at if event.at is None else event.at),
         "rev": statement.rev in (event.rev, None),
         "reason": statement.reason == event.reason or (not exact and (statement.reason is None or not own)),
-        "policy": statement.policy == event.policy or (not exact and statement.policy is None),
+        "policy": _is_under(statement, event) or (not exact and statement.policy is None),
     }
     for what, fit in fits.items():
         if not fit:
@@ -58,7 +58,7 @@ def _holds(statement: Statement, event: Event) -> bool:
     """Whether the event has what the signer gave. Errors are kept in other payloads than `failed`'s; times are the ledger's."""
     given = statement.payload_sha256
     if statement.shape == "seed":
-        return event.type is not E.HEARTBEAT or _tells(statement, event)
+        return _tells(statement, event)
     if statement.counter is None:
         return given == _payload_sha256(event)
     if event.type is E.STALLED and statement.type in (E.FAILED, E.STALLED):
@@ -75,7 +75,18 @@ def _error_sha256(error: bytes | None) -> str:
     return EMPTY_SHA256 if error is None else sha256(b'{"error":' + error + b"}").hexdigest()
 
 
+def _is_under(statement: Statement, event: Event) -> bool:
+    """Whether the event's policy is the stated one; the seed states two numbers of it."""
+    if statement.thresholds_ms is None or event.policy is None:
+        return statement.policy == event.policy
+    return statement.thresholds_ms == (event.policy.heartbeat_interval_ms, event.policy.stall_after_ms)
+
+
 def _tells(statement: Statement, event: Event) -> bool:
+    if event.type is E.STALLED:
+        return payloads.decode(payloads.Stalled, event.payload).last_beat_at == statement.last_beat_at
+    if event.type is not E.HEARTBEAT:
+        return True
     told = payloads.Beat(stage=statement.stage, progress=statement.progress, assist_requested=statement.assist_requested)
     pruned = pruned_sha256(event.payload or b"")
     if pruned is not None:

@@ -46,6 +46,10 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
+    robot: str | None = None
+    """Whom a server's verdict in the seed's shape is about; with it come its last beat, and the interval and limit it broke."""
+    last_beat_at: Micros | None = None
+    thresholds_ms: tuple[int, int] | None = None
     shape: Literal["holdfast", "seed"] = "holdfast"
 
 

@@ -1,7 +1,8 @@
 """One PostgreSQL transaction."""
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, Self
 
 import psycopg
 
@@ -11,10 +12,21 @@ from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Job, Micros, Status
 from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
 from holdfast.store.postgres.marks import Mark, Marks
-from holdfast.store.postgres.values import bytes_array, cursor, moment, plain_array, text_array, to_param
+from holdfast.store.postgres.values import (
+    POSTGRES_EPOCH_US,
+    bytes_array,
+    cursor,
+    moment,
+    plain_array,
+    raw_cursor,
+    text_array,
+    to_param,
+)
+from holdfast.store.postgres.wake import Bell
 from holdfast.store.session import Memory, SqlSession
 
 KEYED_TRIES_MAX = 10
+_job_id = attrgetter("job_id")
 
 
 class PostgresSession(SqlSession):
@@ -27,21 +39,51 @@ class PostgresSession(SqlSession):
         clock: Callable[[], Micros] | None,
         marks: Marks,
         intern: "Callable[[tuple[str, str, str]], int] | None" = None,
+        bell: Bell | None = None,
     ) -> None:
         super().__init__(ledger_id, memory)
+        self._connection = connection
         self._cursor = cursor(connection)
         self._sql = sql
         self._clock = clock
         self._marks = marks
         self._intern_elsewhere = intern
+        self._bell = bell
+        self._begins = False
+        self.xid: int | None = None
+        """The id of the transaction, once there is one that this session has begun."""
+        self.rung: set[str] = set()
+        """Queues whose bell rings with the commit."""
+
+    def begins(self) -> Self:
+        """With its first statement, this session begins a transaction: both take one message."""
+        self._begins = True
+        return self
 
     def now(self) -> Micros:
         """Read anew each time: a wait for a lock may lie in between."""
         return self._clock() if self._clock is not None else int(self._run("now")[0][0])
 
-    def _run(self, name: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        self._cursor.execute(self._sql[name], params)
-        return self._cursor.fetchall() if self._cursor.description else []
+    def _run(
+        self, name: str, params: dict[str, Any] | None = None, reader: "psycopg.Cursor[Any] | None" = None
+    ) -> list[tuple[Any, ...]]:
+        """What the statement answers, read by `reader` where another one than usual is to read it."""
+        used = reader or self._cursor
+        if self._begins and self.xid is None:
+            self._begin_with(used, name, params)
+        else:
+            used.execute(self._sql[name], params)
+        return used.fetchall() if used.description else []
+
+    def _begin_with(self, used: "psycopg.Cursor[Any]", name: str, params: dict[str, Any] | None) -> None:
+        """The id comes before anything is written, and its answer before the commit is sent: should the answer to that be lost,
+        the id tells what became of it."""
+        drawn = cursor(self._connection)
+        with self._connection.pipeline():
+            self._connection.execute("BEGIN")
+            drawn.execute(self._sql["xact_id"])
+            used.execute(self._sql[name], params)
+        [(self.xid,)] = drawn.fetchall()
 
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
         return self._run(name, {key: to_param(key, value) for key, value in params.items()})
@@ -93,6 +135,7 @@ class PostgresSession(SqlSession):
 
     def enqueue(self, items: Sequence[Enqueue]) -> list[Made]:
         first = items[0]
+        channel = self._channel(first.queue) if all(item.queue == first.queue for item in items) else None
         shape = (first.queue, first.kind, first.actor, first.request_id)
         if all(item.bare and (item.queue, item.kind, item.actor, item.request_id) == shape for item in items):
             rows = self._run(
@@ -105,12 +148,22 @@ class PostgresSession(SqlSession):
                     "actor": str(first.actor),
                     "request": first.request_id,
                     "payloads": bytes_array([item.payload for item in items]),
+                    "channel": channel,
                 },
             )
         else:
-            rows = self._run("enqueue", self._columns(items, [self.profile_id(item) for item in items]))
+            profiles = [self.profile_id(item) for item in items]
+            rows = self._run("enqueue", self._columns(items, profiles) | {"channel": channel})
+        if channel is not None:
+            self.rung.add(first.queue)
         at = rows[0][1]
         return [Made(row[0], at, True) for row in rows]
+
+    def _channel(self, queue: str) -> str | None:
+        """Where to ring for this queue in the statement itself; None where that is for later, or has been done."""
+        if self._bell is None or queue in self.rung or not self._bell.may_ring():
+            return None
+        return self._bell.name
 
     def _columns(self, items: Sequence[Enqueue], profiles: list[int]) -> dict[str, Any]:
         return {
@@ -151,9 +204,12 @@ class PostgresSession(SqlSession):
             "actor": str(item.actor),
             "request": item.request_id,
             "payload": item.payload,
+            "channel": self._channel(item.queue),
         }
         for _ in range(KEYED_TRIES_MAX):
             if made := self._run("enqueue_keyed", params):
+                if params["channel"] is not None:
+                    self.rung.add(item.queue)
                 return Made(made[0][0], made[0][1], True)
             if found := self._run("find_dedupe", {"queue": item.queue, "key": item.dedupe_key}):
                 return Made(found[0][0], found[0][1], False)
@@ -169,11 +225,13 @@ class PostgresSession(SqlSession):
         places = {queue: place for place, queue in enumerate(command.queues)}
         rows.sort(key=lambda row: (places[row[1]], -row[5], row[6], row[0]))
         if rows:
-            last = rows[-1]
-            self._marks.learn(command, seconds=rows[0][23], last=Mark(-last[5], moment(last[6]), last[0]), full=not mark.is_set)
-        return self.claimed(rows, command)
+            last, seconds = rows[-1], max([row[23] or 0.0 for row in rows])
+            place = Mark(-last[5], moment(last[6] + POSTGRES_EPOCH_US), last[0])
+            self._marks.learn(command, seconds=seconds, last=place, full=not mark.is_set)
+        return self.claimed(rows, command, POSTGRES_EPOCH_US)
 
     def _claim_after(self, command: ClaimNext, mark: Mark, limit: int | None = None) -> list[tuple[Any, ...]]:
+        """Rows as the claim returns them, times counted from 2000."""
         start = command.start
         return self._run(
             "claim",
@@ -194,6 +252,7 @@ class PostgresSession(SqlSession):
                 "actor": str(command.actor),
                 "request": command.request_id,
             },
+            raw_cursor(self._connection),
         )
 
     def _fences(self, commands: Sequence[Any]) -> dict[str, Any]:
@@ -279,4 +338,4 @@ def _beaten(commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]]) -> l
 
 def _sorted(commands: Sequence[Any]) -> list[Any]:
     """By job, so that every transaction locks rows in one order."""
-    return sorted(commands, key=lambda command: command.job_id)
+    return sorted(commands, key=_job_id)

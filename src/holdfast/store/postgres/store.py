@@ -18,7 +18,7 @@ from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Session, StatementFailed, Waiter
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
-from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, plain_cursor
+from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
 from holdfast.store.postgres.wake import Bell, Listener
 from holdfast.store.seals import SettledRows
 from holdfast.store.session import Memory
@@ -88,8 +88,8 @@ class PostgresStore:
         else:
             self._idle.append(connection)
 
-    def _session(self, connection: Connection) -> PostgresSession:
-        return PostgresSession(connection, self._sql, self.ledger_id, self._memory, self._clock, self._marks)
+    def _session(self, connection: Connection, bell: Bell | None = None) -> PostgresSession:
+        return PostgresSession(connection, self._sql, self.ledger_id, self._memory, self._clock, self._marks, bell=bell)
 
     # The contract
 
@@ -106,22 +106,31 @@ class PostgresStore:
         return self._transact(self.connect(), work)
 
     def _transact(self, connection: Connection, work: Callable[[Session], T]) -> T:
+        session = self._session(connection, self._bell).begins()
         try:
-            xid = _begin(connection)
-            session = self._session(connection)
             answer = work(session)
         except BaseException as error:
             self._abandon(connection)
             raise _translated(error) from error
+        if session.xid is not None:
+            self._commit(connection, session, session.xid)
+        self._memory.keep(session)
+        self._give_back(connection)
+        if session.wakes is not None and (session.wakes - session.rung or not session.rung):
+            self._bell.ring(session.wakes - session.rung)
+        return answer
+
+    def _commit(self, connection: Connection, session: PostgresSession, xid: int) -> None:
         try:
             connection.execute("COMMIT")
         except psycopg.Error as error:
             connection.close()
+            if isinstance(error, pg.ProgramLimitExceeded) and session.rung:
+                # The server has no room for another notification. That must keep nobody from enqueueing.
+                self._bell.keep_out()
+                raise Contention(_first_line(error)) from error
             if not self._was_committed(xid, error):
                 raise _translated(error) from error
-        self._memory.keep(session)
-        self._give_back(connection)
-        return answer
 
     def _abandon(self, connection: Connection) -> None:
         try:
@@ -260,7 +269,7 @@ class PostgresStore:
         params = {"after": after, "until": self._settled}
 
         def work(connection: Connection) -> SettledRows:
-            events = plain_cursor(connection).execute(self._sql["leaf_events"], params | {"limit": limit}).fetchall()
+            events = raw_cursor(connection).execute(self._sql["leaf_events"], params | {"limit": limit}).fetchall()
             until = events[-1][0] if len(events) == limit else params["until"]
             return SettledRows(events, self._session(connection).leaf_keys(after, until), until, POSTGRES_EPOCH_US)
 
@@ -292,7 +301,7 @@ class PostgresStore:
     # Waking
 
     def wake(self, queues: Sequence[str]) -> None:
-        self._bell.ring(queues)
+        self._bell.ring(queues, later=not queues)
 
     def _ring(self, queues: Sequence[str]) -> None:
         self._reading(lambda c: self._session(c).rows("notify", channel=self._schema, queues=list(queues)))
@@ -346,15 +355,6 @@ class PostgresStore:
                 connection.execute(migration.text.replace("holdfast.", f"{self._schema}."))
                 connection.execute(f"INSERT INTO {self._schema}.schema_version VALUES (%s)", (migration.version,))
             connection.execute(f"INSERT INTO {self._schema}.meta VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING", (draw_id(),))
-
-
-def _begin(connection: Connection) -> int:
-    """Begin, and learn the transaction's id: should the answer to the commit be lost, it tells what became of it."""
-    made = connection.execute("BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
-    made.nextset()
-    row = made.fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def _translated(error: BaseException, outcome: Literal["none", "unknown"] = "none") -> BaseException:

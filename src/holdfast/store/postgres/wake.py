@@ -1,19 +1,21 @@
-"""Waking other processes: NOTIFY after the commit, at most once a queue every few milliseconds, from a thread of its own."""
+"""Waking other processes: NOTIFY at most once every few milliseconds, with the commit where all was silent, else after it."""
 
 import atexit
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import psycopg
 
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.store.base import Contention, StatementFailed
 
 APART_SECONDS = 0.005
 APART_SECONDS_MAX = 0.025
 """Rings follow each other less closely while there is something to ring all the time: whoever was woken has work then."""
+KEEP_OUT_SECONDS = 1.0
 CLOSE_SECONDS = 5
 POLL_SECONDS = 0.5
 """How long a listener that cannot listen waits before it lets its owner look for itself."""
@@ -22,17 +24,41 @@ NOTHING = ""
 
 
 class Bell:
+    """One process's bell for one ledger. `ring` tells the server, in a transaction of its own, that queues have work.
+
+    Who finds it silent rings in the very transaction that has something to tell: no message more, no thread. Not everybody can:
+    the server lets such transactions commit one at a time.
+    """
+
     def __init__(self, name: str, ring: Callable[[Sequence[str]], None]) -> None:
-        self._name = name
+        self.name = name
         self._ring = ring
         self._pending: set[str] = set()
         self._due = threading.Event()
+        self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
-        self._closed = False
+        self._silent_until = 0.0
+        self._out_until = 0.0
 
-    def ring(self, queues: Sequence[str]) -> None:
+    def may_ring(self) -> bool:
+        """Whether it has been silent for long enough to ring in the caller's own transaction; it then counts as rung."""
+        now = time.monotonic()
         with self._mutex:
+            if self._pending or now < max(self._silent_until, self._out_until):
+                return False
+            self._silent_until = now + APART_SECONDS
+        return True
+
+    def keep_out(self) -> None:
+        """For a while, let nobody ring in a transaction that matters."""
+        self._out_until = time.monotonic() + KEEP_OUT_SECONDS
+
+    def ring(self, queues: Collection[str], *, later: bool = False) -> None:
+        """From a thread; a moment `later` where it is not urgent and would only disturb what begins now."""
+        with self._mutex:
+            if later and not self._pending:
+                self._silent_until = max(self._silent_until, time.monotonic() + APART_SECONDS)
             self._pending.update(queues or (NOTHING,))
         if not self._due.is_set():
             self._due.set()
@@ -41,8 +67,8 @@ class Bell:
 
     def _start(self) -> None:
         with self._mutex:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name=f"holdfast-bell-{self._name}", daemon=True)
+            if self._thread is None and not self._closing.is_set():
+                self._thread = threading.Thread(target=self._run, name=f"holdfast-bell-{self.name}", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)
 
@@ -51,23 +77,23 @@ class Bell:
         while True:
             apart = min(2 * apart, APART_SECONDS_MAX) if self._due.is_set() else APART_SECONDS
             self._due.wait()
+            self._closing.wait(self._silent_until - time.monotonic())
             self._due.clear()
             with self._mutex:
                 queues, self._pending = self._pending, set()
+                self._silent_until = time.monotonic() + apart
             if queues:
-                with contextlib.suppress(HoldfastError):
+                with contextlib.suppress(HoldfastError, Contention, StatementFailed):
                     self._ring(sorted(queues))
-            elif self._closed:
+            elif self._closing.is_set():
                 return
-            if not self._closed:
-                time.sleep(apart)
-            else:
+            if self._closing.is_set():
                 self._due.set()
 
     def close(self) -> None:
         """What is still to be rung is rung first: a process may end right after its last enqueue."""
         atexit.unregister(self.close)
-        self._closed = True
+        self._closing.set()
         self._due.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=CLOSE_SECONDS)

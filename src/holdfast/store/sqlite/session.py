@@ -16,6 +16,8 @@ from holdfast.store.statements import statements
 
 _encode = msgspec.json.Encoder().encode
 SQL = statements("holdfast.store.sqlite")
+SETTLE_BYTES_MAX = 1 << 20
+"""Results that go into one statement as JSON; more than these are bound one by one, as they are."""
 
 
 class SqliteSession(SqlSession):
@@ -112,9 +114,15 @@ class SqliteSession(SqlSession):
         return held
 
     def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[Job]:
+        wanted = {"queue": queue, "now": self.now(), "kinds": None if command.kinds is None else self._list(command.kinds)}
+        ready = self._connection.execute(SQL["next_two"], wanted).fetchall()
+        if not ready:
+            return []
         actor, start = command.actor, command.start
+        lone = len(ready) == 1 or limit == 1
+        which = {"id": ready[0][0], "now": wanted["now"]} if lone else {**wanted, "limit": limit}
         rows: list[tuple[Any, ...]] = self._connection.execute(
-            SQL["claim"],
+            SQL["claim_lone" if lone else "claim"],
             {
                 "status": "running" if start else "claimed",
                 "phase": "executing" if start else None,
@@ -122,20 +130,21 @@ class SqliteSession(SqlSession):
                 "owner": actor.name,
                 "incarnation": actor.incarnation,
                 "token": command.token,
-                "now": self.now(),
-                "queue": queue,
-                "kinds": None if command.kinds is None else self._list(command.kinds),
-                "limit": limit,
+                **which,
             },
         ).fetchall()
+        if not rows:
+            return []
         rows.sort(key=lambda row: (-row[5], row[6], row[0]))
-        who, request_id, first = str(actor), command.request_id, 1 if start else 0
-        connection = self._connection
-        connection.executemany(
-            SQL["insert_claimed"], [(row[0], row[3] - first, row[8], who, row[4], request_id, row[19]) for row in rows]
+        self._connection.execute(
+            SQL["insert_claimed"],
+            {
+                "ids": self._list([row[0] for row in rows]),
+                "steps": 2 if start else 1,
+                "actor": str(actor),
+                "request": command.request_id,
+            },
         )
-        if start:
-            connection.executemany(SQL["insert_started"], [(row[0], row[3], row[8], who, row[4], request_id) for row in rows])
         return self.claimed(rows, command)
 
     def _admitted(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
@@ -222,7 +231,16 @@ class SqliteSession(SqlSession):
         return [done.get(command.job_id) for command in commands]
 
     def settle(self, commands: Sequence[Settle]) -> Container[int]:
-        return {update[0] for update in self._complete(commands)}
+        if sum([len(command.payload) for command in commands]) > SETTLE_BYTES_MAX:
+            return {update[0] for update in self._complete(commands)}
+        bodies: dict[str | None, dict[int, str]] = {}
+        for command, guard in self._admitted(commands, _RUNNING):
+            bodies.setdefault(command.request_id, {})[guard.id] = command.payload.decode()
+        done = {id_ for found in bodies.values() for id_ in found}
+        self._connection.execute(SQL["settle"], {"now": self.now(), "ids": self._list(done)})
+        for request_id, found in bodies.items():
+            self._connection.execute(SQL["insert_settled"], {"request": request_id, "payloads": _encode(found).decode()})
+        return done
 
     def _complete(self, commands: Sequence[Complete]) -> list[tuple[int, int, Micros]]:
         """What was completed, at which revision and when."""

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -111,7 +111,9 @@ class SqliteStore:
                     raise _translated(error, committing) from error
                 raise
             self._memory.keep(session)
-            return answer
+        if session.wakes is not None:
+            self.wake(session.wakes)
+        return answer
 
     def _roll_back(self, connection: apsw.Connection) -> None:
         """End a failed transaction. A connection that cannot even do that is thrown away."""
@@ -200,7 +202,7 @@ class SqliteStore:
 
         return self.read(work)
 
-    def wake(self, queues: Sequence[str]) -> None:
+    def wake(self, queues: Collection[str]) -> None:
         self._event_bell.ring()
         if queues:
             self._work_bell.ring()

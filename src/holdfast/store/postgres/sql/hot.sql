@@ -1,7 +1,9 @@
 -- The hot verbs: set-based, guards in their WHERE. What a guard does not match is decided one by one.
 -- Jobs are reached by primary key only: the guard on status is written so that no partial index can serve it, since with much
 -- history the generic plan would join through that index. Arrays arrive sorted by job, so that rows are locked in one order.
--- The clock is read once, in a subselect; an injected one comes as a parameter.
+-- The clock is read once, in a subselect, and always asked for by one: joined to the rows it would be scanned for each.
+-- An injected one comes as a parameter.
+-- An enqueue with a channel rings the bell when it commits.
 
 -- name: enqueue
 WITH clock AS MATERIALIZED (
@@ -32,7 +34,9 @@ WITH clock AS MATERIALIZED (
     SELECT m.id, 1, 'enqueued', (SELECT at FROM clock), i.actor, 0, 'queued', i.request_id, i.payload, i.correlation_id
     FROM made m JOIN input i ON i.id = m.id
 )
-SELECT i.id, CASE i.n WHEN 1 THEN (SELECT at FROM clock) END FROM input i ORDER BY i.n;
+SELECT i.id, CASE i.n WHEN 1 THEN (SELECT at FROM clock) END,
+    CASE WHEN i.n = 1 AND %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, i.queue) END
+FROM input i ORDER BY i.n;
 
 -- name: enqueue_plain
 WITH clock AS MATERIALIZED (
@@ -51,7 +55,9 @@ WITH clock AS MATERIALIZED (
     SELECT id, 1, 'enqueued', (SELECT at FROM clock), %(actor)s, 0, 'queued', %(request)s, payload
     FROM input
 )
-SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END FROM input;
+SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END,
+    CASE WHEN n = 1 AND %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, %(queue)s) END
+FROM input;
 
 -- name: enqueue_keyed
 WITH clock AS MATERIALIZED (
@@ -73,7 +79,7 @@ WITH clock AS MATERIALIZED (
         job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload, correlation_id)
     SELECT id, 1, 'enqueued', created_at, %(actor)s, 0, 'queued', %(request)s, %(payload)s, %(correlation)s FROM made
 )
-SELECT id, created_at FROM made;
+SELECT id, created_at, CASE WHEN %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, %(queue)s) END FROM made;
 
 -- name: find_dedupe
 SELECT id, created_at FROM holdfast.jobs
@@ -108,12 +114,13 @@ WITH clock AS MATERIALIZED (
     UPDATE holdfast.jobs j
     SET status = %(status)s, phase = %(phase)s, rev = j.rev + %(steps)s, attempt = j.attempt + 1,
         owner = %(owner)s, incarnation = %(incarnation)s, token = %(token)s || p.token_tail, policy_id = f.policy_id,
-        updated_at = greatest(clock.at, j.updated_at), claimed_at = greatest(clock.at, j.updated_at),
-        last_beat_at = greatest(clock.at, j.updated_at), progressed_at = greatest(clock.at, j.updated_at),
-        started_at = CASE WHEN %(steps)s = 2 THEN greatest(clock.at, j.updated_at) END,
-        lease_expires_at = greatest(clock.at, j.updated_at) + p.lease,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), claimed_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+        progressed_at = greatest((SELECT at FROM clock), j.updated_at),
+        started_at = CASE WHEN %(steps)s = 2 THEN greatest((SELECT at FROM clock), j.updated_at) END,
+        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at) + p.lease,
         stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
-    FROM clock, holdfast.profiles f, holdfast.policies p
+    FROM holdfast.profiles f, holdfast.policies p
     WHERE j.id = ANY (ARRAY (SELECT id FROM picked)) AND (j.status || '') = 'queued' AND f.id = j.profile_id AND p.id = f.policy_id
     RETURNING j.id, j.queue, j.kind, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.claimed_at,
         j.lease_expires_at, j.releases, j.last_owner, j.last_lease_expires_at, j.last_error, j.cancel_reason, j.dedupe_key,
@@ -129,7 +136,7 @@ WITH clock AS MATERIALIZED (
     WHERE step.n <= %(steps)s
 )
 SELECT c.*, (SELECT e.payload FROM holdfast.events e WHERE e.job_id = c.id AND e.rev = 1),
-    (SELECT max(took) FROM picked) FROM changed c;
+    CASE c.id WHEN (SELECT max(id) FROM picked) THEN (SELECT max(took) FROM picked) END FROM changed c;
 
 -- name: start
 WITH clock AS MATERIALIZED (
@@ -141,13 +148,13 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'running', phase = 'executing', rev = j.rev + 1,
-        updated_at = greatest(clock.at, j.updated_at), started_at = greatest(clock.at, j.updated_at),
-        last_beat_at = greatest(clock.at, j.updated_at),
-        lease_expires_at = greatest(clock.at, j.updated_at)
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), started_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
-    FROM input i, clock
+    FROM input i
     WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'claimed'
-      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
+      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
       AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.attempt, i.request_id
 ), logged AS (
@@ -167,18 +174,19 @@ WITH clock AS MATERIALIZED (
     ) AS i (id, attempt, token, expected_rev, request_id, stage, progress, assist_requested, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, updated_at = greatest(clock.at, j.updated_at), last_beat_at = greatest(clock.at, j.updated_at),
-        lease_expires_at = greatest(clock.at, j.updated_at)
+    SET rev = j.rev + 1, updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
         progressed_at = CASE
             WHEN coalesce(i.stage, j.stage) IS DISTINCT FROM j.stage
               OR coalesce(i.progress, j.progress) IS DISTINCT FROM j.progress
-            THEN greatest(clock.at, j.updated_at) ELSE j.progressed_at END,
+            THEN greatest((SELECT at FROM clock), j.updated_at) ELSE j.progressed_at END,
         stage = coalesce(i.stage, j.stage), progress = coalesce(i.progress, j.progress),
         assist_requested = coalesce(i.assist_requested, j.assist_requested)
-    FROM input i, clock
+    FROM input i
     WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') IN ('claimed', 'running')
-      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
+      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
       AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt,
         i.request_id, i.payload
@@ -198,12 +206,13 @@ WITH clock AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[]) AS i (id, attempt, token)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, updated_at = greatest(clock.at, j.updated_at), last_beat_at = greatest(clock.at, j.updated_at),
-        lease_expires_at = greatest(clock.at, j.updated_at)
+    SET rev = j.rev + 1, updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
-    FROM input i, clock
+    FROM input i
     WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') IN ('claimed', 'running')
-      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
+      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt
 ), logged AS (
     INSERT INTO holdfast.events (job_id, rev, type, received_at, actor, attempt, from_status, to_status)
@@ -268,11 +277,11 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'succeeded', phase = NULL, rev = j.rev + 1, result_rev = j.rev + 1, undo_owed = 0,
-        updated_at = greatest(clock.at, j.updated_at), finished_at = greatest(clock.at, j.updated_at),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock), j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
-    FROM input i, clock
+    FROM input i
     WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running'
-      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
+      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
       AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
     RETURNING j.id, j.rev, j.updated_at, j.last_owner, j.incarnation, j.attempt, i.request_id, i.payload
 ), logged AS (
@@ -296,11 +305,11 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'succeeded', phase = NULL, rev = j.rev + 1, result_rev = j.rev + 1, undo_owed = 0,
-        updated_at = greatest(clock.at, j.updated_at), finished_at = greatest(clock.at, j.updated_at),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock), j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
-    FROM input i, clock
+    FROM input i
     WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running'
-      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
+      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
     RETURNING j.id, j.rev, j.updated_at, j.last_owner, j.incarnation, j.attempt, i.request_id, i.payload
 ), logged AS (
     INSERT INTO holdfast.events (

@@ -1,4 +1,6 @@
 -- The hot verbs. Guards are the plain case of `decide`; what they do not match is decided one by one.
+-- A batch is one statement wherever it can be: every run of an update first makes small tables of the lists in the constraints and
+-- in the partial indexes, which costs as much as the update itself. Events are then written from the rows they are about.
 
 -- The first statement in a caller's transaction: a deferred one takes the write lock here, before it has read anything.
 
@@ -45,10 +47,45 @@ RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, cla
     last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
     checkpoint_rev, undo_owed, (SELECT e.payload FROM holdfast_events e WHERE e.job_id = holdfast_jobs.id AND e.rev = 1);
 
+-- Who is next: two at most, to know whether there is one or more.
+
+-- name: next_two
+SELECT id FROM holdfast_jobs
+WHERE status = 'queued' AND queue = :queue AND available_at <= :now
+  AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
+ORDER BY priority DESC, available_at, id
+LIMIT 2;
+
+-- The same as a claim of many, for one: a list of ids, however short, takes five times as long to make and to search.
+
+-- name: claim_lone
+UPDATE holdfast_jobs
+SET status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1,
+    owner = :owner, incarnation = :incarnation, token = :token || (
+        SELECT p.token_tail FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
+    policy_id = (SELECT f.policy_id FROM holdfast_profiles f WHERE f.id = profile_id),
+    updated_at = max(:now, updated_at), claimed_at = max(:now, updated_at), last_beat_at = max(:now, updated_at),
+    progressed_at = max(:now, updated_at), started_at = CASE WHEN :steps = 2 THEN max(:now, updated_at) END,
+    lease_expires_at = max(:now, updated_at) + (
+        SELECT p.lease_us FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
+    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
+WHERE id = :id
+RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
+    last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
+    checkpoint_rev, undo_owed, (SELECT e.payload FROM holdfast_events e WHERE e.job_id = holdfast_jobs.id AND e.rev = 1);
+
 -- name: insert_claimed
 INSERT INTO holdfast_events (
     job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, policy_id)
-VALUES (?, ?, 'claimed', ?, ?, ?, 'queued', 'claimed', ?, ?);
+SELECT j.id, j.rev - (:steps - step.n), step.type, j.claimed_at, :actor, j.attempt, step.from_status, step.to_status, :request,
+    CASE step.n WHEN 1 THEN j.policy_id END
+FROM json_each(:ids) wanted
+CROSS JOIN holdfast_jobs j ON j.id = wanted.value
+CROSS JOIN (
+    SELECT 1 AS n, 'claimed' AS type, 'queued' AS from_status, 'claimed' AS to_status
+    UNION ALL SELECT 2, 'started', 'claimed', 'running'
+) step
+WHERE step.n <= :steps;
 
 -- name: insert_started
 INSERT INTO holdfast_events (
@@ -114,3 +151,20 @@ WHERE id = ?1;
 INSERT INTO holdfast_events (
     job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
 VALUES (?, ?, 'succeeded', ?, ?, ?, 'running', 'succeeded', ?, ?);
+
+-- The same for a worker's completions in bulk. Those that :payloads names by job go by one request id.
+
+-- name: settle
+UPDATE holdfast_jobs
+SET status = 'succeeded', phase = NULL, rev = rev + 1, result_rev = rev + 1, undo_owed = 0,
+    updated_at = max(:now, updated_at), finished_at = max(:now, updated_at),
+    last_owner = owner, owner = NULL, last_lease_expires_at = lease_expires_at, lease_expires_at = NULL
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: insert_settled
+INSERT INTO holdfast_events (
+    job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
+SELECT j.id, j.rev, 'succeeded', j.updated_at, 'worker:' || j.last_owner || '#' || j.incarnation, j.attempt, 'running',
+    'succeeded', :request, CAST(done.value AS BLOB)
+FROM json_each(:payloads) done
+CROSS JOIN holdfast_jobs j ON j.id = CAST(done.key AS INTEGER);

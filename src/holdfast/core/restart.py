@@ -1,0 +1,171 @@
+"""The restart controller: how often a run may be started again before that is called a crash loop."""
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import msgspec
+
+from holdfast.core import bounded
+from holdfast.core.limits import check_count
+from holdfast.core.restart_policy import MAX_RESTARTS_LIMIT, RestartPolicyConfig, RestartPolicyConfigError
+from holdfast.errors import ValidationError
+
+__all__ = [
+    "Allow",
+    "Deny",
+    "RestartController",
+    "RestartDecision",
+    "RestartPolicyConfig",
+    "RestartPolicyConfigError",
+    "TerminalReason",
+]
+
+
+class TerminalReason(StrEnum):
+    """Why a run is not started again."""
+
+    CLEAN_EXIT = "clean_exit"
+    RESTART_LIMIT_EXCEEDED = "restart_limit_exceeded"
+    CIRCUIT_BREAKER_OPEN = "circuit_breaker_open"
+    STALL_TIMEOUT = "stall_timeout"
+    OPERATOR_SHUTDOWN = "operator_shutdown"
+    UNRECOVERABLE_ERROR = "unrecoverable_error"
+
+
+class RestartDecision(msgspec.Struct, frozen=True):
+    """What the controller says to one restart: `Allow` with the number of the attempt, or `Deny` with the reason."""
+
+    Allow: ClassVar[type["Allow"]]
+    Deny: ClassVar[type["Deny"]]
+
+    def to_json(self) -> str:
+        """`{"allow":{"attempt":1}}` or `{"deny":{"reason":"clean_exit"}}`."""
+        return bounded.write({type(self).__name__.lower(): self})
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "RestartDecision":
+        found = bounded.read_object("decision", text, (), ("allow", "deny"))
+        match [*found.items()]:
+            case [("allow", body)]:
+                return Allow(**bounded.check_fields("allow", body, ["attempt"]))
+            case [("deny", body)]:
+                reason = bounded.check_fields("deny", body, ["reason"])["reason"]
+                return Deny(bounded.read_choice("reason", reason, TerminalReason))
+            case _:
+                raise ValidationError("a decision is either an allow or a deny", field="decision")
+
+
+class Allow(RestartDecision, frozen=True):
+    """Start it again. `attempt` counts the restarts in the window, this one included."""
+
+    attempt: int
+
+    def __post_init__(self) -> None:
+        bounded.check_u32("attempt", self.attempt)
+
+
+class Deny(RestartDecision, frozen=True):
+    """Do not start it again, now or later."""
+
+    reason: TerminalReason
+
+    def __post_init__(self) -> None:
+        bounded.check_choice("reason", self.reason, TerminalReason)
+
+
+RestartDecision.Allow = Allow
+RestartDecision.Deny = Deny
+
+
+class RestartController:
+    """Decides restart by restart. Once it has denied one it denies them all, with the same reason.
+
+    It remembers at most as many restarts as its policy allows. Not for use by two threads at once.
+    """
+
+    def __init__(self, config: RestartPolicyConfig) -> None:
+        """Raises RestartPolicyConfigError where a number of `config` is past its limit."""
+        config.validate()
+        self._config = config
+        self._restart_ticks: list[int] = []
+        self._terminal_reason: TerminalReason | None = None
+
+    @property
+    def config(self) -> RestartPolicyConfig:
+        return self._config
+
+    @property
+    def restart_ticks(self) -> tuple[int, ...]:
+        """When the restarts were that it still remembers."""
+        return tuple(self._restart_ticks)
+
+    @property
+    def circuit_breaker_open(self) -> bool:
+        """Never false again once it was true."""
+        return self._terminal_reason is TerminalReason.CIRCUIT_BREAKER_OPEN
+
+    def terminal_reason(self) -> TerminalReason | None:
+        """Why nothing is started again; None while restarts may still be allowed."""
+        return self._terminal_reason
+
+    def record_restart(self, current_tick: int) -> RestartDecision:
+        """Whether the run may be started again at `current_tick`; if so, the restart is remembered.
+
+        A restart exactly `window_ticks` or `circuit_breaker_threshold_ticks` ago still counts, and so does one dated later
+        than this: a clock that steps back buys no restarts.
+        """
+        now = bounded.check_u64("current_tick", current_tick)
+        if self._terminal_reason is not None:
+            return Deny(self._terminal_reason)
+        config = self._config
+        self._restart_ticks = _since(self._restart_ticks, now, config.window_ticks)
+        failures = len(_since(self._restart_ticks, now, config.circuit_breaker_threshold_ticks)) + 1
+        if failures >= config.circuit_breaker_max_failures:
+            return self.record_terminal(TerminalReason.CIRCUIT_BREAKER_OPEN)
+        attempt = len(self._restart_ticks) + 1
+        if attempt > config.max_restarts:
+            return self.record_terminal(TerminalReason.RESTART_LIMIT_EXCEEDED)
+        self._restart_ticks.append(now)
+        return Allow(attempt)
+
+    def record_terminal(self, reason: TerminalReason) -> RestartDecision:
+        """Ends all restarts. The first reason stays and is the one in the answer."""
+        bounded.check_choice("reason", reason, TerminalReason)
+        if self._terminal_reason is None:
+            self._terminal_reason = reason
+        return Deny(self._terminal_reason)
+
+    def check_stall(self, last_heartbeat_tick: int, current_tick: int) -> bool:
+        """Whether the silence is longer than `stall_timeout_ticks`. A beat dated in the future is no silence."""
+        last, now = bounded.check_u64("last_heartbeat_tick", last_heartbeat_tick), bounded.check_u64("current_tick", current_tick)
+        return now - last > self._config.stall_timeout_ticks
+
+    def to_json(self) -> str:
+        """All it knows: what `from_json` makes of it decides every further restart alike."""
+        return bounded.write(
+            {"config": self._config, "restart_ticks": self._restart_ticks, "terminal_reason": self._terminal_reason}
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes, config: RestartPolicyConfig | None = None) -> "RestartController":
+        """The controller as it was kept; a `config` given here replaces the one that was kept with it."""
+        found = bounded.read_object("controller", text, ["config", "restart_ticks", "terminal_reason"])
+        fields = bounded.check_fields("config", found["config"], RestartPolicyConfig.__struct_fields__)
+        kept = RestartPolicyConfig(**fields)
+        restored = cls(config or kept)
+        restored._restart_ticks = _read_ticks(found["restart_ticks"])
+        if found["terminal_reason"] is not None:
+            restored._terminal_reason = bounded.read_choice("terminal_reason", found["terminal_reason"], TerminalReason)
+        return restored
+
+
+def _since(ticks: list[int], now: int, span_ticks: int) -> list[int]:
+    """Those of `ticks` that are at most `span_ticks` ago."""
+    return [tick for tick in ticks if tick >= now - span_ticks]
+
+
+def _read_ticks(value: Any) -> list[int]:
+    if not isinstance(value, list):
+        raise ValidationError("restart_ticks must be an array", field="restart_ticks")
+    check_count("restart_ticks", len(value), MAX_RESTARTS_LIMIT)
+    return [bounded.check_u64("restart_ticks", tick) for tick in value]

@@ -1,0 +1,43 @@
+"""`holdfast gate`: a script may ask before its next step."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from holdfast.liveness import LivenessHeartbeatReceiptV1
+from tests.cli.conftest import Run
+from tests.contract.builders import queued, running, running_stalled
+
+
+@pytest.fixture
+def real(store_url: str) -> Iterator[Ledger]:
+    with holdfast.open(store_url) as ledger:
+        yield ledger
+
+
+def test_a_live_holder_may_go_on(real: Ledger, store_url: str, run: Run) -> None:
+    made = running(real)
+    said = run("gate", made.id, "--db", store_url)
+    assert (said.code, said.out.splitlines()[0]) == (0, f"Job {made.id} may proceed: w-1 is healthy.")
+    answer = run("gate", made.id, "--db", store_url, "--json").answer
+    assert answer["success"] and answer["data"]["job_id"] == made.id
+    assert LivenessHeartbeatReceiptV1.from_json(json.dumps(answer["data"]["receipt"])) == real.gate(made.fence)
+
+
+def test_anybody_else_may_not(real: Ledger, store_url: str, run: Run) -> None:
+    waiting, silent = queued(real), running_stalled(real)
+    said = run("gate", waiting.id, "--db", store_url)
+    assert (said.code, said.out) == (1, "")
+    assert said.err == f"Failed: gate_denied: job {waiting.id} may not proceed: nobody holds it, it is queued\n"
+    done = run("gate", silent.id, "--db", store_url, "--json")
+    assert (done.code, done.answer["error_code"]) == (1, "gate_denied")
+    assert done.answer["error_context"]["reason"] == "unhealthy_verdict"
+    assert done.answer["error_context"]["receipt"]["health_verdict"] == "crashed"
+
+
+def test_there_has_to_be_a_job(real: Ledger, store_url: str, run: Run) -> None:
+    assert run("gate", 7, "--db", store_url, "--json").answer["error_code"] == "not_found"
+    assert run("gate", "x", "--db", store_url).code == 2
