@@ -7,11 +7,11 @@ from itertools import pairwise
 import msgspec
 
 from holdfast.core.limits import VERIFY_HEADS_MAX
-from holdfast.core.proof.book import Enrolment
+from holdfast.core.proof.book import Enrolment, may_sign_head
 from holdfast.core.proof.notes import NoteKey, verify_note
 from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
 from holdfast.verify.findings import Findings
-from holdfast.verify.keys import KeyCheck, may_sign_head
+from holdfast.verify.keys import KeyCheck
 from holdfast.verify.leaves import LeafCheck
 from holdfast.verify.tree import SignedHead, read_head
 from holdfast.verify.trusted import Trusted

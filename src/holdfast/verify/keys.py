@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from holdfast.core.proof import trust
-from holdfast.core.proof.book import ENROLLED, REVOKED, Book, Enrolment, KeyChange
+from holdfast.core.proof.book import ENROLLED, REVOKED, Book, KeyChange
 from holdfast.core.proof.keys import KeyRole
 from holdfast.verify.findings import Findings
 from holdfast.verify.trusted import Trusted
@@ -81,8 +81,3 @@ class KeyCheck:
             sealed_pos = max((pos for key_id, pos in signed if key_id in found), default=0)
             found |= {change.key_id for change in self._enrolled if change.signer in found or change.pos <= sealed_pos}
         return found
-
-
-def may_sign_head(key: Enrolment, pos: int) -> bool:
-    """Whether the key may sign a head whose last leaf is at `pos`: it is enrolled in that tree, and not revoked in it."""
-    return key.role == KeyRole.SERVER and key.enrolled_pos <= pos and (key.revoked_pos is None or pos < key.revoked_pos)
