@@ -19,6 +19,7 @@ from holdfast.core.model import EventType, Policy
 from holdfast.core.payloads import SHAPES
 from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_INTERVAL_MS, UNKNOWN_TIER_INTERVAL_MS
 from holdfast.core.table import MOVES, SIGNERS
+from holdfast.supervise.policy import COUNTS, DURATIONS_MS, STALL_TIMEOUT_MS, RunPolicy
 from holdfast.telemetry import families
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +61,7 @@ LIMITS = {
     "VERIFY_KEYS_BYTES_MAX": "the file of `verify --keys`, in bytes",
     "VERIFY_ANCHOR_BYTES_MAX": "a file of `verify --head`, in bytes",
     "SKEW_US_MAX": "how far a signer's clock may be from the ledger's, in microseconds, either way",
+    "RUN_BYTES_MAX": "what a supervisor keeps of its run, in bytes of JSON",
     "SEAL_MS_MIN": "the shortest `every` of a sealer, in milliseconds",
     "SEAL_MS_MAX": "the longest",
     "SEAL_EVENTS_MAX": "`every_events` of a sealer",
@@ -161,6 +163,31 @@ def policy_table() -> str:
     return _table(["field", "default", "allowed", "what it sets"], rows)
 
 
+SUPERVISE = {
+    "max_restarts": "restarts in any window",
+    "window": "over which they are counted",
+    "breaker_failures": "so many restarts in the breaker's window, and there is never another",
+    "breaker_window": "no longer than `window`",
+    "stall_timeout": "how long a program may be silent",
+    "backoff": "wait before the first restart in a window",
+    "backoff_max": "where the doubling stops, before jitter",
+    "grace": "from being told to end to being killed",
+}
+
+
+def supervise_table() -> str:
+    defaults = msgspec.structs.asdict(RunPolicy())
+    rows = []
+    for name, what in SUPERVISE.items():
+        if name in COUNTS:
+            rows.append([f"`{name}`", str(defaults[name]), " – ".join(f"{number:,}" for number in COUNTS[name]), what])
+        else:
+            default = defaults[f"{name}_ms"]
+            shown = f"{_ms(STALL_TIMEOUT_MS)}, once it has beaten" if default is None else _ms(default)
+            rows.append([f"`{name}`", shown, " – ".join(map(_ms, DURATIONS_MS[name])), what])
+    return _table(["field", "default", "allowed", "what it sets"], rows)
+
+
 def tier_table() -> str:
     rows = [[f"`{tier}`", _ms(interval)] for tier, interval in TIER_INTERVAL_MS.items()]
     return _table(["tier", "heartbeat_interval"], [*rows, ["any other", _ms(UNKNOWN_TIER_INTERVAL_MS)]])
@@ -222,6 +249,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "limits": limit_table,
     "liveness": liveness_table,
     "policy": policy_table,
+    "supervise": supervise_table,
     "tiers": tier_table,
     "events": event_table,
     "aliases": alias_table,

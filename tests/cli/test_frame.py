@@ -25,7 +25,8 @@ def test_the_version_needs_neither_store_nor_worker() -> None:
 
 def test_help_names_every_noun(run: Run) -> None:
     said = run("--help").out
-    assert [noun for noun in ("demo", "dlq", "gate", "sink", "sweep", "worker") if f"\n  {noun} " not in said] == []
+    nouns = ("beat", "demo", "dlq", "gate", "sink", "supervise", "sweep", "worker")
+    assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 
 # Where the ledger is
@@ -68,7 +69,9 @@ def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: str, m
 
 
 @pytest.mark.parametrize(
-    "arguments", [["worker", "list"], ["dlq", "list"], ["dlq", "replay", "--all"], ["sink", "list"], ["sweep"]], ids=" ".join
+    "arguments",
+    [["worker", "list"], ["dlq", "list"], ["dlq", "replay", "--all"], ["sink", "list"], ["supervise", "--list"], ["sweep"]],
+    ids=" ".join,
 )
 def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
     done = run(*arguments, "--json")

@@ -9,6 +9,7 @@ from holdfast.cli.frame import Nouns
 @click.group(
     cls=Nouns,
     nouns=(
+        "beat",
         "demo",
         "dlq",
         "events",
@@ -16,6 +17,7 @@ from holdfast.cli.frame import Nouns
         "key",
         "seal",
         "sink",
+        "supervise",
         "sweep",
         "verify",
         "worker",

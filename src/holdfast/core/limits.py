@@ -50,6 +50,8 @@ SKEW_US_MAX = 300_000_000
 """How far a signer's clock may be from the ledger's, either way."""
 WORKER_BYTES_MAX = 16_384
 """What a worker says of itself."""
+RUN_BYTES_MAX = 65_536
+"""What a supervisor keeps of its run."""
 SEAL_MS_MIN = 50
 SEAL_MS_MAX = 3_600_000
 """How long an event may wait for a head of the sealed log."""

@@ -11,11 +11,12 @@ from holdfast.ledger.making import Making
 from holdfast.ledger.outbox import Sinks
 from holdfast.ledger.outside import Outside
 from holdfast.ledger.reading import Reading
+from holdfast.ledger.runs import Runs
 from holdfast.ledger.seals import Sealed
 from holdfast.ledger.upkeep import Upkeep
 
 
-class Ledger(Making, Holding, Outside, Letters, Appending, Upkeep, Fleet, Sinks, Gate, Keys, Sealed, Exporting, Reading):
+class Ledger(Making, Holding, Outside, Letters, Appending, Upkeep, Fleet, Sinks, Gate, Keys, Sealed, Exporting, Runs, Reading):
     """The durable record of jobs and events, and the only thing that changes them. Safe to use from many threads.
 
     Made by `holdfast.open`. Verbs that change something take `request_id=` (send the same one again after a lost answer) and

@@ -16,7 +16,7 @@ from holdfast.core.lifecycle import Outcome, decide
 from holdfast.core.model import Actor, Event, Job, Micros, Role
 from holdfast.core.proof.book import Book
 from holdfast.core.proof.envelopes import Envelope
-from holdfast.core.proof.keys import KeyRole, SecretKey, verify
+from holdfast.core.proof.keys import KeyRole, PublicKey, SecretKey, verify
 from holdfast.core.proof.signed import Signed
 from holdfast.core.proof.stated import Statement
 from holdfast.core.proof.statements import encode, encode_system, message, read
@@ -83,7 +83,7 @@ class Notary:
         if book.find(envelope.key_id) is None:
             book = self._store.peek(self.books.latest)
         check_signer(book, envelope.key_id, said.actor)
-        return _checked(book, Signed(envelope.key_id, envelope.signature, envelope.statement, said))
+        return _checked(book.public_key(envelope.key_id), Signed(envelope.key_id, envelope.signature, envelope.statement, said))
 
     # What both have in common
 
@@ -99,7 +99,7 @@ class Notary:
             return self._counter
 
     def seal(self, secret: SecretKey, said: Statement, statement: bytes) -> Signed:
-        return _checked(self.books.known, Signed(secret.key_id, secret.sign(message(statement)), statement, said))
+        return _checked(secret.public_key, Signed(secret.key_id, secret.sign(message(statement)), statement, said))
 
 
 class Sitting:
@@ -189,7 +189,7 @@ def check_signer(book: Book, key_id: str, actor: Actor) -> None:
         raise SignatureInvalid(f"the key {key_id} may not sign for {actor}: it {state}", why="key", key_id=key_id)
 
 
-def _checked(book: Book, signed: Signed) -> Signed:
-    if not verify(book.public_key(signed.key_id), message(signed.statement), signed.signature):
+def _checked(public: PublicKey, signed: Signed) -> Signed:
+    if not verify(public, message(signed.statement), signed.signature):
         raise SignatureInvalid(f"the signature is not one by the key {signed.key_id}", why="signature", key_id=signed.key_id)
     return signed

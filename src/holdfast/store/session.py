@@ -31,6 +31,7 @@ from holdfast.store.base import (
 from holdfast.store.fleet import FleetSession
 from holdfast.store.keys import KeyLog
 from holdfast.store.places import Places
+from holdfast.store.runs import RunRows
 from holdfast.store.seals import Seals
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
@@ -65,7 +66,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places, KeyLog, Seals):
+class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:

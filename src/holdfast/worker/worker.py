@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from holdfast import supervised
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
@@ -16,6 +17,7 @@ from holdfast.ledger import Ledger
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import Presence
 from holdfast.services.prune import Prune
+from holdfast.services.supervised import Supervised
 from holdfast.services.sweep import Sweep
 from holdfast.services.ticker import Service, Ticker
 from holdfast.version import __version__
@@ -86,6 +88,8 @@ class Worker:
         prune = Prune(beats, holder, jobs=keep_jobs, beats=keep_beats)
         presence = Presence(ledger, self.name, self._description)
         self._services = Ticker([Sweep(beats, holder), presence, prune, *self._pulse()])
+        # A thread of its own: a ledger out of reach holds up the other services, and is no reason to start a worker again.
+        self._alive = Ticker([Supervised()], name="holdfast-supervised") if supervised.is_supervised() else None
         self._relay = _relay(beats, sinks, relay_duty_ttl) if sinks else None
         self._sealer = _sealer(beats) if seal else None
         self._beside: list[threading.Thread] = []
@@ -123,6 +127,8 @@ class Worker:
         declare(self.shift.ledger, self._served)
         self._at_work = True
         self._services.start()
+        if self._alive is not None:
+            self._alive.start()
         self._beater.start()
         self._settler.start()
         self._intake.start()
@@ -223,6 +229,8 @@ class Worker:
         for thread in self._beside:
             thread.join()
         self._services.close()
+        if self._alive is not None:
+            self._alive.close()
         log.info("worker stopped", extra={"worker": self.name})
 
     def _running(self) -> list[Context]:

@@ -78,11 +78,22 @@ class PostgresSession(SqlSession):
     def _begin_with(self, used: "psycopg.Cursor[Any]", name: str, params: dict[str, Any] | None) -> None:
         """The id comes before anything is written, and its answer before the commit is sent: should the answer to that be lost,
         the id tells what became of it."""
-        drawn = cursor(self._connection)
-        with self._connection.pipeline():
-            self._connection.execute("BEGIN")
-            drawn.execute(self._sql["xact_id"])
-            used.execute(self._sql[name], params)
+        drawn, befell = cursor(self._connection), None
+        try:
+            with self._connection.pipeline():
+                try:
+                    self._connection.execute("BEGIN")
+                    drawn.execute(self._sql["xact_id"])
+                    used.execute(self._sql[name], params)
+                except BaseException as error:
+                    befell = error
+                    raise
+        except psycopg.Error as error:
+            if befell is None or befell is error:
+                raise
+            # An interrupted pipeline cannot be left in order. What interrupted it is what matters.
+            self._connection.close()
+            raise befell from error
         [(self.xid,)] = drawn.fetchall()
 
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
