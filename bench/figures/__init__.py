@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, seal, signed, single
+from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, seal, signed, single, verify
 from bench.places import Host
 from bench.report import Heading, Row
 from bench.sizes import Sizes
@@ -27,4 +27,5 @@ FIGURES = {
     "recovery": Figure(recovery.HEADING, recovery.measure),
     "idle": Figure(idle.HEADING, idle.measure),
     "seal": Figure(seal.HEADING, seal.measure),
+    "verify": Figure(verify.HEADING, verify.measure),
 }

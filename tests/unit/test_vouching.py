@@ -141,3 +141,21 @@ def test_a_first_event_that_claims_to_be_signed_is_looked_at():
     beat = SignedHistory(LIVENESS).start().beat().events[-1]
     odd = msgspec.structs.replace(history.events[0], key_id=beat.key_id, signature=beat.signature, statement=beat.statement)
     assert problems([odd]) == {"key", "statement"}
+
+
+def test_one_command_puts_its_statement_on_one_event_of_each_type():
+    history = SignedHistory(LIVENESS).start().beat()
+    again = msgspec.structs.replace(history.events[-1], rev=history.events[-1].rev + 1)
+    assert problems([*history.events, again]) == {"counter"}
+
+
+def test_what_nobody_signed_has_no_signer_s_time():
+    history = History().start().beat()
+    dated = msgspec.structs.replace(history.events[-1], at=history.events[-1].received_at - 1)
+    assert problems([*history.events[:-1], dated]) == {"time"}
+
+
+def test_a_statement_that_cannot_be_read_ends_the_history():
+    history = SignedHistory(LIVENESS).start().beat().beat()
+    torn = msgspec.structs.replace(history.events[-2], statement=b"{")
+    assert "illegible" in problems([*history.events[:-2], torn, history.events[-1]])

@@ -19,6 +19,7 @@ from holdfast.cli.frame import Nouns
         "sink",
         "supervise",
         "sweep",
+        "verify",
         "worker",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from holdfast.cli.exporting import export
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.core.limits import ENVELOPE_BYTES_MAX
 
@@ -64,3 +65,6 @@ def append(ledger: "Ledger", *, file: BinaryIO) -> Answer:
     event = ledger.append(file.read(ENVELOPE_BYTES_MAX + 1))
     told = f"Recorded: {event.type.value} of job {event.job_id}, rev {event.rev}, signed by {event.key_id}."
     return Answer({"event": event}, lambda page: page.line(told))
+
+
+events.add_command(export)

@@ -59,6 +59,13 @@ SEAL_EVENTS_MAX = 1_000_000
 """How many may."""
 ANCHOR_MS_MAX = 86_400_000
 """How far apart the heads may be that an anchor is given."""
+EXPORT_LINE_BYTES_MAX = 16_777_216
+"""A row's longest texts, each byte of them escaped, and room to spare."""
+EXPORT_HEADS_MAX = 1_000
+"""The newest heads that an export tells of, beside the first."""
+VERIFY_HEADS_MAX = 100_000
+VERIFY_KEYS_BYTES_MAX = 16_777_216
+VERIFY_ANCHOR_BYTES_MAX = 268_435_456
 
 
 def check_text(what: str, value: Any, bytes_max: int) -> str:

@@ -24,6 +24,8 @@ class Signatures:
         self._ledger_id = ledger_id
         self._last: bytes | None = None
         """The newest statement of the attempt's holder."""
+        self._on: frozenset[EventType] = frozenset()
+        """The events that it stands on: one command causes one of each type."""
 
     def check(self, job: Job | None, event: Event) -> Iterator[Problem]:
         """What is wrong with an event's signature, given the job before it."""
@@ -35,6 +37,8 @@ class Signatures:
                 yield "unsigned", f"{event.type.value} has to be signed"
             elif (event.key_id, event.signature, event.statement) != (None, None, None):
                 yield "signature", f"{event.type.value} carries a part of a signature"
+            elif event.at not in (None, event.received_at):
+                yield "time", f"{event.type.value} has a signer's time, and no signer"
             return
         try:
             said = read(event.statement)
@@ -44,6 +48,7 @@ class Signatures:
         yield from self._check_key(event, event.key_id, event.signature, event.statement)
         yield from self._check_said(job, event, said)
         if event.actor.role is Role.WORKER:
+            self._on = (self._on if event.statement == self._last else frozenset()) | {event.type}
             self._last = event.statement
 
     def _check_key(self, event: Event, key_id: str, signature: bytes, statement: bytes) -> Iterator[Problem]:
@@ -62,5 +67,6 @@ class Signatures:
         if abs(said.at - event.received_at) > SKEW_US_MAX:
             yield "skew", f"signed at {said.at}, received at {event.received_at}"
         last = None if job is None else job.counter
-        if said.counter is not None and last is not None and event.statement != self._last and said.counter <= last:
-            yield "counter", f"{said.counter} after {last}"
+        is_same = event.statement == self._last and event.type not in self._on
+        if said.counter is not None and last is not None and not is_same and said.counter <= last:
+            yield "counter", f"{said.counter} after {last}: it was seen before"
