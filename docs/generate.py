@@ -54,6 +54,13 @@ LIMITS = {
     "SWEEP_BATCH": "jobs of those that share a transaction",
     "DUTY_MS_MAX": "the longest `ttl` of a duty, in milliseconds; the shortest is that of a lease",
     "WORKER_BYTES_MAX": "the `body` of a `sign_in`, in bytes of JSON",
+    "ENVELOPE_BYTES_MAX": "an envelope for `append`, in bytes of JSON; its statement has at most half of that",
+    "EXPORT_LINE_BYTES_MAX": "a line of an export, in bytes",
+    "EXPORT_HEADS_MAX": "the newest heads in an export; the first is there as well",
+    "VERIFY_HEADS_MAX": "heads in a file that `verify` reads",
+    "VERIFY_KEYS_BYTES_MAX": "the file of `verify --keys`, in bytes",
+    "VERIFY_ANCHOR_BYTES_MAX": "a file of `verify --head`, in bytes",
+    "SKEW_US_MAX": "how far a signer's clock may be from the ledger's, in microseconds, either way",
     "RUN_BYTES_MAX": "what a supervisor keeps of its run, in bytes of JSON",
     "SEAL_MS_MIN": "the shortest `every` of a sealer, in milliseconds",
     "SEAL_MS_MAX": "the longest",
@@ -73,7 +80,7 @@ POLICY = {
     "cancel_grace": "how long a soft cancel waits before the sweep makes it hard",
     "progress_timeout": "how long a running job may beat without a change of stage or progress, or a checkpoint",
     "requires_operator_coverage": "every stall gives a message `ESCALATION_NEEDED`; decides nothing",
-    "signed": "kept in the snapshot; nothing is signed yet",
+    "signed": "which events have to be [signed](../guides/signed.md)",
     "lease_widened": "allows a `lease_ttl` beyond an hour, up to a day; not part of the snapshot",
 }
 

@@ -138,7 +138,7 @@ def test_a_sweep_says_what_it_did(store_url: str, run: Run) -> None:
     with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=1))) as ledger:
         ledger.enqueue("index")
         ledger.claim("ada")
-    assert run("sweep", "--db", store_url, "--json").answer["data"] == {"events": {"stalled": 1, "requeued": 1}}
+    assert run("sweep", "--db", store_url, "--json").answer["data"] == {"events": {"stalled": 1, "requeued": 1}, "unsigned": 0}
     assert run("sweep", "--db", store_url).out == "Swept: nothing was due.\n"
 
 

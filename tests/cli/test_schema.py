@@ -15,6 +15,7 @@ from holdfast.cli import main
 from holdfast.cli.schemas import schema_of
 from holdfast.cli.shapes import SHAPES
 from tests.cli.conftest import Done, Run
+from tests.cli.test_events import robot_beat
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -74,7 +75,7 @@ def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return Said(capsys)
 
 
-ELSEWHERE = {"beat", "demo", "worker run", "supervise"}
+ELSEWHERE = {"beat", "demo", "events append", "worker run", "supervise"}
 """Commands that want a process of their own: see below."""
 
 
@@ -141,6 +142,9 @@ def keys_and_seals(said: Said) -> None:
     said("key", "list")
     said("key", "export")
     said("key", "export", "--out", "keys.json")
+    said("events", "export", "--out", "all.jsonl")
+    said("verify", "all.jsonl", "--keys", "keys.json", "--allow-unsealed")
+    said("verify", "--job", "1", "--out", "one.jsonl")
 
 
 def answered(command: str, done: Done) -> None:
@@ -153,6 +157,11 @@ def test_commands_with_processes_answer_in_their_form(run: Run) -> None:
     answered("supervise", run("supervise", "--list", "--json"))
     answered("demo", run("demo", "--jobs", "5", "--workers", "2", "--json"))
     check("beat", run("beat", "--json").out)
+
+
+def test_an_appended_event_is_answered_in_its_form(run: Run, folder: Path) -> None:
+    _, envelope = robot_beat(folder)
+    answered("events append", run("events", "append", "-", "--db", "sqlite:///jobs.db", "--json", stdin=envelope))
 
 
 @pytest.mark.parametrize(

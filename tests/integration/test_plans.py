@@ -19,6 +19,7 @@ STATEMENTS = {
     "start": BY_KEY,
     "heartbeat": BY_KEY,
     "beat": BY_KEY,
+    "beat_signed": BY_KEY,
     "complete": BY_KEY,
     "settle": BY_KEY,
     "load": BY_KEY,

@@ -25,6 +25,7 @@ from holdfast.cli.frame import Nouns, no_color_option
         "supervise",
         "sweep",
         "top",
+        "verify",
         "worker",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},

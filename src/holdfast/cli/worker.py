@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.envelope import Failed
-from holdfast.cli.frame import Answer, as_json_option, asks_a_ledger, say
+from holdfast.cli.frame import Answer, as_json_option, asks_a_ledger, key_option, loaded_keys, say
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, duration, queues
 
@@ -35,6 +35,7 @@ def worker() -> None:
 @worker.command()
 @click.argument("apps", nargs=-1, required=True, metavar="MODULE:APP…")
 @click.option("--db", metavar="URL", help="Another ledger than the one the apps name.")
+@key_option
 @click.option("--name", help="What it is called in the record. By default its host and process id.")
 @click.option("--queues", type=queues, help="a,b in strict order, or a=3,b=1 by weight. By default those of its handlers.")
 @click.option("--threads", type=click.IntRange(1, 10_000), help="Room for handlers in threads. [default: 10]")
@@ -52,6 +53,7 @@ def run(
     *,
     apps: tuple[str, ...],
     db: str | None,
+    keys: tuple[str, ...],
     metrics_port: int | None,
     form: str | None,
     log_level: str,
@@ -72,7 +74,7 @@ def run(
     from holdfast.worker import worker_of
 
     logs.configure(json=not sys.stderr.isatty() if form is None else form == "json", level=log_level.upper())
-    found = load(apps, db)
+    found = load(apps, db, loaded_keys(keys))
     with worker_of(found, **{name: value for name, value in room.items() if value is not None}) as worker:
         if metrics_port is not None:
             from holdfast.telemetry.prometheus import serve

@@ -105,7 +105,7 @@ class Sealed(Desk):
     @property
     def sealed_log(self) -> SealedLog:
         """What a sealer works with."""
-        return SealedLog(self._store, self._carrier, self._entropy, self._monotonic, self._ring)
+        return SealedLog(self._store, self._carrier, self._entropy, self._monotonic, self.ring)
 
     def head(self) -> TreeHead | None:
         """The newest signed head; None where nothing was ever sealed."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from holdfast.core.proof import trust
-from holdfast.core.proof.book import Book, Enrolment, KeyChange
-from holdfast.core.proof.keys import KeyRole, SecretKey
+from holdfast.core.proof.book import Book, KeyChange, may_sign_head
+from holdfast.core.proof.keys import SecretKey
 from holdfast.errors import Forbidden, SealBroken
 from holdfast.ledger.seals import SealedLog
 
@@ -30,11 +30,6 @@ class HeadKeys:
                 return held.secret
         action = "Open the ledger with an enrolled key of a server (keys=, HOLDFAST_KEYS, --key)."
         raise Forbidden(f"no key here may sign the head at position {pos}", action=action, pos=pos)
-
-
-def may_sign_head(key: Enrolment, pos: int) -> bool:
-    """Whether the key may sign a head whose last leaf is at `pos`: it is enrolled in that tree, and not revoked in it."""
-    return key.role == KeyRole.SERVER and key.enrolled_pos <= pos and (key.revoked_pos is None or pos < key.revoked_pos)
 
 
 def sound_book(ledger_id: str, changes: Sequence[KeyChange]) -> Book:

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.proof.book import Book
+from holdfast.core.proof.book import Book, may_sign_head
 from holdfast.core.proof.growth import Growth
 from holdfast.core.proof.merkle import HASH_BYTES
 from holdfast.core.proof.notes import Head, NoteKey, open_head, origin_of
 from holdfast.core.proof.tiles import TILE_HASHES
 from holdfast.errors import HoldfastError, SealBroken, SignatureInvalid, ValidationError
 from holdfast.ledger.seals import SealedLog, tile_reader
-from holdfast.services.headkeys import may_sign_head, sound_book
+from holdfast.services.headkeys import sound_book
 from holdfast.store.base import Session
 from holdfast.store.leaves import LeafPage, leaf_page
 from holdfast.store.seals import SignedHead, TileRow, packed, unpacked

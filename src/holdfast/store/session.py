@@ -266,6 +266,11 @@ class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows):
         found = self.load([row[0] for row in rows], lock=False)
         return [found[row[0]] for row in rows]
 
+    def job_ids(self, after: int, limit: int) -> list[int]:
+        """The next jobs by id, whatever is in their rows."""
+        everything = {"statuses": None, "jobs": None, "replay_of": None, "queue": None, "kind": None}
+        return [row[0] for row in self.rows("list_jobs", after=after, limit=limit, **everything)]
+
     def counts(self) -> list[tuple[str, str, int]]:
         return [(queue, status, count) for queue, status, count in self.rows("counts")]
 

@@ -16,6 +16,8 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "dlq list": (jobs.Letters,),
     "dlq replay": (jobs.ReplayedMany,),
     "dlq show": (jobs.LetterInFull,),
+    "events append": (jobs.OneEvent,),
+    "events export": (upkeep.Exported,),
     "events show": (jobs.Events,),
     "events tail": (jobs.OneEvent,),
     "gate": (fleet.Gated,),
@@ -44,6 +46,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "supervise": (fleet.Ended, fleet.Run, fleet.Runs),
     "sweep": (fleet.Swept,),
     "top": (Picture,),
+    "verify": (upkeep.Verified, upkeep.Proved),
     "worker list": (fleet.Workers,),
     "worker run": (fleet.Worked,),
 }

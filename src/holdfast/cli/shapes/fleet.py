@@ -2,8 +2,6 @@
 
 from datetime import datetime
 
-import msgspec
-
 from holdfast.cli.shapes.base import Shape
 from holdfast.core.liveness import HealthVerdict
 from holdfast.core.restart import TerminalReason
@@ -23,7 +21,8 @@ class Worked(Shape, frozen=True):
 class Swept(Shape, frozen=True):
     events: dict[str, int]
     """How many events of each type were made."""
-    unsigned: int | msgspec.UnsetType = msgspec.UNSET
+    unsigned: int
+    """Jobs that were left alone for want of a server's key."""
 
 
 class Receipt(Shape, frozen=True):

@@ -5,8 +5,10 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.cli.shapes.base import Shape
+from holdfast.core.proof.exported import EndLine
 from holdfast.core.proof.keys import KeyRole
 from holdfast.ledger import KeyRecord, SinkState
+from holdfast.verify.findings import Checked
 
 
 class Sinks(Shape, frozen=True):
@@ -68,6 +70,39 @@ class Head(Shape, frozen=True):
 
 class Sealed(Shape, frozen=True):
     head: Head | None
+
+
+class Exported(Shape, frozen=True):
+    file: str
+    lines: EndLine
+
+
+class Proved(Exported, frozen=True):
+    job_id: int
+
+
+class Violation(Shape, frozen=True):
+    line: int
+    rule: str
+    detail: str
+    meaning: str
+    job_id: int | msgspec.UnsetType = msgspec.UNSET
+    rev: int | msgspec.UnsetType = msgspec.UNSET
+    pos: int | msgspec.UnsetType = msgspec.UNSET
+    from_line: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Verified(Shape, frozen=True):
+    file: str
+    intact: bool
+    kind: str
+    ledger: str | None
+    checked: Checked
+    sealed: int
+    unsealed: int
+    root: str | None
+    found: int
+    violations: list[Violation]
 
 
 class Schemas(Shape, frozen=True):

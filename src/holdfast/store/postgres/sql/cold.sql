@@ -312,9 +312,6 @@ FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
 WHERE e.pos > %(after)s AND e.pos <= %(until)s
 ORDER BY e.pos LIMIT %(limit)s;
 
--- name: xact_id
-SELECT pg_current_xact_id()::text::bigint;
-
 -- name: xact_status
 SELECT pg_xact_status(%(xid)s::text::xid8);
 
