@@ -4,13 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.envelope import misuse
+from holdfast.cli.enqueuing import enqueue, request_option
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.several import each, only_for_one, refusal
-from holdfast.cli.typed import json_lines, json_object
-from holdfast.cli.values import duration, point
-from holdfast.core.limits import ENQUEUE_BATCH_MAX, JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
+from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, REV_MAX
 from holdfast.core.model import EventType, Status
 from holdfast.errors import HoldfastError
 
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
 job_id = click.IntRange(1, JOB_ID_MAX)
-request_option = click.option("--request-id", metavar="ID", help="Sent again with the same one, it is done once.")
 
 
 @click.group()
@@ -30,60 +27,6 @@ def job() -> None:
       holdfast job enqueue index_page --queue crawl --args '{"url": "https://a.example"}'
       holdfast job list --queue crawl --status queued
     """
-
-
-@job.command()
-@click.argument("kind", required=False)
-@click.option("--args", type=json_object, metavar="JSON|@FILE|-", help="Its arguments, a JSON object.")
-@click.option("--queue", help="[default: default]")
-@click.option("--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Higher goes first. [default: 0]")
-@click.option("--delay", type=duration, help="Not before so long from now: 30s, 5m.")
-@click.option("--at", "available_at", type=point, metavar="TIME", help="Not before: 2026-03-01T12:00 (UTC unless it says so).")
-@click.option("--dedupe-key", help="Where a live job has it, that one is the answer.")
-@click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
-@click.option("--tier")
-@click.option("--correlation-id")
-@click.option("--policy", type=json_object, metavar="JSON|@FILE", help='Its own policy, such as {"attempts_max": 3}.')
-@click.option("--lines", metavar="FILE|-", help="Many jobs, one JSON object a line, in one transaction.")
-@request_option
-@asks_a_ledger
-def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id: str | None, **given: Any) -> Answer:
-    """Put in a job, or with --lines many: all or none.
-
-    \b
-    Try:
-      holdfast job enqueue index_page --queue crawl --args '{"url": "https://a.example"}'
-      holdfast job enqueue report --at 2026-12-24T18:00 --dedupe-key report-2026
-
-    \b
-    Example:
-      holdfast job enqueue --lines jobs.jsonl
-
-    A line has the options of `ledger.enqueue`: {"kind": "index_page", "args": {"url": "b"}, "queue": "crawl"}
-    """
-    from holdfast.cli.jobs import view
-
-    options = {name: value for name, value in given.items() if value is not None}
-    if lines is not None:
-        if kind is not None or options:
-            raise misuse("with --lines, everything about a job is in its line")
-        return _enqueue_lines(ledger, lines, request_id)
-    if kind is None:
-        raise misuse("name the kind of the job, or give --lines")
-    made = ledger.enqueue(kind, options.pop("args", None), request_id=request_id, **options)
-    said = f"Job {made.id} is {made.status.value} in {made.queue}." if made.is_new else f"Job {made.id} was there already."
-    return Answer({"job": view(made), "is_new": made.is_new}, lambda page: page.line(said))
-
-
-def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> Answer:
-    made = ledger.enqueue_many(json_lines(file, ENQUEUE_BATCH_MAX), request_id=request_id)
-    new = sum(job.is_new for job in made)
-
-    def show(page: Page) -> None:
-        there = f", {len(made) - new} were there already" if new < len(made) else ""
-        page.line(f"{new} jobs are enqueued{there}.")
-
-    return Answer({"job_ids": [job.id for job in made], "new": new}, show)
 
 
 @job.command()
@@ -228,3 +171,6 @@ def events(ledger: "Ledger", *, id: int, types: tuple[str, ...], after: int, lim
             page.line(f"  There may be more: --after {more}", dim=True)
 
     return Answer({"events": found, "next_after": more}, show)
+
+
+job.add_command(enqueue)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.enqueuing import request_option
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import age
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from holdfast.ledger import Ledger
 
 STATUSES = tuple(status.value for status in Status)
-request_option = click.option("--request-id", metavar="ID", help="Sent again with the same one, it is done once.")
 
 
 @click.group()
