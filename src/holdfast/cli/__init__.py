@@ -11,6 +11,8 @@ from holdfast.cli.frame import Nouns
     nouns=(
         "demo",
         "dlq",
+        "doctor",
+        "explain",
         "gate",
         "key",
         "sink",

@@ -12,10 +12,12 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
+from holdfast.core.doctor.shapes import Vitals
 from holdfast.core.model import Event, EventType, Job, Micros, Phase, Policy, Status
 from holdfast.core.policy import Settings
 from holdfast.core.proof.book import KeyChange
 from holdfast.store.places import Origin, Place
+from holdfast.store.standing import Duty, Ready, Sealed
 
 T = TypeVar("T")
 
@@ -168,6 +170,11 @@ class Session(Protocol):
     def key_log(self) -> list[KeyChange]: ...
     def keys_stand(self) -> int: ...
     def add_key_change(self, change: KeyChange) -> int: ...
+    def standing_since(self, job: Job) -> Micros: ...
+    def ahead(self, job: Job, limit: int) -> int: ...
+    def duty(self, name: str) -> Duty | None: ...
+    def ready(self, limit: int) -> list[Ready]: ...
+    def sealed(self) -> Sealed | None: ...
 
 
 class Store(Protocol):
@@ -204,6 +211,9 @@ class Store(Protocol):
 
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""
+
+    def vitals(self) -> Vitals:
+        """How the store itself is, apart from what is in it."""
 
     def lanes(self) -> Sequence[Lane]: ...
     def close(self) -> None: ...

@@ -30,6 +30,7 @@ from holdfast.store.base import (
 from holdfast.store.fleet import FleetSession
 from holdfast.store.keys import KeyLog
 from holdfast.store.places import Places
+from holdfast.store.standing import Standing
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
 _settings = msgspec.json.Decoder(Settings)
@@ -63,7 +64,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places, KeyLog):
+class SqlSession(FleetSession, Places, KeyLog, Standing):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:

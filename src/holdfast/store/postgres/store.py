@@ -13,12 +13,14 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
+from holdfast.core.doctor.shapes import Vitals
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Session, StatementFailed, Waiter
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.postgres.values import cursor
+from holdfast.store.postgres.vitals import vitals
 from holdfast.store.postgres.wake import Bell, Listener
 from holdfast.store.session import Memory
 from holdfast.store.statements import migrations, statements
@@ -237,6 +239,9 @@ class PostgresStore:
             raise _translated(error, outcome if broken else "none") from error
         self._give_back(connection)
         return answer
+
+    def vitals(self) -> Vitals:
+        return self._reading(lambda connection: vitals(connection, self._sql))
 
     # Following
 

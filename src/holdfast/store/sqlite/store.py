@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 
 import apsw
 
+from holdfast.core.doctor.shapes import Vitals
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import EventFilter, Lane, Session, StatementFailed, Waiter
 from holdfast.store.session import Memory
 from holdfast.store.sqlite.session import SQL, SqliteSession
+from holdfast.store.sqlite.vitals import vitals
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
 from holdfast.store.statements import migrations
 
@@ -186,6 +188,14 @@ class SqliteStore:
         with contextlib.suppress(IndexError):
             return self._readers.pop()
         return self._connect()
+
+    def vitals(self) -> Vitals:
+        self._check_usable()
+        try:
+            with contextlib.closing(self._connect()) as connection:
+                return vitals(connection, self.path)
+        except (apsw.Error, OSError) as error:
+            raise _translated(error, committing=False) from error
 
     def settled_events(self, after: int, limit: int) -> list[Event]:
         """One writer at a time: whatever is visible is settled."""

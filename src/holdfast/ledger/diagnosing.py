@@ -1,0 +1,59 @@
+"""The verb that says whether the ledger is well."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from holdfast.core.doctor import Census, Diagnosis, Skew, diagnose
+from holdfast.core.doctor.shapes import COUNT_MAX, ReadyJobs, SinkStanding
+from holdfast.core.limits import PAGE_MAX
+from holdfast.ledger.desk import Desk
+from holdfast.ledger.explaining import has_server_key, seen, sweeper_of
+from holdfast.ledger.face import to_micros
+from holdfast.store.base import LetterFilter, Session
+
+SKEW_TRIES = 5
+
+
+class Diagnosing(Desk):
+    def diagnose(self, *, clock: Callable[[], datetime] | None = None) -> Diagnosis:
+        """Whether the ledger is well, and what to do where it is not. It changes nothing.
+
+        With `clock`, a clock of the caller's, also how far that is from the ledger's.
+        """
+        skew = None if clock is None else self._skew(clock)
+        vitals = self._store.vitals()
+        return diagnose(self.id, vitals, self._store.read(census_of), skew)
+
+    def _skew(self, clock: Callable[[], datetime]) -> Skew:
+        """By the quickest of some round trips: that one leaves least room for doubt."""
+        return min((self._skew_once(clock) for _ in range(SKEW_TRIES)), key=lambda skew: skew.round_trip_us)
+
+    def _skew_once(self, clock: Callable[[], datetime]) -> Skew:
+        before = to_micros(clock())
+        there = self._store.peek(lambda session: session.now())
+        after = to_micros(clock())
+        return Skew(there - (before + after) // 2, after - before)
+
+
+def census_of(session: Session) -> Census:
+    """All of one snapshot."""
+    now, sealed = session.now(), session.sealed()
+    signed = [f"{scope} {name}" for scope, name, layer in session.all_settings() if layer.signed not in (None, "none")]
+    return Census(
+        now=now,
+        due=len(session.due(0, COUNT_MAX)[1]),
+        owing=len(session.owing(COUNT_MAX)),
+        sweeper=sweeper_of(session, now),
+        paused={name: at for name, at in session.queues() if at is not None},
+        ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)),
+        workers=tuple(seen(session.workers(None, PAGE_MAX))),
+        sinks=tuple(
+            SinkStanding(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
+        ),
+        dead_letters=len(session.dead_letters(LetterFilter(limit=COUNT_MAX))),
+        signed=tuple(signed),
+        server_key=has_server_key(session) if signed else False,
+        last_pos=session.last_pos(),
+        sealed_pos=None if sealed is None else sealed.pos,
+        sealed_at=0 if sealed is None else sealed.at,
+    )
