@@ -6,18 +6,20 @@ it did, and None for a command whose guard did not hold; that one is then loaded
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
-from holdfast.core.doctor.shapes import Vitals
 from holdfast.core.model import Event, EventType, Job, Micros, Phase, Policy, Status
 from holdfast.core.policy import Settings
 from holdfast.core.proof.book import KeyChange
 from holdfast.store.places import Origin, Place
 from holdfast.store.standing import Duty, Ready, Sealed
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 
@@ -212,7 +214,7 @@ class Store(Protocol):
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""
 
-    def vitals(self) -> Vitals:
+    def vitals(self) -> "Vitals":
         """How the store itself is, apart from what is in it."""
 
     def lanes(self) -> Sequence[Lane]: ...

@@ -6,24 +6,25 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
-from holdfast.core.doctor.shapes import Vitals
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Session, StatementFailed, Waiter
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.postgres.values import cursor
-from holdfast.store.postgres.vitals import vitals
 from holdfast.store.postgres.wake import Bell, Listener
 from holdfast.store.session import Memory
 from holdfast.store.statements import migrations, statements
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -240,7 +241,9 @@ class PostgresStore:
         self._give_back(connection)
         return answer
 
-    def vitals(self) -> Vitals:
+    def vitals(self) -> "Vitals":
+        from holdfast.store.postgres.vitals import vitals
+
         return self._reading(lambda connection: vitals(connection, self._sql))
 
     # Following

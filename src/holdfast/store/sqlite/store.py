@@ -7,19 +7,20 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from holdfast.core.doctor.shapes import Vitals
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import EventFilter, Lane, Session, StatementFailed, Waiter
 from holdfast.store.session import Memory
 from holdfast.store.sqlite.session import SQL, SqliteSession
-from holdfast.store.sqlite.vitals import vitals
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
 from holdfast.store.statements import migrations
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 
@@ -189,7 +190,9 @@ class SqliteStore:
             return self._readers.pop()
         return self._connect()
 
-    def vitals(self) -> Vitals:
+    def vitals(self) -> "Vitals":
+        from holdfast.store.sqlite.vitals import vitals
+
         self._check_usable()
         try:
             with contextlib.closing(self._connect()) as connection:

@@ -5,12 +5,18 @@ SELECT received_at FROM holdfast_events
 WHERE job_id = :job_id AND (from_status IS NULL OR from_status <> to_status)
 ORDER BY rev DESC LIMIT 1;
 
+-- In two parts, each a range of the index: as one, it would walk to the end of the queue.
+
 -- name: ahead
-SELECT count(*) FROM (
-    SELECT 1 FROM holdfast_jobs
-    WHERE queue = :queue AND status = 'queued' AND available_at <= :now_at
-      AND (-priority, available_at, id) < (-:priority, :available_at, :id)
-    ORDER BY priority DESC, available_at, id LIMIT :limit);
+SELECT min(:limit, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_jobs
+        WHERE queue = :queue AND status = 'queued' AND priority > :priority AND available_at <= :now_at LIMIT :limit)
+) + (
+    SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_jobs
+        WHERE queue = :queue AND status = 'queued' AND priority = :priority AND available_at <= :now_at
+          AND (available_at, id) < (:available_at, :id) LIMIT :limit)));
 
 -- name: duty
 SELECT holder, expires_at FROM holdfast_duties WHERE name = :name;

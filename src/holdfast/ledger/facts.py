@@ -1,35 +1,16 @@
-"""The verb that says why a job stands where it stands."""
+"""What the ledger knows besides a job's own row, for whoever explains it."""
 
 from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.explain import Explanation, Facts, explain
-from holdfast.core.explain.shapes import AHEAD_MAX, Linked, SeenWorker
+from holdfast.core.explain.shapes import AHEAD_MAX, Facts, Linked, SeenWorker
 from holdfast.core.limits import DUTY_MS_MAX, PAGE_MAX
 from holdfast.core.model import Job, Micros, Status
 from holdfast.core.proof.keys import KeyRole
 from holdfast.core.undo import owes_undo
-from holdfast.errors import NotFound
-from holdfast.ledger import admit
-from holdfast.ledger.desk import Desk
 from holdfast.ledger.fleet import SWEEP_DUTY
 from holdfast.store.base import JobFilter, Session, SignedIn
-
-
-class Explaining(Desk):
-    def explain(self, job_id: int) -> Explanation:
-        """Why a job stands where it stands, what happens next and when, and what can be done about it. It changes nothing."""
-        admit.job_id(job_id)
-
-        def work(session: Session) -> Explanation:
-            job = session.load([job_id], lock=False).get(job_id)
-            if job is None:
-                raise NotFound(f"there is no job {job_id}", job_id=job_id)
-            now = session.now()
-            return explain(job, facts_of(session, job, now), now)
-
-        return self._store.read(work)
 
 
 def facts_of(session: Session, job: Job, now: Micros) -> Facts:
