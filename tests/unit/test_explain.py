@@ -321,6 +321,7 @@ def test_what_is_owed_is_told_until_it_is_done():
     done = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATED)
     assert of(done).situation is Situation.FAILED
     assert "What it had done was undone." in of(done).text
+    assert of(done, replays=(Linked(9, Status.QUEUED),)).situation is Situation.REPLAYED
 
 
 def test_what_could_not_be_undone_wants_somebody():

@@ -11,8 +11,8 @@ from holdfast.core.undo import owes_undo
 
 
 def ended(job: Job, facts: Facts, now: Micros) -> Account:
-    parts = [*_afterwards(job, facts)]
-    situation = parts[0].situation if parts else _outcome(job)
+    parts, outcome = [*_afterwards(job, facts)], _outcome(job)
+    situation = next((part.situation for part in parts if part.situation is not outcome), outcome)
     words = (_how(job, now), *(word for part in parts for word in part.words))
     steps: tuple[NextStep, ...] = tuple(found for part in parts for found in part.next)
     commands = (*(command for part in parts for command in part.commands), *_commands(job, facts))
