@@ -1,18 +1,21 @@
 """`holdfast explain` and `holdfast doctor`: the words first, and an exit code that a script can ask for."""
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import click
 import pytest
 
 import holdfast
 from holdfast import Ledger
 from holdfast.cli import main
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, Start
 from tests.contract.builders import dead_lettered, queued, running
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -86,6 +89,30 @@ def test_a_doctor_speaks_to_people(run: Run, folder: Path) -> None:
     assert said.code == 1
     assert "→ Take that right from group and others: chmod go-w." in said.out
     assert said.err == "Failed: 1 thing needs somebody: permissions. Do what each finding says.\n"
+
+
+def test_what_real_workers_say_of_themselves_is_understood(real: Ledger, store_url: str, run: Run, start: Start) -> None:
+    held, other = real.enqueue("hold", queue="hold"), real.enqueue("unheard_of", queue="hold")
+    later = real.enqueue("hold", queue="hold", delay=600)
+    worker = start("worker", "run", "shop:app", "--name", "ada", SHOP_URL=store_url)
+    assert worker.line() == f"began {held.id}"
+    wait_until(lambda: real.workers() and real.explain(held.id).next[-1].by != "whoever sweeps next")
+    found = real.explain(held.id)
+    assert (found.situation, found.holder) == ("running", "ada")
+    assert found.next[-1].by.startswith("the sweeper, ada")
+    assert (real.explain(other.id).situation, real.explain(later.id).situation) == ("no_worker", "scheduled")
+    done = run("doctor", "--db", store_url, "--json").answer
+    findings = (done.get("data") or done["error_context"])["findings"]
+    assert [f["words"] for f in findings if f["code"] == "workers"] == ["1 worker is there"]
+
+
+def test_a_ledger_of_a_newer_holdfast(run: Run, folder: Path) -> None:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
+        pass
+    with contextlib.closing(apsw.Connection(f"{folder}/holdfast.db")) as connection:
+        connection.execute("INSERT INTO holdfast_schema VALUES (9999)")
+    done = run("doctor", "--json")
+    assert (done.code, done.answer["error_code"]) == (3, "schema_too_new")
 
 
 def test_a_doctor_makes_no_ledger(run: Run, folder: Path) -> None:

@@ -25,7 +25,8 @@ def test_the_version_needs_neither_store_nor_worker() -> None:
 
 def test_help_names_every_noun(run: Run) -> None:
     said = run("--help").out
-    assert [noun for noun in ("demo", "dlq", "doctor", "explain", "gate", "sink", "sweep", "worker") if f"\n  {noun} " not in said] == []
+    nouns = ("demo", "dlq", "doctor", "explain", "gate", "sink", "sweep", "worker")
+    assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 
 # Where the ledger is

@@ -335,3 +335,33 @@ def test_a_clock_that_was_set_back_makes_nothing_negative():
     history.now = T0
     found = of(history)
     assert found.last_proof_of_life is not None and found.last_proof_of_life.age_ms == 0
+
+
+# What is announced is what happens
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        History().claim(),
+        History().start().wait(3).beat(),
+        History(WINDOW).start(),
+        History(Policy(attempts_max=1)).start(),
+        History(Policy(progress_timeout_ms=5_000)).start().wait(1).beat(),
+        History().start().cancel(),
+        History(Policy(heartbeat_interval_ms=60_000)).start().cancel(),
+        History(WINDOW).start().stall(),
+        History(WINDOW).start().wait(2).cancel().stall(),
+        History(msgspec.structs.replace(WINDOW, attempts_max=1)).start().stall(),
+        History(WINDOW).claim().stall().wait(50).do(c.Heartbeat, beat=Beat()),
+    ],
+)
+def test_a_sweep_does_it_when_it_was_announced_for(history: History):
+    due = of(history).next[-1]
+    assert due.at is not None and due.by == "the sweeper, w-9"
+    at, before = round(due.at.timestamp() * SECOND), len(history.events)
+    history.now = at - 1
+    assert len(history.sweep().events) == before
+    history.now = at + 1
+    assert len(history.sweep().events) > before
+    assert history.events[before].type.value in due.what or history.job.status.value.replace("_", "-") in due.what

@@ -7,6 +7,7 @@ import msgspec
 from holdfast.core.explain.shapes import AHEAD_MAX, Facts, Linked, SeenWorker
 from holdfast.core.limits import DUTY_MS_MAX, PAGE_MAX
 from holdfast.core.model import Job, Micros, Status
+from holdfast.core.proof.book import Book
 from holdfast.core.proof.keys import KeyRole
 from holdfast.core.undo import owes_undo
 from holdfast.ledger.fleet import SWEEP_DUTY
@@ -23,6 +24,7 @@ def facts_of(session: Session, job: Job, now: Micros) -> Facts:
         ahead=session.ahead(job, AHEAD_MAX) if queued else 0,
         workers=tuple(seen(session.workers(None, PAGE_MAX))) if queued else (),
         sweeper=sweeper_of(session, now),
+        unmet=_unmet(session, job) if queued else (),
         replays=() if live else tuple(_linked(found) for found in session.jobs(JobFilter(replay_of=job.id, limit=PAGE_MAX))),
         undo=None if live else _undo(session, job),
         server_key=has_server_key(session) if job.policy is not None and job.policy.signed != "none" else True,
@@ -31,6 +33,13 @@ def facts_of(session: Session, job: Job, now: Micros) -> Facts:
 
 def _linked(job: Job) -> Linked:
     return Linked(job.id, job.status)
+
+
+def _unmet(session: Session, job: Job) -> tuple[Linked, ...]:
+    """The jobs that it waits for, by id; none where jobs cannot wait for others."""
+    ids: tuple[int, ...] = getattr(job, "waits_for", ())
+    found = session.load(ids, lock=False) if ids else {}
+    return tuple(_linked(found[id_]) for id_ in sorted(found))
 
 
 def _undo(session: Session, job: Job) -> Linked | None:
@@ -48,8 +57,7 @@ def sweeper_of(session: Session, now: Micros) -> str | None:
 
 
 def has_server_key(session: Session) -> bool:
-    revoked = {change.key_id for change in session.key_log() if change.change == "revoked"}
-    return any(change.role == KeyRole.SERVER and change.key_id not in revoked for change in session.key_log())
+    return any(key.role == KeyRole.SERVER and key.valid() for key in Book(session.key_log()))
 
 
 def seen(found: Iterable[SignedIn]) -> list[SeenWorker]:
