@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, single
+from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, seal, signed, single, verify
 from bench.places import Host
 from bench.report import Heading, Row
 from bench.sizes import Sizes
@@ -21,8 +21,11 @@ FIGURES = {
     "history": Figure(history.HEADING, history.measure),
     "horizon": Figure(horizon.HEADING, horizon.measure),
     "heartbeats": Figure(heartbeats.HEADING, heartbeats.measure),
+    "signed": Figure(signed.HEADING, signed.measure),
     "memory": Figure(memory.HEADING, memory.measure),
     "fleet": Figure(fleet.HEADING, fleet.measure),
     "recovery": Figure(recovery.HEADING, recovery.measure),
     "idle": Figure(idle.HEADING, idle.measure),
+    "seal": Figure(seal.HEADING, seal.measure),
+    "verify": Figure(verify.HEADING, verify.measure),
 }

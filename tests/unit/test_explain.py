@@ -14,7 +14,13 @@ from holdfast.core.payloads import Beat
 from tests.unit.histories import OPERATOR, SECOND, STEP, T0, WINDOW, History
 
 HERE = SeenWorker("w-1", T0)
-SIGNED, ALL_SIGNED = Policy(signed="liveness"), Policy(signed="all", resume_window_ms=60_000)
+
+
+def signed(history: History, what: str) -> History:
+    """As if its policy had wanted that signed, and everybody had signed so far."""
+    policy = msgspec.structs.replace(history.policy, signed=what)
+    history.job = msgspec.structs.replace(history.job, policy=policy)
+    return history
 
 
 def of(history: History, **facts: Any) -> Explanation:
@@ -209,7 +215,7 @@ def test_silence_past_the_limit_wants_a_sweep():
 
 
 def test_a_signed_job_needs_a_server_key():
-    history = History(SIGNED).start()
+    history = signed(History().start(), "liveness")
     assert "no sweep can stall it" in of(history, server_key=False).text
     assert "no sweep can stall it" not in of(history).text
     history.wait(31)
@@ -252,15 +258,14 @@ def test_a_stalled_job_that_is_being_cancelled_ends_with_the_first_of_its_limits
 
 
 @pytest.mark.parametrize(
-    ("policy", "expected"),
-    [(ALL_SIGNED, Situation.NO_SERVER_KEY), (Policy(signed="liveness", resume_window_ms=60_000), Situation.REQUEUE_DUE)],
+    ("what", "expected"), [("all", Situation.NO_SERVER_KEY), ("liveness", Situation.REQUEUE_DUE), ("none", Situation.REQUEUE_DUE)]
 )
-def test_a_requeue_is_signed_only_where_everything_is(policy: Policy, expected: Situation):
-    assert of(History(policy).start().stall().wait(61), server_key=False).situation is expected
+def test_a_requeue_is_signed_only_where_everything_is(what: str, expected: Situation):
+    assert of(signed(History(WINDOW).start().stall().wait(61), what), server_key=False).situation is expected
 
 
 def test_a_return_is_about_liveness():
-    history = History(msgspec.structs.replace(SIGNED, resume_window_ms=60_000)).start().stall().wait(1).beat().wait(1)
+    history = signed(History(WINDOW).start().stall().wait(1).beat().wait(1), "liveness")
     assert of(history).situation is Situation.RESUME_DUE
     assert of(history, server_key=False).situation is Situation.NO_SERVER_KEY
 

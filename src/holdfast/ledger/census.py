@@ -26,7 +26,7 @@ def _skew_once(store: Store, clock: Callable[[], datetime]) -> Skew:
 
 def census_of(session: Session) -> Census:
     """All of one snapshot."""
-    now, sealed = session.now(), session.sealed()
+    now, sealed = session.now(), session.last_head()
     signed = [f"{scope} {name}" for scope, name, layer in session.all_settings() if layer.signed not in (None, "none")]
     return Census(
         now=now,

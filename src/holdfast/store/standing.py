@@ -21,13 +21,6 @@ class Ready(NamedTuple):
     since: Micros
 
 
-class Sealed(NamedTuple):
-    """How far the newest signed head reaches, and when it was made."""
-
-    pos: int
-    at: Micros
-
-
 class Standing(ABC):
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
@@ -53,7 +46,3 @@ class Standing(ABC):
     def ready(self, limit: int) -> list[Ready]:
         """What may be claimed, unless its queue is paused: by queue and kind, those that wait longest first."""
         return [Ready(*row) for row in self.rows("ready", now_at=self.stamp(), limit=limit)]
-
-    def sealed(self) -> Sealed | None:
-        found = self.rows("sealed")
-        return Sealed(*found[0]) if found else None

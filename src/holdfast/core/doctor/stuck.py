@@ -115,4 +115,4 @@ def _seal(census: Census, sealed_pos: int) -> Finding:
     words = f"{count(behind, 'position')} not sealed yet; the newest head is of {when(census.sealed_at, census.now)}"
     if not behind or census.now - census.sealed_at <= UNSEALED_US_MAX:
         return Finding("seal", Severity.WELL, words)
-    return Finding("seal", Severity.WARNING, words, "Let somebody with a server key seal.")
+    return Finding("seal", Severity.WARNING, words, "Let somebody with a server key seal: holdfast seal --key FILE.")

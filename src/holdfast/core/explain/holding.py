@@ -2,9 +2,10 @@
 
 from holdfast.core.deadlines import MS, exhausted, progress_limit, stall_limit
 from holdfast.core.explain.shapes import Account, Facts, NextStep, Situation
-from holdfast.core.explain.sweeping import is_signed, overdue, sweeper
+from holdfast.core.explain.sweeping import overdue, sweeper
 from holdfast.core.explain.words import cancel, cancel_hard, remedy, span, step, until, when
-from holdfast.core.model import Job, Micros, Phase, Policy, Status
+from holdfast.core.model import EventType, Job, Micros, Phase, Policy, Status
+from holdfast.core.signing import owes
 
 
 def holding(job: Job, facts: Facts, now: Micros) -> Account:
@@ -12,7 +13,8 @@ def holding(job: Job, facts: Facts, now: Micros) -> Account:
     grace = _grace_over_at(job, job.policy)
     stall, moved = stall_limit(job), progress_limit(job)
     due = min(at for at in (stall, moved, grace) if at is not None)
-    late = overdue(facts, due, now, signed=is_signed(job.policy, liveness=due != grace))
+    makes = EventType.CANCELLED if due == grace else EventType.STALLED
+    late = overdue(facts, due, now, signed=owes(job.policy, makes))
     if late is not None:
         return Account(
             late.situation,

@@ -2,16 +2,11 @@
 
 from holdfast.core.explain.shapes import Account, Facts, Situation
 from holdfast.core.explain.words import SWEEP, remedy, when
-from holdfast.core.model import Micros, Policy
+from holdfast.core.model import Micros
 
 
 def sweeper(facts: Facts) -> str:
     return "whoever sweeps next" if facts.sweeper is None else f"the sweeper, {facts.sweeper}"
-
-
-def is_signed(policy: Policy, *, liveness: bool) -> bool:
-    """Whether a sweep has to sign what it does: about liveness, or anything else."""
-    return policy.signed == "all" or (liveness and policy.signed == "liveness")
 
 
 def overdue(facts: Facts, due: Micros, now: Micros, *, signed: bool) -> Account | None:

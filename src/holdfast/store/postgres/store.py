@@ -18,8 +18,9 @@ from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Session, StatementFailed, Waiter
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
-from holdfast.store.postgres.values import cursor
+from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
 from holdfast.store.postgres.wake import Bell, Listener
+from holdfast.store.seals import SettledRows
 from holdfast.store.session import Memory
 from holdfast.store.statements import migrations, statements
 
@@ -263,6 +264,22 @@ class PostgresStore:
             found = [session.event(row) for row in session.rows("settled", **params)]
             self._memory.keep(session)
             return found
+
+        return self._reading(work)
+
+    def settled_rows(self, after: int, limit: int) -> SettledRows:
+        found = self._settled_rows(after, limit) if after < self._settled else None
+        if (found is None or not (found.events or found.keys)) and self._settle():
+            found = self._settled_rows(after, limit)
+        return found or SettledRows([], [], after)
+
+    def _settled_rows(self, after: int, limit: int) -> SettledRows:
+        params = {"after": after, "until": self._settled}
+
+        def work(connection: Connection) -> SettledRows:
+            events = raw_cursor(connection).execute(self._sql["leaf_events"], params | {"limit": limit}).fetchall()
+            until = events[-1][0] if len(events) == limit else params["until"]
+            return SettledRows(events, self._session(connection).leaf_keys(after, until), until, POSTGRES_EPOCH_US)
 
         return self._reading(work)
 

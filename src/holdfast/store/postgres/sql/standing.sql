@@ -21,9 +21,6 @@ SELECT queue, kind, count(*), min(greatest(available_at, created_at)) FROM holdf
 WHERE status = 'queued' AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT %(limit)s;
 
--- name: sealed
-SELECT pos, at FROM holdfast.heads ORDER BY size DESC LIMIT 1;
-
 -- name: vitals
 SELECT current_setting('server_version'), (SELECT max(version) FROM holdfast.schema_version),
     pg_snapshot_xmax(s)::text::bigint - pg_snapshot_xmin(s)::text::bigint,

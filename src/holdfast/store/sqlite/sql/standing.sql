@@ -25,6 +25,3 @@ SELECT holder, expires_at FROM holdfast_duties WHERE name = :name;
 SELECT queue, kind, count(*), min(max(available_at, created_at)) FROM holdfast_jobs
 WHERE status = 'queued' AND available_at <= :now_at
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT :limit;
-
--- name: sealed
-SELECT pos, at FROM holdfast_heads ORDER BY size DESC LIMIT 1;
