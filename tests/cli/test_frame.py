@@ -25,7 +25,7 @@ def test_the_version_needs_neither_store_nor_worker() -> None:
 
 def test_help_names_every_noun(run: Run) -> None:
     said = run("--help").out
-    nouns = ("beat", "demo", "dlq", "gate", "sink", "supervise", "sweep", "worker")
+    nouns = ("beat", "demo", "dlq", "doctor", "explain", "gate", "sink", "supervise", "sweep", "worker")
     assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 

@@ -6,7 +6,7 @@ it did, and None for a command whose guard did not hold; that one is then loaded
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +18,10 @@ from holdfast.core.proof.book import KeyChange
 from holdfast.store.places import Origin, Place
 from holdfast.store.runs import RunRow
 from holdfast.store.seals import SettledRows, SignedHead, TileRow
+from holdfast.store.standing import Duty, Ready
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 
@@ -186,6 +190,10 @@ class Session(Protocol):
     def tile(self, level: int, number: int) -> TileRow | None: ...
     def leaf_index(self, pos: int) -> int | None: ...
     def seal(self, tiles: Sequence[TileRow], head: SignedHead, base: SignedHead | None) -> bool: ...
+    def standing_since(self, job: Job) -> Micros: ...
+    def ahead(self, job: Job, limit: int) -> int: ...
+    def duty(self, name: str) -> Duty | None: ...
+    def ready(self, limit: int) -> list[Ready]: ...
 
 
 class Store(Protocol):
@@ -228,6 +236,9 @@ class Store(Protocol):
 
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""
+
+    def vitals(self) -> "Vitals":
+        """How the store itself is, apart from what is in it."""
 
     def lanes(self) -> Sequence[Lane]: ...
     def close(self) -> None: ...

@@ -33,6 +33,7 @@ from holdfast.store.keys import KeyLog
 from holdfast.store.places import Places
 from holdfast.store.runs import RunRows
 from holdfast.store.seals import Seals
+from holdfast.store.standing import Standing
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
 _settings = msgspec.json.Decoder(Settings)
@@ -66,7 +67,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows):
+class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows, Standing):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:

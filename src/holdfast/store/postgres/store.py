@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
@@ -23,6 +23,9 @@ from holdfast.store.postgres.wake import Bell, Listener
 from holdfast.store.seals import SettledRows
 from holdfast.store.session import Memory
 from holdfast.store.statements import migrations, statements
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -238,6 +241,11 @@ class PostgresStore:
             raise _translated(error, outcome if broken else "none") from error
         self._give_back(connection)
         return answer
+
+    def vitals(self) -> "Vitals":
+        from holdfast.store.postgres.vitals import vitals
+
+        return self._reading(lambda connection: vitals(connection, self._sql))
 
     # Following
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -19,6 +19,9 @@ from holdfast.store.session import Memory
 from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
 from holdfast.store.statements import migrations
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 
@@ -187,6 +190,16 @@ class SqliteStore:
         with contextlib.suppress(IndexError):
             return self._readers.pop()
         return self._connect()
+
+    def vitals(self) -> "Vitals":
+        from holdfast.store.sqlite.vitals import vitals
+
+        self._check_usable()
+        try:
+            with contextlib.closing(self._connect()) as connection:
+                return vitals(connection, self.path)
+        except (apsw.Error, OSError) as error:
+            raise _translated(error, committing=False) from error
 
     def settled_events(self, after: int, limit: int) -> list[Event]:
         """One writer at a time: whatever is visible is settled."""
