@@ -116,7 +116,7 @@ def _link(session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int
             why = next(one for one in lost[job_id] if one.came_to_nothing)
             asked: c.JobCommand | None = consequence(job, why, command.request_id)
         else:
-            asked = unblocked(job_id, edges[job_id][-1] if edges[job_id] else None, command.request_id)
+            asked = unblocked(job_id, None, command.request_id)
         if asked is not None:
             told = [_decided(session, job, asked, now)]
             told += told_of(session, told[0].job, now, command.request_id)
