@@ -36,9 +36,8 @@ def _linked(job: Job) -> Linked:
 
 
 def _unmet(session: Session, job: Job) -> tuple[Linked, ...]:
-    """The jobs that it waits for, by id; none where jobs cannot wait for others."""
-    ids: tuple[int, ...] = getattr(job, "waits_for", ())
-    found = session.load(ids, lock=False) if ids else {}
+    """The jobs that it waits for, by id."""
+    found = session.load(job.waits_for, lock=False) if job.waits_for else {}
     return tuple(_linked(found[id_]) for id_ in sorted(found))
 
 
