@@ -33,14 +33,29 @@ def test_a_shell_is_taught_to_complete(run: Run, shell: str) -> None:
 def test_a_ledger_is_brought_up_to_date(store_url: str, run: Run) -> None:
     first = run("migrate", "--db", store_url, "--json").answer["data"]
     assert first["found"] == 0
-    assert len(first["applied"]) == first["version"]
+    assert first["applied"]
     again = run("migrate", "--db", store_url)
     assert again.out == f"The ledger has schema {first['version']}, the newest that this Holdfast knows.\n"
 
 
 def test_help_names_every_noun(run: Run) -> None:
     said = run("--help").out
-    nouns = ("beat", "demo", "dlq", "events", "gate", "job", "queue", "sink", "supervise", "sweep", "top", "worker")
+    nouns = (
+        "beat",
+        "demo",
+        "dlq",
+        "doctor",
+        "events",
+        "explain",
+        "gate",
+        "job",
+        "queue",
+        "sink",
+        "supervise",
+        "sweep",
+        "top",
+        "worker",
+    )
     assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 

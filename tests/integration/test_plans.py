@@ -33,6 +33,7 @@ STATEMENTS = {
     "undo_job": {"jobs_dedupe"},
     "dead_letters": {"jobs_ended"},
     "walk_jobs": BY_KEY | {"jobs_owing"},
+    "ahead": {"jobs_ready"},
     "leaf_events": BY_KEY,
 }
 DELAYED = 100_000

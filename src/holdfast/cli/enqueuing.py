@@ -9,7 +9,7 @@ from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.typed import json_lines, json_object
 from holdfast.cli.values import duration, point
-from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX
+from holdfast.core.limits import ENQUEUE_BATCH_MAX, JOB_ID_MAX, PRIORITY_MAX
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -29,6 +29,8 @@ request_option = click.option("--request-id", metavar="ID", help="Sent again wit
 @click.option("--tier")
 @click.option("--correlation-id")
 @click.option("--policy", type=json_object, metavar="JSON|@FILE", help='Its own policy, such as {"attempts_max": 3}.')
+@click.option("--depends-on", multiple=True, type=click.IntRange(1, JOB_ID_MAX), metavar="ID", help="Not before it succeeded.")
+@click.option("--on-dependency-failure", type=click.Choice(["wait", "cancel", "dead_letter"]), help="[default: wait]")
 @click.option("--lines", metavar="FILE|-", help="Many jobs, one JSON object a line, in one transaction.")
 @request_option
 @asks_a_ledger
@@ -48,7 +50,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
     """
     from holdfast.cli.jobs import view
 
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in given.items() if value is not None and value != ()}
     if lines is not None:
         if kind is not None or options:
             raise misuse("with --lines, everything about a job is in its line")

@@ -72,6 +72,10 @@ class JobView(msgspec.Struct, frozen=True):
     replay_of: int | None
     note: str | None
     undo_owed: int
+    depends_on: tuple[int, ...]
+    waits_for: tuple[int, ...]
+    """Those of them that have not succeeded yet."""
+    on_dependency_failure: str
 
 
 _NAMES = tuple(name for name in JobView.__struct_fields__ if name != "dead_letter")
@@ -120,6 +124,7 @@ def show_job(page: Page, job: "Job") -> None:
         ("cancel", job.cancel_reason),
         ("reason", letter["reason_code"].value if letter else None),
         ("replay of", job.replay_of),
+        ("waits for", ", ".join(map(str, job.waits_for)) or None),
         ("dedupe key", job.dedupe_key),
         ("note", job.note),
         ("correlation", job.correlation_id),

@@ -20,6 +20,8 @@ UNDO_STEPS_MAX = 1_000
 """Undo steps of one job."""
 UNDO_BATCH_MAX = 100
 """Jobs whose compensation one sweep starts or notes."""
+DEPENDENCIES_MAX = 1_000
+"""Jobs that one job may wait for."""
 NESTING_MAX = 64
 INTEGER_MAX = 2**53 - 1
 """What every JSON reader can hold exactly."""

@@ -6,7 +6,7 @@ it did, and None for a command whose guard did not hold; that one is then loaded
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -15,9 +15,14 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.model import Event, EventType, Job, Micros, Phase, Policy, Status
 from holdfast.core.policy import Settings
 from holdfast.core.proof.book import KeyChange
+from holdfast.core.waiting import Standing
 from holdfast.store.places import Origin, Place
 from holdfast.store.runs import RunRow
 from holdfast.store.seals import SettledRows, SignedHead, TileRow
+from holdfast.store.standing import Duty, Ready
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 
@@ -102,6 +107,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
     correlation_id: str | None = None
     replay_of: int | None = None
+    waiting: bool = False
+    """Only those that wait for others."""
     after: int = 0
     limit: int = 100
 
@@ -153,6 +160,14 @@ class Session(Protocol):
     def events(self, chosen: EventFilter) -> list[Event]: ...
     def jobs(self, chosen: JobFilter) -> list[Job]: ...
     def job_ids(self, after: int, limit: int) -> list[int]: ...
+    def draw_ids(self, count: int) -> list[int]: ...
+    def standings(self, ids: Iterable[int]) -> dict[int, Standing]: ...
+    def link(self, edges: Mapping[int, Sequence[int]], unmet: Mapping[int, Sequence[int]]) -> None: ...
+    def lock_waiting(self, on_ids: Sequence[int]) -> list[int]: ...
+    def meet(self, ids: Sequence[int]) -> list[int]: ...
+    def downstream(self, ids: Iterable[int]) -> list[int]: ...
+    def hand_on(self, from_id: int, to_id: int) -> None: ...
+    def dependents(self, job_id: int, after: int, limit: int) -> list[int]: ...
     def live_replay(self, job_id: int) -> int | None: ...
     def dead_letters(self, chosen: LetterFilter) -> list[int]: ...
     def owing(self, limit: int) -> list[int]: ...
@@ -196,6 +211,10 @@ class Session(Protocol):
     def tile(self, level: int, number: int) -> TileRow | None: ...
     def leaf_index(self, pos: int) -> int | None: ...
     def seal(self, tiles: Sequence[TileRow], head: SignedHead, base: SignedHead | None) -> bool: ...
+    def standing_since(self, job: Job) -> Micros: ...
+    def ahead(self, job: Job, limit: int) -> int: ...
+    def duty(self, name: str) -> Duty | None: ...
+    def ready(self, limit: int) -> list[Ready]: ...
 
 
 class Store(Protocol):
@@ -240,6 +259,9 @@ class Store(Protocol):
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""
 
+    def vitals(self) -> "Vitals":
+        """How the store itself is, apart from what is in it."""
+
     def lanes(self) -> Sequence[Lane]: ...
     def close(self) -> None: ...
 
@@ -277,10 +299,10 @@ JOB_COLUMNS = (
     "stage", "progress", "progressed_at", "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error",
     "stall_reason", "stalled_at", "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage",
     "undo_owed", "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued",
-    "outcome", "checkpoint",
+    "outcome", "checkpoint", "unmet",
 )  # fmt: skip
 """What a store selects to build a Job: its row, then the payloads of its first event, of its `succeeded` one and of the last
-beat with a checkpoint."""
+beat with a checkpoint, and the ids of those it waits for, as one text."""
 
 
 def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> Job:
@@ -289,7 +311,7 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
      incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
      assist_requested, counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at,
      cancel_reason, cancel_requested_at, reason_code, failure_stage, undo_owed, note, dedupe_key, dedupe_forever,
-     correlation_id, trace_id, token, policy_id, enqueued, outcome, checkpoint) = row  # fmt: skip
+     correlation_id, trace_id, token, policy_id, enqueued, outcome, checkpoint, unmet) = row  # fmt: skip
     body = payloads.decode(payloads.Enqueued, enqueued)
     return Job(
         id_, queue, kind, STATUSES[status], rev, attempt, priority, available_at, created_at, updated_at, bytes(body.args),
@@ -300,7 +322,9 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
         None if outcome is None else bytes(payloads.decode(payloads.Succeeded, outcome).result),
         payloads.checkpoint_of(checkpoint), undo_owed,
         note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
-        payloads.body_of(body.policy), None if policy_id is None else policy(policy_id), token,
+        payloads.body_of(body.policy), None if policy_id is None else policy(policy_id), token, body.depends_on,
+        body.on_dependency_failure, body.wanted_at(created_at),
+        () if unmet is None else tuple(sorted(map(int, unmet.split(",")))),
     )  # fmt: skip
 
 
@@ -340,7 +364,8 @@ def claimed_jobs(
             None if last_lease is None else last_lease + epoch_us, last_error, None, None, None,
             cancel_reason, None, None, None, None, None if checkpoint_rev is None else checkpoints[id_], undo_owed, None,
             dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.body_of(body.policy),
-            policy(policy_id),
+            policy(policy_id), None, body.depends_on, body.on_dependency_failure,
+            body.wanted_at(created_at + epoch_us),
         ))  # fmt: skip
     return found
 

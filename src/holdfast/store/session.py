@@ -33,6 +33,8 @@ from holdfast.store.keys import KeyLog
 from holdfast.store.places import Places
 from holdfast.store.runs import RunRows
 from holdfast.store.seals import Seals
+from holdfast.store.standing import Standing
+from holdfast.store.waiting import Waiting
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
 _settings = msgspec.json.Decoder(Settings)
@@ -66,7 +68,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows):
+class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows, Standing, Waiting):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:
@@ -250,7 +252,7 @@ class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows):
             "kind": chosen.kind,
             "limit": chosen.limit,
         }
-        plain = chosen.correlation_id is None and chosen.replay_of is None
+        plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
         if plain and chosen.statuses and set(chosen.statuses) <= {"claimed", "running", "stalled"}:
             rows = self.rows("list_active", statuses=statuses, **common)
         elif (
@@ -262,7 +264,8 @@ class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows):
             rows = self.rows("list_ended", status=chosen.statuses[0], **common)
         else:
             jobs = None if chosen.correlation_id is None else self._list(self._correlated(chosen.correlation_id))
-            rows = self.rows("list_jobs", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **common)
+            name = "list_waiting" if chosen.waiting else "list_jobs"
+            rows = self.rows(name, statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **common)
         found = self.load([row[0] for row in rows], lock=False)
         return [found[row[0]] for row in rows]
 
@@ -380,11 +383,14 @@ class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows):
         after = self._place("prune_jobs")
         sealed = self._sealed()
         rows = self.rows("walk_jobs", after=after, before_at=before, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
-        old = self._list([id_ for id_, is_old in rows if is_old])
+        gone = [id_ for id_, failed, is_old in rows if is_old and not failed]
+        gone += self._unwanted([id_ for id_, failed, is_old in rows if is_old and failed])
+        old = self._list(gone)
+        self.rows("delete_dependencies", ids=old)
         self.rows("delete_events", ids=old)
         self.rows("delete_jobs", ids=old)
         self.rows("set_cursor", name="prune_jobs", pos=rows[-1][0] if len(rows) == limit else 0)
-        return sum(1 for _, is_old in rows if is_old)
+        return len(gone)
 
     def prune_beats(self, before: Micros, limit: int) -> int:
         """Replace payloads of old beats by their hash. The last beat of a job stays, and so do its last checkpoint and its

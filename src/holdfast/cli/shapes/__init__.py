@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.cli.board.picture import Picture
 from holdfast.cli.shapes import fleet, jobs, upkeep
+from holdfast.core.explain import Explanation
 
 SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "beat": (fleet.Beaten,),
@@ -16,10 +17,12 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "dlq list": (jobs.Letters,),
     "dlq replay": (jobs.ReplayedMany,),
     "dlq show": (jobs.LetterInFull,),
+    "doctor": (upkeep.Diagnosed,),
     "events append": (jobs.OneEvent,),
     "events export": (upkeep.Exported,),
     "events show": (jobs.Events,),
     "events tail": (jobs.OneEvent,),
+    "explain": (Explanation,),
     "gate": (fleet.Gated,),
     "job cancel": (jobs.CancelledMany,),
     "job enqueue": (jobs.Enqueued, jobs.EnqueuedMany),

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.cli.shapes.base import Shape
+from holdfast.core.doctor import Diagnosis
 from holdfast.core.proof.exported import EndLine
 from holdfast.core.proof.keys import KeyRole
 from holdfast.ledger import KeyRecord, SinkState
@@ -70,6 +71,11 @@ class Head(Shape, frozen=True):
 
 class Sealed(Shape, frozen=True):
     head: Head | None
+
+
+class Diagnosed(Diagnosis, frozen=True, kw_only=True):
+    url: str
+    holdfast_version: str
 
 
 class Exported(Shape, frozen=True):

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
@@ -23,6 +23,9 @@ from holdfast.store.postgres.wake import Bell, Listener
 from holdfast.store.seals import SettledRows
 from holdfast.store.session import Memory
 from holdfast.store.statements import migrations, statements
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -239,6 +242,11 @@ class PostgresStore:
         self._give_back(connection)
         return answer
 
+    def vitals(self) -> "Vitals":
+        from holdfast.store.postgres.vitals import vitals
+
+        return self._reading(lambda connection: vitals(connection, self._sql))
+
     # Following
 
     def settled_events(self, after: int, limit: int) -> list[Event]:
@@ -324,7 +332,9 @@ class PostgresStore:
             if connection.info.parameter_status("server_encoding") != "UTF8":
                 raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
             known, found_version = migrations("holdfast.store.postgres"), self._version(connection)
-            self.schema = Schema(found_version, known[-1].version, tuple(one.name for one in known[found_version:]))
+            self.schema = Schema(
+                found_version, known[-1].version, tuple(one.name for one in known if one.version > found_version)
+            )
             if found_version < known[-1].version:
                 self._upgrade(connection, draw_id)
             self.identity = self._identity(connection)
@@ -353,7 +363,8 @@ class PostgresStore:
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"holdfast:{self._schema}",))
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
             connection.execute(f"CREATE TABLE IF NOT EXISTS {self._schema}.schema_version (version integer PRIMARY KEY)")
-            for migration in migrations("holdfast.store.postgres")[self._version(connection) :]:
+            newest = self._version(connection)
+            for migration in [one for one in migrations("holdfast.store.postgres") if one.version > newest]:
                 connection.execute(migration.text.replace("holdfast.", f"{self._schema}."))
                 connection.execute(f"INSERT INTO {self._schema}.schema_version VALUES (%s)", (migration.version,))
             connection.execute(f"INSERT INTO {self._schema}.meta VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING", (draw_id(),))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -19,6 +19,9 @@ from holdfast.store.session import Memory
 from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
 from holdfast.store.statements import migrations
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 
@@ -188,6 +191,16 @@ class SqliteStore:
             return self._readers.pop()
         return self._connect()
 
+    def vitals(self) -> "Vitals":
+        from holdfast.store.sqlite.vitals import vitals
+
+        self._check_usable()
+        try:
+            with contextlib.closing(self._connect()) as connection:
+                return vitals(connection, self.path)
+        except (apsw.Error, OSError) as error:
+            raise _translated(error, committing=False) from error
+
     def settled_events(self, after: int, limit: int) -> list[Event]:
         """One writer at a time: whatever is visible is settled."""
         return self.read(lambda session: session.events(EventFilter(after=after, limit=limit)))
@@ -237,8 +250,9 @@ class SqliteStore:
                         found=newest,
                         known=known[-1].version,
                     )
-                self.schema = Schema(newest, known[-1].version, tuple(migration.name for migration in known[newest:]))
-                for migration in known[newest:]:
+                missing = [one for one in known if one.version > newest]
+                self.schema = Schema(newest, known[-1].version, tuple(one.name for one in missing))
+                for migration in missing:
                     connection.execute(migration.text)
                     connection.execute("INSERT INTO holdfast_schema VALUES (?)", (migration.version,))
                 connection.execute("INSERT INTO holdfast_meta VALUES ('ledger_id', ?) ON CONFLICT DO NOTHING", (draw_id(),))
