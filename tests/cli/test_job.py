@@ -94,6 +94,14 @@ def test_a_dedupe_key_finds_the_job_that_has_it(here: Desk) -> None:
     assert here("job", "enqueue", "index", "--dedupe-key", "k").out == f"Job {first['job']['id']} was there already.\n"
 
 
+def test_a_job_waits_for_others(here: Desk) -> None:
+    first = here.ledger.enqueue("index").id
+    later = here.said("job", "enqueue", "index", "--depends-on", first, "--on-dependency-failure", "cancel")["job"]
+    assert (later["depends_on"], later["waits_for"], later["on_dependency_failure"]) == ([first], [first], "cancel")
+    here.said("job", "cancel", first)
+    assert here.ledger.get(later["id"]).status == "cancelled"
+
+
 def test_many_are_all_or_none(here: Desk, folder: Path) -> None:
     lines = [{"kind": "index", "args": {"n": n}, "queue": "crawl"} for n in range(3)]
     (folder / "jobs.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")

@@ -97,6 +97,7 @@ def test_a_running_job_is_opened_and_cancelled(ledger: Ledger, watch: Watch) -> 
     top.until("Running (1)")
     top.type("\t\t\r")
     top.until(f"Job {job.id}: index in default, running")
+    top.until(ledger.explain(job.id).text[:10])
     top.until("History, without beats")
     top.type("\x1b")
     top.until("▸ Running")
