@@ -95,13 +95,14 @@ def _run(
     from holdfast.supervise import ResetNeeded, Supervisor, run_policy
 
     expect_beats, policy = numbers.pop("expect_beats"), numbers.pop("policy")
+    called = name or _name(command[0], job_id)
     chosen = _policy(policy) | {key: value for key, value in numbers.items() if value is not None}
     supervisor = Supervisor(
         ledger,
         command,
-        name=name or _name(command[0], job_id),
+        name=called,
         url=url,
-        voice=voice_of(sys.stderr, as_json),
+        voice=voice_of(sys.stderr, called, as_json),
         policy=run_policy(chosen),
         expect_beats=expect_beats,
         job_id=job_id,
@@ -113,7 +114,7 @@ def _run(
         raise Failed(refused.code, refused.message, action=action, **refused.context) from None
     except ResetNeeded as refused:
         raise _denied(refused.reason.value, f"{refused}, and is not started again", refused.name) from None
-    _tell(ending, supervisor.name, as_json)
+    _tell(ending, called, command[0], as_json)
 
 
 def _name(program: str, job_id: int | None) -> str:
@@ -121,7 +122,9 @@ def _name(program: str, job_id: int | None) -> str:
     return plain if job_id is None else f"{plain}-{job_id}"
 
 
-def _tell(ending: "Ending", name: str, as_json: bool) -> None:
+def _tell(ending: "Ending", name: str, program: str, as_json: bool) -> None:
+    from holdfast.supervise.looking import after
+
     if ending.error is not None:
         raise ending.error
     assert ending.reason is not None
@@ -131,9 +134,9 @@ def _tell(ending: "Ending", name: str, as_json: bool) -> None:
         say(Answer(whole, lambda page: None), as_json)
         return
     if ending.reason == "unrecoverable_error":
-        words = f"the command cannot be {'found' if ending.exit_code == NOT_FOUND else 'run'}"
+        words = f"{program!r:.200} cannot be {'found' if ending.exit_code == NOT_FOUND else 'run'}"
         raise Failed(ending.reason.value, words, exit_code=ending.exit_code or REFUSED, **facts)
-    words = f"{ending.run_id} is not started again: {ending.reason.value}, after {ending.restarts} restarts"
+    words = f"{ending.run_id} is not started again: {ending.reason.value}, {after(ending.restarts)}"
     raise _denied(ending.reason.value, words, name, **facts)
 
 
