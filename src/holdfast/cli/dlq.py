@@ -10,7 +10,7 @@ from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, asks_a_ledger, exit_code_of
 from holdfast.cli.letters import described, in_full, show_letter, told
 from holdfast.cli.page import Page
-from holdfast.cli.values import age, moment, when
+from holdfast.cli.values import JOB_ID, age, moment, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage, ReasonCode
 from holdfast.errors import HoldfastError, NotFound
@@ -18,7 +18,6 @@ from holdfast.errors import HoldfastError, NotFound
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
-job_id = click.IntRange(1, JOB_ID_MAX)
 NO_JOB = 0
 """In place of a job, for what went wrong with a whole page of them."""
 Outcomes = dict[int, "Job | HoldfastError"]
@@ -76,7 +75,7 @@ def _row(job: "Job", now: datetime) -> tuple[object, ...]:
 
 
 @dlq.command()
-@click.argument("id", type=job_id)
+@click.argument("id", type=JOB_ID)
 @asks_a_ledger
 def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
     """Everything about one dead letter: its fields, its last error, its history without beats."""
@@ -89,7 +88,7 @@ def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is calle
 
 
 @dlq.command()
-@click.argument("ids", type=job_id, nargs=-1, metavar="[ID…]")
+@click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--all", "everything", is_flag=True, help="All that the filters choose, instead of ids.")
 @filters
 @click.option("--limit", type=click.IntRange(1), help="With --all: so many at most.")
@@ -137,7 +136,7 @@ def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> 
 
 
 @dlq.command()
-@click.argument("ids", type=job_id, nargs=-1, required=True, metavar="ID…")
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
 @click.option("--reason", help="Why, for the record.")
 @asks_a_ledger
 def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Answer:

@@ -23,7 +23,7 @@ from holdfast.cli.frame import (
     say,
 )
 from holdfast.cli.page import Page
-from holdfast.cli.values import age, duration
+from holdfast.cli.values import JOB_ID, age, duration
 from holdfast.errors import Conflict
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _NUMBERS = ("max_restarts", "breaker_failures")
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
 @click.option("--name", help="What the run is called in the ledger. [default: the command's name, and the job]")
-@click.option("--job", "job_id", type=click.IntRange(1), help="Hold this job meanwhile: the command does it.")
+@click.option("--job", "job_id", type=JOB_ID, metavar="JOB", help="Hold this job meanwhile: the command does it.")
 @click.option("--policy", metavar="FILE|K=V,…", help="The numbers below, from a TOML file or as max_restarts=3,window=10m.")
 @click.option("--max-restarts", type=int, help="Restarts in any window. [default: 10]")
 @click.option("--window", type=duration, help="Over which restarts are counted. [default: 10m]")
