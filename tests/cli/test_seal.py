@@ -36,7 +36,9 @@ def test_once_seals_what_is_there_and_anchors_it(folder: Path, run: Run):
 
 def test_it_seals_until_it_is_told_to_stop(folder: Path, start: Start):
     with made(folder) as ledger:
-        sealer = start("seal", "--every", "50ms", "--json", HOLDFAST_KEYS="srv.key")
+        sealer = start("seal", "--every", "50ms", "--anchor", "heads.txt", "--json", HOLDFAST_KEYS="srv.key")
+        began = sealer.logged("sealing")
+        assert (began["ledger"], began["keys"], began["anchors"]) == (ledger.id, [SERVER.key_id], ["file heads.txt"])
         for _ in range(2):
             ledger.enqueue("index")
             wait_until(lambda: (head := ledger.head()) is not None and head.pos == ledger.sealed_log.last_pos())
@@ -82,8 +84,16 @@ def test_a_worker_seals_where_it_is_asked_to(folder: Path, start: Start):
     with holdfast.open(f"sqlite:///{folder}/shop.db", keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
         ledger.enqueue("note", queue="a")
-        worker = start("worker", "run", "shop:app", "--seal", HOLDFAST_KEYS="srv.key")
+        worker = start("worker", "run", "shop:app", "--seal", "--anchor", "heads.txt", HOLDFAST_KEYS="srv.key")
         wait_until(lambda: (head := ledger.head()) is not None and head.size >= 5)
         worker.signal()
         assert worker.rest().code == 0
         check_sealed(ledger, SERVER)
+        head = ledger.head()
+    assert head is not None
+    assert (folder / "heads.txt").read_text().endswith(head.note + "\n")
+
+
+def test_a_worker_that_does_not_seal_has_nothing_to_anchor(folder: Path, run: Run):
+    done = run("worker", "run", "shop:app", "--anchor", "heads.txt")
+    assert (done.code, done.err) == (2, "Failed: --anchor and --anchor-url are for a worker that seals. Add --seal.\n")

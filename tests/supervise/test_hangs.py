@@ -143,8 +143,8 @@ def test_nobody_hears_a_program_that_is_not_supervised(monkeypatch: pytest.Monke
     assert (supervised.is_supervised(), supervised.beat(), supervised.every_s()) == (True, False, 0.5)
 
 
-def test_a_socket_that_a_killed_supervisor_has_left_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_a_socket_that_a_killed_supervisor_has_left_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
     first = Ears("ledger/web", lambda _: None)
     with Ears("ledger/web", lambda _: None) as second:
         assert second.path == first.path

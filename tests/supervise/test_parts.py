@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli.supervise_voice import LogVoice, sentence
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.supervise import ResetNeeded, RunPolicy, place, run_policy
@@ -169,9 +170,40 @@ def test_an_agenda() -> None:
 # People
 
 
-def test_a_terminal_has_one_line_and_what_happened_above_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("what", "facts", "said"),
+    [
+        ("started", {"run_id": "web/1", "pid": 7, "restarts": 0}, "started, pid 7"),
+        ("started", {"run_id": "web/1", "pid": 7, "restarts": 1}, "started, pid 7, after 1 restart"),
+        ("continuing", {"run_id": "web/1", "restarts": 2}, "continuing, after 2 restarts"),
+        ("restarting", {"attempt": 1, "max_restarts": 10, "wait_ms": 125}, "restarting in 125 ms (1 of 10)"),
+        ("stalled", {"silent_ms": 900, "beats": 3, "pid": 7}, "has hung: silent for 900 ms"),
+        ("ended", {"exit_code": 3}, "ended with exit code 3"),
+        ("ended", {"exit_code": -15}, "ended by SIGTERM"),
+        ("ended", {"exit_code": -99}, "ended by signal 99"),
+        ("ended", {"exit_code": None}, "ended in a way that nobody saw"),
+        ("ended", {"exit_code": 127, "error": "No such file"}, "ended with exit code 127: No such file"),
+        ("over", {"run_id": "web/1", "reason": "clean_exit", "restarts": 0}, "over, after 0 restarts: clean_exit"),
+        ("stopping", {"signal": "SIGTERM"}, "stopping: signal SIGTERM"),
+    ],
+)
+def test_what_a_person_is_told(what: str, facts: dict[str, object], said: str) -> None:
+    assert sentence(what, facts) == said
+
+
+def test_a_program_that_was_told_to_end_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    voice = LogVoice(receipts=False)
+    voice.happened("stopping", signal="SIGTERM")
+    voice.happened("ended", exit_code=-15)
+    voice.happened("over", run_id="web/1", reason="operator_shutdown", restarts=0)
+    assert [record.levelname for record in caplog.records] == ["INFO"] * 3
+
+
+def test_on_a_terminal_nothing_is_written_over(tmp_path: Path) -> None:
+    """The command has the same one: what it says stays whole, and so does what is said of it."""
     ours, theirs = pty.openpty()
-    program = ["--name", "tty", "--max-restarts", "0", "--", "sh", "-c", "printf '\\033[31m'; exit 3"]
+    program = ["--name", "tty", "--max-restarts", "0", "--", "sh", "-c", "echo one; echo two; exit 3"]
     with subprocess.Popen(command("supervise", *program), cwd=tmp_path, env=environment(), stdout=theirs, stderr=theirs):
         os.close(theirs)
         said = b""
@@ -179,9 +211,15 @@ def test_a_terminal_has_one_line_and_what_happened_above_it(tmp_path: Path) -> N
             said += chunk
     os.close(ours)
     text = said.decode()
-    assert "\x1b[2Ktty · up 0s · 0 restarts" in text
-    assert "\x1b[2Kover: run id tty/1, reason restart_limit_exceeded, restarts 0\r\n" in text
-    assert '"message"' not in text
+    lines = text.splitlines()
+    assert "\x1b[2K" not in text and '"message"' not in text
+    assert [line for line in lines if not line.startswith("tty: started, pid ")][1:-1] == [
+        "one",
+        "two",
+        "tty: ended with exit code 3",
+        "tty: over, after 0 restarts: restart_limit_exceeded",
+    ]
+    assert "Failed: tty/1 is not started again: restart_limit_exceeded, after 0 restarts." in lines[-1]
 
 
 def _read(terminal: int) -> bytes:

@@ -1,5 +1,6 @@
 """How often a program is started again, and that this outlives its supervisor."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -21,6 +22,9 @@ def test_a_crash_loop_opens_the_breaker(ended: Ended, url: str) -> None:
     done = ended("--name", "web", *QUICK, "--breaker-failures", 3, *CRASH)
     assert (done.code, done.out) == (1, "ran\n" * 3)
     assert "web/1 is not started again: circuit_breaker_open, after 2 restarts" in done.err
+    logged = [(line["message"], line["level"]) for line in map(json.loads, done.err.splitlines()[:-1])]
+    again = [("started", "INFO"), ("ended", "WARNING"), ("restarting", "INFO")]
+    assert logged == [*again, *again, *again[:2], ("over", "ERROR")]
     assert states(url) == [("web", 1, "circuit_breaker_open", 2)]
 
 

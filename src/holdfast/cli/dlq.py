@@ -8,12 +8,12 @@ import click
 
 from holdfast.cli.envelope import misuse
 from holdfast.cli.frame import Answer, asks_a_ledger
-from holdfast.cli.job import job_id, replayed
+from holdfast.cli.job import replayed
 from holdfast.cli.letters import described, in_full, show_letter, told
 from holdfast.cli.page import Page
 from holdfast.cli.progress import Progress
 from holdfast.cli.several import NO_JOB, Outcomes, each, refusal
-from holdfast.cli.values import age, moment, when
+from holdfast.cli.values import JOB_ID, age, moment, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage, ReasonCode
 from holdfast.errors import HoldfastError, NotFound
@@ -83,7 +83,7 @@ def _row(job: "Job", now: datetime) -> tuple[object, ...]:
 
 
 @dlq.command()
-@click.argument("id", type=job_id)
+@click.argument("id", type=JOB_ID)
 @asks_a_ledger
 def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
     """Everything about one dead letter: its fields, its last error, its history without beats.
@@ -101,7 +101,7 @@ def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is calle
 
 
 @dlq.command()
-@click.argument("ids", type=job_id, nargs=-1, metavar="[ID…]")
+@click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--all", "everything", is_flag=True, help="All that the filters choose, instead of ids.")
 @filters
 @click.option("--limit", type=click.IntRange(1), help="With --all: so many at most.")
@@ -149,7 +149,7 @@ def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> 
 
 
 @dlq.command()
-@click.argument("ids", type=job_id, nargs=-1, required=True, metavar="ID…")
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
 @click.option("--reason", help="Why, for the record.")
 @asks_a_ledger
 def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Answer:

@@ -7,6 +7,7 @@ import click
 from holdfast.cli.exporting import export
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.tail import tail
+from holdfast.cli.values import JOB_ID, stamp
 from holdfast.core.limits import ENVELOPE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def events() -> None:
 
 
 @events.command()
-@click.argument("job_id", type=click.IntRange(min=1), metavar="JOB")
+@click.argument("job_id", type=JOB_ID, metavar="JOB")
 @asks_a_ledger
 def show(ledger: "Ledger", *, job_id: int) -> Answer:
     """The events of one job, oldest first, and whose key signed them.
@@ -38,15 +39,17 @@ def show(ledger: "Ledger", *, job_id: int) -> Answer:
     """
     ledger.get(job_id)
     found = _all(ledger, job_id)
+    book = ledger.keys() if any(event.key_id for event in found) else []
+    names = {record.key_id: record.name for record in book}
     rows = [
         (
             event.rev,
-            f"{event.received_at:%Y-%m-%d %H:%M:%S.%f}",
+            stamp(event.received_at),
             event.type.value,
             event.actor,
             event.attempt,
             event.reason or "",
-            event.key_id or "",
+            "" if event.key_id is None else f"{names.get(event.key_id, '?')} {event.key_id}",
         )
         for event in found
     ]

@@ -8,7 +8,7 @@ import click
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.letters import told
 from holdfast.cli.page import Page
-from holdfast.core.limits import JOB_ID_MAX
+from holdfast.cli.values import JOB_ID
 
 if TYPE_CHECKING:
     from holdfast.core.explain import Explanation
@@ -18,7 +18,7 @@ ERROR_CHARACTERS_MAX = 200
 
 
 @click.command()
-@click.argument("job", type=click.IntRange(1, JOB_ID_MAX))
+@click.argument("job", type=JOB_ID)
 @asks_a_ledger
 def explain(ledger: "Ledger", *, job: int) -> Answer:
     """Say why a job stands where it stands, what happens next, and which commands would change that.

@@ -7,15 +7,14 @@ import click
 
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
-from holdfast.cli.values import age
-from holdfast.core.limits import JOB_ID_MAX
+from holdfast.cli.values import JOB_ID, age
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
 
 
 @click.command()
-@click.argument("job", type=click.IntRange(1, JOB_ID_MAX))
+@click.argument("job", type=JOB_ID)
 @asks_a_ledger
 def gate(ledger: "Ledger", *, job: int) -> Answer:
     """Say whether whoever holds a job may go on: exit 0 if it may, 1 if it may not.

@@ -8,14 +8,13 @@ from holdfast.cli.enqueuing import enqueue, request_option
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.several import each, only_for_one, refusal
+from holdfast.cli.values import JOB_ID
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, REV_MAX
 from holdfast.core.model import EventType, Status
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
-
-job_id = click.IntRange(1, JOB_ID_MAX)
 
 
 @click.group()
@@ -30,7 +29,7 @@ def job() -> None:
 
 
 @job.command()
-@click.argument("id", type=job_id)
+@click.argument("id", type=JOB_ID)
 @asks_a_ledger
 def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
     """Everything about one job.
@@ -50,7 +49,7 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 @click.option("--queue")
 @click.option("--kind")
 @click.option("--correlation-id")
-@click.option("--replay-of", type=job_id, metavar="ID", help="Those that this job was started over as.")
+@click.option("--replay-of", type=JOB_ID, metavar="ID", help="Those that this job was started over as.")
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
 @asks_a_ledger
@@ -79,7 +78,7 @@ def list_(ledger: "Ledger", *, status: tuple[str, ...], limit: int, **chosen: An
 
 
 @job.command()
-@click.argument("ids", type=job_id, nargs=-1, required=True, metavar="ID…")
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
 @click.option("--hard", is_flag=True, help="Its holder is not asked: what it writes from now on is refused.")
 @click.option("--reason", help="Why, for the record.")
 @click.option("--expected-rev", type=click.IntRange(1, REV_MAX), help="Only if this is the job's revision.")
@@ -114,7 +113,7 @@ def cancel(
 
 
 @job.command()
-@click.argument("ids", type=job_id, nargs=-1, required=True, metavar="ID…")
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
 @request_option
 @asks_a_ledger
 def replay(ledger: "Ledger", *, ids: tuple[int, ...], request_id: str | None) -> Answer:
@@ -142,7 +141,7 @@ def replayed(made: "list[Job]", done: "dict[int, Job | HoldfastError]") -> Answe
 
 
 @job.command()
-@click.argument("id", type=job_id)
+@click.argument("id", type=JOB_ID)
 @click.option("--type", "types", multiple=True, type=click.Choice([kind.value for kind in EventType]), help="Only these.")
 @click.option(
     "--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last position of this one."

@@ -1,36 +1,33 @@
 """`holdfast seal`: hash everything that happens into one tree, and sign its heads."""
 
-import os
+import logging
 import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.anchoring import anchor_options, anchors_of
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import duration
 from holdfast.core.limits import SEAL_EVENTS_MAX
-from holdfast.errors import LeaseConflictError, ValidationError
+from holdfast.errors import LeaseConflictError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
-    from holdfast.services.anchors import Anchor
     from holdfast.services.seal import Sealer
 
-SECRET_VARIABLE = "HOLDFAST_ANCHOR_SECRET"  # noqa: S105 - a name, not a secret
+log = logging.getLogger("holdfast.seal")
 
 
 @click.command()
 @click.option("--once", is_flag=True, help="Seal what is there, and end.")
 @click.option("--every", type=duration, default="1s", show_default=True, help="How long an event may wait for a head.")
 @click.option("--every-events", type=click.IntRange(1, SEAL_EVENTS_MAX), default=1_000, show_default=True, help="How many may.")
-@click.option("--anchor", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Append heads to this file.")
-@click.option("--anchor-url", metavar="URL", help=f"POST heads there, signed with {SECRET_VARIABLE}.")
-@click.option("--anchor-private", is_flag=True, help="Let that be an address that is not public.")
-@click.option("--anchor-every", type=duration, default="60s", show_default=True, help="How often at most.")
+@anchor_options
 @asks_a_ledger
 def seal(
     ledger: "Ledger",
@@ -54,10 +51,11 @@ def seal(
     """
     from holdfast.services.seal import Sealer
 
-    anchors = _anchors(ledger, anchor, anchor_url, anchor_private)
+    anchors = anchors_of(ledger, anchor, anchor_url, anchor_private)
     with Sealer(ledger, every=every, every_events=every_events, anchors=anchors, anchor_every=anchor_every) as sealer:
         if not once:
-            _run(sealer)
+            keys = [key.key_id for key in ledger.ring if key.role == "server"]
+            _run(sealer, {"ledger": ledger.id, "keys": keys, "anchors": [anchor.name for anchor in anchors]})
         elif sealer.seal_all() is None:
             raise LeaseConflictError("another sealer is at work on this ledger")
     head = ledger.head()
@@ -68,23 +66,12 @@ def seal(
     return Answer({"head": None if head is None else {"size": head.size, "pos": head.pos, "note": head.note}}, show)
 
 
-def _anchors(ledger: "Ledger", file: Path | None, url: str | None, private: bool) -> "list[Anchor]":
-    from holdfast.services.anchors import FileAnchor, WebhookAnchor
-
-    found: list[Anchor] = [] if file is None else [FileAnchor(file)]
-    if url is not None:
-        secret = os.environ.get(SECRET_VARIABLE)
-        if not secret:
-            raise ValidationError(f"--anchor-url needs {SECRET_VARIABLE}: whsec_ and base64", field="anchor_url")
-        found.append(WebhookAnchor(ledger, url, secret=secret, allow_private=private))
-    return found
-
-
-def _run(sealer: "Sealer") -> None:
+def _run(sealer: "Sealer", facts: dict[str, Any]) -> None:
     from holdfast.telemetry import logs
     from holdfast.worker.signals import calling
 
     logs.configure(json=not sys.stderr.isatty(), level="INFO")
+    log.info("sealing", extra=facts)
     stop = threading.Event()
     with calling(stop.set):
         sealer.run(stop)

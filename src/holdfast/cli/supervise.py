@@ -23,7 +23,7 @@ from holdfast.cli.frame import (
     say,
 )
 from holdfast.cli.page import Page
-from holdfast.cli.values import age, duration
+from holdfast.cli.values import JOB_ID, age, duration
 from holdfast.errors import Conflict
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _NUMBERS = ("max_restarts", "breaker_failures")
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
 @click.option("--name", help="What the run is called in the ledger. [default: the command's name, and the job]")
-@click.option("--job", "job_id", type=click.IntRange(1), help="Hold this job meanwhile: the command does it.")
+@click.option("--job", "job_id", type=JOB_ID, metavar="JOB", help="Hold this job meanwhile: the command does it.")
 @click.option("--policy", metavar="FILE|K=V,…", help="The numbers below, from a TOML file or as max_restarts=3,window=10m.")
 @click.option("--max-restarts", type=int, help="Restarts in any window. [default: 10]")
 @click.option("--window", type=duration, help="Over which restarts are counted. [default: 10m]")
@@ -99,13 +99,14 @@ def _run(
     from holdfast.supervise import ResetNeeded, Supervisor, run_policy
 
     expect_beats, policy = numbers.pop("expect_beats"), numbers.pop("policy")
+    called = name or _name(command[0], job_id)
     chosen = _policy(policy) | {key: value for key, value in numbers.items() if value is not None}
     supervisor = Supervisor(
         ledger,
         command,
-        name=name or _name(command[0], job_id),
+        name=called,
         url=url,
-        voice=voice_of(sys.stderr, as_json),
+        voice=voice_of(sys.stderr, called, as_json),
         policy=run_policy(chosen),
         expect_beats=expect_beats,
         job_id=job_id,
@@ -117,7 +118,7 @@ def _run(
         raise Failed(refused.code, refused.message, action=action, **refused.context) from None
     except ResetNeeded as refused:
         raise _denied(refused.reason.value, f"{refused}, and is not started again", refused.name) from None
-    _tell(ending, supervisor.name, as_json)
+    _tell(ending, called, command[0], as_json)
 
 
 def _name(program: str, job_id: int | None) -> str:
@@ -125,7 +126,9 @@ def _name(program: str, job_id: int | None) -> str:
     return plain if job_id is None else f"{plain}-{job_id}"
 
 
-def _tell(ending: "Ending", name: str, as_json: bool) -> None:
+def _tell(ending: "Ending", name: str, program: str, as_json: bool) -> None:
+    from holdfast.supervise.looking import after
+
     if ending.error is not None:
         raise ending.error
     assert ending.reason is not None
@@ -135,9 +138,9 @@ def _tell(ending: "Ending", name: str, as_json: bool) -> None:
         say(Answer(whole, lambda page: None), as_json)
         return
     if ending.reason == "unrecoverable_error":
-        words = f"the command cannot be {'found' if ending.exit_code == NOT_FOUND else 'run'}"
+        words = f"{program!r:.200} cannot be {'found' if ending.exit_code == NOT_FOUND else 'run'}"
         raise Failed(ending.reason.value, words, exit_code=ending.exit_code or REFUSED, **facts)
-    words = f"{ending.run_id} is not started again: {ending.reason.value}, after {ending.restarts} restarts"
+    words = f"{ending.run_id} is not started again: {ending.reason.value}, {after(ending.restarts)}"
     raise _denied(ending.reason.value, words, name, **facts)
 
 

@@ -1,24 +1,26 @@
-"""What a supervisor says while it runs: lines for machines, or one calm line for a person. Standard output is the command's."""
+"""What a supervisor says while it runs: lines for machines, or sentences for a person. Standard output is the command's.
+
+On a terminal the command writes to it as well, so nothing there is ever written over: every sentence is a line that stays.
+"""
 
 import logging
-import shutil
-from datetime import timedelta
-from typing import IO, TYPE_CHECKING, Any
+import signal
+from typing import IO, Any
 
-from holdfast.cli.values import age
+from holdfast.supervise.looking import after
 from holdfast.telemetry import logs
-from holdfast.telemetry.lines import cut, visible
-
-if TYPE_CHECKING:
-    from holdfast.supervise import Looking
+from holdfast.telemetry.lines import visible
 
 log = logging.getLogger("holdfast.supervise")
 
+_ORDERLY = ("clean_exit", "operator_shutdown")
+_DOUBTFUL = ("stalled", "not started", "waiting for the ledger")
 
-def voice_of(stream: IO[str], as_json: bool) -> "LogVoice | TerminalVoice":
+
+def voice_of(stream: IO[str], name: str, as_json: bool) -> "LogVoice | TerminalVoice":
     if stream.isatty() and not as_json:
         logs.configure(level="WARNING", stream=stream)
-        return TerminalVoice(stream)
+        return TerminalVoice(stream, name)
     logs.configure(json=True, stream=stream)
     return LogVoice(receipts=as_json)
 
@@ -26,53 +28,61 @@ def voice_of(stream: IO[str], as_json: bool) -> "LogVoice | TerminalVoice":
 class LogVoice:
     """A line of JSON for everything that happens."""
 
-    every_s = 3_600.0
-
     def __init__(self, *, receipts: bool) -> None:
         self._receipts = receipts
+        self._stopping = False
 
     def happened(self, what: str, **facts: Any) -> None:
+        self._stopping = self._stopping or what.startswith("stopping")
         if what != "receipt" or self._receipts:
-            log.info(what, extra=facts)
+            log.log(self._level(what, facts), what, extra=facts)
 
-    def status(self, looking: "Looking") -> None:
-        """The lines say it all."""
+    def _level(self, what: str, facts: dict[str, Any]) -> int:
+        """A command that was told to end may end as it likes; one that was not has failed unless it says 0."""
+        if what == "over":
+            return logging.INFO if facts["reason"] in _ORDERLY else logging.ERROR
+        failed = what == "ended" and facts["exit_code"] != 0 and not self._stopping
+        return logging.WARNING if failed or what in _DOUBTFUL else logging.INFO
 
 
 class TerminalVoice:
-    """A line that is written anew every second, and above it what has happened."""
+    """A sentence for everything that happens, after the name of the run, so that it is told apart from what the command says."""
 
-    every_s = 1.0
-
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], name: str) -> None:
         self._stream = stream
+        self._name = name
 
     def happened(self, what: str, **facts: Any) -> None:
         if what != "receipt":
-            told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
-            self._stream.write(f"\r\x1b[2K{visible(f'{what}: {told}' if told else what)}\n")
+            self._stream.write(f"{visible(f'{self._name}: {sentence(what, facts)}')}\n")
             self._stream.flush()
 
-    def status(self, looking: "Looking") -> None:
-        line = cut(visible(describe(looking)), shutil.get_terminal_size().columns - 1)
-        self._stream.write(f"\r\x1b[2K{line}")
-        self._stream.flush()
+
+def sentence(what: str, facts: dict[str, Any]) -> str:
+    """What has happened, for a person."""
+    match what, facts:
+        case "started" | "continuing", {"restarts": restarts, **rest}:
+            pid = f", pid {rest['pid']}" if "pid" in rest else ""
+            return f"{what}{pid}, {after(restarts)}" if restarts else f"{what}{pid}"
+        case "ended", {"exit_code": code, "error": error}:
+            return f"ended {_with(code)}: {error}"
+        case "ended", {"exit_code": code}:
+            return f"ended {_with(code)}"
+        case "restarting", {"attempt": attempt, "max_restarts": most, "wait_ms": wait_ms}:
+            return f"restarting in {wait_ms} ms ({attempt} of {most})"
+        case "stalled", {"silent_ms": silent_ms}:
+            return f"has hung: silent for {silent_ms} ms"
+        case "over", {"reason": reason, "restarts": restarts}:
+            return f"over, {after(restarts)}: {reason}"
+    told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+    return f"{what}: {told}" if told else what
 
 
-def describe(looking: "Looking") -> str:
-    """How the run is, in a line."""
-    watch, tick = looking.watch, looking.tick()
-    said = [looking.name]
-    if looking.child is None or watch is None:
-        said.append("waits for its next start")
-    else:
-        said.append(f"up {_since(watch.started_tick, tick)}")
-        if watch.beaten_tick is not None:
-            said.append(f"last beat {_since(watch.beaten_tick, tick)} ago")
-        if (told := watch.describe()) is not None:
-            said.append(told)
-    return " · ".join([*said, f"{looking.run.body.restarts} restarts"])
-
-
-def _since(then: int, now: int) -> str:
-    return age(timedelta(milliseconds=now - then))
+def _with(code: int | None) -> str:
+    """A negative one is the signal that ended it; None where nobody could say."""
+    if code is None:
+        return "in a way that nobody saw"
+    try:
+        return f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.core import policy as policies
+from holdfast.core.limits import JOB_ID_MAX
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _AGO_MS_MAX = 3_650 * policies.DAY_MS
+
+
+class JobId(click.IntRange):
+    name = "job id"
+
+
+JOB_ID = JobId(1, JOB_ID_MAX)
 
 
 def duration(value: str) -> timedelta:

@@ -3,17 +3,20 @@
 import logging
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.envelope import Failed
+from holdfast.cli.anchoring import anchor_options, anchors_of
+from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, as_json_option, asks_a_ledger, key_option, loaded_keys, say
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, duration, queues
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
+    from holdfast.worker import App
 
 log = logging.getLogger("holdfast.cli")
 
@@ -45,6 +48,7 @@ def worker() -> None:
 @click.option("--keep-jobs", type=duration, help="Delete finished jobs after this time. [default: never]")
 @click.option("--keep-beats", type=duration, help="Delete what beats said after this time. [default: never]")
 @click.option("--seal", is_flag=True, help="Seal the log as well; needs a key of a server.")
+@anchor_options
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there, on 127.0.0.1.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), help="By default text on a terminal, else json.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
@@ -75,6 +79,7 @@ def run(
 
     logs.configure(json=not sys.stderr.isatty() if form is None else form == "json", level=log_level.upper())
     found = load(apps, db, loaded_keys(keys))
+    room |= _anchors(found[0], room["seal"], room.pop("anchor"), room.pop("anchor_url"), room.pop("anchor_private"))
     with worker_of(found, **{name: value for name, value in room.items() if value is not None}) as worker:
         if metrics_port is not None:
             from holdfast.telemetry.prometheus import serve
@@ -88,6 +93,14 @@ def run(
         raise Failed("gave_up", f"{worker.name} gave up: too many of its handlers would not stop", action="Start another one.")
     if as_json:
         say(Answer({"worker": worker.name}, lambda page: None), as_json)
+
+
+def _anchors(app: "App", seal: bool, file: Path | None, url: str | None, private: bool) -> dict[str, Any]:
+    if file is None and url is None:
+        return {}
+    if not seal:
+        raise misuse("--anchor and --anchor-url are for a worker that seals", action="Add --seal.")
+    return {"anchors": anchors_of(app.ledger, file, url, private)}
 
 
 @worker.command("list")

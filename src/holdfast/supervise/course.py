@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.supervise.child import Child
-from holdfast.supervise.looking import Ending, Looking
+from holdfast.supervise.looking import Ending, Looking, after
 from holdfast.supervise.settling import settle
 from holdfast.supervise.watch import Watch, Why, shell_code
 
@@ -155,9 +155,8 @@ class Course(Looking):
         )
 
     def _said(self, reason: TerminalReason) -> dict[str, Any]:
-        code, restarts = self.run.body.exit_code, self.run.body.restarts
-        ended = "could not be started" if self._shell_code else f"last ended with {code}"
-        words = f"{self._command[0]} {ended}, after {restarts} restarts: {reason.value}"
+        ended = "could not be started" if self._shell_code else f"last ended with {self.run.body.exit_code}"
+        words = f"{self._command[0]} {ended}, {after(self.run.body.restarts)}: {reason.value}"
         return {"type": reason.name.title().replace("_", ""), "message": words}
 
     def _patient(self) -> bool:

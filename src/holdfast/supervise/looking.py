@@ -27,11 +27,7 @@ LOOK_SECONDS = 5.0
 class Voice(Protocol):
     """Who is told what happens."""
 
-    every_s: float
-    """How often a status is wanted."""
-
     def happened(self, what: str, **facts: Any) -> None: ...
-    def status(self, course: "Looking") -> None: ...
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -46,6 +42,10 @@ class Ending(msgspec.Struct, frozen=True):
     receipt: dict[str, Any] | None = None
     error: HoldfastError | None = None
     """What could not be recorded, and why."""
+
+
+def after(restarts: int) -> str:
+    return "after 1 restart" if restarts == 1 else f"after {restarts} restarts"
 
 
 class Looking:

@@ -86,7 +86,6 @@ class Supervisor(Course):
 
     def _loop(self) -> Ending:
         self._begin()
-        self._say_status()
         while self.ending is None:
             for key, _ in self._selector.select(self._agenda.patience_s()):
                 key.data()
@@ -95,10 +94,6 @@ class Supervisor(Course):
             if self.ending is None:
                 self._agenda.act()
         return self.ending
-
-    def _say_status(self) -> None:
-        self._voice.status(self)
-        self._agenda.after(self._voice.every_s, self._say_status)
 
     # What comes in
 

@@ -194,7 +194,8 @@ class App:
         False where the worker gave up on itself, since too many of its handlers would not stop: end the process then.
         Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout,
         relay_duty_ttl (how long its sinks wait for it at most, should it die, before another worker serves them),
-        seal (also hash everything that happens into the sealed log, with the server's key that the ledger is opened with).
+        seal (also hash everything that happens into the sealed log, with the server's key that the ledger is opened with),
+        anchors and anchor_every (where it keeps heads besides, as for `Sealer`).
         """
         with self.worker(**settings) as worker:
             return worker.run()

@@ -33,6 +33,7 @@ from holdfast.worker.shift import Shift, log
 from holdfast.worker.signals import calling
 
 if TYPE_CHECKING:
+    from holdfast.services.anchors import Anchor
     from holdfast.services.relay import Relay
     from holdfast.services.seal import Sealer
     from holdfast.services.sinks import Sink
@@ -65,6 +66,8 @@ class Worker:
         sinks: "Sequence[Sink]" = (),
         relay_duty_ttl: Any = TTL_SECONDS,
         seal: bool = False,
+        anchors: "Sequence[Anchor]" = (),
+        anchor_every: Any = "60s",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = limits.check_name("worker", name or f"{socket.gethostname()}-{os.getpid()}")
@@ -91,7 +94,7 @@ class Worker:
         # A thread of its own: a ledger out of reach holds up the other services, and is no reason to start a worker again.
         self._alive = Ticker([Supervised()], name="holdfast-supervised") if supervised.is_supervised() else None
         self._relay = _relay(beats, sinks, relay_duty_ttl) if sinks else None
-        self._sealer = _sealer(beats) if seal else None
+        self._sealer = _sealer(beats, anchors, anchor_every) if seal else None
         self._beside: list[threading.Thread] = []
         self._at_work = False
         self._gave_up = False
@@ -261,10 +264,10 @@ def _relay(ledger: Ledger, sinks: "Sequence[Sink]", duty_ttl: Any) -> "Relay":
     return Relay(ledger, sinks, duty_ttl=duty_ttl)
 
 
-def _sealer(ledger: Ledger) -> "Sealer":
+def _sealer(ledger: Ledger, anchors: "Sequence[Anchor]", anchor_every: Any) -> "Sealer":
     from holdfast.services.seal import Sealer
 
-    return Sealer(ledger)
+    return Sealer(ledger, anchors=anchors, anchor_every=anchor_every)
 
 
 def _queues(given: Any, registry: Registry) -> list[str] | dict[str, int]:
