@@ -12,6 +12,7 @@ from holdfast.core.commands import ClaimNext, Enqueue
 from holdfast.core.model import UNDO_KIND, Actor, Event, Job, Micros, Policy
 from holdfast.core.policy import NO_SETTINGS, Settings, resolve
 from holdfast.core.undo import undo_key
+from holdfast.store.agents import AgentSession
 from holdfast.store.base import (
     EVENT_TYPES,
     STATUSES,
@@ -63,7 +64,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places, KeyLog):
+class SqlSession(FleetSession, Places, KeyLog, AgentSession):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:
