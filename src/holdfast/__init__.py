@@ -1,38 +1,38 @@
 """Holdfast: a durable ledger of jobs for fleets of autonomous workers."""
 
-from typing import TYPE_CHECKING, Any
-
-from msgspec import Raw
-
-from holdfast import errors
-from holdfast.core.model import (
-    Actor,
-    EventType,
-    FailureStage,
-    Fence,
-    Phase,
-    Policy,
-    ReasonCode,
-    Role,
-    StallReason,
-    Status,
-)
-from holdfast.errors import (
-    FenceLost,
-    HoldfastError,
-    JobCancelled,
-    LeaseConflictError,
-    PermanentError,
-    TransientError,
-    Unavailable,
-    ValidationError,
-)
-from holdfast.fences import check_fence
-from holdfast.ledger import Beat, Change, Event, Job, KeyRecord, Ledger, SinkState, WorkerRecord
-from holdfast.opening import draw_key, open
 from holdfast.version import __version__
 
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from holdfast import errors
+    from holdfast.core.model import (
+        Actor,
+        EventType,
+        FailureStage,
+        Fence,
+        Phase,
+        Policy,
+        ReasonCode,
+        Role,
+        StallReason,
+        Status,
+    )
+    from holdfast.errors import (
+        FenceLost,
+        HoldfastError,
+        JobCancelled,
+        LeaseConflictError,
+        PermanentError,
+        TransientError,
+        Unavailable,
+        ValidationError,
+    )
+    from holdfast.fences import check_fence
+    from holdfast.ledger import Beat, Change, Event, Job, KeyRecord, Ledger, SinkState, WorkerRecord
+    from holdfast.opening import draw_key, open
     from holdfast.worker import App, AsyncContext, Context, Worker
 
 __all__ = [
@@ -74,15 +74,66 @@ __all__ = [
     "open",
 ]
 
-_LATE = {"App": "worker", "AsyncContext": "worker", "Context": "worker", "Worker": "worker"}
-"""Names whose rooms are entered only when somebody asks for them: a command line that beats once needs no worker."""
+_ROOMS: dict[str, tuple[str, ...]] = {
+    "holdfast.core.model": (
+        "Actor",
+        "EventType",
+        "FailureStage",
+        "Fence",
+        "Phase",
+        "Policy",
+        "ReasonCode",
+        "Role",
+        "StallReason",
+        "Status",
+    ),
+    "holdfast.errors": (
+        "FenceLost",
+        "HoldfastError",
+        "JobCancelled",
+        "LeaseConflictError",
+        "PermanentError",
+        "TransientError",
+        "Unavailable",
+        "ValidationError",
+    ),
+    "holdfast.fences": ("check_fence",),
+    "holdfast.ledger": (
+        "Beat",
+        "Change",
+        "Event",
+        "Job",
+        "KeyRecord",
+        "Ledger",
+        "SinkState",
+        "WorkerRecord",
+    ),
+    "holdfast.opening": (
+        "draw_key",
+        "open",
+    ),
+    "holdfast.worker": (
+        "App",
+        "AsyncContext",
+        "Context",
+        "Worker",
+    ),
+    "msgspec": ("Raw",),
+}
+"""Where each name is. A room is entered when somebody asks for a name in it: a command line that beats once needs few of them."""
+_LATE = {name: room for room, names in _ROOMS.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    room = _LATE.get(name)
-    if room is None:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(f"holdfast.{room}"), name)
+    if name == "errors":
+        return import_module("holdfast.errors")
+    if name not in _LATE:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_LATE[name]), name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

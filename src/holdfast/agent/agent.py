@@ -8,13 +8,13 @@ import msgspec
 
 from holdfast.agent.brief import Brief, Entry, brief_of, entry, history, weighed
 from holdfast.agent.rule import Wish, choose, take_up, until
-from holdfast.agent.steps import Steps
+from holdfast.agent.steps import A, Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
 from holdfast.core import policy as policies
 from holdfast.core.model import HELD, EventType, FailureStage, ReasonCode
 from holdfast.errors import NotFound
-from holdfast.ledger import admit
+from holdfast.ledger import Ledger, admit
 from holdfast.ledger.acting import Acts, Failure
 from holdfast.store.base import Session
 
@@ -145,21 +145,7 @@ class Agent(Steps):
 
     def get(self, id: int) -> Task:  # noqa: A002
         """A task and what it is about, whoever has it."""
-        return self.look(id)[0]
-
-    def look(self, id: int) -> tuple[Task, builtins.list[Entry], int]:  # noqa: A002
-        """A task, the newest 50 events of its history, and how many older ones there are."""
-        admit.job_id(id)
-
-        def work(session: Session) -> tuple[Task, builtins.list[Entry], int]:
-            job = session.load([id], lock=False).get(id)
-            if job is None:
-                raise NotFound(f"there is no job {id}", job_id=id)
-            events, older = history(session, job, 0)
-            return task_of(job, contents_of(job, None)), [entry(event) for event in events], older
-
-        task, entries, older = self._ledger.look(work)
-        return _again(task), entries, older
+        return look(self._ledger, id)[0]
 
     def list(self, *, mine: bool = False, **chosen: Any) -> builtins.list[Task]:
         """Tasks by id, chosen as in `Ledger.list`; with `mine`, those that this agent holds."""
@@ -167,10 +153,25 @@ class Agent(Steps):
         return [task for task in found if not mine or (task.claimed_by, task.session) == (self.name, self.session)]
 
 
+def look(ledger: Ledger, id_: int) -> tuple[Task, list[Entry], int]:
+    """A task, the newest 50 events of its history, and how many older ones there are."""
+    admit.job_id(id_)
+
+    def work(session: Session) -> tuple[Task, list[Entry], int]:
+        job = session.load([id_], lock=False).get(id_)
+        if job is None:
+            raise NotFound(f"there is no job {id_}", job_id=id_)
+        events, older = history(session, job, 0)
+        return task_of(job, contents_of(job, None)), [entry(event) for event in events], older
+
+    task, entries, older = ledger.look(work)
+    return _again(task, Task), [_again(one, Entry) for one in entries], older
+
+
 def _ttl(given: Any) -> int:
     return policies.duration_ms("ttl", given, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 
 
-def _again(task: Task) -> Task:
-    """The task as a caller reads it: JSON as Python values."""
-    return msgspec.json.decode(msgspec.json.encode(task), type=Task)
+def _again(told: A, kind: type[A]) -> A:
+    """What a caller reads: JSON as Python values."""
+    return msgspec.json.decode(msgspec.json.encode(told), type=kind)
