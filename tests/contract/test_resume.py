@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast import Ledger
-from holdfast.agent import Agent
+from holdfast.agent import Agent, look
 from holdfast.testing import ManualClock
 from tests.contract.builders import queued
 from tests.support.histories import problems
@@ -202,3 +202,23 @@ def test_jobs_that_undo_are_for_workers(ledger: Ledger, ada: Agent) -> None:
     ledger.fail(fence, "broken", retryable=False)
     ledger.sweep()
     assert took(ada) == (None, "nothing")
+
+
+def test_what_waits_for_others_is_not_next_and_a_brief_says_what_a_task_unlocks(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    one = queued(ledger).id
+    two = queued(ledger, priority=9, depends_on=[one]).id
+    three = queued(ledger, priority=9, depends_on=[one, two]).id
+    brief = ada.resume()
+    assert brief.task is not None and brief.task.id == one
+    assert [(task.id, task.waits_for) for task in brief.unlocks] == [(two, 1), (three, 2)]
+    nothing = bob.resume()
+    assert (nothing.task, nothing.until) == (None, None)
+    assert [task.id for task in look(ledger, three).blocked_by] == [one, two]
+    ada.complete(one)
+    brief = bob.resume()
+    assert brief.task is not None and brief.task.id == two
+    assert (brief.blocked_by, [task.id for task in brief.unlocks]) == ([], [three])
+    assert "unblocked" in [entry.type for entry in brief.history]
+    bob.complete(two)
+    assert took(ada) == (three, "next")
+    assert problems(ledger) == []

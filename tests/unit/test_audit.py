@@ -22,7 +22,7 @@ from holdfast.core.model import (
     Role,
     Status,
 )
-from tests.unit.histories import CLIENT, OPERATOR, SECOND, STEP, WINDOW, WORKER, History, rich
+from tests.unit.histories import CLIENT, OPERATOR, SECOND, STEP, T0, WINDOW, WORKER, History, rich
 
 replace = msgspec.structs.replace
 
@@ -105,6 +105,21 @@ def _uncompensated() -> list[Event]:
     return [*History(Policy(attempts_max=1)).start().events, end]
 
 
+def _waiting() -> History:
+    """Revs: 1 enqueued, waiting for two others and wanted after 5 s, 2 unblocked."""
+    return History(depends_on=(3, 4), delay_us=5 * SECOND).wait(1).do(c.Unblock, actor=SYSTEM)
+
+
+def _claimed_while_waiting() -> list[Event]:
+    history = History(depends_on=(3,))
+    return [*history.events, _event(history, EventType.CLAIMED, Status.CLAIMED, attempt=1, actor=WORKER, policy=Policy())]
+
+
+def _unblocked(history: History, available_at: int) -> list[Event]:
+    body = payloads.Unblocked(available_at=available_at).encode()
+    return [*history.events, _event(history, EventType.UNBLOCKED, Status.QUEUED, payload=body)]
+
+
 MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = {
     "no enqueued first": (lambda: _running().events[1:], [(2, "first event"), (2, "rev")]),
     "another type first": (lambda: _mutated(_running(), 1, type=EventType.CLAIMED, payload=None), [(1, "first event")]),
@@ -174,6 +189,12 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
     "requeued by its holder while aborting": (_requeued_by_its_holder_while_aborting, [(6, "requeued while aborting")]),
     "requeued with no attempts left": (_requeued_exhausted, [(5, "attempts_max")]),
     "claimed with no attempts left": (_claimed_exhausted, [(5, "attempts_max")]),
+    "unblocked, having waited for nobody": (lambda: _unblocked(History(), T0), [(2, "waiting")]),
+    "unblocked twice": (lambda: _unblocked(_waiting(), T0 + 5 * SECOND), [(3, "waiting")]),
+    "unblocked for a time nobody wanted": (lambda: _unblocked(History(depends_on=(3,)).wait(1), T0), [(2, "record")]),
+    "unblocked by a client": (lambda: _mutated(_waiting(), 2, actor=CLIENT), [(2, "role")]),
+    "unblocked for a reason": (lambda: _mutated(_waiting(), 2, reason="because"), [(2, "reason")]),
+    "claimed while it waits": (_claimed_while_waiting, [(2, "claimed too early"), (2, "status fields")]),
     "an event after the end": (_after_the_end, [(6, "step")]),
 }
 
@@ -239,6 +260,7 @@ CHANGED: dict[str, Any] = {
     "dedupe_key": "other",
     "dedupe_forever": True, "tier": "other", "trace_id": "other", "replay_of": 9, "override": b"{}", "policy": WINDOW,
     "id": 9, "status": Status.FAILED,
+    "depends_on": (9,), "on_dependency_failure": "cancel", "wanted_at": 9, "waits_for": (9,),
 }  # fmt: skip
 
 
@@ -252,6 +274,18 @@ def test_a_row_that_differs_in_one_field_is_found(field: str):
     row = replace(history.job, **{field: CHANGED[field]})
     [found] = check_history(history.events, row)
     assert (found.rule, found.detail.split()[0]) == ("fold", field)
+
+
+def test_a_row_may_wait_for_fewer_than_its_history_knows_of_but_not_for_nobody():
+    history = History(depends_on=(3, 4))
+    assert check_history(history.events, replace(history.job, waits_for=(9,))) == []
+    assert _rules(check_history(history.events, replace(history.job, waits_for=()))) == [(1, "fold")]
+
+
+def test_a_job_that_was_unblocked_is_available_when_it_was_wanted():
+    history = _waiting()
+    assert (history.job.available_at, history.job.waits_for) == (T0 + 5 * SECOND, ())
+    assert check_history(history.events, history.job) == []
 
 
 def test_a_row_without_events_is_found():
@@ -277,6 +311,7 @@ def test_pruned_beats_excuse_only_what_beats_carry():
 
 # What a status requires
 
+WAITS = "a job waits for others until it is available, no other does"
 BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
     "held without lease": (History().claim(), {"lease_expires_at": None}, "a held job has an owner and a lease"),
     "queued with owner": (History(), {"owner": "w", "lease_expires_at": 1}, "a held job has an owner and a lease"),
@@ -313,6 +348,8 @@ BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
     "claimed at attempt 0": (History().claim(), {"attempt": 0}, "a claimed job was attempted and has its policy"),
     "claimed without policy": (History().claim(), {"policy": None}, "a claimed job was attempted and has its policy"),
     "succeeded with steps to undo": (History().start().complete(), {"undo_owed": 1}, "nothing is to be undone of a success"),
+    "waiting for nobody": (History(depends_on=(3,)), {"waits_for": ()}, WAITS),
+    "waiting while it is available": (History(), {"waits_for": (3,)}, WAITS),
     "more releases than attempts": (History(), {"releases": 1}, "releases are attempts"),
     "fewer releases than none": (History(), {"releases": -1}, "releases are attempts"),
 }

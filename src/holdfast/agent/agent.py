@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.brief import Brief, Entry, brief_of, entry, history, weighed
+from holdfast.agent.brief import Brief, InFull, brief_of, in_full, weighed
 from holdfast.agent.rule import Wish, choose, take_up, until
-from holdfast.agent.steps import A, Steps
+from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
 from holdfast.core import policy as policies
@@ -145,7 +145,7 @@ class Agent(Steps):
 
     def get(self, id: int) -> Task:  # noqa: A002
         """A task and what it is about, whoever has it."""
-        return look(self._ledger, id)[0]
+        return look(self._ledger, id).task
 
     def list(self, *, mine: bool = False, **chosen: Any) -> builtins.list[Task]:
         """Tasks by id, chosen as in `Ledger.list`; with `mine`, those that this agent holds."""
@@ -153,25 +153,18 @@ class Agent(Steps):
         return [task for task in found if not mine or (task.claimed_by, task.session) == (self.name, self.session)]
 
 
-def look(ledger: Ledger, id_: int) -> tuple[Task, list[Entry], int]:
-    """A task, the newest 50 events of its history, and how many older ones there are."""
+def look(ledger: Ledger, id_: int) -> InFull:
+    """All about a task, whoever has it."""
     admit.job_id(id_)
 
-    def work(session: Session) -> tuple[Task, list[Entry], int]:
+    def work(session: Session) -> bytes:
         job = session.load([id_], lock=False).get(id_)
         if job is None:
             raise NotFound(f"there is no job {id_}", job_id=id_)
-        events, older = history(session, job, 0)
-        return task_of(job, contents_of(job, None)), [entry(event) for event in events], older
+        return msgspec.json.encode(in_full(session, job))
 
-    task, entries, older = ledger.look(work)
-    return _again(task, Task), [_again(one, Entry) for one in entries], older
+    return msgspec.json.decode(ledger.look(work), type=InFull)
 
 
 def _ttl(given: Any) -> int:
     return policies.duration_ms("ttl", given, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-
-
-def _again(told: A, kind: type[A]) -> A:
-    """What a caller reads: JSON as Python values."""
-    return msgspec.json.decode(msgspec.json.encode(told), type=kind)

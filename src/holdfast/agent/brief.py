@@ -39,11 +39,22 @@ class Checkpoint(msgspec.Struct, frozen=True):
     checkpoint: Any
 
 
+class Related(msgspec.Struct, frozen=True):
+    """A task at the other end of a dependency, and how many tasks it waits for itself: one that waits for this one alone can go
+    on when this is done."""
+
+    id: int
+    kind: str
+    status: str
+    waits_for: int
+
+
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
     """`why` says by which part of the rule the task was found: focus, running, claimed, last or next; nothing where there is
     none, and then `until` is when the next one becomes available, if it is known.
 
     `history` is what has happened since the agent last looked, up to the newest 50 events; `history_omitted` more are older.
+    `blocked_by` is what the task waits for, `unlocks` what waits for it, each up to 20.
     `tokens` is about what the brief costs to read: its bytes as JSON divided by four, rounded up.
     """
 
@@ -53,8 +64,20 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     history: list[Entry] = []
     history_omitted: int = 0
     checkpoints: list[Checkpoint] = []
+    blocked_by: list[Related] = []
+    unlocks: list[Related] = []
     cursor: int = 0
     tokens: int = 0
+
+
+class InFull(msgspec.Struct, frozen=True, kw_only=True):
+    """All about a task for whoever looks at it; of its history, the newest 50 events."""
+
+    task: Task
+    history: list[Entry]
+    history_omitted: int
+    blocked_by: list[Related]
+    unlocks: list[Related]
 
 
 def weighed(brief: Brief) -> Brief:
@@ -70,7 +93,20 @@ def brief_of(acts: Acts, job: Job, why: str, since: int) -> Brief:
         history=[entry(event) for event in events],
         history_omitted=older,
         checkpoints=checkpoints(acts.session, job),
+        blocked_by=blockers(acts.session, job),
+        unlocks=unlocked(acts.session, job),
         cursor=max([since, *(event.pos for event in events)]),
+    )
+
+
+def in_full(session: Session, job: Job) -> InFull:
+    events, older = history(session, job, 0)
+    return InFull(
+        task=task_of(job, contents_of(job, None)),
+        history=[entry(event) for event in events],
+        history_omitted=older,
+        blocked_by=blockers(session, job),
+        unlocks=unlocked(session, job),
     )
 
 
@@ -112,6 +148,14 @@ def checkpoints(session: Session, job: Job) -> list[Checkpoint]:
         if left is not None and len(found) < limits.BRIEF_CHECKPOINTS_MAX:
             found[beat.attempt] = left
     return list(found.values())
+
+
+def blockers(session: Session, job: Job) -> list[Related]:
+    return [Related(*found) for found in session.blockers(job.id, limits.BRIEF_RELATED_MAX)] if job.depends_on else []
+
+
+def unlocked(session: Session, job: Job) -> list[Related]:
+    return [Related(*found) for found in session.unlocks(job.id, limits.BRIEF_RELATED_MAX)]
 
 
 def _left(beat: LeftBehind) -> Checkpoint | None:

@@ -5,14 +5,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.core import limits
-from holdfast.core.model import HELD, Job, Status
+from holdfast.core.model import HELD, NEVER, Job, Status
 from holdfast.errors import HoldfastError, LeaseConflictError, NotClaimable
 from holdfast.ledger.acting import Acts
 from holdfast.ledger.face import to_datetime
 from holdfast.store.agents import AgentPlace
-
-WAITING_FROM_US = limits.TIME_US_MAX - 2 * 86_400 * 1_000_000
-"""Whatever is available only this late waits for something else than the time."""
 
 
 class Choice(NamedTuple):
@@ -95,7 +92,7 @@ def _tried(acts: Acts, job_id: int, ttl_ms: int) -> Job | None:
 def until(acts: Acts, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> datetime | None:
     """When the next task becomes available, if that is a matter of time alone."""
     later = [first.available_at for first in acts.session.first_tasks(queues, kinds)]
-    soon = min((at for at in later if at < WAITING_FROM_US), default=None)
+    soon = min((at for at in later if at < NEVER), default=None)
     return None if soon is None else to_datetime(soon)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from holdfast.core.limits import JOB_ID_MAX, REV_MAX
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Task
+    from holdfast.agent.brief import Entry, Related
     from holdfast.ledger import Ledger
 
 Command = Callable[..., Answer]
@@ -117,3 +118,14 @@ def show_task(page: Page, task: "Task") -> None:
     if task.cancel_requested:
         pairs.append(("cancel", "somebody wants it cancelled: make your safe exit, and release it"))
     page.fields(pairs)
+
+
+def show_related(page: Page, blocked_by: "Sequence[Related]", unlocks: "Sequence[Related]") -> None:
+    for what, related in (("waits for", blocked_by), ("unlocks", unlocks)):
+        if related:
+            page.line(f"  {what} " + ", ".join(f"{one.id} ({one.kind}, {one.status})" for one in related))
+
+
+def show_history(page: Page, history: "Sequence[Entry]") -> None:
+    rows = [(e.rev, e.type, e.by, e.attempt, stamp(e.at), "–" if e.reason is msgspec.UNSET else e.reason) for e in history]
+    page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.agents import asks_as_an_agent, request_option, show_task, ttl_option
+from holdfast.cli.agents import asks_as_an_agent, request_option, show_history, show_related, show_task, ttl_option
 from holdfast.cli.frame import Answer
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
@@ -52,8 +52,7 @@ def _show(page: Page, brief: "Brief") -> None:
     for left in brief.checkpoints:
         page.heading(f"Attempt {left.attempt} left behind")
         page.block(msgspec.json.encode(left.checkpoint).decode())
-    page.heading(
-        "Since the agent last looked" if not brief.history_omitted else f"Since then, without {brief.history_omitted} older"
-    )
-    rows = [(e.rev, e.type, e.by, e.attempt, stamp(e.at), "–" if e.reason is msgspec.UNSET else e.reason) for e in brief.history]
-    page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)
+    show_related(page, brief.blocked_by, brief.unlocks)
+    older = brief.history_omitted
+    page.heading("Since the agent last looked" if not older else f"Since the agent last looked, without {older} older")
+    show_history(page, brief.history)

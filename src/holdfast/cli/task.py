@@ -3,9 +3,18 @@
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from holdfast.cli.agents import asks_as_an_agent, id_option, json_option, on_a_task, request_option, show_task, ttl_option
+from holdfast.cli.agents import (
+    asks_as_an_agent,
+    id_option,
+    json_option,
+    on_a_task,
+    request_option,
+    show_history,
+    show_related,
+    show_task,
+    ttl_option,
+)
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
@@ -133,12 +142,13 @@ def get(ledger: "Ledger", *, id_: int) -> Answer:
     """All about one task: where it stands, what it is about, the newest part of its history."""
     from holdfast.agent import look
 
-    found, history, older = look(ledger, id_)
+    found = look(ledger, id_)
 
     def show(page: Page) -> None:
-        show_task(page, found)
+        show_task(page, found.task)
+        show_related(page, found.blocked_by, found.unlocks)
+        older = found.history_omitted
         page.heading("History" if not older else f"History, without the first {older}")
-        rows = [(e.rev, e.type, e.by, e.attempt, stamp(e.at), "–" if e.reason is msgspec.UNSET else e.reason) for e in history]
-        page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)
+        show_history(page, found.history)
 
-    return Answer({"task": found, "history": history, "history_omitted": older}, show)
+    return Answer(found, show)

@@ -63,6 +63,7 @@ def check_status(job: Job) -> list[str]:
         == (job.status is Status.DEAD_LETTERED),
         "a claimed job was attempted and has its policy": not held or (job.attempt > 0 and job.policy is not None),
         "releases are attempts": 0 <= job.releases <= job.attempt,
+        "a job waits for others until it is available, no other does": bool(job.waits_for) == job.is_waiting,
         "nothing is to be undone of a success": job.undo_owed == 0 or job.status is not Status.SUCCEEDED,
     }
     return [rule for rule, holds in rules.items() if not holds]
@@ -136,7 +137,16 @@ def _check_first(event: Event) -> Iterable[tuple[str, str]]:
 
 
 _WITH_POLICY = frozenset({EventType.CLAIMED, EventType.STALLED})
-_WITHOUT_REASON = frozenset({EventType.ENQUEUED, EventType.CLAIMED, EventType.STARTED, EventType.RESUMED, EventType.SUCCEEDED})
+_WITHOUT_REASON = frozenset(
+    {
+        EventType.ENQUEUED,
+        EventType.UNBLOCKED,
+        EventType.CLAIMED,
+        EventType.STARTED,
+        EventType.RESUMED,
+        EventType.SUCCEEDED,
+    }
+)
 
 
 def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
@@ -171,6 +181,12 @@ def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         body = payloads.decode(payloads.Stalled, event.payload)
         if (body.last_beat_at, body.lease_expires_at) != (job.last_beat_at, job.lease_expires_at):
             yield "record", "stalled tells of another last beat or lease than the job had"
+    if event.type is EventType.UNBLOCKED:
+        available_at = payloads.decode(payloads.Unblocked, event.payload).available_at
+        if not job.is_waiting:
+            yield "waiting", "unblocked, but it waited for nobody"
+        elif available_at != max(event.received_at, job.wanted_at or 0):
+            yield "record", f"unblocked, available at {available_at}, which is neither then nor when it was wanted"
     if event.type is EventType.DEAD_LETTERED:
         letter = payloads.decode(payloads.DeadLettered, event.payload)
         told = (letter.attempts, letter.last_owner, letter.last_lease_expires_at, letter.correlation_id, letter.reason_code)
@@ -238,8 +254,9 @@ def _check_liveness(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[
 def _check_row(job: Job | None, row: Job, *, blurred: bool) -> list[Violation]:
     if job is None:
         return [Violation(row.id, row.rev, "fold", "a row without events")]
-    ignored = {"token"} | ({"stage", "progress", "progressed_at", "assist_requested"} if blurred else set())
-    return [
+    ignored = {"token", "waits_for"} | ({"stage", "progress", "progressed_at", "assist_requested"} if blurred else set())
+    waits = [Violation(row.id, row.rev, "fold", f"waits_for is {row.waits_for}, its events say: {job.is_waiting}")]
+    return (waits if bool(row.waits_for) != job.is_waiting else []) + [
         Violation(row.id, row.rev, "fold", f"{name} is {getattr(row, name)!r}, its events say {getattr(job, name)!r}")
         for name in msgspec.structs.asdict(row)
         if name not in ignored and getattr(row, name) != getattr(job, name)

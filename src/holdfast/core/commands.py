@@ -33,6 +33,18 @@ class Enqueue(Command, frozen=True, kw_only=True):
     replay_of: int | None = None
     bare: bool = False
     """No option was given: everything below `payload` has its default."""
+    job_id: int | None = None
+    """Drawn beforehand, where others have to know it before the job is there."""
+
+
+class EnqueueLinked(Enqueue, frozen=True, kw_only=True):
+    """One of a call in which some jobs wait for others.
+
+    `depends_on` are ids; `after` are places of the same call, whose ids are not known yet: they join the payload once drawn.
+    """
+
+    depends_on: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
 
 
 class ClaimNext(Command, frozen=True, kw_only=True):
@@ -48,6 +60,8 @@ class JobCommand(Command, frozen=True, kw_only=True):
 
     job_id: int
     expected_rev: int | None = None
+    cause: str | None = None
+    """The event of another job that brought this about."""
 
 
 class ClaimJob(JobCommand, frozen=True, kw_only=True):
@@ -120,6 +134,10 @@ class Resume(JobCommand, frozen=True, kw_only=True):
 
 class Requeue(JobCommand, frozen=True, kw_only=True):
     jitter: float = 1.0
+
+
+class Unblock(JobCommand, frozen=True, kw_only=True):
+    """The last job that this one waited for has succeeded."""
 
 
 class Sweep(JobCommand, frozen=True, kw_only=True):

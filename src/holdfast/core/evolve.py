@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.model import Event, EventType, Job, Phase, Policy, Role, StallReason, Status
+from holdfast.core.model import NEVER, Event, EventType, Job, Phase, Policy, Role, StallReason, Status
 
 _replace = msgspec.structs.replace
 
@@ -30,7 +30,7 @@ def _enqueued(event: Event) -> Job:
         rev=event.rev,
         attempt=0,
         priority=body.priority,
-        available_at=at + body.delay_us if body.available_at is None else body.available_at,
+        available_at=NEVER if body.depends_on else body.available_from(at),
         created_at=at,
         updated_at=at,
         args=bytes(body.args),
@@ -41,6 +41,10 @@ def _enqueued(event: Event) -> Job:
         trace_id=event.trace_id,
         replay_of=body.replay_of,
         override=payloads.body_of(body.policy),
+        depends_on=body.depends_on,
+        on_dependency_failure=body.on_dependency_failure,
+        wanted_at=body.wanted_at(at),
+        waits_for=body.depends_on,
     )
 
 
@@ -146,12 +150,17 @@ def _requeued(job: Job, event: Event) -> dict[str, Any]:
     }
 
 
+def _unblocked(job: Job, event: Event) -> dict[str, Any]:
+    return {"available_at": payloads.decode(payloads.Unblocked, event.payload).available_at, "waits_for": ()}
+
+
 def _finished(job: Job, event: Event) -> dict[str, Any]:
     """Every end: no holder, no phase. A holder that ended its own job may still be recognised; anybody else killed the fence."""
     return {
         "phase": None,
         "finished_at": event.received_at,
         "token": job.token if event.actor.role is Role.WORKER else None,
+        "waits_for": (),
         **_no_holder(job),
     }
 
@@ -203,6 +212,7 @@ _CHANGES: dict[EventType, Callable[[Job, Event], dict[str, Any]]] = {
     EventType.STALLED: _stalled,
     EventType.RESUMED: _resumed,
     EventType.REQUEUED: _requeued,
+    EventType.UNBLOCKED: _unblocked,
     EventType.SUCCEEDED: _succeeded,
     EventType.FAILED: _failed,
     EventType.CANCEL_REQUESTED: _cancel_requested,

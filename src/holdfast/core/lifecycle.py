@@ -5,6 +5,7 @@ answers and what a reader folds later are the same thing by construction.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -88,6 +89,7 @@ class _Draft:
             to_status=to or self.job.status,
             reason=reason,
             request_id=self.command.request_id,
+            cause=self.command.cause,
             payload=payload,
             policy=policy,
             correlation_id=self.job.correlation_id,
@@ -239,6 +241,14 @@ def _check_claimable(draft: _Draft, command: c.ClaimJob) -> None:
     job = draft.job
     why: str | None = None
     until: Micros | None = None
+    if job.is_waiting:
+        raise NotClaimable(
+            f"job {job.id} cannot be claimed: it waits for {len(job.waits_for)} others",
+            why="dependency",
+            until=None,
+            waits_for=list(job.waits_for),
+            **job.held_by,
+        )
     if command.paused:
         why = "paused"
     elif job.status is Status.QUEUED and job.available_at > draft.now:
@@ -392,6 +402,15 @@ def _requeue_or_exhaust(draft: _Draft, jitter: float) -> None:
         _requeue(draft, _backoff(draft, jitter))
 
 
+def _unblock(draft: _Draft, command: c.Unblock) -> None:
+    job = draft.job
+    _require("unblock", job)
+    if not job.is_waiting or job.wanted_at is None:
+        raise InvalidTransition(f"job {job.id} waits for nobody", verb="unblock", **job.held_by)
+    body = payloads.Unblocked(available_at=max(draft.at, job.wanted_at))
+    draft.emit(EventType.UNBLOCKED, payload=body.encode())
+
+
 def _sweep(draft: _Draft, command: c.Sweep) -> None:
     job = draft.job
     fresh = command.fresh_since or 0
@@ -466,6 +485,7 @@ _DECISIONS: dict[type[c.JobCommand], Callable[[_Draft, Any], None]] = {
     c.Stall: _stall_job,
     c.Resume: _resume,
     c.Requeue: _requeue_job,
+    c.Unblock: _unblock,
     c.Sweep: _sweep,
     c.Cancel: _cancel_job,
     c.DeadLetter: _dead_letter_job,
@@ -478,6 +498,7 @@ _OUTSIDE: dict[type[c.JobCommand], str] = {
     c.Stall: "stall",
     c.Resume: "resume",
     c.Requeue: "requeue",
+    c.Unblock: "unblock",
     c.Sweep: "requeue",
     c.Cancel: "cancel",
     c.DeadLetter: "dead_letter",
@@ -520,8 +541,11 @@ def replay_of(job: Job, command: c.Replay) -> c.Enqueue:
         tier=job.tier,
         policy=payloads.verbatim(job.override),
         replay_of=job.id,
+        depends_on=job.depends_on,
+        on_dependency_failure=job.on_dependency_failure,
     )
-    return c.Enqueue(
+    linked = partial(c.EnqueueLinked, depends_on=job.depends_on)
+    return (linked if job.depends_on else c.Enqueue)(
         actor=command.actor,
         request_id=command.request_id,
         queue=job.queue,

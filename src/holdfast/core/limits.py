@@ -20,6 +20,8 @@ UNDO_STEPS_MAX = 1_000
 """Undo steps of one job."""
 UNDO_BATCH_MAX = 100
 """Jobs whose compensation one sweep starts or notes."""
+DEPENDENCIES_MAX = 1_000
+"""Jobs that one job may wait for."""
 NESTING_MAX = 64
 INTEGER_MAX = 2**53 - 1
 """What every JSON reader can hold exactly."""
@@ -56,6 +58,8 @@ BRIEF_PAYLOAD_MAX = 1_024
 """A payload in the history of a brief; what is longer is left out of it."""
 BRIEF_CHECKPOINTS_MAX = 5
 """Earlier attempts whose checkpoints a brief shows."""
+BRIEF_RELATED_MAX = 20
+"""Tasks in a brief that wait for the one it is about, and that this one waits for."""
 CHECKPOINT_EVENTS_MAX = 5_000
 """How many of a task's newest events are searched for them."""
 CHECKPOINT_BEATS_MAX = 200

@@ -7,6 +7,8 @@ import msgspec
 
 Micros = int
 """Microseconds since 1970-01-01T00:00:00Z."""
+NEVER: Micros = 253_402_300_799_999_999
+"""When a job is available that waits for others: later than any time a caller can give, so that no claim needs to look twice."""
 
 
 class Status(StrEnum):
@@ -74,6 +76,7 @@ class EventType(StrEnum):
     STALLED = "stalled"
     RESUMED = "resumed"
     REQUEUED = "requeued"
+    UNBLOCKED = "unblocked"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCEL_REQUESTED = "cancel_requested"
@@ -267,6 +270,19 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """The snapshot of the newest attempt; None before the first claim."""
     token: str | None = None
     """The secret of the newest fence. Not part of the history: events never carry it."""
+    depends_on: tuple[int, ...] = ()
+    """The jobs it was told to wait for, by ascending id."""
+    on_dependency_failure: str = "wait"
+    wanted_at: Micros | None = None
+    """When it was to be available had it nobody to wait for; None where it has nobody."""
+    waits_for: tuple[int, ...] = ()
+    """Those it still waits for, replays in the place of what they repeat. A history alone does not know which are left: as far as
+    it can tell, all are, until the job waits no longer."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for other jobs."""
+        return self.status is Status.QUEUED and self.available_at == NEVER
 
     @property
     def held_by(self) -> dict[str, Any]:

@@ -29,6 +29,16 @@ class Enqueued(Payload, frozen=True):
     tier: str | None = None
     policy: Verbatim = UNSET
     replay_of: int | None = None
+    depends_on: tuple[int, ...] = ()
+    on_dependency_failure: str = "wait"
+
+    def available_from(self, enqueued_at: Micros) -> Micros:
+        """When the job is available as far as it is up to the caller."""
+        return enqueued_at + self.delay_us if self.available_at is None else self.available_at
+
+    def wanted_at(self, enqueued_at: Micros) -> Micros | None:
+        """The same for a job that has to wait for others; None for any other."""
+        return self.available_from(enqueued_at) if self.depends_on else None
 
 
 class UndoStep(Payload, frozen=True):
@@ -60,6 +70,10 @@ class Stalled(Payload, frozen=True):
 
 
 class Requeued(Payload, frozen=True):
+    available_at: Micros
+
+
+class Unblocked(Payload, frozen=True):
     available_at: Micros
 
 
@@ -99,6 +113,7 @@ SHAPES: dict[EventType, type[Payload]] = {
     EventType.HEARTBEAT: Beat,
     EventType.STALLED: Stalled,
     EventType.REQUEUED: Requeued,
+    EventType.UNBLOCKED: Unblocked,
     EventType.SUCCEEDED: Succeeded,
     EventType.FAILED: Failed,
     EventType.DEAD_LETTERED: DeadLettered,

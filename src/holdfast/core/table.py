@@ -54,6 +54,8 @@ MOVES: tuple[Move, ...] = (
          "the last holder, with its fence: its request is the proof of life"),
     Move("requeue", _from(S.STALLED), (S.QUEUED,), SYSTEM_ONLY, (E.REQUEUED,),
          "available_at from the backoff; where attempts are used up: exhausted instead"),
+    Move("unblock", _from(S.QUEUED), (), SYSTEM_ONLY, (E.UNBLOCKED,),
+         "the last job it depended on has succeeded: available from now, or from when its caller wanted it"),
     Move("release", HELD, (S.QUEUED,), HOLDER, (E.STALLED, E.REQUEUED),
          "an orderly hand-back: no backoff, does not count against attempts_max"),
     Move("release", _from(S.STALLED), (S.QUEUED,), HOLDER, (E.REQUEUED,),
@@ -86,7 +88,7 @@ MOVES: tuple[Move, ...] = (
 """Besides these, `enqueue` and `replay` make a new job (→ queued, event enqueued)."""
 
 STEPS: frozenset[tuple[EventType, Status | None, Status]] = frozenset(
-    {(E.ENQUEUED, None, S.QUEUED), (E.REQUEUED, S.STALLED, S.QUEUED)}
+    {(E.ENQUEUED, None, S.QUEUED), (E.REQUEUED, S.STALLED, S.QUEUED), (E.UNBLOCKED, S.QUEUED, S.QUEUED)}
     | {(E.CLAIMED, source, S.CLAIMED) for source in (S.QUEUED, S.STALLED)}
     | {(E.STARTED, S.CLAIMED, S.RUNNING), (E.RESUMED, S.STALLED, S.RUNNING)}
     | {(E.STALLED, source, S.STALLED) for source in HELD}

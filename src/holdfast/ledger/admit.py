@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,8 +12,10 @@ from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strictjson, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.model import OWN_PREFIX, Actor, FailureStage, Fence, Micros, ReasonCode, Role, StallReason, Status
+from holdfast.core.waiting import ON_FAILURE
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
-from holdfast.ledger.face import to_micros
+from holdfast.ledger.face import Job, to_micros
+from holdfast.ledger.refs import Refs
 
 E = TypeVar("E", ReasonCode, FailureStage)
 
@@ -257,18 +260,23 @@ class Enqueues:
 
     def commands(self, who: Actor, request: str | None, items: Sequence[Any]) -> list[c.Enqueue]:
         made: list[c.Enqueue] = []
+        refs: list[Refs] = []
         try:
             for item in items:
-                made.append(self._plain(who, request, item) or self._any(who, request, item))  # noqa: PERF401 - counts
+                made.append(self._plain(who, request, item) or self._any(who, request, item, len(made), refs))
         except HoldfastError as error:
             if len(items) > 1:
                 error.context["item"] = len(made)
             raise
-        return made
+        return refs[0].link(made) if refs else made
 
-    def _any(self, who: Actor, request: str | None, item: Any) -> c.Enqueue:
+    def _any(self, who: Actor, request: str | None, item: Any, place: int, refs: list[Refs]) -> c.Enqueue:
+        """`refs` gets its one entry with the first item that names others or has a name itself."""
         if not isinstance(item, Mapping) or "kind" not in item or not all(isinstance(name, str) for name in item):
             raise ValidationError("each item is an object with at least a kind", field="items")
+        if "ref" in item or item.get("depends_on") is not None:
+            refs[:] = refs or [Refs()]
+            item = refs[0].take(place, item)
         return self.command(who, request, **item)
 
     def _plain(self, who: Actor, request: str | None, item: Any) -> c.Enqueue | None:
@@ -313,7 +321,9 @@ class Enqueues:
             policy=payloads.verbatim(override),
             **chosen,
         )
-        return c.Enqueue(
+        del chosen["on_dependency_failure"]
+        depends_on = chosen.pop("depends_on")
+        return (partial(c.EnqueueLinked, depends_on=depends_on) if depends_on else c.Enqueue)(
             actor=who,
             request_id=request,
             queue=queue,
@@ -328,6 +338,7 @@ class Enqueues:
 
 _OPTIONS = frozenset(
     {"priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy"}
+    | {"depends_on", "on_dependency_failure"}
 )
 
 
@@ -369,4 +380,18 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         "correlation_id": key("correlation_id"),
         "trace_id": key("trace_id"),
         "override": None if layer == policies.NO_SETTINGS else _encode(layer),
+        "depends_on": _dependencies(given.get("depends_on", ())),
+        "on_dependency_failure": _on_failure(given.get("on_dependency_failure", "wait")),
     }
+
+
+def _dependencies(given: Any) -> tuple[int, ...]:
+    found = {job_id(one.id if isinstance(one, Job) else one) for one in items("depends_on", given)}
+    limits.check_count("depends_on", len(found), limits.DEPENDENCIES_MAX)
+    return tuple(sorted(found))
+
+
+def _on_failure(given: Any) -> str:
+    if given not in ON_FAILURE:
+        raise ValidationError(f"on_dependency_failure must be one of {', '.join(ON_FAILURE)}", field="on_dependency_failure")
+    return str(given)

@@ -13,13 +13,13 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core.audit import fold
-from holdfast.core.lifecycle import decide, replay_of
-from holdfast.core.model import HELD, TAIL, Actor, Event, EventType, Job, Phase, Status
+from holdfast.core.lifecycle import Outcome, decide, replay_of
+from holdfast.core.model import HELD, TAIL, TERMINAL, Actor, Event, EventType, Job, Phase, Status
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
-from holdfast.ledger import answers
+from holdfast.ledger import answers, linked
 from holdfast.ledger.compensate import compensate
 from holdfast.ledger.door import Call
-from holdfast.store.base import Change, EventFilter, Kept, LetterFilter, Session
+from holdfast.store.base import Change, EventFilter, Kept, LetterFilter, Made, Session
 
 SETTLED = "settled"
 """What a completion in bulk answers: it is done."""
@@ -43,7 +43,8 @@ def execute(session: Session, calls: Sequence[Call], *, careful: bool = False) -
     locks them beforehand, in the one order that everybody keeps.
     """
     if careful:
-        session.lock({command.job_id for call in calls for command in call.commands if isinstance(command, c.JobCommand)})
+        ids = {command.job_id for call in calls for command in call.commands if isinstance(command, c.JobCommand)}
+        session.lock(session.downstream(ids))
     for call in calls:
         call.answers = [None] * len(call.commands)
         call.wakes = set()
@@ -211,6 +212,26 @@ def _enqueue(session: Session, items: Sequence[Item]) -> None:
                 _note_work(call, command)
 
 
+def _enqueue_linked(session: Session, items: Sequence[Item]) -> None:
+    """Call by call: the jobs of one may depend on each other."""
+    for _, group in groupby(items, lambda item: id(item.call)):
+        run = list(group)
+        made = linked.make(session, [item.command for item in run])
+        for item, answer in zip(run, made.answers, strict=True):
+            item.answer(answer)
+            if answer.is_new:
+                _note_work(item.call, item.command)
+        _note_told(run[0].call, made.outcomes)
+
+
+def _note_told(call: Call, outcomes: Iterable[Outcome]) -> None:
+    """What was decided about jobs that nobody named."""
+    for outcome in outcomes:
+        call.outcomes.append(outcome)
+        if outcome.job.status is Status.QUEUED:
+            call.wakes.add(outcome.job.queue)
+
+
 def _is_keyed(item: Item) -> bool:
     return item[2].dedupe_key is not None
 
@@ -276,12 +297,21 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> answers.Foun
     living = session.live_replay(job.id)
     if living is not None:
         return answers.Found(session.load([living], lock=False)[living], False)
-    made = session.enqueue([fresh])[0] if fresh.dedupe_key is None else session.enqueue_keyed(fresh)
+    made = _make_replay(session, item.call, fresh)
     if not made.is_new:
         raise Conflict(f"the dedupe key {fresh.dedupe_key!r} is held by job {made.job_id}", holder=made.job_id, rev=job.rev)
+    session.hand_on(job.id, made.job_id)
     item.call.wakes.add(job.queue)
     item.call.changed = True
     return answers.Found(session.load([made.job_id], lock=False)[made.job_id], True)
+
+
+def _make_replay(session: Session, call: Call, fresh: c.Enqueue) -> Made:
+    if isinstance(fresh, c.EnqueueLinked):
+        made = linked.make(session, [fresh])
+        _note_told(call, made.outcomes)
+        return Made(made.answers[0].job.id, 0, made.answers[0].is_new)
+    return session.enqueue([fresh])[0] if fresh.dedupe_key is None else session.enqueue_keyed(fresh)
 
 
 # Verbs on a job
@@ -328,17 +358,23 @@ def _settle(session: Session, items: Sequence[Item]) -> None:
 
 
 def _decide_each(session: Session, items: Sequence[Item]) -> None:
-    jobs = session.load([item.command.job_id for item in items], lock=True)
+    ids = [item.command.job_id for item in items]
+    jobs = session.load(ids, lock=True)
+    if isinstance(items[0].command, c.Complete):
+        # Many at once, and so their dependents too: one by one they could be locked in any order.
+        session.lock_waiting(ids)
     now = session.now()
     for item in items:
         try:
-            item.answer(_decide_one(session, jobs.get(item.command.job_id), item, now))
+            item.answer(_decide_one(session, jobs, item, now))
         except HoldfastError as refusal:
             item.answer(_settled(session, item.command) or refusal)
 
 
-def _decide_one(session: Session, job: Job | None, item: Item, now: int) -> Any:
+def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int) -> Any:
+    """`jobs` are those of the whole round: what is decided here may change others of them."""
     command = item.command
+    job = jobs.get(command.job_id)
     if isinstance(command, c.ClaimJob) and job is not None:
         policy, paused = session.policy_of(job), session.paused(job.queue)
         command = msgspec.structs.replace(command, policy=policy, paused=paused)
@@ -349,6 +385,10 @@ def _decide_one(session: Session, job: Job | None, item: Item, now: int) -> Any:
         item.call.outcomes.append(outcome)
         if outcome.job.status is Status.QUEUED:
             item.call.wakes.add(outcome.job.queue)
+        if outcome.job.status in TERMINAL and not isinstance(command, c.Annotate):
+            told = linked.told_of(session, outcome.job, now, command.request_id)
+            _note_told(item.call, told)
+            jobs |= {other.job.id: other.job for other in told}
     if isinstance(command, c.Sweep):
         return tuple(event.type for event in outcome.events)
     return _change(outcome.job) if isinstance(command, _CHANGE_ONLY) else outcome.job
@@ -359,10 +399,10 @@ def apply(session: Session, call: Call, command: c.JobCommand) -> Job | None:
 
     A refusal is raised, and what was saved before it must not be committed.
     """
-    job = session.load([command.job_id], lock=True).get(command.job_id)
+    jobs = session.load([command.job_id], lock=True)
     before = len(call.outcomes)
-    _decide_one(session, job, Item(call, 0, command), session.now())
-    return call.outcomes[-1].job if len(call.outcomes) > before else job
+    _decide_one(session, jobs, Item(call, 0, command), session.now())
+    return call.outcomes[before].job if len(call.outcomes) > before else jobs.get(command.job_id)
 
 
 _CHANGE_ONLY = (c.Start, c.Heartbeat, c.Complete)
@@ -408,6 +448,7 @@ def _event_change(event: Event) -> Change:
 
 _RUNNERS: dict[type[c.Command], Callable[[Session, Sequence[Item]], None]] = {
     c.Enqueue: _enqueue,
+    c.EnqueueLinked: _enqueue_linked,
     c.ClaimNext: _claim,
     c.Replay: _replay,
     c.ReplayMany: _replay_many,

@@ -90,6 +90,9 @@ class Job:
     note: str | None = _plain("note")
     policy: Policy | None = _plain("policy")
     undo_owed: int = _plain("undo_owed")
+    depends_on: tuple[int, ...] = _plain("depends_on")
+    waits_for: tuple[int, ...] = _plain("waits_for")
+    on_dependency_failure: str = _plain("on_dependency_failure")
 
     available_at: datetime = _time("available_at")
     created_at: datetime = _time("created_at")

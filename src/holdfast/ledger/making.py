@@ -34,7 +34,9 @@ class Making(Desk):
         """A new job, or the live one that has its `dedupe_key`.
 
         Options: priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
-        policy (a mapping). With `connection`, inside the caller's own open transaction: visible when that commits.
+        policy (a mapping), depends_on (jobs, or their ids, that have to succeed first), on_dependency_failure ("wait", "cancel"
+        or "dead_letter", once one of those has come to nothing).
+        With `connection`, inside the caller's own open transaction: visible when that commits.
         Without a trace_id, a job carries the traceparent of the current OpenTelemetry span, if there is one.
         """
         item = {"kind": kind, "args": args, "queue": queue, **options}
@@ -48,7 +50,10 @@ class Making(Desk):
         actor: str | Actor | None = None,
         connection: Any = None,
     ) -> list[Job]:
-        """Many new jobs in one transaction: all or none. Each item has the options of `enqueue`."""
+        """Many new jobs in one transaction: all or none. Each item has the options of `enqueue`.
+
+        An item may have a `ref`, a name by which others of the same call say in their `depends_on` that they wait for it.
+        """
         return self._enqueue(items, request_id, actor, connection)
 
     def _enqueue(
@@ -60,7 +65,7 @@ class Making(Desk):
         commands = self._enqueues.commands(who, request, items)
         if not commands:
             return []
-        body = admit.body_hash([(c.payload, c.correlation_id, c.trace_id) for c in commands]) if request else b""
+        body = admit.body_hash([_said(command) for command in commands]) if request else b""
         call = Call("enqueue", commands, repeat=request is not None, keep=request is not None, body_hash=body)
         if tracing.current_traceparent() is None:
             answers = self._sent(call, connection)
@@ -166,3 +171,9 @@ class Making(Desk):
         body = admit.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
         record = self._carrier.one(Call("claim_job", [command], repeat=request_id is not None, keep=True, body_hash=body))
         return held(record)
+
+
+def _said(command: c.Enqueue) -> tuple[Any, ...]:
+    """What tells one enqueue from another."""
+    after = (command.after,) if isinstance(command, c.EnqueueLinked) and command.after else ()
+    return command.payload, command.correlation_id, command.trace_id, *after

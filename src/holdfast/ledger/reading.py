@@ -42,20 +42,35 @@ class Reading(Desk):
         kind: str | None = None,
         correlation_id: str | None = None,
         replay_of: int | None = None,
+        waiting: bool = False,
         after: int = 0,
         limit: int = 100,
     ) -> builtins.list[Job]:
-        """Jobs by ascending id. The next page is `after=` the last id of this one."""
+        """Jobs by ascending id. The next page is `after=` the last id of this one. `waiting`: only those that wait for others."""
         chosen = JobFilter(
             statuses=admit.statuses(status),
             queue=None if queue is None else limits.check_name("queue", queue),
             kind=None if kind is None else limits.check_name("kind", kind),
             correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
             replay_of=None if replay_of is None else admit.job_id(replay_of),
+            waiting=admit.switch("waiting", waiting),
             after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
             limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
         )
         return [shown(job) for job in self._store.read(lambda session: session.jobs(chosen))]
+
+    def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
+        """The jobs that wait, or have waited, for this one, by ascending id; those that follow its replay are the replay's."""
+        admit.job_id(job_id)
+        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
+        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+
+        def work(session: Session) -> Any:
+            if job_id not in session.load([job_id], lock=False):
+                raise NotFound(f"there is no job {job_id}", job_id=job_id)
+            return session.load(session.dependents(job_id, after, limit), lock=False)
+
+        return [shown(job) for _, job in sorted(self._store.read(work).items())]
 
     def events(
         self,

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.model import EventType, Micros, Role, StallReason, Status
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, NotClaimable
+from holdfast.ledger.answers import Found
 from holdfast.ledger.door import Call
 from holdfast.store.base import Made
 from holdfast.telemetry import families
@@ -55,7 +56,11 @@ def _claims(call: Call, counts: Counts, waits: Waits) -> None:
 
 
 def _enqueues(call: Call, counts: Counts) -> None:
-    new = [command.kind for command, answer in zip(call.commands, call.answers, strict=True) if type(answer) is Made]  # type: ignore[attr-defined]
+    new = [
+        command.kind  # type: ignore[attr-defined]
+        for command, answer in zip(call.commands, call.answers, strict=True)
+        if type(answer) is Made or (type(answer) is Found and answer.is_new)
+    ]
     for kind, count in Counter(new).items():
         counts[families.ENQUEUED, (kind,)] += count
 

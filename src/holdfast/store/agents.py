@@ -33,6 +33,15 @@ class LeftBehind(NamedTuple):
     payload: bytes
 
 
+class Neighbour(NamedTuple):
+    """A task that another one waits for, or the other way round; `waits_for` is how many it waits for itself."""
+
+    id: int
+    kind: str
+    status: str
+    waits_for: int
+
+
 class AgentSession(ABC):
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
@@ -85,6 +94,14 @@ class AgentSession(ABC):
         """How many events of a job lie after a position and below a revision; `limit` stands for that many or more."""
         [(count,)] = self.rows("count_events", job_id=job_id, after=after, rev_below=rev_below, limit=limit)
         return int(count)
+
+    def blockers(self, job_id: int, limit: int) -> list[Neighbour]:
+        """What a task waits for, by id."""
+        return [Neighbour(*row) for row in self.rows("blockers", job_id=job_id, limit=limit)]
+
+    def unlocks(self, job_id: int, limit: int) -> list[Neighbour]:
+        """What waits for a task, by id."""
+        return [Neighbour(*row) for row in self.rows("unlocks", on_id=job_id, limit=limit)]
 
     def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, limit: int) -> list[LeftBehind]:
         """Beats of attempts before this one that may carry a checkpoint, newest first."""

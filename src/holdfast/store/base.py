@@ -15,7 +15,8 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.model import Event, EventType, Job, Micros, Phase, Policy, Status
 from holdfast.core.policy import Settings
 from holdfast.core.proof.book import KeyChange
-from holdfast.store.agents import AgentPlace, Candidate, LeftBehind
+from holdfast.core.waiting import Standing
+from holdfast.store.agents import AgentPlace, Candidate, LeftBehind, Neighbour
 from holdfast.store.places import Origin, Place
 
 T = TypeVar("T")
@@ -91,6 +92,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
     correlation_id: str | None = None
     replay_of: int | None = None
+    waiting: bool = False
+    """Only those that wait for others."""
     after: int = 0
     limit: int = 100
 
@@ -138,6 +141,14 @@ class Session(Protocol):
     def find_event(self, job_id: int, request_id: str) -> Event | None: ...
     def events(self, chosen: EventFilter) -> list[Event]: ...
     def jobs(self, chosen: JobFilter) -> list[Job]: ...
+    def draw_ids(self, count: int) -> list[int]: ...
+    def standings(self, ids: Iterable[int]) -> dict[int, Standing]: ...
+    def link(self, edges: Mapping[int, Sequence[int]], unmet: Mapping[int, Sequence[int]]) -> None: ...
+    def lock_waiting(self, on_ids: Sequence[int]) -> list[int]: ...
+    def meet(self, ids: Sequence[int]) -> list[int]: ...
+    def downstream(self, ids: Iterable[int]) -> list[int]: ...
+    def hand_on(self, from_id: int, to_id: int) -> None: ...
+    def dependents(self, job_id: int, after: int, limit: int) -> list[int]: ...
     def live_replay(self, job_id: int) -> int | None: ...
     def dead_letters(self, chosen: LetterFilter) -> list[int]: ...
     def owing(self, limit: int) -> list[int]: ...
@@ -176,6 +187,8 @@ class Session(Protocol):
     def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None) -> int | None: ...
     def newest_events(self, job_id: int, after: int, limit: int) -> list[Event]: ...
     def count_events(self, job_id: int, after: int, rev_below: int, limit: int) -> int: ...
+    def blockers(self, job_id: int, limit: int) -> list[Neighbour]: ...
+    def unlocks(self, job_id: int, limit: int) -> list[Neighbour]: ...
     def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, limit: int) -> list[LeftBehind]: ...
 
 
@@ -251,10 +264,10 @@ JOB_COLUMNS = (
     "stage", "progress", "progressed_at", "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error",
     "stall_reason", "stalled_at", "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage",
     "undo_owed", "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued",
-    "outcome", "checkpoint",
+    "outcome", "checkpoint", "unmet",
 )  # fmt: skip
 """What a store selects to build a Job: its row, then the payloads of its first event, of its `succeeded` one and of the last
-beat with a checkpoint."""
+beat with a checkpoint, and the ids of those it waits for, as one text."""
 
 
 def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> Job:
@@ -263,7 +276,7 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
      incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
      assist_requested, counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at,
      cancel_reason, cancel_requested_at, reason_code, failure_stage, undo_owed, note, dedupe_key, dedupe_forever,
-     correlation_id, trace_id, token, policy_id, enqueued, outcome, checkpoint) = row  # fmt: skip
+     correlation_id, trace_id, token, policy_id, enqueued, outcome, checkpoint, unmet) = row  # fmt: skip
     body = payloads.decode(payloads.Enqueued, enqueued)
     return Job(
         id_, queue, kind, STATUSES[status], rev, attempt, priority, available_at, created_at, updated_at, bytes(body.args),
@@ -274,7 +287,9 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
         None if outcome is None else bytes(payloads.decode(payloads.Succeeded, outcome).result),
         payloads.checkpoint_of(checkpoint), undo_owed,
         note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
-        payloads.body_of(body.policy), None if policy_id is None else policy(policy_id), token,
+        payloads.body_of(body.policy), None if policy_id is None else policy(policy_id), token, body.depends_on,
+        body.on_dependency_failure, body.wanted_at(created_at),
+        () if unmet is None else tuple(sorted(map(int, unmet.split(",")))),
     )  # fmt: skip
 
 
@@ -314,7 +329,8 @@ def claimed_jobs(
             None if last_lease is None else last_lease + epoch_us, last_error, None, None, None,
             cancel_reason, None, None, None, None, None if checkpoint_rev is None else checkpoints[id_], undo_owed, None,
             dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.body_of(body.policy),
-            policy(policy_id),
+            policy(policy_id), None, body.depends_on, body.on_dependency_failure,
+            body.wanted_at(created_at + epoch_us),
         ))  # fmt: skip
     return found
 

@@ -31,6 +31,7 @@ from holdfast.store.base import (
 from holdfast.store.fleet import FleetSession
 from holdfast.store.keys import KeyLog
 from holdfast.store.places import Places
+from holdfast.store.waiting import Waiting
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
 _settings = msgspec.json.Decoder(Settings)
@@ -64,7 +65,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places, KeyLog, AgentSession):
+class SqlSession(FleetSession, Places, KeyLog, Waiting, AgentSession):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:
@@ -248,7 +249,7 @@ class SqlSession(FleetSession, Places, KeyLog, AgentSession):
             "kind": chosen.kind,
             "limit": chosen.limit,
         }
-        plain = chosen.correlation_id is None and chosen.replay_of is None
+        plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
         if plain and chosen.statuses and set(chosen.statuses) <= {"claimed", "running", "stalled"}:
             rows = self.rows("list_active", statuses=statuses, **common)
         elif (
@@ -260,7 +261,8 @@ class SqlSession(FleetSession, Places, KeyLog, AgentSession):
             rows = self.rows("list_ended", status=chosen.statuses[0], **common)
         else:
             jobs = None if chosen.correlation_id is None else self._list(self._correlated(chosen.correlation_id))
-            rows = self.rows("list_jobs", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **common)
+            name = "list_waiting" if chosen.waiting else "list_jobs"
+            rows = self.rows(name, statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **common)
         found = self.load([row[0] for row in rows], lock=False)
         return [found[row[0]] for row in rows]
 
@@ -364,11 +366,14 @@ class SqlSession(FleetSession, Places, KeyLog, AgentSession):
         """Delete finished jobs among the next `limit` by id, with their events; the walk starts over at the end."""
         after = self._place("prune_jobs")
         rows = self.rows("walk_jobs", after=after, before_at=before, undo_kind=UNDO_KIND, limit=limit)
-        old = self._list([id_ for id_, is_old in rows if is_old])
+        gone = [id_ for id_, failed, is_old in rows if is_old and not failed]
+        gone += self._unwanted([id_ for id_, failed, is_old in rows if is_old and failed])
+        old = self._list(gone)
+        self.rows("delete_dependencies", ids=old)
         self.rows("delete_events", ids=old)
         self.rows("delete_jobs", ids=old)
         self.rows("set_cursor", name="prune_jobs", pos=rows[-1][0] if len(rows) == limit else 0)
-        return sum(1 for _, is_old in rows if is_old)
+        return len(gone)
 
     def prune_beats(self, before: Micros, limit: int) -> int:
         """Replace payloads of old beats by their hash. The last beat of a job stays, and so do its last checkpoint and its

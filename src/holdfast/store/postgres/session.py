@@ -93,6 +93,10 @@ class PostgresSession(SqlSession):
     def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
         return {"actors": [actor for actor, _ in keys], "requests": [request for _, request in keys]}
 
+    def _pairs(self, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
+        found = list(pairs)
+        return {"lefts": plain_array(left for left, _ in found), "rights": plain_array(right for _, right in found)}
+
     def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Kept]:
         self.rows("lock_requests", names=sorted(f"{len(actor)} {actor} {request}" for actor, request in set(keys)))
         return super().find_requests(keys)
@@ -178,6 +182,7 @@ class PostgresSession(SqlSession):
             "actors": text_array([str(item.actor) for item in items]),
             "requests": text_array([item.request_id for item in items]),
             "payloads": bytes_array([item.payload for item in items]),
+            "drawn": plain_array([item.job_id for item in items]),
         }
 
     def enqueue_keyed(self, item: Enqueue) -> Made:
@@ -200,6 +205,7 @@ class PostgresSession(SqlSession):
             "actor": str(item.actor),
             "request": item.request_id,
             "payload": item.payload,
+            "drawn": item.job_id,
             "channel": self._channel(item.queue),
         }
         for _ in range(KEYED_TRIES_MAX):

@@ -334,7 +334,8 @@ class PostgresStore:
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"holdfast:{self._schema}",))
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
             connection.execute(f"CREATE TABLE IF NOT EXISTS {self._schema}.schema_version (version integer PRIMARY KEY)")
-            for migration in migrations("holdfast.store.postgres")[self._version(connection) :]:
+            newest = self._version(connection)
+            for migration in [one for one in migrations("holdfast.store.postgres") if one.version > newest]:
                 connection.execute(migration.text.replace("holdfast.", f"{self._schema}."))
                 connection.execute(f"INSERT INTO {self._schema}.schema_version VALUES (%s)", (migration.version,))
             connection.execute(f"INSERT INTO {self._schema}.meta VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING", (draw_id(),))

@@ -65,12 +65,15 @@ class SqliteSession(SqlSession):
     def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
         return {"keys": self._list(keys)}
 
+    def _pairs(self, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
+        return {"pairs": self._list(pairs)}
+
     # Hot verbs
 
     def enqueue(self, items: Sequence[Enqueue]) -> list[Made]:
         now, connection = self.now(), self._connection
         profile = self.profile_id
-        first: int = connection.execute(SQL["last_job_id"]).get + 1
+        ids = self._ids_for(items)
         connection.executemany(
             SQL["insert_job"],
             [
@@ -80,7 +83,7 @@ class SqliteSession(SqlSession):
                     now, now, profile(item), item.dedupe_key, item.dedupe_forever, item.correlation_id, item.trace_id,
                     item.replay_of,
                 )
-                for id_, item in enumerate(items, first)
+                for id_, item in zip(ids, items, strict=True)
             ],
         )  # fmt: skip
         actors: dict[Actor, str] = {}
@@ -91,10 +94,17 @@ class SqliteSession(SqlSession):
                     id_, now, actors.get(item.actor) or actors.setdefault(item.actor, str(item.actor)), item.request_id,
                     item.payload, item.correlation_id,
                 )
-                for id_, item in enumerate(items, first)
+                for id_, item in zip(ids, items, strict=True)
             ],
         )  # fmt: skip
-        return [Made(id_, now, True) for id_ in range(first, first + len(items))]
+        return [Made(id_, now, True) for id_ in ids]
+
+    def _ids_for(self, items: Sequence[Enqueue]) -> Sequence[int]:
+        """The ids that were drawn for these jobs, or the next ones."""
+        if items[0].job_id is not None:
+            return [item.job_id for item in items if item.job_id is not None]
+        first: int = self._connection.execute(SQL["last_job_id"]).get + 1
+        return range(first, first + len(items))
 
     def enqueue_keyed(self, item: Enqueue) -> Made:
         found = self._connection.execute(SQL["find_dedupe"], (item.queue, item.dedupe_key)).get
@@ -203,7 +213,8 @@ class SqliteSession(SqlSession):
             return {update[0] for update in self._complete(commands)}
         bodies: dict[str | None, dict[int, str]] = {}
         for command, guard in self._admitted(commands, _RUNNING):
-            bodies.setdefault(command.request_id, {})[guard.id] = command.payload.decode()
+            if not guard.dependents:
+                bodies.setdefault(command.request_id, {})[guard.id] = command.payload.decode()
         done = {id_ for found in bodies.values() for id_ in found}
         self._connection.execute(SQL["settle"], {"now": self.now(), "ids": self._list(done)})
         for request_id, found in bodies.items():
@@ -214,6 +225,8 @@ class SqliteSession(SqlSession):
         """What was completed, at which revision and when."""
         now, updates, events = self.now(), [], []
         for command, guard in self._admitted(commands, _RUNNING):
+            if guard.dependents:
+                continue
             rev, at = guard.rev + 1, max(now, guard.updated_at)
             updates.append((guard.id, rev, at))
             events.append((guard.id, rev, at, guard.worker, guard.attempt, command.request_id, command.payload))
@@ -238,6 +251,7 @@ class _Guard(NamedTuple):
     owner: str
     incarnation: str
     phase: str | None
+    dependents: int
     lease_us: int
 
     @property

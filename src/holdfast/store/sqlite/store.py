@@ -228,7 +228,7 @@ class SqliteStore:
                         found=newest,
                         known=known[-1].version,
                     )
-                for migration in known[newest:]:
+                for migration in [one for one in known if one.version > newest]:
                     connection.execute(migration.text)
                     connection.execute("INSERT INTO holdfast_schema VALUES (?)", (migration.version,))
                 connection.execute("INSERT INTO holdfast_meta VALUES ('ledger_id', ?) ON CONFLICT DO NOTHING", (draw_id(),))

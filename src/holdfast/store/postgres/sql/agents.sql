@@ -73,6 +73,16 @@ SELECT count(*) FROM (
     SELECT 1 FROM holdfast.events WHERE job_id = %(job_id)s AND rev < %(rev_below)s AND pos > %(after)s
     ORDER BY rev DESC LIMIT %(limit)s) AS older;
 
+-- name: blockers
+SELECT j.id, j.kind, j.status, j.waits_for
+FROM holdfast.dependencies d JOIN holdfast.jobs j ON j.id = d.on_id
+WHERE d.job_id = %(job_id)s AND j.status <> 'succeeded' ORDER BY j.id LIMIT %(limit)s;
+
+-- name: unlocks
+SELECT j.id, j.kind, j.status, j.waits_for
+FROM holdfast.dependencies d JOIN holdfast.jobs j ON j.id = d.job_id
+WHERE d.on_id = %(on_id)s AND j.waits_for > 0 ORDER BY j.id LIMIT %(limit)s;
+
 -- Beats that may carry a checkpoint: the bytes may also stand within an undo step.
 
 -- name: checkpoint_beats

@@ -7,7 +7,10 @@ SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.availabl
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
     j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
     (SELECT r.payload FROM holdfast.events r WHERE r.job_id = j.id AND r.rev = j.result_rev),
-    (SELECT k.payload FROM holdfast.events k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev)
+    (SELECT k.payload FROM holdfast.events k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev),
+    CASE WHEN j.waits_for > 0 THEN (
+        SELECT string_agg(d.on_id::text, ',') FROM holdfast.dependencies d JOIN holdfast.jobs o ON o.id = d.on_id
+        WHERE d.job_id = j.id AND o.status <> 'succeeded') END
 FROM unnest(%(ids)s::bigint[]) AS wanted (id)
 JOIN holdfast.jobs j ON j.id = wanted.id
 JOIN holdfast.events e ON e.job_id = j.id AND e.rev = 1;
@@ -26,7 +29,8 @@ SET status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(
     cancel_reason = %(cancel_reason)s, cancel_requested_at = %(cancel_requested_at)s, reason_code = %(reason_code)s,
     failure_stage = %(failure_stage)s, undo_owed = %(undo_owed)s, note = %(note)s, token = %(token)s, policy_id = %(policy_id)s,
     result_rev = coalesce(%(result_rev)s::integer, result_rev),
-    checkpoint_rev = coalesce(%(checkpoint_rev)s::integer, checkpoint_rev)
+    checkpoint_rev = coalesce(%(checkpoint_rev)s::integer, checkpoint_rev),
+    waits_for = CASE WHEN %(status)s = 'queued' THEN waits_for ELSE 0 END
 WHERE id = %(id)s;
 
 -- name: insert_event
@@ -251,7 +255,7 @@ INSERT INTO holdfast.cursors (name, pos) VALUES (%(name)s, %(pos)s) ON CONFLICT 
 -- What still has to be undone is kept, and so is the job that undoes it: it would be made again.
 
 -- name: walk_jobs
-SELECT j.id, j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND j.finished_at < %(before_at)s
+SELECT j.id, j.status <> 'succeeded', j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND j.finished_at < %(before_at)s
     AND j.undo_owed = 0 AND NOT (j.kind = %(undo_kind)s::text AND EXISTS (
         SELECT 1 FROM holdfast.jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
           AND %(undo_kind)s::text || '/' || o.id = j.dedupe_key))

@@ -9,15 +9,15 @@
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 ), input AS MATERIALIZED (
-    SELECT nextval('holdfast.job_id') AS id, i.*
+    SELECT coalesce(i.drawn_id, nextval('holdfast.job_id')) AS id, i.*
     FROM unnest(
         %(queues)s::text[], %(kinds)s::text[], %(priorities)s::integer[], %(available)s::timestamptz[],
         %(delays)s::bigint[], %(profiles)s::integer[], %(keys)s::text[], %(forever)s::boolean[],
         %(correlations)s::text[], %(traces)s::text[], %(replays)s::bigint[], %(actors)s::text[],
-        %(requests)s::text[], %(payloads)s::bytea[]
+        %(requests)s::text[], %(payloads)s::bytea[], %(drawn)s::bigint[]
     ) WITH ORDINALITY AS i (
         queue, kind, priority, available_at, delay_us, profile_id, dedupe_key, dedupe_forever, correlation_id, trace_id,
-        replay_of, actor, request_id, payload, n)
+        replay_of, actor, request_id, payload, drawn_id, n)
 ), made AS (
     INSERT INTO holdfast.jobs (
         id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
@@ -66,7 +66,7 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.jobs (
         id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
         dedupe_forever, correlation_id, trace_id, replay_of)
-    SELECT nextval('holdfast.job_id'), %(queue)s, %(kind)s, 'queued', 1, 0, %(priority)s,
+    SELECT coalesce(%(drawn)s::bigint, nextval('holdfast.job_id')), %(queue)s, %(kind)s, 'queued', 1, 0, %(priority)s,
         coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond'), clock.at, clock.at,
         %(profile)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s
     FROM clock
@@ -234,7 +234,7 @@ WITH clock AS MATERIALIZED (
         updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock), j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running'
+    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running' AND j.dependents = 0
       AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
       AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
     RETURNING j.id, j.rev, j.updated_at, j.last_owner, j.incarnation, j.attempt, i.request_id, i.payload
@@ -262,7 +262,7 @@ WITH clock AS MATERIALIZED (
         updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock), j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running'
+    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running' AND j.dependents = 0
       AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
     RETURNING j.id, j.rev, j.updated_at, j.last_owner, j.incarnation, j.attempt, i.request_id, i.payload
 ), logged AS (

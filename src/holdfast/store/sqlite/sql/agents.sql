@@ -66,6 +66,16 @@ WHERE e.job_id = :job_id AND e.pos > :after ORDER BY e.rev DESC LIMIT :limit;
 SELECT count(*) FROM (
     SELECT 1 FROM holdfast_events WHERE job_id = :job_id AND rev < :rev_below AND pos > :after ORDER BY rev DESC LIMIT :limit);
 
+-- name: blockers
+SELECT j.id, j.kind, j.status, j.waits_for
+FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.on_id
+WHERE d.job_id = :job_id AND j.status <> 'succeeded' ORDER BY j.id LIMIT :limit;
+
+-- name: unlocks
+SELECT j.id, j.kind, j.status, j.waits_for
+FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.job_id
+WHERE d.on_id = :on_id AND j.waits_for > 0 ORDER BY j.id LIMIT :limit;
+
 -- Beats that may carry a checkpoint: the bytes may also stand within an undo step.
 
 -- name: checkpoint_beats

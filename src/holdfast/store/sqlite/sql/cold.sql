@@ -7,7 +7,10 @@ SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.availabl
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
     j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
     (SELECT r.payload FROM holdfast_events r WHERE r.job_id = j.id AND r.rev = j.result_rev),
-    (SELECT k.payload FROM holdfast_events k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev)
+    (SELECT k.payload FROM holdfast_events k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev),
+    CASE WHEN j.waits_for > 0 THEN (
+        SELECT group_concat(d.on_id, ',') FROM holdfast_dependencies d JOIN holdfast_jobs o ON o.id = d.on_id
+        WHERE d.job_id = j.id AND o.status <> 'succeeded') END
 FROM json_each(:ids) wanted
 JOIN holdfast_jobs j ON j.id = wanted.value
 JOIN holdfast_events e ON e.job_id = j.id AND e.rev = 1;
@@ -23,7 +26,8 @@ SET status = :status, rev = :rev, attempt = :attempt, available_at = :available_
     cancel_reason = :cancel_reason, cancel_requested_at = :cancel_requested_at, reason_code = :reason_code,
     failure_stage = :failure_stage, undo_owed = :undo_owed, note = :note, token = :token, policy_id = :policy_id,
     result_rev = coalesce(:result_rev, result_rev),
-    checkpoint_rev = coalesce(:checkpoint_rev, checkpoint_rev)
+    checkpoint_rev = coalesce(:checkpoint_rev, checkpoint_rev),
+    waits_for = CASE WHEN :status = 'queued' THEN waits_for ELSE 0 END
 WHERE id = :id;
 
 -- name: insert_event
@@ -226,7 +230,7 @@ INSERT INTO holdfast_cursors (name, pos) VALUES (:name, :pos) ON CONFLICT (name)
 -- What still has to be undone is kept, and so is the job that undoes it: it would be made again.
 
 -- name: walk_jobs
-SELECT j.id, j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND j.finished_at < :before_at
+SELECT j.id, j.status <> 'succeeded', j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND j.finished_at < :before_at
     AND j.undo_owed = 0 AND NOT (j.kind = :undo_kind AND EXISTS (
         SELECT 1 FROM holdfast_jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
           AND :undo_kind || '/' || o.id = j.dedupe_key))

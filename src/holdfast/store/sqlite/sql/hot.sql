@@ -93,7 +93,7 @@ VALUES (?, ?, 'started', ?, ?, ?, 'claimed', 'running', ?);
 
 -- name: guards
 SELECT j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
-    p.lease_us
+    j.dependents, p.lease_us
 FROM json_each(?) wanted
 JOIN holdfast_jobs j ON j.id = wanted.value
 JOIN holdfast_policies p ON p.id = j.policy_id;

@@ -1,0 +1,52 @@
+"""What the end of one job means for the jobs that wait for it."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core.model import SYSTEM, TERMINAL, FailureStage, Job, ReasonCode, Status
+
+ON_FAILURE = ("wait", "cancel", "dead_letter")
+"""What a job may want done with itself once one that it waits for has come to nothing."""
+
+
+class Standing(NamedTuple):
+    """Where a job stands that others depend on. `replay` is the newest job that repeats it."""
+
+    id: int
+    status: Status
+    rev: int
+    replay: int | None = None
+
+    @property
+    def is_met(self) -> bool:
+        return self.status is Status.SUCCEEDED
+
+    @property
+    def came_to_nothing(self) -> bool:
+        return self.status in TERMINAL and not self.is_met
+
+
+def consequence(job: Job, ended: Standing, request_id: str | None) -> c.JobCommand | None:
+    """What is asked of a waiting job when one it depends on has come to nothing; None where it goes on waiting for a replay."""
+    why = f"dependency {ended.id} {ended.status.value}"
+    cause = f"{ended.id}-{ended.rev}"
+    if job.on_dependency_failure == "cancel":
+        return c.Cancel(actor=SYSTEM, request_id=request_id, job_id=job.id, cause=cause, reason=why)
+    if job.on_dependency_failure == "dead_letter":
+        return c.DeadLetter(
+            actor=SYSTEM,
+            request_id=request_id,
+            job_id=job.id,
+            cause=cause,
+            reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE,
+            failure_stage=FailureStage.FETCH,
+            error=msgspec.json.encode({"message": why}),
+        )
+    return None
+
+
+def unblocked(job_id: int, by: Standing | None, request_id: str | None) -> c.Unblock:
+    """What is asked of a job when nobody is left for it to wait for; `by` is the one that was the last."""
+    return c.Unblock(actor=SYSTEM, request_id=request_id, job_id=job_id, cause=None if by is None else f"{by.id}-{by.rev}")

@@ -1,0 +1,156 @@
+"""Jobs that wait for others: made, told of an end, handed on to a replay. All within one transaction."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.lifecycle import Outcome, decide
+from holdfast.core.model import NEVER, TERMINAL, Job, Micros, Status
+from holdfast.core.waiting import Standing, consequence, unblocked
+from holdfast.errors import NotFound
+from holdfast.ledger import answers
+from holdfast.ledger.refs import in_order
+from holdfast.store.base import Session
+
+
+class Linked(NamedTuple):
+    """What a call with dependencies came to: an answer for each of its jobs, and what was decided about them at once."""
+
+    answers: list[answers.Found]
+    outcomes: list[Outcome]
+
+
+def make(session: Session, commands: Sequence[c.EnqueueLinked]) -> Linked:
+    """The jobs of one call, each waiting for those it depends on.
+
+    Those are locked first, in order: none of them can end before this transaction has, and so nobody is forgotten.
+    """
+    outside = _follow(session, {id_ for command in commands for id_ in command.depends_on})
+    for command in commands:
+        _check_known(command, outside)
+    ids = session.draw_ids(len(commands))
+    new = _insert(session, commands, ids)
+    found = _follow(session, {ids[place] for place in range(len(ids)) if place not in new})
+    edges: dict[int, list[Standing]] = {}
+    for place in sorted(new):
+        command = commands[place]
+        inside = [found.get(id_) or Standing(id_, Status.QUEUED, 1) for id_ in (ids[other] for other in command.after)]
+        known = [*(outside[id_] for id_ in command.depends_on if id_ in outside), *inside]
+        if command.depends_on or command.after:
+            edges[ids[place]] = sorted({standing.id: standing for standing in known}.values())
+    outcomes = _link(session, commands, edges)
+    jobs = session.load(ids, lock=False)
+    return Linked([answers.Found(jobs[id_], place in new) for place, id_ in enumerate(ids)], outcomes)
+
+
+def _check_known(command: c.EnqueueLinked, outside: dict[int, Standing]) -> None:
+    """What a replay's first job depended on may have been pruned since: whoever is gone keeps nobody waiting."""
+    for id_ in command.depends_on:
+        if id_ not in outside and command.replay_of is None:
+            raise NotFound(f"there is no job {id_} to depend on", job_id=id_)
+
+
+def _follow(session: Session, ids: Iterable[int]) -> dict[int, Standing]:
+    """Where these jobs stand, by the ids asked for. One that came to nothing stands where its newest replay does."""
+    known = session.standings(ids)
+    asked = {id_: id_ for id_ in known}
+    while True:
+        replayed = {id_: known[at].replay for id_, at in asked.items() if known[at].came_to_nothing and known[at].replay}
+        if not replayed:
+            return {id_: known[at] for id_, at in asked.items()}
+        known |= session.standings(id_ for id_ in replayed.values() if id_ is not None)
+        asked |= {id_: at for id_, at in replayed.items() if at is not None and at in known}
+
+
+def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int]) -> set[int]:
+    """Write the jobs under their ids; the places of the new ones. Where a key is held, the id becomes that of its holder."""
+    keyed = [place for place in in_order(commands) if commands[place].dedupe_key is not None]
+    new = set(range(len(commands)))
+    for place in keyed:
+        made = session.enqueue_keyed(_row(commands[place], ids, place))
+        if not made.is_new:
+            ids[place] = made.job_id
+            new.discard(place)
+    plain = [_row(command, ids, place) for place, command in enumerate(commands) if command.dedupe_key is None]
+    if plain:
+        session.enqueue(plain)
+    return new
+
+
+def _row(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:
+    """What the store is to write: with its id, with the ids of those it depends on, and not to be claimed before they end."""
+    if not command.depends_on and not command.after:
+        return msgspec.structs.replace(command, job_id=ids[place], bare=False)
+    payload = command.payload
+    if command.after:
+        on = tuple(sorted({*command.depends_on, *(ids[other] for other in command.after)}))
+        payload = msgspec.structs.replace(payloads.decode(payloads.Enqueued, payload), depends_on=on).encode()
+    return msgspec.structs.replace(command, job_id=ids[place], payload=payload, available_at=NEVER, delay_us=0, bare=False)
+
+
+def _link(session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int, list[Standing]]) -> list[Outcome]:
+    """Note the edges; then let go at once whoever has nobody left to wait for, and end whoever waits in vain."""
+    if not edges:
+        return []
+    command = commands[0]
+    unmet = {job_id: [one for one in on if not one.is_met] for job_id, on in edges.items()}
+    session.link(
+        {job_id: [one.id for one in on] for job_id, on in edges.items()},
+        {job_id: [one.id for one in on] for job_id, on in unmet.items() if on},
+    )
+    lost = {} if command.replay_of is not None else {id_: on for id_, on in unmet.items() if any(o.came_to_nothing for o in on)}
+    due = [job_id for job_id in edges if not unmet[job_id] or job_id in lost]
+    outcomes: list[Outcome] = []
+    ends: dict[int, Job] = {}
+    now = session.now() if due else 0
+    for job_id, job in sorted(session.load(due, lock=False).items()) if due else ():
+        if job_id in ends:
+            continue
+        if job_id in lost:
+            why = next(one for one in lost[job_id] if one.came_to_nothing)
+            asked: c.JobCommand | None = consequence(job, why, command.request_id)
+        else:
+            asked = unblocked(job_id, edges[job_id][-1] if edges[job_id] else None, command.request_id)
+        if asked is not None:
+            told = [_decided(session, job, asked, now)]
+            told += told_of(session, told[0].job, now, command.request_id)
+            outcomes += told
+            ends |= {outcome.job.id: outcome.job for outcome in told}
+    return outcomes
+
+
+def _decided(session: Session, job: Job, command: c.JobCommand, now: Micros) -> Outcome:
+    outcome = decide(job, command, now)
+    session.save(outcome.job, outcome.events)
+    return outcome
+
+
+def told_of(session: Session, job: Job, now: Micros, request_id: str | None) -> list[Outcome]:
+    """Tell those who wait for a job that it is over, and those who wait for them where that ends them too; what came of it."""
+    outcomes: list[Outcome] = []
+    over = deque([job] if job.status in TERMINAL else [])
+    while over:
+        ended = over.popleft()
+        for outcome in _tell(session, Standing(ended.id, ended.status, ended.rev), now, request_id):
+            outcomes.append(outcome)
+            if outcome.job.status in TERMINAL:
+                over.append(outcome.job)
+    return outcomes
+
+
+def _tell(session: Session, ended: Standing, now: Micros, request_id: str | None) -> list[Outcome]:
+    waiting = session.lock_waiting([ended.id])
+    if waiting and ended.is_met:
+        waiting = session.meet(waiting)
+    if not waiting:
+        return []
+    outcomes = []
+    for id_, job in sorted(session.load(waiting, lock=False).items()):
+        command = unblocked(id_, ended, request_id) if ended.is_met else consequence(job, ended, request_id)
+        if command is not None:
+            outcomes.append(_decided(session, job, command, now))
+    return outcomes

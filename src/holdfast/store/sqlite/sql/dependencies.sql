@@ -1,0 +1,75 @@
+-- Jobs that wait for others. What is counted here is bookkeeping beside the history: no revision moves with it.
+
+-- name: draw_ids
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_jobs'), 0) + wanted.value
+FROM json_each(:numbers) wanted;
+
+-- name: standings
+SELECT j.id, j.status, j.rev, (
+    SELECT max(r.id) FROM holdfast_jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL)
+FROM json_each(:ids) wanted
+JOIN holdfast_jobs j ON j.id = wanted.value;
+
+-- name: insert_dependencies
+INSERT INTO holdfast_dependencies (job_id, on_id)
+SELECT edge.value ->> 0, edge.value ->> 1 FROM json_each(:pairs) edge;
+
+-- name: set_waits
+UPDATE holdfast_jobs SET waits_for = counted.value ->> 1
+FROM json_each(:pairs) counted WHERE holdfast_jobs.id = counted.value ->> 0;
+
+-- name: add_dependents
+UPDATE holdfast_jobs SET dependents = dependents + (counted.value ->> 1)
+FROM json_each(:pairs) counted WHERE holdfast_jobs.id = counted.value ->> 0;
+
+-- name: lock_waiting
+SELECT DISTINCT w.id FROM json_each(:on_ids) wanted
+JOIN holdfast_dependencies d ON d.on_id = wanted.value
+JOIN holdfast_jobs w ON w.id = d.job_id
+WHERE w.waits_for > 0 ORDER BY w.id;
+
+-- name: meet
+UPDATE holdfast_jobs SET waits_for = waits_for - 1
+WHERE id IN (SELECT value FROM json_each(:ids)) AND waits_for > 0
+RETURNING id, waits_for;
+
+-- Everybody who might be told of the end of these jobs, however far away; with them themselves.
+
+-- name: downstream
+WITH RECURSIVE down (id) AS (
+    SELECT value FROM json_each(:ids)
+    UNION
+    SELECT d.job_id FROM down JOIN holdfast_dependencies d ON d.on_id = down.id
+    JOIN holdfast_jobs w ON w.id = d.job_id AND w.waits_for > 0
+)
+SELECT id FROM down;
+
+-- name: hand_on
+UPDATE holdfast_dependencies SET on_id = :to_id
+WHERE on_id = :from_id
+  AND EXISTS (SELECT 1 FROM holdfast_jobs w WHERE w.id = holdfast_dependencies.job_id AND w.waits_for > 0)
+RETURNING job_id;
+
+-- name: dependents
+SELECT job_id FROM holdfast_dependencies WHERE on_id = :on_id AND job_id > :after ORDER BY job_id LIMIT :limit;
+
+-- Of these jobs, those that somebody still waits for.
+
+-- name: waited_for
+SELECT DISTINCT d.on_id FROM json_each(:ids) wanted
+JOIN holdfast_dependencies d ON d.on_id = wanted.value
+JOIN holdfast_jobs w ON w.id = d.job_id
+WHERE w.waits_for > 0;
+
+-- name: delete_dependencies
+DELETE FROM holdfast_dependencies
+WHERE job_id IN (SELECT value FROM json_each(:ids)) OR on_id IN (SELECT value FROM json_each(:ids));
+
+-- name: list_waiting
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_waiting
+WHERE id > :after AND waits_for > 0
+  AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
+  AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
+  AND (:jobs IS NULL OR id IN (SELECT value FROM json_each(:jobs)))
+  AND (:replay_of IS NULL OR replay_of = :replay_of)
+ORDER BY id LIMIT :limit;
