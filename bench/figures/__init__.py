@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, single
+from bench.figures import bulk, cli, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, resume, single
 from bench.places import Host
 from bench.report import Heading, Row
 from bench.sizes import Sizes
@@ -25,4 +25,6 @@ FIGURES = {
     "fleet": Figure(fleet.HEADING, fleet.measure),
     "recovery": Figure(recovery.HEADING, recovery.measure),
     "idle": Figure(idle.HEADING, idle.measure),
+    "resume": Figure(resume.HEADING, resume.measure),
+    "cli": Figure(cli.HEADING, cli.measure),
 }

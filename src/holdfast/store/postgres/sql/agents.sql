@@ -78,10 +78,12 @@ SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast.dependencies d JOIN holdfast.jobs j ON j.id = d.on_id
 WHERE d.job_id = %(job_id)s AND j.status <> 'succeeded' ORDER BY j.id LIMIT %(limit)s;
 
+-- Whoever waits is reached by key: the sum keeps the index of all that wait out of it.
+
 -- name: unlocks
 SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast.dependencies d JOIN holdfast.jobs j ON j.id = d.job_id
-WHERE d.on_id = %(on_id)s AND j.waits_for > 0 ORDER BY j.id LIMIT %(limit)s;
+WHERE d.on_id = %(on_id)s AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT %(limit)s;
 
 -- Beats that may carry a checkpoint: the bytes may also stand within an undo step.
 

@@ -71,10 +71,12 @@ SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.on_id
 WHERE d.job_id = :job_id AND j.status <> 'succeeded' ORDER BY j.id LIMIT :limit;
 
+-- Whoever waits is reached by key: the sum keeps the index of all that wait out of it.
+
 -- name: unlocks
 SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.job_id
-WHERE d.on_id = :on_id AND j.waits_for > 0 ORDER BY j.id LIMIT :limit;
+WHERE d.on_id = :on_id AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT :limit;
 
 -- Beats that may carry a checkpoint: the bytes may also stand within an undo step.
 
