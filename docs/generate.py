@@ -53,6 +53,16 @@ LIMITS = {
     "SWEEP_BATCH": "jobs of those that share a transaction",
     "DUTY_MS_MAX": "the longest `ttl` of a duty, in milliseconds; the shortest is that of a lease",
     "WORKER_BYTES_MAX": "the `body` of a `sign_in`, in bytes of JSON",
+    "AGENT_VALUE_BYTES_MAX": "args, checkpoint, error or result in the answer to an agent's start or resume, in bytes of JSON; longer ones are left out",
+    "BRIEF_EVENTS_MAX": "events in a brief",
+    "BRIEF_COUNT_MAX": "how far the events are counted that a brief leaves out",
+    "BRIEF_PAYLOAD_MAX": "the payload of an event in a brief, in bytes; longer ones are left out",
+    "BRIEF_CHECKPOINTS_MAX": "earlier attempts whose checkpoints are in a brief",
+    "BRIEF_RELATED_MAX": "tasks in a brief that wait for its task, and those that this one waits for",
+    "CHECKPOINT_EVENTS_MAX": "newest events of a task that are searched for those checkpoints",
+    "CHECKPOINT_BEATS_MAX": "beats with checkpoints among them that are read",
+    "OWN_TASKS_MAX": "tasks of its own that a resume looks at",
+    "RESUME_TRIES_MAX": "queues and priorities at which a resume tries to get the next task",
 }
 
 POLICY = {

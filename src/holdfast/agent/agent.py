@@ -163,7 +163,7 @@ def look(ledger: Ledger, id_: int) -> InFull:
             raise NotFound(f"there is no job {id_}", job_id=id_)
         return msgspec.json.encode(in_full(session, job))
 
-    return msgspec.json.decode(ledger.look(work), type=InFull)
+    return msgspec.json.decode(ledger.acting.look(work), type=InFull)
 
 
 def _ttl(given: Any) -> int:

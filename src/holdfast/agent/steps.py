@@ -34,7 +34,7 @@ class Steps:
     def _act(self, verb: str, body: tuple[Any, ...], work: Callable[[Acts], A], answer: type[A], request_id: str | None) -> A:
         try:
             body = (self.session, *body)
-            return msgspec.json.decode(self._ledger.act(verb, self._who, body, work, request_id=request_id), type=answer)
+            return msgspec.json.decode(self._ledger.acting.act(verb, self._who, body, work, request_id=request_id), type=answer)
         except HoldfastError as error:
             raise said(error) from error.__cause__
 

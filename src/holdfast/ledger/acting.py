@@ -10,11 +10,12 @@ from holdfast.core import payloads
 from holdfast.core.model import SYSTEM, Actor, EventType, FailureStage, Fence, Job, Micros, ReasonCode
 from holdfast.errors import FenceLost, NotFound
 from holdfast.ledger import admit, tally
-from holdfast.ledger.desk import Desk
+from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.execute import apply, kept_answer
-from holdfast.ledger.sweep import Entropy
-from holdfast.store.base import Kept, Session
+from holdfast.ledger.sweep import Entropy, Sweeper
+from holdfast.store.base import Kept, Session, Store
+from holdfast.telemetry.metrics import Metrics
 
 
 class Failure(NamedTuple):
@@ -101,7 +102,16 @@ def _standing(job: Job) -> str:
     return f"attempt {job.attempt} is {job.status.value}" + (f", held by {job.owner}" if job.owner else "")
 
 
-class Acting(Desk):
+class Acting:
+    """The way to the door for verbs that take several commands."""
+
+    def __init__(self, store: Store, carrier: Carrier, entropy: Entropy, sweeper: Sweeper, metrics: Metrics) -> None:
+        self._store = store
+        self._carrier = carrier
+        self._entropy = entropy
+        self._sweeper = sweeper
+        self._metrics = metrics
+
     def act(
         self,
         verb: str,
@@ -130,7 +140,7 @@ class Acting(Desk):
             return answer
 
         answer = self._carrier.alone(once)
-        tally.answered(self.metrics, call)
+        tally.answered(self._metrics, call)
         return answer
 
     def look(self, work: Callable[[Session], Any]) -> Any:

@@ -11,6 +11,7 @@ from holdfast.core.model import SYSTEM, Actor, Fence, Role
 from holdfast.core.model import Job as Record
 from holdfast.errors import HoldfastError
 from holdfast.ledger import admit
+from holdfast.ledger.acting import Acting
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Beat, Change, Job, to_datetime
@@ -46,6 +47,8 @@ class Desk:
         """What this ledger, and whoever shares it, has done since the process began."""
         self._carrier = Carrier(store, self.metrics)
         self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
+        self.acting = Acting(store, self._carrier, entropy, self._sweeper, self.metrics)
+        """Several commands as one transaction: what the verbs of agents are made of."""
         self._enqueues = admit.Enqueues()
         self._ring = Keyring() if ring is None else ring
         self._books = Books()

@@ -1,6 +1,5 @@
 """Ledger: the verbs. Each admits its input, sends one call through the door and dresses the answer."""
 
-from holdfast.ledger.acting import Acting
 from holdfast.ledger.fleet import Fleet
 from holdfast.ledger.gate import Gate
 from holdfast.ledger.holding import Holding
@@ -13,7 +12,7 @@ from holdfast.ledger.reading import Reading
 from holdfast.ledger.upkeep import Upkeep
 
 
-class Ledger(Making, Holding, Outside, Letters, Upkeep, Fleet, Sinks, Gate, Keys, Acting, Reading):
+class Ledger(Making, Holding, Outside, Letters, Upkeep, Fleet, Sinks, Gate, Keys, Reading):
     """The durable record of jobs and events, and the only thing that changes them. Safe to use from many threads.
 
     Made by `holdfast.open`. Verbs that change something take `request_id=` (send the same one again after a lost answer) and
