@@ -53,7 +53,7 @@ LIMITS = {
     "SWEEP_BATCH": "jobs of those that share a transaction",
     "DUTY_MS_MAX": "the longest `ttl` of a duty, in milliseconds; the shortest is that of a lease",
     "WORKER_BYTES_MAX": "the `body` of a `sign_in`, in bytes of JSON",
-    "AGENT_VALUE_BYTES_MAX": "args, checkpoint, error or result in the answer to an agent's start or resume, in bytes of JSON; longer ones are left out",
+    "AGENT_VALUE_BYTES_MAX": "each of a task's contents in the answer to a start or resume, in bytes; longer ones are left out",
     "BRIEF_EVENTS_MAX": "events in a brief",
     "BRIEF_COUNT_MAX": "how far the events are counted that a brief leaves out",
     "BRIEF_PAYLOAD_MAX": "the payload of an event in a brief, in bytes; longer ones are left out",

@@ -18,7 +18,6 @@ from psycopg import sql
 from docs.generate import ROOT
 from tests.docs.pages import Block, blocks, name, with_blocks
 
-
 SCRIPT = re.compile(r"# \w+\.sh\n")
 """A block that is a file: run by test_commands, which types its name."""
 

@@ -35,9 +35,9 @@ class Agent(Steps):
         ttl_ms = _ttl(ttl)
 
         def work(acts: Acts) -> Task:
+            place = acts.session.find_agent(self.name, self.session)
             self._check(acts, id, attempt)
             done = take_up(acts, id, ttl_ms)
-            place = acts.session.find_agent(self.name, self.session)
             self._move(acts, place, focus=id, last=id)
             return task_of(done, contents_of(done))
 

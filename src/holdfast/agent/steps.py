@@ -50,8 +50,8 @@ class Steps:
         """A verb after which the task is not this agent's any more, nor its focus."""
 
         def work(acts: Acts) -> Task:
-            done = step(acts, self._held(acts, id_, attempt))
             place = acts.session.find_agent(self.name, self.session)
+            done = step(acts, self._held(acts, id_, attempt))
             if place.focus == id_:
                 self._move(acts, place, focus=None)
             return task_of(done)

@@ -63,7 +63,7 @@ class AgentSession(ABC):
         return None if given is None else self._list(given)
 
     def find_agent(self, name: str, session: str) -> AgentPlace:
-        """For a writing transaction only: nobody else moves this agent before it ends."""
+        """For a writing transaction only, before it locks any job: nobody else moves this agent before it ends."""
         self._lock_agent(name, session)
         rows = self.rows("find_agent", name=name, session=session)
         return AgentPlace(*rows[0]) if rows else AgentPlace()
