@@ -33,6 +33,7 @@ LIMITS = {
     "UNDO_BYTES_MAX": "the args of an undo step, in bytes of JSON",
     "UNDO_STEPS_MAX": "undo steps of one job",
     "UNDO_BATCH_MAX": "jobs whose undoing one `sweep` starts or notes",
+    "DEPENDENCIES_MAX": "jobs that one job may depend on",
     "NESTING_MAX": "how deep JSON may be nested",
     "INTEGER_MAX": "a whole number in JSON, either sign; also `progress`",
     "ENQUEUE_BATCH_MAX": "jobs in one `enqueue_many`",
@@ -172,6 +173,8 @@ def event_table() -> str:
         verbs = [move.verb for move in MOVES if kind in move.events]
         if kind is EventType.ENQUEUED:
             verbs = ["enqueue", "replay", "sweep"]
+        if kind is EventType.UNBLOCKED:
+            verbs = ["complete (of the last dependency)", "enqueue", "replay"]
         if kind is EventType.STARTED:
             verbs.append("claim with start")
         fields = [*(msgspec.structs.fields(SHAPES[kind]) if kind in SHAPES else ())]

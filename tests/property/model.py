@@ -40,7 +40,9 @@ from holdfast.core.model import (
     Status,
 )
 from holdfast.core.undo import end_of_undo, owes_undo, undo_key, undo_of
+from holdfast.core.waiting import Standing, consequence, unblocked
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict, NotClaimable, NotFound
+from holdfast.ledger.refs import in_order
 
 T = TypeVar("T")
 
@@ -125,6 +127,8 @@ class Model:
     last_id: int = 0
     swept_at: tuple[Micros, float] | None = None
     fresh_since: Micros | None = None
+    edges: dict[int, set[int]] = field(default_factory=dict)
+    """By job, those it waits or has waited for."""
     stripped: set[int] = field(default_factory=set)
     """Jobs of which a beat has been pruned."""
 
@@ -152,6 +156,10 @@ class Model:
             return answer if answer.job_id in self.jobs else IdempotencyConflict("pruned")
         if answer.job.id not in self.jobs:
             return IdempotencyConflict("pruned")
+        job = answer.job
+        if job.is_waiting:
+            # Its events tell that it waited, but not whom of them all it still waited for.
+            answer = answer._replace(job=msgspec.structs.replace(job, waits_for=job.depends_on))
         return answer if self._holds(answer.fence) else answer._replace(fence=None)
 
     def _holds(self, fence: Fence | None) -> bool:
@@ -178,23 +186,110 @@ class Model:
 
     def _enqueue(self, items: Sequence[Mapping[str, Any]], request_id: str | None, actor: str | None) -> list[Seen]:
         who = Actor(Role.CLIENT, actor or self.actor)
-        commands = [_enqueue_command(who, request_id, **item) for item in items]
-        body = ("enqueue", [(command.payload, command.correlation_id, command.trace_id) for command in commands])
-        answers = self._once(who.name, request_id, body, lambda: [self._make(command) for command in commands])
+        commands = _enqueue_commands(who, request_id, items)
+        said = [(command.payload, command.correlation_id, command.trace_id, command.after) for command in commands]
+        answers = self._once(who.name, request_id, ("enqueue", said), lambda: self._make_all(commands))
         for answer in answers:
             if isinstance(answer, HoldfastError):
                 raise answer
         return answers
 
-    def _make(self, command: c.Enqueue) -> Seen:
-        holder = self._key_holder(command)
-        if holder is not None:
-            return Seen(holder, is_new=False)
-        self.last_id += 1
-        event = enqueued(self.last_id, command, self.now(), command.correlation_id or f"{self.ledger_id}-{self.last_id}")
-        self.jobs[self.last_id] = evolve(None, event)
-        self.history[self.last_id] = [event]
-        return Seen(self.jobs[self.last_id])
+    def _make_all(self, commands: Sequence[c.EnqueueLinked]) -> list[Seen]:
+        """The jobs of one call: first all of them, then what has become of those they depend on."""
+        for command in commands:
+            if command.replay_of is None and any(id_ not in self.jobs for id_ in command.depends_on):
+                raise NotFound("no such job")
+        ids = [self.last_id + number for number in range(1, len(commands) + 1)]
+        self.last_id += len(commands)
+        on = {place: {self._newest(id_) for id_ in command.depends_on} for place, command in enumerate(commands)}
+        made: dict[int, int] = {}
+        for place in in_order(commands):
+            holder = self._key_holder(commands[place])
+            if holder is not None:
+                ids[place] = holder.id
+            else:
+                made[place] = self._make(ids[place], commands[place], [ids[other] for other in commands[place].after])
+        self.jobs = dict(sorted(self.jobs.items()))
+        for place, job_id in made.items():
+            inside = {self._newest(ids[other]) for other in commands[place].after}
+            self.edges[job_id] = {id_ for id_ in on[place] | inside if id_ in self.jobs}
+        self._look_after(sorted(made.values()), commands[0])
+        return [Seen(self.jobs[id_], is_new=place in made) for place, id_ in enumerate(ids)]
+
+    def _make(self, job_id: int, command: c.EnqueueLinked, inside: list[int]) -> int:
+        if inside:
+            body = payloads.decode(payloads.Enqueued, command.payload)
+            body = msgspec.structs.replace(body, depends_on=tuple(sorted({*command.depends_on, *inside})))
+            command = msgspec.structs.replace(command, payload=body.encode())
+        event = enqueued(job_id, command, self.now(), command.correlation_id or f"{self.ledger_id}-{job_id}")
+        self.jobs[job_id] = evolve(None, event)
+        self.history[job_id] = [event]
+        return job_id
+
+    # Waiting for others
+
+    def _newest(self, job_id: int) -> int:
+        """The job itself, or the newest of those that repeat it where it came to nothing."""
+        job = self.jobs.get(job_id)
+        again = [other.id for other in self.jobs.values() if other.replay_of == job_id]
+        if job is None or job.status not in TERMINAL - {Status.SUCCEEDED} or not again:
+            return job_id
+        return self._newest(max(again))
+
+    def _unmet(self, job_id: int) -> tuple[int, ...]:
+        left = [on for on in self.edges.get(job_id, ()) if on in self.jobs and self.jobs[on].status is not Status.SUCCEEDED]
+        return tuple(sorted(left))
+
+    def _look_after(self, new: list[int], command: c.Enqueue) -> None:
+        """Of new jobs: those with nobody to wait for are let go, and those that wait in vain end."""
+        due = [job_id for job_id in new if self.jobs[job_id].is_waiting]
+        lost = {job_id: [on for on in self._unmet(job_id) if self.jobs[on].status in TERMINAL] for job_id in due}
+        free = {job_id for job_id in due if not self._unmet(job_id)}
+        for job_id in due:
+            if not self.jobs[job_id].is_waiting:
+                continue
+            if job_id in free:
+                last = max(self.edges[job_id], default=None)
+                by = None if last is None else self._standing(last)
+                self._decide(unblocked(job_id, by, command.request_id))
+            elif lost[job_id] and command.replay_of is None:
+                asked = self._consequence(job_id, lost[job_id][0], command.request_id)
+                if asked is not None:
+                    self._decide(asked)
+        self._refresh()
+
+    def _standing(self, job_id: int) -> Standing:
+        return Standing(job_id, self.jobs[job_id].status, self.jobs[job_id].rev)
+
+    def _consequence(self, job_id: int, ended: int, request_id: str | None) -> c.JobCommand | None:
+        """What the end of one job asks of another that waits for it."""
+        if self.jobs[ended].status is not Status.SUCCEEDED:
+            return consequence(self.jobs[job_id], self._standing(ended), request_id)
+        return None if self._unmet(job_id) else unblocked(job_id, self._standing(ended), request_id)
+
+    def _tell(self, ended: int, request_id: str | None) -> None:
+        """Those who wait for a job that is over, and then those who wait for them where that was their end."""
+        over = [ended]
+        for gone in over:
+            for job_id in sorted(job.id for job in self.jobs.values() if job.is_waiting and gone in self.edges[job.id]):
+                command = self._consequence(job_id, gone, request_id)
+                if command is not None:
+                    outcome = decide(self.jobs[job_id], command, self.now())
+                    self.jobs[job_id] = outcome.job
+                    self.history[job_id] += outcome.events
+                    over += [job_id] if outcome.job.status in TERMINAL else []
+
+    def _refresh(self) -> None:
+        """Write into the rows whom they wait for."""
+        for job in list(self.jobs.values()):
+            if job.is_waiting:
+                self.jobs[job.id] = msgspec.structs.replace(job, waits_for=self._unmet(job.id))
+
+    def _hand_on(self, from_id: int, to_id: int) -> None:
+        for job in self.jobs.values():
+            if job.is_waiting and from_id in self.edges[job.id]:
+                self.edges[job.id] = self.edges[job.id] - {from_id} | {to_id}
+        self._refresh()
 
     def _key_holder(self, command: c.Enqueue) -> Job | None:
         if command.dedupe_key is None:
@@ -221,10 +316,11 @@ class Model:
         living = [other for other in self.jobs.values() if other.replay_of == job.id and other.status in LIVE]
         if living:
             return Seen(living[0], is_new=False)
-        made = self._make(fresh)
+        made = self._make_all([fresh if isinstance(fresh, c.EnqueueLinked) else _linked(fresh)])[0]
         if not made.is_new:
             raise Conflict("the key is held", holder=made.job.id, rev=job.rev)
-        return made
+        self._hand_on(job.id, made.job.id)
+        return Seen(self.jobs[made.job.id])
 
     # Claiming
 
@@ -516,7 +612,7 @@ class Model:
         if undo is None:
             beats = [event.payload for event in self.history[job.id] if event.type is EventType.HEARTBEAT and event.payload]
             steps = [step for step in map(payloads.undo_step, beats) if step is not None]
-            self._make(undo_of(job, steps, command, self.now()))
+            self._make_all([_linked(undo_of(job, steps, command, self.now()))])
             return "enqueued"
         note = end_of_undo(undo, command)
         assert note is not None
@@ -580,13 +676,19 @@ class Model:
 
     def _prune_jobs(self, before: Micros) -> int:
         owed = {undo_key(job.id) for job in self.jobs.values() if owes_undo(job)}
+        awaited = {on for job in self.jobs.values() for on in job.waits_for}
         old = [
             job.id
             for job in self.jobs.values()
-            if job.status in TERMINAL and (job.finished_at or 0) < before and job.undo_owed == 0 and job.dedupe_key not in owed
+            if job.status in TERMINAL
+            and (job.finished_at or 0) < before
+            and job.undo_owed == 0
+            and job.dedupe_key not in owed
+            and job.id not in awaited
         ]
         for job_id in old:
             del self.jobs[job_id], self.history[job_id]
+            self.edges.pop(job_id, None)
         return len(old)
 
     def _prune_beats(self, events: list[Event], before: Micros) -> int:
@@ -612,6 +714,9 @@ class Model:
         if outcome.events:
             self.jobs[command.job_id] = outcome.job
             self.history[command.job_id] += outcome.events
+            if outcome.job.status in TERMINAL and not isinstance(command, c.Annotate):
+                self._tell(command.job_id, command.request_id)
+                self._refresh()
         return outcome.job
 
     def _on_job(self, verb: str, command: c.JobCommand, request_id: str | None, body: tuple[Any, ...] = ()) -> Seen:
@@ -651,7 +756,18 @@ class Model:
         return self._outside(job, Role.SYSTEM, **rest)
 
 
-def _enqueue_command(who: Actor, request_id: str | None, kind: str, args: Any = None, **options: Any) -> c.Enqueue:
+def _enqueue_commands(who: Actor, request_id: str | None, items: Sequence[Mapping[str, Any]]) -> list[c.EnqueueLinked]:
+    places = {item["ref"]: place for place, item in enumerate(items) if "ref" in item}
+    return [_enqueue_command(who, request_id, places, **item) for item in items]
+
+
+def _linked(command: c.Enqueue) -> c.EnqueueLinked:
+    return c.EnqueueLinked(**{name: getattr(command, name) for name in c.Enqueue.__struct_fields__})
+
+
+def _enqueue_command(
+    who: Actor, request_id: str | None, places: Mapping[str, int], kind: str, args: Any = None, **options: Any
+) -> c.EnqueueLinked:
     body = b"{}" if args is None else _json(args)
     layer = policies.settings(dict(options.get("policy") or {}))
     override = None if layer == policies.NO_SETTINGS else msgspec.json.encode(layer)
@@ -667,8 +783,13 @@ def _enqueue_command(who: Actor, request_id: str | None, kind: str, args: Any = 
         "tier": options.get("tier"),
     }
     policy = payloads.UNSET if override is None else msgspec.Raw(override)
-    payload = payloads.Enqueued(args=msgspec.Raw(body), policy=policy, **shared)
-    return c.Enqueue(
+    on = options.get("depends_on") or []
+    depends_on = tuple(sorted({int(one) for one in on if not isinstance(one, str)}))
+    choice = {"depends_on": depends_on, "on_dependency_failure": options.get("on_dependency_failure", "wait")}
+    payload = payloads.Enqueued(args=msgspec.Raw(body), policy=policy, **shared, **choice)
+    return c.EnqueueLinked(
+        depends_on=depends_on,
+        after=tuple(sorted({places[one] for one in on if isinstance(one, str)})),
         actor=who,
         request_id=request_id,
         payload=payload.encode(),

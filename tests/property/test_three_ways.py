@@ -60,6 +60,8 @@ class Twin:
                 return msgspec.structs.replace(value, job_id=self._theirs.get(value.job_id, value.job_id))
             case list() | tuple():
                 return type(value)(self.told(item) for item in value)
+            case dict():
+                return {name: self.told(item) for name, item in value.items()}
         return value
 
     def job(self, record: Job) -> Job:
@@ -71,17 +73,26 @@ class Twin:
             replay_of=None if record.replay_of is None else self._ours[record.replay_of],
             args=self._undoing(record.args) if record.kind == UNDO_KIND else record.args,
             dedupe_key=record.dedupe_key and self._undoing(record.dedupe_key.encode()).decode(),
+            depends_on=tuple(self.number(id_) for id_ in record.depends_on),
+            waits_for=tuple(self.number(id_) for id_ in record.waits_for),
+            cancel_reason=record.cancel_reason and self._depending(record.cancel_reason.encode()).decode(),
+            last_error=record.last_error and self._depending(record.last_error),
         )
 
     def event(self, event: Event) -> Event:
         payload = None if event.payload is None else self._text(event.payload)
         if event.rev == 1 and payload is not None:
             payload = self._undoing(re.sub(rb'"replay_of":(\d+)', self._replay, payload))
+            payload = re.sub(rb'"depends_on":\[([\d,]+)\]', self._edges, payload)
+        if payload is not None and event.type.value == "dead_lettered":
+            payload = self._depending(payload)
         return msgspec.structs.replace(
             event,
             job_id=self._ours[event.job_id],
             correlation_id=self._text(event.correlation_id.encode()).decode(),
             payload=payload,
+            reason=event.reason and self._depending(event.reason.encode()).decode(),
+            cause=event.cause and re.sub(r"^\d+", lambda found: str(self.number(int(found[0]))), event.cause),
             pos=0,
         )
 
@@ -90,6 +101,13 @@ class Twin:
 
     def _replay(self, found: re.Match[bytes]) -> bytes:
         return f'"replay_of":{self._ours[int(found[1])]}'.encode()
+
+    def _edges(self, found: re.Match[bytes]) -> bytes:
+        return f'"depends_on":[{",".join(str(self.number(int(id_))) for id_ in found[1].split(b","))}]'.encode()
+
+    def _depending(self, text: bytes) -> bytes:
+        """Because of whom a job came to nothing."""
+        return re.sub(rb"dependency (\d+) ", lambda found: f"dependency {self.number(int(found[1]))} ".encode(), text)
 
     def _undoing(self, text: bytes) -> bytes:
         """Whose steps they are, in the args and the key of an undo job."""
@@ -144,7 +162,8 @@ def _refusal(error: HoldfastError, number: Callable[[Any], Any]) -> Any:
     """The code, and where the rules of the state machine refused, what they said about it."""
     if "status" not in error.context:
         return "refused", error.code
-    return "refused", error.code, error.context | {"job_id": number(error.context["job_id"])}
+    waits = {"waits_for": [number(id_) for id_ in error.context["waits_for"]]} if "waits_for" in error.context else {}
+    return "refused", error.code, error.context | waits | {"job_id": number(error.context["job_id"])}
 
 
 def _same(what: str, found: Any, wanted: Any) -> None:
@@ -211,6 +230,9 @@ enqueue_options = st.fixed_dictionaries(
     },
 )
 items = st.fixed_dictionaries({"kind": st.sampled_from(KINDS), "args": args}, optional={"options": enqueue_options})
+choices = st.sampled_from(["wait", "wait", "cancel", "dead_letter"])
+links = st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5, 16, 17, 18, 20]), max_size=3)
+"""Whom a job depends on: often nobody, mostly what was touched last."""
 delays = st.one_of(st.none(), st.none(), seconds.map(lambda s: ("delay", s)), st.integers(-9, 9).map(lambda s: ("at", s)))
 requests = st.sampled_from(["none", "none", "none", "fresh", "fresh", "r1", "r2"])
 revs = st.sampled_from(["any", "any", "any", "any", "right", "right", "wrong"])
@@ -441,14 +463,55 @@ class ThreeWays(RuleBasedStateMachine):
     def begin(self, batch: list[dict[str, Any]]) -> None:
         self._enqueue_many(batch)
 
-    @rule(item=items, when=delays, forever=st.booleans(), request=requests, actor=clients)
-    def enqueue(self, item: dict[str, Any], when: Any, forever: bool, request: str, actor: str | None) -> None:
-        options = self.options(item.get("options", {}), when, forever)
+    @rule(
+        item=items,
+        when=delays,
+        forever=st.booleans(),
+        on=st.one_of(st.just([]), links),
+        choice=choices,
+        request=requests,
+        actor=clients,
+    )
+    def enqueue(
+        self, item: dict[str, Any], when: Any, forever: bool, on: list[int], choice: str, request: str, actor: str | None
+    ) -> None:
+        options = self.options(item.get("options", {}), when, forever) | self._depending(on, choice)
         self.tell("enqueue", item["kind"], item["args"], actor=actor, **options, **self.request(request))
 
     @rule(batch=st.lists(items, min_size=1, max_size=4), request=requests, actor=clients)
     def enqueue_many(self, batch: list[dict[str, Any]], request: str, actor: str | None) -> None:
         self._enqueue_many(batch, actor=actor, **self.request(request))
+
+    def _depending(self, on: list[int], choice: str) -> dict[str, Any]:
+        found = [self.pick(place, LIVE) for place in on if place != 20 or len(on) == 1]
+        return {"depends_on": found, "on_dependency_failure": choice} if found else {}
+
+    @rule(
+        batch=st.lists(st.tuples(items, links, links, choices), min_size=2, max_size=4),
+        forward=st.booleans(),
+        request=requests,
+    )
+    def enqueue_graph(self, batch: list[Any], forward: bool, request: str) -> None:
+        """Items that depend on each other, and on jobs that are there."""
+        made = []
+        for place, (item, inside, outside, choice) in enumerate(batch):
+            others = range(place + 1, len(batch)) if forward else range(place)
+            refs = [f"r{others[one % len(others)]}" for one in inside if others]
+            options = item.get("options", {}) | self._depending(outside, choice)
+            on = {"depends_on": [*options.get("depends_on", []), *refs], "on_dependency_failure": choice}
+            made.append({"kind": item["kind"], "args": item["args"], "ref": f"r{place}", **options, **on})
+        self.tell("enqueue_many", made, **self.request(request))
+
+    @precondition(lambda self: any(job.is_waiting for job in self.jobs()))
+    @rule(place=picks, work=st.sampled_from(["complete", "complete", "fail", "cancel", "dead_letter", "replay"]))
+    def end_what_is_waited_for(self, place: int, work: str) -> None:
+        awaited = sorted({on for job in self.jobs() for on in job.waits_for})
+        job_id = JobId(awaited[place % len(awaited)])
+        fence = self._take(job_id) if self.model.jobs[job_id].status in LIVE else None
+        if fence is not None and work != "replay":
+            self._end(job_id, fence, work)
+        elif work == "replay":
+            self.tell("replay", job_id)
 
     def _enqueue_many(self, batch: list[dict[str, Any]], **rest: Any) -> None:
         made = [{"kind": item["kind"], "args": item["args"], **item.get("options", {})} for item in batch]
@@ -801,7 +864,7 @@ class ThreeWays(RuleBasedStateMachine):
 
 def _edges(job: Job) -> list[int]:
     """Moments on which something hangs for a job."""
-    found = [job.available_at] if job.status is Status.QUEUED else []
+    found = [job.available_at] if job.status is Status.QUEUED and not job.is_waiting else []
     if job.status in HELD and job.lease_expires_at is not None:
         found += [stall_limit(job), job.lease_expires_at, *[at for at in [progress_limit(job)] if at is not None]]
     if job.status is Status.STALLED:

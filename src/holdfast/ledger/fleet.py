@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.core import limits
 from holdfast.core import policy as policies
+from holdfast.core.model import NEVER
 from holdfast.errors import ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
@@ -61,13 +62,14 @@ class Fleet(Desk):
     def until_ready(self, queues: Sequence[str] = ("default",), *, kinds: Sequence[str] | None = None) -> float | None:
         """Seconds of ledger time until the first delayed job of these queues may be claimed; None where there is none.
 
-        For whoever has just claimed and found nothing: jobs that were never delayed are not looked at, nor are paused queues.
+        For whoever has just claimed and found nothing: jobs that were never delayed are not looked at, nor are paused queues, nor
+        jobs that wait for others.
         0.0 where one may be claimed now; somebody else may have it by the time it is claimed.
         """
         names = admit.names("queues", queues)
         wanted = None if kinds is None else admit.names("kinds", kinds)
         now, ready = self._store.peek(lambda session: session.next_ready(names, wanted))
-        return None if ready is None else max(0, ready - now) / 1_000_000
+        return None if ready is None or ready == NEVER else max(0, ready - now) / 1_000_000
 
 
 def _body(given: Any) -> str:

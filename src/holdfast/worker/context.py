@@ -11,6 +11,7 @@ from holdfast.core.model import Fence, Status
 from holdfast.core.receipts import check_gate
 from holdfast.errors import GateDenied, HoldfastError, JobCancelled, LeaseConflictError, NotFound, Unavailable
 from holdfast.ledger import Beat, Change, Job
+from holdfast.worker.children import AsyncChildren, Children
 from holdfast.worker.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -134,7 +135,11 @@ class Context:
 
     def enqueue(self, handler: Any, /, **args: Any) -> Job:
         """A new job that belongs to this one: it has its correlation id and its trace."""
-        return self._shift.enqueue_child(self.job, handler, args)
+        return self._shift.enqueue_child(self.job, handler, args, {})
+
+    def options(self, **options: Any) -> Children:
+        """Enqueue such jobs with the options of `ledger.enqueue`: `job.options(depends_on=[first]).enqueue(handler, …)`."""
+        return Children(lambda handler, args: self._shift.enqueue_child(self.job, handler, args, options))
 
     def _beat(self, **told: Any) -> Beat:
         sent = self._shift.monotonic()
@@ -239,6 +244,10 @@ class AsyncContext(Context):
 
     async def enqueue(self, handler: Any, /, **args: Any) -> Job:  # type: ignore[override]
         return await self._shift.beside(super().enqueue, handler, **args)
+
+    def options(self, **options: Any) -> AsyncChildren:  # type: ignore[override]
+        children = super().options(**options)
+        return AsyncChildren(lambda handler, args: self._shift.beside(children.enqueue, handler, **args))
 
 
 class Passage:

@@ -1,0 +1,183 @@
+"""Ends and enqueues that meet: nobody is forgotten, and nobody is let go twice."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import apsw
+import psycopg
+
+from holdfast import Fence, Ledger
+from holdfast.errors import HoldfastError
+from tests.integration.conftest import Opener
+from tests.support.histories import problems
+
+ROUNDS = 15
+
+
+def running(ledger: Ledger, count: int) -> list[Fence]:
+    ledger.enqueue_many([{"kind": "work"}] * count)
+    return [job.fence for job in ledger.claim("worker", limit=count, start=True) if job.fence]
+
+
+def together(*works: Callable[[], Any]) -> list[Any]:
+    """All at once; what each answers."""
+    barrier = threading.Barrier(len(works))
+
+    def run(work: Callable[[], Any]) -> Any:
+        barrier.wait()
+        return work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return [found.result() for found in [pool.submit(run, work) for work in works]]
+
+
+def unblockings(ledger: Ledger, job_id: int) -> int:
+    return sum(event.type == "unblocked" for event in ledger.events(job_id))
+
+
+def test_dependencies_that_succeed_at_once_let_a_job_go_once(store_url: str, opened: Opener) -> None:
+    ledgers = [opened(store_url) for _ in range(4)]
+    for _ in range(ROUNDS):
+        fences = running(ledgers[0], 4)
+        jobs = [ledgers[0].enqueue("last", depends_on=[fence.job_id for fence in fences], queue="later") for _ in range(3)]
+        together(
+            *(lambda ledger=ledger, fence=fence: ledger.complete(fence) for ledger, fence in zip(ledgers, fences, strict=True))
+        )
+        assert [unblockings(ledgers[0], job.id) for job in jobs] == [1, 1, 1]
+        assert ledgers[0].list(waiting=True) == []
+    assert problems(ledgers[0]) == []
+
+
+def test_a_job_that_is_made_while_its_dependency_succeeds_is_not_forgotten(store_url: str, opened: Opener) -> None:
+    one, other = opened(store_url), opened(store_url)
+    for _ in range(ROUNDS):
+        [fence] = running(one, 1)
+        job, _ = together(
+            lambda: one.enqueue("last", depends_on=[fence.job_id], queue="later"),  # noqa: B023 - run within the round
+            lambda: other.complete_many([(fence, None)]),  # noqa: B023 - run within the round
+        )
+        assert unblockings(one, job.id) == 1
+    assert one.list(waiting=True) == []
+    assert problems(one) == []
+
+
+def test_a_job_that_is_made_while_its_dependency_is_cancelled_ends_with_it(store_url: str, opened: Opener) -> None:
+    one, other = opened(store_url), opened(store_url)
+    for _ in range(ROUNDS):
+        [fence] = running(one, 1)
+        job, _ = together(
+            lambda: one.enqueue("last", depends_on=[fence.job_id], on_dependency_failure="cancel"),  # noqa: B023 - within
+            lambda: other.cancel(fence.job_id, hard=True),  # noqa: B023 - run within the round
+        )
+        assert one.get(job.id).status == "cancelled"
+    assert problems(one) == []
+
+
+def test_batches_whose_dependents_cross_get_through(store_url: str, opened: Opener) -> None:
+    """Each of two callers completes jobs whose dependents the other one's jobs have too, in the opposite order."""
+    one, other = opened(store_url), opened(store_url)
+    for _ in range(ROUNDS):
+        fences = running(one, 40)
+        ids = [fence.job_id for fence in fences]
+        jobs = [one.enqueue("last", depends_on=[ids[n], ids[-1 - n]], queue="later") for n in range(20)]
+        together(
+            lambda: one.complete_many([(fence, None) for fence in fences[::2]]),  # noqa: B023 - run within the round
+            lambda: other.complete_many([(fence, None) for fence in fences[1::2][::-1]]),  # noqa: B023 - run within the round
+        )
+        assert [unblockings(one, job.id) for job in jobs] == [1] * 20
+    assert problems(one) == []
+
+
+def test_an_end_that_goes_down_the_line_meets_another(store_url: str, opened: Opener) -> None:
+    one, other = opened(store_url), opened(store_url)
+    for _ in range(ROUNDS):
+        first, second = running(one, 2)
+        made = one.enqueue_many(
+            [
+                {"kind": "c", "depends_on": ["a", "b"], "on_dependency_failure": "cancel"},
+                {"kind": "a", "ref": "a", "depends_on": [first.job_id], "on_dependency_failure": "cancel"},
+                {"kind": "b", "ref": "b", "depends_on": [second.job_id], "on_dependency_failure": "cancel"},
+            ]
+        )
+
+        def cancel(ledger: Ledger, job_id: int) -> Any:
+            try:
+                return ledger.cancel(job_id, hard=True)
+            except HoldfastError as refusal:
+                return refusal
+
+        together(
+            lambda: cancel(one, first.job_id),  # noqa: B023 - run within the round
+            lambda: cancel(other, second.job_id),  # noqa: B023 - run within the round
+            lambda: cancel(other, made[0].id),  # noqa: B023 - run within the round
+        )
+        assert [one.get(job.id).status for job in made] == ["cancelled"] * 3
+    assert problems(one) == []
+
+
+def test_a_replay_and_a_new_dependent_meet(store_url: str, opened: Opener) -> None:
+    one, other = opened(store_url), opened(store_url)
+    for _ in range(ROUNDS):
+        [fence] = running(one, 1)
+        one.fail(fence, "no", retryable=False)
+        job, replay = together(
+            lambda: one.enqueue("last", depends_on=[fence.job_id], queue="later"),  # noqa: B023 - run within the round
+            lambda: other.replay(fence.job_id),  # noqa: B023 - run within the round
+        )
+        assert one.get(job.id).waits_for == (replay.id,)
+        [again] = one.claim("worker", start=True)
+        assert again.fence is not None
+        one.complete(again.fence)
+        assert unblockings(one, job.id) == 1
+    assert problems(one) == []
+
+
+def test_within_the_callers_transaction(real: Ledger, store_url: str, postgres_url: str) -> None:
+    """What has been enqueued there can be depended on there; and nobody ends what it depends on before it commits."""
+    [fence] = running(real, 1)
+    connection: Any
+    if store_url.startswith("sqlite"):
+        connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
+        connection.execute("BEGIN IMMEDIATE")
+    else:
+        connection = psycopg.connect(postgres_url)
+    first = real.enqueue("first", queue="later", connection=connection)
+    both = real.enqueue("both", queue="later", depends_on=[first.id, fence.job_id], connection=connection)
+    graph = real.enqueue_many(
+        [
+            {"kind": "b", "depends_on": ["a"], "queue": "later"},
+            {"kind": "a", "ref": "a", "queue": "later", "depends_on": [both.id]},
+        ],
+        connection=connection,
+    )
+    with ThreadPoolExecutor(1) as pool:
+        completed = pool.submit(real.complete, fence)
+        connection.execute("COMMIT")
+        completed.result()
+    connection.close()
+    assert real.get(both.id).waits_for == (first.id,)
+    assert real.get(graph[0].id).waits_for == (graph[1].id,)
+    for expected in (first, both, graph[1], graph[0]):
+        [job] = real.claim("worker", ["later"], start=True, limit=10)
+        assert job.id == expected.id
+        assert job.fence is not None
+        real.complete(job.fence)
+    assert problems(real) == []
+
+
+def test_what_was_rolled_back_left_nothing(real: Ledger, store_url: str, postgres_url: str) -> None:
+    [fence] = running(real, 1)
+    connection: Any
+    if store_url.startswith("sqlite"):
+        connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
+        connection.execute("BEGIN IMMEDIATE")
+    else:
+        connection = psycopg.connect(postgres_url)
+    real.enqueue("both", depends_on=[fence.job_id], connection=connection)
+    connection.execute("ROLLBACK")
+    connection.close()
+    assert real.dependents(fence.job_id) == []
+    real.complete(fence)
+    assert problems(real) == []
