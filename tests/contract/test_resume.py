@@ -146,6 +146,19 @@ def test_history_since_the_agent_last_looked(ledger: Ledger, ada: Agent) -> None
     assert ada.resume().cursor > second.cursor
 
 
+def test_of_a_task_it_was_not_told_of_an_agent_is_told_all(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    one, two = queued(ledger).id, queued(ledger).id
+    bob.start(two)
+    bob.release(two)
+    first = ada.resume()
+    ada.complete(one)
+    ada.start(two)
+    second = ada.resume()
+    assert second.task is not None and second.task.id == two
+    assert [entry.type for entry in second.history[:3]] == ["enqueued", "claimed", "started"]
+    assert second.cursor > first.cursor
+
+
 def test_a_long_history_is_cut_and_counted(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     one = queued(ledger).id
     ada.start(one)
@@ -157,6 +170,7 @@ def test_a_long_history_is_cut_and_counted(ledger: Ledger, ada: Agent, bob: Agen
         ada.heartbeat(one, progress=number)
     brief = ada.resume()
     assert (len(brief.history), brief.history_omitted) == (50, 71 - 50)
+    assert brief.cursor == ledger.events(one)[-1].pos
     ada.release(one)
     brief = bob.resume()
     assert brief.history[-1].rev == ledger.get(one).rev

@@ -124,10 +124,9 @@ class Agent(Steps):
                     self._move(acts, place, focus=None)
                 return weighed(Brief(task=None, why="nothing", until=until(acts, wish.queues, wish.kinds), cursor=place.cursor))
             job, why = chosen
-            brief = brief_of(acts, job, why, place.cursor if place.last == job.id else 0)
-            cursor = max(brief.cursor, place.cursor)
-            self._move(acts, place, focus=job.id, last=job.id, cursor=cursor)
-            return weighed(msgspec.structs.replace(brief, cursor=cursor))
+            brief = weighed(brief_of(acts, job, why, place.cursor))
+            self._move(acts, place, focus=job.id, last=job.id, cursor=brief.cursor)
+            return brief
 
         return self._act("task_resume", tuple(wish), work, Brief, request_id)
 

@@ -84,8 +84,13 @@ def weighed(brief: Brief) -> Brief:
     return msgspec.structs.replace(brief, tokens=-(-len(msgspec.json.encode(brief)) // BYTES_PER_TOKEN))
 
 
-def brief_of(acts: Acts, job: Job, why: str, since: int) -> Brief:
-    """All about a task that the agent now has, and of its history what lies after the position `since`."""
+def brief_of(acts: Acts, job: Job, why: str, cursor: int) -> Brief:
+    """All about a task that the agent now has, and of its history what it has not been told of.
+
+    A resume leaves the cursor at an event of its own. So it stands at one of this task's if that was the last one the agent was
+    briefed on; of any other task, it is told all.
+    """
+    since = cursor if acts.session.has_event(job.id, cursor) else 0
     events, older = history(acts.session, job, since)
     return Brief(
         task=task_of(job, contents_of(job)),
@@ -95,7 +100,7 @@ def brief_of(acts: Acts, job: Job, why: str, since: int) -> Brief:
         checkpoints=checkpoints(acts.session, job),
         blocked_by=blockers(acts.session, job),
         unlocks=unlocked(acts.session, job),
-        cursor=max([since, *(event.pos for event in events)]),
+        cursor=max([cursor, *(event.pos for event in events)]),
     )
 
 

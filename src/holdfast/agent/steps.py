@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.agent.rule import said
 from holdfast.agent.tasks import Task, task_of
+from holdfast.core import limits
 from holdfast.core.model import Job
 from holdfast.errors import FenceLost, HoldfastError
 from holdfast.ledger import Ledger, admit
@@ -67,7 +68,7 @@ class Steps:
         if attempt is None:
             return
         job = acts.job(id_)
-        if job.attempt != attempt:
+        if job.attempt != limits.check_integer("attempt", attempt, 0, limits.REV_MAX):
             raise FenceLost(f"job {id_} is at attempt {job.attempt}, not {attempt}", **job.held_by)
 
     def _move(self, acts: Acts, place: AgentPlace, **changes: Any) -> None:

@@ -86,6 +86,10 @@ class AgentSession(ABC):
         rows = self.rows("take_task", now_at=self.stamp(), **params)
         return int(rows[0][0]) if rows else None
 
+    def has_event(self, job_id: int, cursor: int) -> bool:
+        """Whether what stands at this position is an event of this job."""
+        return bool(self.rows("has_event", job_id=job_id, cursor=cursor))
+
     def newest_events(self, job_id: int, after: int, limit: int) -> list[Event]:
         """The last `limit` events of a job after a position, oldest first."""
         return [self.event(row) for row in reversed(self.rows("newest_events", job_id=job_id, after=after, limit=limit))]

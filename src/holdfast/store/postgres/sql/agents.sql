@@ -61,6 +61,9 @@ WHERE status = 'queued' AND queue = %(queue)s AND -priority = -%(priority)s::int
   AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[]))
 ORDER BY available_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
 
+-- name: has_event
+SELECT 1 FROM holdfast.events WHERE pos = %(cursor)s AND job_id = %(job_id)s;
+
 -- name: newest_events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
     e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,

@@ -55,6 +55,9 @@ WHERE status = 'queued' AND queue = :queue AND priority = :priority AND availabl
   AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
 ORDER BY available_at, id LIMIT 1;
 
+-- name: has_event
+SELECT 1 FROM holdfast_events WHERE pos = :cursor AND job_id = :job_id;
+
 -- name: newest_events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
     e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
