@@ -58,7 +58,7 @@ def table(heading: Heading, rows: Sequence[Row]) -> str:
 
 def _amount(value: float, heading: Heading) -> str:
     if heading.judged == "growth":
-        return f"{value:,.1f} MiB"
+        return f"{value:,.1f}{heading.unit}"
     return f"{value:,.2f}{heading.unit}" if heading.judged == "most" else f"{value:,.0f}{heading.unit}"
 
 

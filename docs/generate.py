@@ -19,6 +19,7 @@ from holdfast.core.model import EventType, Policy
 from holdfast.core.payloads import SHAPES
 from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_INTERVAL_MS, UNKNOWN_TIER_INTERVAL_MS
 from holdfast.core.table import MOVES, SIGNERS
+from holdfast.supervise.policy import COUNTS, DURATIONS_MS, STALL_TIMEOUT_MS, RunPolicy
 from holdfast.telemetry import families
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +65,18 @@ LIMITS = {
     "CHECKPOINT_BEATS_MAX": "beats with checkpoints among them that are read",
     "OWN_TASKS_MAX": "tasks of its own that a resume looks at",
     "RESUME_TRIES_MAX": "queues and priorities at which a resume tries to get the next task",
+    "ENVELOPE_BYTES_MAX": "an envelope for `append`, in bytes of JSON; its statement has at most half of that",
+    "EXPORT_LINE_BYTES_MAX": "a line of an export, in bytes",
+    "EXPORT_HEADS_MAX": "the newest heads in an export; the first is there as well",
+    "VERIFY_HEADS_MAX": "heads in a file that `verify` reads",
+    "VERIFY_KEYS_BYTES_MAX": "the file of `verify --keys`, in bytes",
+    "VERIFY_ANCHOR_BYTES_MAX": "a file of `verify --head`, in bytes",
+    "SKEW_US_MAX": "how far a signer's clock may be from the ledger's, in microseconds, either way",
+    "RUN_BYTES_MAX": "what a supervisor keeps of its run, in bytes of JSON",
+    "SEAL_MS_MIN": "the shortest `every` of a sealer, in milliseconds",
+    "SEAL_MS_MAX": "the longest",
+    "SEAL_EVENTS_MAX": "`every_events` of a sealer",
+    "ANCHOR_MS_MAX": "the longest `anchor_every` of a sealer, in milliseconds",
 }
 
 POLICY = {
@@ -78,7 +91,7 @@ POLICY = {
     "cancel_grace": "how long a soft cancel waits before the sweep makes it hard",
     "progress_timeout": "how long a running job may beat without a change of stage or progress, or a checkpoint",
     "requires_operator_coverage": "every stall gives a message `ESCALATION_NEEDED`; decides nothing",
-    "signed": "kept in the snapshot; nothing is signed yet",
+    "signed": "which events have to be [signed](../guides/signed.md)",
     "lease_widened": "allows a `lease_ttl` beyond an hour, up to a day; not part of the snapshot",
 }
 
@@ -161,6 +174,31 @@ def policy_table() -> str:
     return _table(["field", "default", "allowed", "what it sets"], rows)
 
 
+SUPERVISE = {
+    "max_restarts": "restarts in any window",
+    "window": "over which they are counted",
+    "breaker_failures": "so many restarts in the breaker's window, and there is never another",
+    "breaker_window": "no longer than `window`",
+    "stall_timeout": "how long a program may be silent",
+    "backoff": "wait before the first restart in a window",
+    "backoff_max": "where the doubling stops, before jitter",
+    "grace": "from being told to end to being killed",
+}
+
+
+def supervise_table() -> str:
+    defaults = msgspec.structs.asdict(RunPolicy())
+    rows = []
+    for name, what in SUPERVISE.items():
+        if name in COUNTS:
+            rows.append([f"`{name}`", str(defaults[name]), " – ".join(f"{number:,}" for number in COUNTS[name]), what])
+        else:
+            default = defaults[f"{name}_ms"]
+            shown = f"{_ms(STALL_TIMEOUT_MS)}, once it has beaten" if default is None else _ms(default)
+            rows.append([f"`{name}`", shown, " – ".join(map(_ms, DURATIONS_MS[name])), what])
+    return _table(["field", "default", "allowed", "what it sets"], rows)
+
+
 def tier_table() -> str:
     rows = [[f"`{tier}`", _ms(interval)] for tier, interval in TIER_INTERVAL_MS.items()]
     return _table(["tier", "heartbeat_interval"], [*rows, ["any other", _ms(UNKNOWN_TIER_INTERVAL_MS)]])
@@ -224,6 +262,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "limits": limit_table,
     "liveness": liveness_table,
     "policy": policy_table,
+    "supervise": supervise_table,
     "tiers": tier_table,
     "events": event_table,
     "aliases": alias_table,

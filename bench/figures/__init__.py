@@ -3,7 +3,23 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.figures import bulk, cli, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, resume, single
+from bench.figures import (
+    bulk,
+    cli,
+    drain,
+    fleet,
+    heartbeats,
+    history,
+    horizon,
+    idle,
+    memory,
+    recovery,
+    resume,
+    seal,
+    signed,
+    single,
+    verify,
+)
 from bench.places import Host
 from bench.report import Heading, Row
 from bench.sizes import Sizes
@@ -21,10 +37,13 @@ FIGURES = {
     "history": Figure(history.HEADING, history.measure),
     "horizon": Figure(horizon.HEADING, horizon.measure),
     "heartbeats": Figure(heartbeats.HEADING, heartbeats.measure),
+    "signed": Figure(signed.HEADING, signed.measure),
     "memory": Figure(memory.HEADING, memory.measure),
     "fleet": Figure(fleet.HEADING, fleet.measure),
     "recovery": Figure(recovery.HEADING, recovery.measure),
     "idle": Figure(idle.HEADING, idle.measure),
+    "seal": Figure(seal.HEADING, seal.measure),
+    "verify": Figure(verify.HEADING, verify.measure),
     "resume": Figure(resume.HEADING, resume.measure),
     "cli": Figure(cli.HEADING, cli.measure),
 }

@@ -14,6 +14,7 @@ HEADING = Heading(
     ours="much",
     base="little",
     judged="growth",
+    unit=" MiB",
 )
 TARGET = 20.0
 ROOT = Path(__file__).parents[2]

@@ -117,8 +117,18 @@ class GateDenied(HoldfastError):
 
 
 class SignatureInvalid(HoldfastError):
+    """An event has to be signed and is not, or what was signed is not what is asked for. `context["why"]` says which.
+
+    `retryable` is True where the signature that lacks is the server's: another process has that key, or will.
+    """
+
     code = "signature_invalid"
     http_status = 403
+    action = "Sign with an enrolled key of the signer's own name; open the ledger with keys=… so that verbs sign by themselves."
+
+    def __init__(self, message: str, *, retryable: bool = False, **context: Any) -> None:
+        super().__init__(message, **context)
+        self.retryable = retryable
 
 
 class Forbidden(HoldfastError):
@@ -130,6 +140,14 @@ class Forbidden(HoldfastError):
     def __init__(self, message: str, *, action: str = "", **context: Any) -> None:
         super().__init__(message, **context)
         self.action = action
+
+
+class SealBroken(HoldfastError):
+    """The sealed log is not what was signed: somebody has changed it, or lost a part of it. Nothing more is sealed."""
+
+    code = "seal_broken"
+    http_status = 500
+    action = "Keep the database as it is: verify it, compare it with an anchored head, restore what was sealed."
 
 
 class Unavailable(HoldfastError):

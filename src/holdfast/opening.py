@@ -72,7 +72,8 @@ def open(
     source = entropy or SystemEntropy()
     store = _store(url, None if clock is None else _reading(clock))
     monotonic = time.monotonic if clock is None else clock.monotonic
-    return Ledger(store, source, monotonic, actor=actor, incarnation=source.nonce(), metrics=metrics, ring=ring)
+    wall = _system_micros if clock is None else _reading(clock)
+    return Ledger(store, source, monotonic, actor=actor, incarnation=source.nonce(), metrics=metrics, ring=ring, wall=wall)
 
 
 def draw_key(role: str, name: str) -> KeyFile:

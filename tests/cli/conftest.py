@@ -114,9 +114,16 @@ def environment(**more: str) -> dict[str, str]:
 def run(folder: Path) -> Run:
     """Runs a command to its end."""
 
-    def runner(*arguments: object, **env: str) -> Done:
+    def runner(*arguments: object, stdin: str | None = None, **env: str) -> Done:
         done = subprocess.run(
-            command(*arguments), cwd=folder, env=environment(**env), capture_output=True, text=True, check=False, timeout=120
+            command(*arguments),
+            cwd=folder,
+            env=environment(**env),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
         return Done(done.returncode, done.stdout, done.stderr)
 

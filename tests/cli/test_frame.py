@@ -25,7 +25,8 @@ def test_the_version_needs_neither_store_nor_worker() -> None:
 
 def test_help_names_every_noun(run: Run) -> None:
     said = run("--help").out
-    assert [noun for noun in ("demo", "dlq", "gate", "sink", "sweep", "worker") if f"\n  {noun} " not in said] == []
+    nouns = ("beat", "demo", "dlq", "doctor", "explain", "gate", "sink", "supervise", "sweep", "worker")
+    assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 
 # Where the ledger is
@@ -68,7 +69,9 @@ def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: str, m
 
 
 @pytest.mark.parametrize(
-    "arguments", [["worker", "list"], ["dlq", "list"], ["dlq", "replay", "--all"], ["sink", "list"], ["sweep"]], ids=" ".join
+    "arguments",
+    [["worker", "list"], ["dlq", "list"], ["dlq", "replay", "--all"], ["sink", "list"], ["supervise", "--list"], ["sweep"]],
+    ids=" ".join,
 )
 def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
     done = run(*arguments, "--json")
@@ -120,7 +123,7 @@ def test_a_sweep_says_what_it_did(store_url: str, run: Run) -> None:
     with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=1))) as ledger:
         ledger.enqueue("index")
         ledger.claim("ada")
-    assert run("sweep", "--db", store_url, "--json").answer["data"] == {"events": {"stalled": 1, "requeued": 1}}
+    assert run("sweep", "--db", store_url, "--json").answer["data"] == {"events": {"stalled": 1, "requeued": 1}, "unsigned": 0}
     assert run("sweep", "--db", store_url).out == "Swept: nothing was due.\n"
 
 

@@ -83,6 +83,7 @@ def test_what_has_succeeded_already_keeps_nobody_waiting(ledger: Ledger) -> None
     first = succeeded(ledger)
     job = ledger.enqueue("index_page", depends_on=[first.id])
     assert (job.waits_for, job.rev, types(ledger, job.id)) == ((), 2, ["enqueued", "unblocked"])
+    assert ledger.events(job.id)[-1].cause is None
     assert [found.id for found in ledger.claim(WORKER)] == [job.id]
     sound(ledger)
 

@@ -78,5 +78,5 @@ def test_batches_of_several_callers_keep_their_own_ids(ledger: Ledger):
         Call("complete", _completions(Settle, [(made.fence, None)], f"r-{made.id}"), repeat=False, keep=False, body_hash=b"")
         for made in jobs
     ]
-    ledger._store.transact("work", lambda session: execute(session, calls))
+    ledger._store.transact("work", lambda session: execute(session, calls, ledger._notary))
     assert [ledger.events(made.id)[-1].request_id for made in jobs] == [f"r-{made.id}" for made in jobs]

@@ -19,6 +19,7 @@ STATEMENTS = {
     "start": BY_KEY,
     "heartbeat": BY_KEY,
     "beat": BY_KEY,
+    "beat_signed": BY_KEY,
     "complete": BY_KEY,
     "settle": BY_KEY,
     "load": BY_KEY,
@@ -38,6 +39,8 @@ STATEMENTS = {
     "newest_events": BY_KEY,
     "blockers": BY_KEY,
     "unlocks": BY_KEY,
+    "ahead": {"jobs_ready"},
+    "leaf_events": BY_KEY,
 }
 DELAYED = 100_000
 
@@ -124,6 +127,14 @@ def test_hot_statements_reach_jobs_by_key_only(on_postgres: Ledger, with_history
         plan = explained(with_history, f"EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE {name} ({', '.join(['NULL'] * count)})")
         found[name] = set(ways_to_jobs(plan))
     assert {name: ways for name, ways in found.items() if not ways or not ways <= STATEMENTS[name]} == {}
+
+
+def test_leaves_are_read_by_position_alone(on_postgres: Ledger, with_history: "psycopg.Connection[Any]") -> None:
+    text, _ = numbered(on_postgres._store._sql["leaf_events"])  # type: ignore[attr-defined]
+    with_history.execute(f"PREPARE leaf_events AS {text}".encode())
+    plan = explained(with_history, "EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE leaf_events (0, 1000000, 5000)")
+    assert [node["Index Name"] for node in nodes(plan) if node.get("Relation Name") == "events"] == ["events_pos"]
+    assert not any(node["Node Type"] == "Sort" for node in nodes(plan))
 
 
 def delay_many(connection: "psycopg.Connection[Any]", schema: str) -> None:

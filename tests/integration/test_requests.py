@@ -17,8 +17,9 @@ def kept(ledger: Ledger) -> int:
     """How many answers the ledger keeps."""
 
     def count(session: Any) -> int:
-        table = "holdfast_requests" if hasattr(session, "_connection") else f"{ledger._store._schema}.requests"  # type: ignore[attr-defined]
-        if hasattr(session, "_connection"):
+        schema = getattr(ledger._store, "_schema", None)
+        table = "holdfast_requests" if schema is None else f"{schema}.requests"
+        if schema is None:
             return int(session._connection.execute(f"SELECT count(*) FROM {table}").get)
         return int(session._cursor.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 

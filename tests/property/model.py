@@ -249,9 +249,7 @@ class Model:
             if not self.jobs[job_id].is_waiting:
                 continue
             if job_id in free:
-                last = max(self.edges[job_id], default=None)
-                by = None if last is None else self._standing(last)
-                self._decide(unblocked(job_id, by, command.request_id))
+                self._decide(unblocked(job_id, None, command.request_id))
             elif lost[job_id] and command.replay_of is None:
                 asked = self._consequence(job_id, lost[job_id][0], command.request_id)
                 if asked is not None:

@@ -1,6 +1,6 @@
 """One job driven through the core alone, its events kept as a store would keep them."""
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -42,11 +42,11 @@ class History:
     def types(self) -> list[str]:
         return [event.type.value for event in self.events]
 
-    def wait(self, seconds: float) -> "History":
+    def wait(self, seconds: float) -> Self:
         self.now += round(seconds * SECOND)
         return self
 
-    def do(self, kind: type[c.JobCommand], **fields: Any) -> "History":
+    def do(self, kind: type[c.JobCommand], **fields: Any) -> Self:
         """By a holder where the command can take a fence and nobody else is named."""
         if "actor" not in fields:
             fields["actor"] = WORKER
@@ -57,29 +57,29 @@ class History:
         self.job = outcome.job
         return self
 
-    def claim(self, actor: Actor = WORKER, **fields: Any) -> "History":
+    def claim(self, actor: Actor = WORKER, **fields: Any) -> Self:
         fields = {"token": f"token-{self.job.attempt + 1}", "policy": self.policy} | fields
         return self.do(c.ClaimJob, actor=actor, **fields)
 
-    def start(self) -> "History":
+    def start(self) -> Self:
         return self.claim().do(c.Start)
 
-    def beat(self, **fields: Any) -> "History":
+    def beat(self, **fields: Any) -> Self:
         return self.do(c.Heartbeat, beat=payloads.Beat(**fields))
 
-    def stall(self) -> "History":
+    def stall(self) -> Self:
         return self.do(c.Stall)
 
-    def complete(self, result: bytes = b"1") -> "History":
+    def complete(self, result: bytes = b"1") -> Self:
         return self.do(c.Complete, payload=payloads.result_payload(result))
 
-    def fail(self, **fields: Any) -> "History":
+    def fail(self, **fields: Any) -> Self:
         return self.do(c.Fail, **{"error": ERROR} | fields)
 
-    def cancel(self, **fields: Any) -> "History":
+    def cancel(self, **fields: Any) -> Self:
         return self.do(c.Cancel, **{"actor": CLIENT} | fields)
 
-    def sweep(self, **fields: Any) -> "History":
+    def sweep(self, **fields: Any) -> Self:
         return self.do(c.Sweep, actor=SYSTEM, **fields)
 
 

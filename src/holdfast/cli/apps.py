@@ -14,18 +14,19 @@ from holdfast.cli.address import without_password
 from holdfast.cli.envelope import Failed, misuse
 
 if TYPE_CHECKING:
+    from holdfast.core.proof.keyfile import KeyFile
     from holdfast.worker import App
 
 _NAME_IT = "Name it as module:app."
 
 
-def load(names: Sequence[str], db: str | None) -> "list[App]":
-    """The apps by their names, `module:app`, for the ledger `db` where one is given. They share one ledger."""
+def load(names: Sequence[str], db: str | None, keys: "Sequence[KeyFile]" = ()) -> "list[App]":
+    """The apps by their names, `module:app`, for the ledger `db` and with the keys that are given. They share one ledger."""
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - what sys.path holds are texts
     apps = [_app(name) for name in dict.fromkeys(names)]
-    if db is not None:
-        for app in apps:
-            app.move(db)
+    for app in apps:
+        if db is not None or keys:
+            app.move(db or app.url, keys=keys or None)
     urls = {app.url for app in apps}
     if len(urls) > 1:
         shown = ", ".join(sorted(map(without_password, urls)))

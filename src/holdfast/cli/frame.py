@@ -48,9 +48,10 @@ class Nouns(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Runs what `args` say, and exits: 0 done, 1 refused, 2 not understood, 3 out of reach."""
-        given = list(sys.argv[1:] if args is None else args)
+        whole = list(sys.argv[1:] if args is None else args)
+        given = whole[: whole.index("--")] if "--" in whole else whole  # what follows is for another program
         try:
-            code = super().main(given, *rest, **{**extra, "standalone_mode": False})
+            code = super().main(whole, *rest, **{**extra, "standalone_mode": False})
         except click.Abort:
             code = _end(Failed("interrupted", "interrupted"), given)
         except click.UsageError as error:

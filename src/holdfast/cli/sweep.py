@@ -19,6 +19,10 @@ def sweep(ledger: "Ledger", *, limit: int) -> Answer:
 
     Workers do this by themselves, many times a minute; it is for ledgers that have none at the moment.
     """
+    from holdfast.ledger.sweep import UNSIGNED
+
     made = ledger.sweep(limit=limit)
+    unsigned = made.pop(UNSIGNED, 0)
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(made.items())) or "nothing was due"
-    return Answer({"events": made}, lambda page: page.line(f"Swept: {told}."))
+    left = f" Left alone for want of a server key: {unsigned}." if unsigned else ""
+    return Answer({"events": made, "unsigned": unsigned}, lambda page: page.line(f"Swept: {told}.{left}"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.envelope import Failed
-from holdfast.cli.frame import Answer, as_json_option, asks_a_ledger, say
+from holdfast.cli.frame import Answer, as_json_option, asks_a_ledger, key_option, loaded_keys, say
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, duration, queues
 
@@ -30,6 +30,7 @@ def worker() -> None:
 @worker.command()
 @click.argument("apps", nargs=-1, required=True, metavar="MODULE:APP…")
 @click.option("--db", metavar="URL", help="Another ledger than the one the apps name.")
+@key_option
 @click.option("--name", help="What it is called in the record. By default its host and process id.")
 @click.option("--queues", type=queues, help="a,b in strict order, or a=3,b=1 by weight. By default those of its handlers.")
 @click.option("--threads", type=click.IntRange(1, 10_000), help="Room for handlers in threads. [default: 10]")
@@ -38,6 +39,7 @@ def worker() -> None:
 @click.option("--shutdown-timeout", type=duration, help="How long running jobs may take to finish. [default: 30s]")
 @click.option("--keep-jobs", type=duration, help="Delete finished jobs after this time. [default: never]")
 @click.option("--keep-beats", type=duration, help="Delete what beats said after this time. [default: never]")
+@click.option("--seal", is_flag=True, help="Seal the log as well; needs a key of a server.")
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there, on 127.0.0.1.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), help="By default text on a terminal, else json.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
@@ -46,6 +48,7 @@ def run(
     *,
     apps: tuple[str, ...],
     db: str | None,
+    keys: tuple[str, ...],
     metrics_port: int | None,
     form: str | None,
     log_level: str,
@@ -62,7 +65,7 @@ def run(
     from holdfast.worker import worker_of
 
     logs.configure(json=not sys.stderr.isatty() if form is None else form == "json", level=log_level.upper())
-    found = load(apps, db)
+    found = load(apps, db, loaded_keys(keys))
     with worker_of(found, **{name: value for name, value in room.items() if value is not None}) as worker:
         if metrics_port is not None:
             from holdfast.telemetry.prometheus import serve

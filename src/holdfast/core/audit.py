@@ -25,7 +25,10 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
+from holdfast.core.proof.book import Book
+from holdfast.core.proof.signed import counter_of
 from holdfast.core.table import SIGNERS, STEPS
+from holdfast.core.vouching import Signatures
 
 
 class Violation(NamedTuple):
@@ -69,25 +72,55 @@ def check_status(job: Job) -> list[str]:
     return [rule for rule, holds in rules.items() if not holds]
 
 
-def check_history(events: Sequence[Event], row: Job | None = None) -> list[Violation]:
-    """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on."""
+def check_history(
+    events: Sequence[Event], row: Job | None = None, book: Book | None = None, ledger_id: str | None = None
+) -> list[Violation]:
+    """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on.
+
+    With the `book` of the ledger's keys, and its id, signatures are checked as well.
+    """
+    audit = Audit(None if book is None or ledger_id is None else Signatures(book, ledger_id))
     found: list[Violation] = []
-    job: Job | None = None
-    blurred = False
     for event in events:
-        problems = list(_check_event(job, event, blurred=blurred))
-        found += [Violation(event.job_id, event.rev, rule, detail) for rule, detail in problems]
-        if any(rule in _UNFOLDABLE for rule, _ in problems):
+        found += audit.feed(event)
+        if audit.ended:
             return found
-        job = evolve(job, event)
-        blurred = blurred or _is_pruned(event)
+    return found if row is None else found + audit.check_row(row)
+
+
+class Audit:
+    """One job's history, checked event by event: it keeps the job that they fold to, and nothing of the events."""
+
+    __slots__ = ("_signatures", "blurred", "ended", "job")
+
+    def __init__(self, signatures: Signatures | None = None, job: Job | None = None, *, blurred: bool = False) -> None:
+        self._signatures = signatures
+        self.job = job
+        self.blurred = blurred
+        """Retention has taken something of a beat, so that the fold is not sure of all it says."""
+        self.ended = False
+        """What was fed last cannot be folded: nothing more can be said of this job."""
+
+    def feed(self, event: Event) -> list[Violation]:
+        """The rules that the next event breaks."""
+        problems = list(_check_event(self.job, event, blurred=self.blurred))
+        if self._signatures is not None:
+            problems += self._signatures.check(self.job, event)
+        found = [Violation(event.job_id, event.rev, rule, detail) for rule, detail in problems]
+        if any(rule in _UNFOLDABLE for rule, _ in problems):
+            self.ended = True
+            return found
+        self.job = job = evolve(self.job, event)
+        self.blurred = self.blurred or _is_pruned(event)
         found += [Violation(job.id, event.rev, "status fields", broken) for broken in check_status(job)]
-    if row is not None:
-        found += _check_row(job, row, blurred=blurred)
-    return found
+        return found
+
+    def check_row(self, row: Job) -> list[Violation]:
+        """Where `row` is not what the events fold to."""
+        return _check_row(self.job, row, blurred=self.blurred)
 
 
-_UNFOLDABLE = frozenset({"first event", "one job", "step", "policy", "payload"})
+_UNFOLDABLE = frozenset({"first event", "one job", "step", "policy", "payload", "illegible"})
 
 
 def _is_pruned(event: Event) -> bool:
@@ -158,8 +191,13 @@ def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
     else:
         try:
             payloads.decode(shape, event.payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             yield "payload", f"the payload of {event.type.value} cannot be read: {error}"
+    if event.statement is not None:
+        try:
+            counter_of(event.statement)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            yield "illegible", f"what was signed of {event.type.value} cannot be read"
     if event.policy is not None and event.type not in _WITH_POLICY:
         yield "policy snapshot", f"{event.type.value} carries a policy"
     if event.reason is not None and event.type in _WITHOUT_REASON:

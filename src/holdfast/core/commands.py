@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.core.model import Actor, EventType, FailureStage, Fence, Micros, Policy, ReasonCode, StallReason
 from holdfast.core.payloads import Beat
+from holdfast.core.proof.signed import Signed
 
 
 class Command(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -65,17 +66,24 @@ class JobCommand(Command, frozen=True, kw_only=True):
 
 
 class ClaimJob(JobCommand, frozen=True, kw_only=True):
-    """`policy`, `paused`, `fresh_since` and `token` are what the ledger found and drew for it, not what the caller said."""
+    """`policy`, `paused`, `fresh_since` and `token` are what the ledger found and drew for it, not what the caller said.
+
+    `signed` is for its own holder, whose claim is a beat.
+    """
 
     token: str
     ttl_ms: int | None = None
     policy: Policy | None = None
     paused: bool = False
     fresh_since: Micros | None = None
+    signed: Signed | None = None
 
 
 class HolderCommand(JobCommand, frozen=True, kw_only=True):
+    """`signed` is what the holder has signed for it; with that, a fence may be without its token."""
+
     fence: Fence
+    signed: Signed | None = None
 
 
 class Start(HolderCommand, frozen=True, kw_only=True):
@@ -124,12 +132,15 @@ class Stall(JobCommand, frozen=True, kw_only=True):
     error: bytes | None = None
     """What a holder has to say of it."""
     fresh_since: Micros | None = None
+    signed: Signed | None = None
+    """By the holder, or by a server elsewhere."""
 
 
 class Resume(JobCommand, frozen=True, kw_only=True):
     """By the system after a beat, or by the last holder (with its fence) as its own proof of life."""
 
     fence: Fence | None = None
+    signed: Signed | None = None
 
 
 class Requeue(JobCommand, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.model import NEVER, Event, EventType, Job, Phase, Policy, Role, StallReason, Status
+from holdfast.core.proof.signed import counter_of
 
 _replace = msgspec.structs.replace
 
@@ -16,6 +17,8 @@ def evolve(job: Job | None, event: Event) -> Job:
     if job is None:
         return _enqueued(event)
     changes = _CHANGES[event.type](job, event)
+    if event.statement is not None and event.actor.role is Role.WORKER:
+        changes["counter"] = counter_of(event.statement)
     return _replace(job, rev=event.rev, status=event.to_status, updated_at=event.received_at, **changes)
 
 

@@ -35,7 +35,9 @@ from holdfast.core.model import (
     Status,
 )
 from holdfast.core.policy import backoff_us, with_ttl
+from holdfast.core.proof.signed import Signed
 from holdfast.core.receipts import check_gate, receipt_of
+from holdfast.core.signing import attach, check_stated, check_verdict, missing, owes, speaks_of
 from holdfast.core.table import outsiders, sources
 from holdfast.core.undo import check_reason_code, check_undo
 from holdfast.errors import (
@@ -66,6 +68,7 @@ class _Draft:
         self.at = max(now, job.updated_at)
         """Times of one job never run backwards, whatever the clock does."""
         self.command = command
+        self.signed: Signed | None = getattr(command, "signed", None)
         self.events: list[Event] = []
 
     def emit(
@@ -95,8 +98,17 @@ class _Draft:
             correlation_id=self.job.correlation_id,
             trace_id=self.job.trace_id,
         )
+        event = self._vouched(event)
         self.events.append(event)
         self.job = evolve(self.job, event)
+
+    def _vouched(self, event: Event) -> Event:
+        """With what its holder signed. What others have to sign is signed by the ledger once it is decided."""
+        if self.signed is not None and speaks_of(self.signed, event):
+            return attach(self.job, event, self.signed)
+        if event.actor.role is Role.WORKER and owes(self.job.policy, event.type):
+            raise missing(self.job, event.type)
+        return event
 
     def outcome(self) -> Outcome:
         return Outcome(self.job, tuple(self.events))
@@ -108,7 +120,7 @@ def decide(job: Job | None, command: c.JobCommand, now: Micros) -> Outcome:
         raise NotFound(f"there is no job {command.job_id}", job_id=command.job_id)
     fence: Fence | None = getattr(command, "fence", None)
     if fence is not None:
-        command = msgspec.structs.replace(command, actor=holder_of(job, fence))
+        command = _by_holder(job, fence, command, max(now, job.updated_at))
     elif (verb := _OUTSIDE.get(type(command))) is not None:
         _check_role(verb, command.actor, outsiders(verb))
     if command.expected_rev is not None and command.expected_rev != job.rev:
@@ -125,15 +137,32 @@ def decide(job: Job | None, command: c.JobCommand, now: Micros) -> Outcome:
 # Preconditions
 
 
-def holder_of(job: Job, fence: Fence) -> Actor:
-    """The holder behind `fence`, or fence_lost. Compared as a whole: an attempt alone proves nothing."""
-    if job.token is None or (fence.attempt, fence.token) != (job.attempt, job.token):
+def _by_holder(job: Job, fence: Fence, command: Any, at: Micros) -> c.JobCommand:
+    """`command` in the name of the holder that its fence, or what it signed, proves it to be."""
+    signed: Signed | None = getattr(command, "signed", None)
+    holder = holder_of(job, fence, signed)
+    if signed is not None:
+        check_stated(job, command, holder, at)
+    return msgspec.structs.replace(command, actor=holder)  # type: ignore[no-any-return]
+
+
+def holder_of(job: Job, fence: Fence, signed: Signed | None = None) -> Actor:
+    """The holder behind `fence`, or fence_lost. Compared as a whole: an attempt alone proves nothing.
+
+    Without its token, a statement that names this attempt and the worker and incarnation it was given to proves the same: only
+    that worker has the key, only that boot of it has the incarnation, and as with the token, whoever was given an earlier
+    attempt, or has restarted since, is not the one. It dies with the token, too. What the token does not have, its counter
+    gives: nobody who reads a statement on its way can use it again.
+    """
+    holder = Actor(Role.WORKER, job.owner or job.last_owner or "", job.incarnation or "")
+    is_told = fence.token == job.token or (not fence.token and signed is not None and signed.said.actor == holder)
+    if job.token is None or fence.attempt != job.attempt or not is_told:
         raise FenceLost(
             f"job {job.id} is no longer yours: attempt {job.attempt} is {job.status.value}"
             + (f", held by {job.owner}" if job.owner else ""),
             **job.held_by,
         )
-    return Actor(Role.WORKER, job.owner or job.last_owner or "", job.incarnation or "")
+    return holder
 
 
 def _check_role(verb: str, actor: Actor, allowed: frozenset[Role]) -> None:
@@ -222,6 +251,8 @@ def _claim_job(draft: _Draft, command: c.ClaimJob) -> None:
         _require("claim by id", job)
     own = (job.owner, job.incarnation) == (command.actor.name, command.actor.incarnation)
     if job.status in HELD and own and (job.status is Status.RUNNING or not lease_over(job, draft.at)):
+        if draft.signed is not None:
+            check_stated(job, command, command.actor, draft.at)
         _return_of_holder(draft)
         draft.emit(EventType.HEARTBEAT)
         return
@@ -365,6 +396,8 @@ def _stall_job(draft: _Draft, command: c.Stall) -> None:
     if command.fence is not None:
         _stall(draft, command.reason or StallReason.WORKER_ERROR, error=command.error)
         return
+    if command.signed is not None:
+        check_verdict(job, command.signed.said, draft.at)
     due = _due_stall(job, draft.at, command.reason)
     if due is None or _excused(job, draft.at, command.fresh_since or 0):
         raise NotStalledYet(

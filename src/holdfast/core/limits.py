@@ -46,6 +46,10 @@ SWEEP_MAX = 10_000
 SWEEP_BATCH = 200
 """Jobs that a sweep takes through one transaction, so that others get their turn in between."""
 DUTY_MS_MAX = 3_600_000
+ENVELOPE_BYTES_MAX = 16_384
+"""A signed event from elsewhere: its statement, key and signature."""
+SKEW_US_MAX = 300_000_000
+"""How far a signer's clock may be from the ledger's, either way."""
 WORKER_BYTES_MAX = 16_384
 """What a worker says of itself."""
 AGENT_VALUE_BYTES_MAX = 16_384
@@ -67,6 +71,22 @@ OWN_TASKS_MAX = 100
 """Tasks of its own that a resume looks at."""
 RESUME_TRIES_MAX = 100
 """Queues and priorities at which a resume tries to get the next task."""
+RUN_BYTES_MAX = 65_536
+"""What a supervisor keeps of its run."""
+SEAL_MS_MIN = 50
+SEAL_MS_MAX = 3_600_000
+"""How long an event may wait for a head of the sealed log."""
+SEAL_EVENTS_MAX = 1_000_000
+"""How many may."""
+ANCHOR_MS_MAX = 86_400_000
+"""How far apart the heads may be that an anchor is given."""
+EXPORT_LINE_BYTES_MAX = 16_777_216
+"""A row's longest texts, each byte of them escaped, and room to spare."""
+EXPORT_HEADS_MAX = 1_000
+"""The newest heads that an export tells of, beside the first."""
+VERIFY_HEADS_MAX = 100_000
+VERIFY_KEYS_BYTES_MAX = 16_777_216
+VERIFY_ANCHOR_BYTES_MAX = 268_435_456
 
 
 def check_text(what: str, value: Any, bytes_max: int) -> str:

@@ -48,5 +48,5 @@ def consequence(job: Job, ended: Standing, request_id: str | None) -> c.JobComma
 
 
 def unblocked(job_id: int, by: Standing | None, request_id: str | None) -> c.Unblock:
-    """What is asked of a job when nobody is left for it to wait for; `by` is the one that was the last."""
+    """What is asked of a job when nobody is left for it to wait for. `by` is the last one, if there was anybody at all."""
     return c.Unblock(actor=SYSTEM, request_id=request_id, job_id=job_id, cause=None if by is None else f"{by.id}-{by.rev}")

@@ -5,5 +5,19 @@ from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.keys import KeyRecord
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.outbox import SinkState
+from holdfast.ledger.seals import Inclusion, ProvenEvent, TreeHead
 
-__all__ = ["Beat", "Change", "Event", "Job", "KeyRecord", "Keyring", "Ledger", "SinkState", "WorkerRecord"]
+__all__ = [
+    "Beat",
+    "Change",
+    "Event",
+    "Inclusion",
+    "Job",
+    "KeyRecord",
+    "Keyring",
+    "Ledger",
+    "ProvenEvent",
+    "SinkState",
+    "TreeHead",
+    "WorkerRecord",
+]

@@ -13,6 +13,7 @@ from holdfast.ledger import admit, tally
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.execute import apply, kept_answer
+from holdfast.ledger.notary import Notary, Sitting
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.store.base import Kept, Session, Store
 from holdfast.telemetry.metrics import Metrics
@@ -34,8 +35,11 @@ class Acts:
     Fences are found here, by who holds the job, and never leave the transaction.
     """
 
-    def __init__(self, session: Session, call: Call, who: Actor, request_id: str, entropy: Entropy, fresh: Micros | None) -> None:
+    def __init__(
+        self, session: Session, sitting: Sitting, call: Call, who: Actor, request_id: str, entropy: Entropy, fresh: Micros | None
+    ) -> None:
         self.session = session
+        self._sitting = sitting
         self.who = who
         self._call = call
         self._request_id = request_id
@@ -92,7 +96,7 @@ class Acts:
         return self._do(kind, job.id, actor=self.who, fence=fence, **fields)
 
     def _do(self, kind: type[c.JobCommand], job_id: int, **fields: Any) -> Job:
-        done = apply(self.session, self._call, kind(request_id=self._request_id, job_id=job_id, **fields))
+        done = apply(self.session, self._call, kind(request_id=self._request_id, job_id=job_id, **fields), self._sitting)
         if done is None:
             raise NotFound(f"there is no job {job_id}", job_id=job_id)
         return done
@@ -105,9 +109,12 @@ def _standing(job: Job) -> str:
 class Acting:
     """The way to the door for verbs that take several commands."""
 
-    def __init__(self, store: Store, carrier: Carrier, entropy: Entropy, sweeper: Sweeper, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, carrier: Carrier, notary: Notary, entropy: Entropy, sweeper: Sweeper, metrics: Metrics
+    ) -> None:
         self._store = store
         self._carrier = carrier
+        self._notary = notary
         self._entropy = entropy
         self._sweeper = sweeper
         self._metrics = metrics
@@ -133,7 +140,8 @@ class Acting:
             kept = kept_answer(session, who, request, verb, call.body_hash) if call.repeat else None
             if kept is not None:
                 return kept
-            answer = msgspec.json.encode(work(Acts(session, call, who, request, self._entropy, self._sweeper.fresh_since)))
+            sitting, fresh = self._notary.sit(session), self._sweeper.fresh_since
+            answer = msgspec.json.encode(work(Acts(session, sitting, call, who, request, self._entropy, fresh)))
             if call.changed:
                 session.keep_requests([Kept(who.name, request, verb, call.body_hash, answer)])
                 session.wake(call.wakes)

@@ -10,6 +10,7 @@ from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import tally
 from holdfast.ledger.door import Call, Door
 from holdfast.ledger.execute import execute
+from holdfast.ledger.notary import Notary
 from holdfast.store.base import Contention, Lane, Session, StatementFailed, Store
 from holdfast.telemetry.metrics import Metrics
 
@@ -22,8 +23,9 @@ TRIES_MAX = 8
 
 
 class Carrier:
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, metrics: Metrics, notary: Notary) -> None:
         self._store = store
+        self._notary = notary
         self._metrics = metrics
         self._doors: dict[Lane, Door] = {lane: Door(self._carry_by(lane)) for lane in store.lanes() if lane != "keyed"}
         self._keyed = threading.BoundedSemaphore(KEYED_MAX)
@@ -68,7 +70,7 @@ class Carrier:
     def _run_within(self, connection: Any, call: Call) -> None:
         try:
             queues = sorted({command.queue for command in call.commands if isinstance(command, Enqueue)})
-            self._store.within(connection, lambda session: execute(session, [call]), queues)
+            self._store.within(connection, lambda session: execute(session, [call], self._notary), queues)
         except (Contention, StatementFailed) as error:
             raise Unavailable(f"the database refused this: {error}") from error
 
@@ -110,7 +112,7 @@ class Carrier:
 
     def _run(self, lane: Lane, calls: list[Call], *, careful: bool = False) -> None:
         def work(session: Session) -> None:
-            execute(session, calls, careful=careful)
+            execute(session, calls, self._notary, careful=careful)
             if changed := [call.wakes for call in calls if call.changed]:
                 session.wake(set().union(*changed))
 

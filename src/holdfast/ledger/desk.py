@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import limits
-from holdfast.core.model import SYSTEM, Actor, Fence, Role
+from holdfast.core.model import SYSTEM, Actor, Fence, Micros, Role
 from holdfast.core.model import Job as Record
 from holdfast.errors import HoldfastError
 from holdfast.ledger import admit
@@ -16,6 +16,7 @@ from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Beat, Change, Job, to_datetime
 from holdfast.ledger.keyring import Books, Keyring
+from holdfast.ledger.notary import Notary
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.store.base import Change as StoreChange
 from holdfast.store.base import Store, chunks
@@ -36,7 +37,8 @@ class Desk:
         actor: str,
         incarnation: str,
         metrics: Metrics | None = None,
-        ring: Keyring | None = None,
+        ring: Keyring,
+        wall: Callable[[], Micros],
     ) -> None:
         self._store = store
         self._entropy = entropy
@@ -45,13 +47,15 @@ class Desk:
         self._monotonic = monotonic
         self.metrics = metrics or Metrics()
         """What this ledger, and whoever shares it, has done since the process began."""
-        self._carrier = Carrier(store, self.metrics)
+        self.ring = ring
+        """What this process signs with."""
+        self._books = Books()
+        self._notary = Notary(store, ring, self._books, wall)
+        self._carrier = Carrier(store, self.metrics, self._notary)
         self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
-        self.acting = Acting(store, self._carrier, entropy, self._sweeper, self.metrics)
+        self.acting = Acting(store, self._carrier, self._notary, entropy, self._sweeper, self.metrics)
         """Several commands as one transaction: what the verbs of agents are made of."""
         self._enqueues = admit.Enqueues()
-        self._ring = Keyring() if ring is None else ring
-        self._books = Books()
         self.incarnation = incarnation
         """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""
 
@@ -104,7 +108,7 @@ class Desk:
         must not be done twice."""
         named = request_id is not None
         body = admit.body_hash(verb, [body_of(command) for command in commands]) if named or keep else b""
-        return Call(verb, commands, repeat=named, keep=named or keep, body_hash=body)
+        return Call(verb, self._notary.sign_many(commands), repeat=named, keep=named or keep, body_hash=body)
 
     def _many(self, verb: str, commands: Sequence[Any], request_id: str | None, dress: Callable[[Any], Any]) -> list[Any]:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)

@@ -15,10 +15,13 @@ from holdfast.core import commands as c
 from holdfast.core.audit import fold
 from holdfast.core.lifecycle import Outcome, decide, replay_of
 from holdfast.core.model import HELD, TAIL, TERMINAL, Actor, Event, EventType, Job, Phase, Status
+from holdfast.core.signing import BARE
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
 from holdfast.ledger import answers, linked
+from holdfast.ledger.appended import answer_appends
 from holdfast.ledger.compensate import compensate
 from holdfast.ledger.door import Call
+from holdfast.ledger.notary import Notary, Sitting
 from holdfast.store.base import Change, EventFilter, Kept, LetterFilter, Made, Session
 
 SETTLED = "settled"
@@ -36,7 +39,10 @@ class Item(NamedTuple):
         self.call.answers[self.place] = value
 
 
-def execute(session: Session, calls: Sequence[Call], *, careful: bool = False) -> None:
+Runner = Callable[[Session, Sequence[Item], Sitting], None]
+
+
+def execute(session: Session, calls: Sequence[Call], notary: Notary, *, careful: bool = False) -> None:
     """Answer every call. Runs again from the start if the transaction is run again.
 
     A hot statement may lock its rows in whatever order its plan finds them. Where that has led to a deadlock, a `careful` run
@@ -51,15 +57,17 @@ def execute(session: Session, calls: Sequence[Call], *, careful: bool = False) -
         call.changed = False
         call.outcomes = []
     fresh, twins = _answer_repeats(session, calls)
+    sitting = notary.sit(session)
     if len(fresh) == 1 and isinstance(fresh[0].commands[0], c.Settle) and _distinct(fresh[0].commands):
-        _settle_call(session, fresh[0])
+        _settle_call(session, fresh[0], sitting)
     else:
         for turn in _rounds(fresh):
             for kind, items in turn.items():
-                _RUNNERS.get(kind, _decide_each)(session, items)
+                _RUNNERS.get(kind, _decide_each)(session, items, sitting)
+    answer_appends(session, fresh)
     _keep(session, fresh)
     if twins:
-        execute(session, twins)
+        execute(session, twins, notary)
 
 
 def _rounds(calls: Iterable[Call]) -> Iterable[dict[type[c.Command], list[Item]]]:
@@ -199,7 +207,7 @@ def _is_kept(answer: Any) -> bool:
 # Verbs that make or find jobs
 
 
-def _enqueue(session: Session, items: Sequence[Item]) -> None:
+def _enqueue(session: Session, items: Sequence[Item], _: Sitting) -> None:
     """In the items' order, so that ids are too; those without a key go together."""
     for keyed, group in groupby(items, _is_keyed):
         run = list(group)
@@ -212,7 +220,7 @@ def _enqueue(session: Session, items: Sequence[Item]) -> None:
                 _note_work(call, command)
 
 
-def _enqueue_linked(session: Session, items: Sequence[Item]) -> None:
+def _enqueue_linked(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
     """Call by call: the jobs of one may depend on each other."""
     for _, group in groupby(items, lambda item: id(item.call)):
         run = list(group)
@@ -251,14 +259,14 @@ def _enqueue_keyed(session: Session, item: Item) -> None:
         item.answer(answers.Found(session.load([made.job_id], lock=False)[made.job_id], False))
 
 
-def _claim(session: Session, items: Sequence[Item]) -> None:
+def _claim(session: Session, items: Sequence[Item], _: Sitting) -> None:
     for item in items:
         held = session.claim(item.command)
         item.answer(held)
         item.call.changed = item.call.changed or bool(held)
 
 
-def _replay(session: Session, items: Sequence[Item]) -> None:
+def _replay(session: Session, items: Sequence[Item], _: Sitting) -> None:
     for item in items:
         try:
             item.answer(_replay_one(session, item, item.command))
@@ -266,7 +274,7 @@ def _replay(session: Session, items: Sequence[Item]) -> None:
             item.answer(refusal)
 
 
-def _replay_many(session: Session, items: Sequence[Item]) -> None:
+def _replay_many(session: Session, items: Sequence[Item], _: Sitting) -> None:
     """Each dead letter by itself: one that is refused does not hurt the others."""
     for item in items:
         command: c.ReplayMany = item.command
@@ -317,47 +325,89 @@ def _make_replay(session: Session, call: Call, fresh: c.Enqueue) -> Made:
 # Verbs on a job
 
 
-def _hot(
-    run: Callable[[Session], Callable[[Sequence[Any]], list[Change | None]]],
-) -> Callable[[Session, Sequence[Item]], None]:
-    def runner(session: Session, items: Sequence[Item]) -> None:
-        refused = []
-        for item, change in zip(items, run(session)([item.command for item in items]), strict=True):
-            if change is None:
-                refused.append(item)
-            else:
-                item.call.answers[item.place] = change
-                item.call.changed = True
-        if refused:
-            _decide_each(session, refused)
+def _hot(run: Callable[[Session], Callable[[Sequence[Any]], list[Change | None]]]) -> Runner:
+    def runner(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
+        plain, rest = _parted(items)
+        if plain:
+            rest += _ran(plain, run(session)([item.command for item in plain]))
+        if rest:
+            _decide_each(session, rest, sitting)
 
     return runner
 
 
-def _settle_call(session: Session, call: Call) -> None:
+def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
+    """Those that the statements for unsigned commands may serve, and the others. A token says itself what its holder owes."""
+    if not any(_is_odd(item[2]) for item in items):
+        return items, []
+    plain: list[Item] = []
+    rest: list[Item] = []
+    for item in items:
+        command = item[2]
+        (plain if command.signed is None and command.fence.signed in BARE[type(command)] else rest).append(item)
+    return plain, rest
+
+
+def _is_odd(command: Any) -> bool:
+    """Signed, or by what its token says perhaps to be."""
+    return command.signed is not None or TAIL in command.fence.token
+
+
+def _ran(items: Sequence[Item], changes: Sequence[Change | None]) -> list[Item]:
+    """Answer those that were done; the others are still to be decided."""
+    refused = []
+    for item, change in zip(items, changes, strict=True):
+        if change is None:
+            refused.append(item)
+        else:
+            item.call.answers[item.place] = change
+            item.call.changed = True
+    return refused
+
+
+def _beat(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
+    """Signed beats have a statement of their own."""
+    plain, others = _parted(items)
+    signed: list[Item] = []
+    rest: list[Item] = []
+    for item in others:
+        given = item.command.signed
+        (signed if given is not None and sitting.accepts(given) else rest).append(item)
+    if signed:
+        rest += _ran(signed, session.beat_signed([item.command for item in signed]))
+    if plain:
+        rest += _ran(plain, session.heartbeat([item.command for item in plain]))
+    if rest:
+        _decide_each(session, rest, sitting)
+
+
+def _settle_call(session: Session, call: Call, sitting: Sitting) -> None:
     """A worker's everyday completions: no job is in it twice and nothing else goes with it."""
+    if any(map(_is_odd, call.commands)):
+        _settle(session, [Item(call, place, command) for place, command in enumerate(call.commands)], sitting)
+        return
     done = session.settle(call.commands)  # type: ignore[arg-type]
     refused = [Item(call, place, command) for place, command in enumerate(call.commands) if command.job_id not in done]  # type: ignore[attr-defined]
     call.answers = [SETTLED] * len(call.commands)
     call.changed = len(refused) < len(call.commands)
     if refused:
-        _decide_each(session, refused)
+        _decide_each(session, refused, sitting)
 
 
-def _settle(session: Session, items: Sequence[Item]) -> None:
-    done = session.settle([item.command for item in items])
-    refused = []
-    for item in items:
+def _settle(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
+    plain, rest = _parted(items)
+    done = session.settle([item.command for item in plain]) if plain else ()
+    for item in plain:
         if item.command.job_id in done:
             item.call.answers[item.place] = SETTLED
             item.call.changed = True
         else:
-            refused.append(item)
-    if refused:
-        _decide_each(session, refused)
+            rest.append(item)
+    if rest:
+        _decide_each(session, rest, sitting)
 
 
-def _decide_each(session: Session, items: Sequence[Item]) -> None:
+def _decide_each(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
     ids = [item.command.job_id for item in items]
     jobs = session.load(ids, lock=True)
     if isinstance(items[0].command, c.Complete):
@@ -366,19 +416,19 @@ def _decide_each(session: Session, items: Sequence[Item]) -> None:
     now = session.now()
     for item in items:
         try:
-            item.answer(_decide_one(session, jobs, item, now))
+            item.answer(_decide_one(session, jobs, item, now, sitting))
         except HoldfastError as refusal:
             item.answer(_settled(session, item.command) or refusal)
 
 
-def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int) -> Any:
+def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int, sitting: Sitting) -> Any:
     """`jobs` are those of the whole round: what is decided here may change others of them."""
     command = item.command
     job = jobs.get(command.job_id)
     if isinstance(command, c.ClaimJob) and job is not None:
         policy, paused = session.policy_of(job), session.paused(job.queue)
         command = msgspec.structs.replace(command, policy=policy, paused=paused)
-    outcome = decide(job, command, now)
+    outcome = sitting.decide(job, command, now, own=item.call.verb != "append")
     if outcome.events:
         session.save(outcome.job, outcome.events)
         item.call.changed = True
@@ -394,14 +444,14 @@ def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int) ->
     return _change(outcome.job) if isinstance(command, _CHANGE_ONLY) else outcome.job
 
 
-def apply(session: Session, call: Call, command: c.JobCommand) -> Job | None:
+def apply(session: Session, call: Call, command: c.JobCommand, sitting: Sitting) -> Job | None:
     """Decide one of several commands of a call, and save what it says; the job afterwards.
 
     A refusal is raised, and what was saved before it must not be committed.
     """
     jobs = session.load([command.job_id], lock=True)
     before = len(call.outcomes)
-    _decide_one(session, jobs, Item(call, 0, command), session.now())
+    _decide_one(session, jobs, Item(call, 0, command), session.now(), sitting)
     return call.outcomes[before].job if len(call.outcomes) > before else jobs.get(command.job_id)
 
 
@@ -429,13 +479,17 @@ def _settled(session: Session, command: Any) -> Change | HoldfastError | None:
     return _event_change(event)
 
 
-def _compensate(session: Session, items: Sequence[Item]) -> None:
+def _compensate(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
     """Under the job's own lock, so that one undo job is made and one note written."""
     jobs = session.load([item.command.job_id for item in items], lock=True)
     now = session.now()
     for item in items:
         job = jobs.get(item.command.job_id)
-        made = () if job is None else compensate(session, job, item.command, now)
+        try:
+            made = () if job is None else compensate(session, job, item.command, now, sitting)
+        except HoldfastError as refusal:
+            item.answer(refusal)
+            continue
         item.answer(made)
         if job is not None and made:
             item.call.changed = True
@@ -446,7 +500,7 @@ def _event_change(event: Event) -> Change:
     return Change(event.job_id, event.rev, event.to_status, event.received_at)
 
 
-_RUNNERS: dict[type[c.Command], Callable[[Session, Sequence[Item]], None]] = {
+_RUNNERS: dict[type[c.Command], Runner] = {
     c.Enqueue: _enqueue,
     c.EnqueueLinked: _enqueue_linked,
     c.ClaimNext: _claim,
@@ -454,7 +508,7 @@ _RUNNERS: dict[type[c.Command], Callable[[Session, Sequence[Item]], None]] = {
     c.ReplayMany: _replay_many,
     c.Compensate: _compensate,
     c.Start: _hot(lambda session: session.start),
-    c.Heartbeat: _hot(lambda session: session.heartbeat),
+    c.Heartbeat: _beat,
     c.Complete: _hot(lambda session: session.complete),
     c.Settle: _settle,
 }

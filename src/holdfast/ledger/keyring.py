@@ -53,6 +53,11 @@ class Books:
     def __init__(self) -> None:
         self._book = Book()
 
+    @property
+    def known(self) -> Book:
+        """As it was read last: it may have changed since."""
+        return self._book
+
     def current(self, session: Session) -> Book:
         """The book as it stands, and will until the transaction ends. Ask before positions are drawn for what was signed."""
         book, stand = self._book, session.keys_stand()

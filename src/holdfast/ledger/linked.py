@@ -56,14 +56,16 @@ def _check_known(command: c.EnqueueLinked, outside: dict[int, Standing]) -> None
 
 def _follow(session: Session, ids: Iterable[int]) -> dict[int, Standing]:
     """Where these jobs stand, by the ids asked for. One that came to nothing stands where its newest replay does."""
-    known = session.standings(ids)
-    asked = {id_: id_ for id_ in known}
-    while True:
-        replayed = {id_: known[at].replay for id_, at in asked.items() if known[at].came_to_nothing and known[at].replay}
-        if not replayed:
-            return {id_: known[at] for id_, at in asked.items()}
-        known |= session.standings(id_ for id_ in replayed.values() if id_ is not None)
-        asked |= {id_: at for id_, at in replayed.items() if at is not None and at in known}
+    found = session.standings(ids)
+    behind = deque(found)
+    while behind:
+        id_ = behind.popleft()
+        replay = found[id_].replay if found[id_].came_to_nothing else None
+        newer = {} if replay is None else session.standings([replay])
+        if replay in newer:
+            found[id_] = newer[replay]
+            behind.append(id_)
+    return found
 
 
 def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int]) -> set[int]:
@@ -114,7 +116,7 @@ def _link(session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int
             why = next(one for one in lost[job_id] if one.came_to_nothing)
             asked: c.JobCommand | None = consequence(job, why, command.request_id)
         else:
-            asked = unblocked(job_id, edges[job_id][-1] if edges[job_id] else None, command.request_id)
+            asked = unblocked(job_id, None, command.request_id)
         if asked is not None:
             told = [_decided(session, job, asked, now)]
             told += told_of(session, told[0].job, now, command.request_id)

@@ -123,18 +123,18 @@ class Reading(Desk):
         return found
 
     def check(self, job_id: int) -> builtins.list[Violation]:
-        """Everything wrong with a job's history and row: an empty list."""
+        """Everything wrong with a job's history, its signatures and its row: an empty list."""
         admit.job_id(job_id)
 
         def work(session: Session) -> Any:
             row = session.load([job_id], lock=False).get(job_id)
-            return row, session.events(EventFilter(job_id=job_id, limit=1_000_000))
+            return row, session.events(EventFilter(job_id=job_id, limit=1_000_000)), self._books.latest(session)
 
         try:
-            row, events = self._store.read(work)
+            row, events, book = self._store.read(work)
             if row is None and not events:
                 raise NotFound(f"there is no job {job_id}", job_id=job_id)
-            found = check_history(events, row)
+            found = check_history(events, row, book, self.id)
         except (LookupError, ValueError, msgspec.MsgspecError) as error:
             return [Violation(job_id, 0, "unreadable", f"a value nobody but a stranger can have written: {error!r}")]
         return found if row is not None else [*found, Violation(job_id, 0, "row", "there is no row with a first event")]

@@ -5,17 +5,20 @@ the clock has stepped; and when the store was out of reach, beats could not get 
 Plain silence is neither.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.core.commands import Compensate, JobCommand, Sweep
 from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, check_integer
-from holdfast.core.model import SYSTEM, EventType, Micros
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.core.model import SYSTEM, Micros
+from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.store.base import Store
+
+log = logging.getLogger("holdfast.sweep")
 
 
 class Entropy(Protocol):
@@ -30,6 +33,10 @@ STEP_US = 2_000_000
 """A disagreement beyond this is a step. Clocks are slewed by less than a thousandth; ticks are seconds apart."""
 
 
+UNSIGNED = "unsigned"
+"""Under which name a tick counts what it left alone for want of a server key."""
+
+
 class Sweeper:
     def __init__(self, store: Store, carrier: Carrier, entropy: Entropy, monotonic: Callable[[], float]) -> None:
         self._store = store
@@ -38,11 +45,15 @@ class Sweeper:
         self._monotonic = monotonic
         self._last: tuple[Micros, float] | None = None
         self._cut_off = False
+        self._told_unsigned = False
         self.fresh_since: Micros | None = None
         """The last step of the clock, or the end of the last outage, that this process has noticed."""
 
     def tick(self, limit: int) -> dict[str, int]:
-        """Everything that is due for up to `limit` jobs; how many events of each type that made."""
+        """Everything that is due for up to `limit` jobs; how many events of each type that made.
+
+        Jobs whose events would have to be signed, with no server key here, are left alone and counted as `unsigned`.
+        """
         check_integer("limit", limit, 1, SWEEP_MAX)
         try:
             return self._tick(limit)
@@ -60,36 +71,48 @@ class Sweeper:
             if after == 0:
                 self._notice_steps(now)
             if ids:
-                answers = self._sweep(ids)
-                made.update(kind.value for kinds in answers for kind in kinds)
-                done += sum(1 for kinds in answers if kinds)
+                done += self._sweep(ids, made)
                 after = ids[-1]
             if len(ids) < wanted:
                 break
-        made.update(kind.value for kinds in self._compensate(min(limit, UNDO_BATCH_MAX)) for kind in kinds)
-        return dict(made)
+        self._compensate(min(limit, UNDO_BATCH_MAX), made)
+        self._tell_unsigned(made[UNSIGNED])
+        return dict(+made)
 
     def _due(self, after: int, limit: int) -> tuple[Micros, list[int]]:
         return self._store.peek(lambda session: session.due(after, limit))
 
-    def _sweep(self, ids: Sequence[int]) -> list[tuple[EventType, ...]]:
+    def _sweep(self, ids: Sequence[int], made: Counter[str]) -> int:
+        """For how many of these jobs there was something to do."""
         request_id, fresh = self._entropy.nonce(), self.fresh_since
         sweeps = [
             Sweep(actor=SYSTEM, request_id=request_id, job_id=id_, jitter=self._entropy.jitter(), fresh_since=fresh)
             for id_ in ids
         ]
-        return self._made(sweeps)
+        return self._make(sweeps, made)
 
-    def _compensate(self, limit: int) -> list[tuple[EventType, ...]]:
+    def _compensate(self, limit: int, made: Counter[str]) -> None:
         """What is due for finished jobs that owe undo steps."""
         ids = self._store.peek(lambda session: session.owing(limit))
         request_id = self._entropy.nonce()
-        return self._made([Compensate(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in ids]) if ids else []
+        if ids:
+            self._make([Compensate(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in ids], made)
 
-    def _made(self, commands: Sequence[JobCommand]) -> list[tuple[EventType, ...]]:
-        """The events that each command made; a refusal means that it was due no longer."""
+    def _make(self, commands: Sequence[JobCommand], made: Counter[str]) -> int:
+        """Count the events that each command made, and how many commands made any.
+
+        A refusal means that it was due no longer; or that it would have to be signed, by a key that is not here.
+        """
         answers = self._carrier.go(Call("sweep", commands, repeat=False, keep=False, body_hash=b""))
-        return [answer for answer in answers if not isinstance(answer, HoldfastError)]
+        made[UNSIGNED] += sum(isinstance(answer, SignatureInvalid) for answer in answers)
+        kinds = [answer for answer in answers if answer and not isinstance(answer, HoldfastError)]
+        made.update(kind.value for some in kinds for kind in some)
+        return len(kinds)
+
+    def _tell_unsigned(self, count: int) -> None:
+        if count and not self._told_unsigned:
+            log.warning("%d jobs are left to a sweeper with a server key: what is due has to be signed", count)
+        self._told_unsigned = self._told_unsigned or count > 0
 
     def _notice_steps(self, now: Micros) -> None:
         passed = self._monotonic()

@@ -29,6 +29,8 @@ def answered(metrics: Metrics, call: Call) -> None:
             _enqueues(call, counts)
         elif call.verb == "heartbeat":
             _beats(call, counts)
+        elif call.verb == "append" and not call.outcomes:
+            counts[families.LEASE_RENEWALS, ()] += 1
         elif call.verb == "replay" and not isinstance(call.answers[0], HoldfastError) and call.answers[0].is_new:
             counts[families.ENQUEUED, (call.answers[0].job.kind,)] += 1
         for outcome in call.outcomes:

@@ -80,7 +80,10 @@ class Upkeep(Desk):
         return found
 
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
-        """One liveness tick: everything that is due for up to `limit` jobs. Answers how many of each event that made."""
+        """One liveness tick: everything that is due for up to `limit` jobs. Answers how many of each event that made.
+
+        Where events have to be signed and no server key is here, jobs are left alone; `unsigned` says how many.
+        """
         return self._sweeper.tick(limit)
 
     def prune(self, *, jobs_before: datetime | None = None, beats_before: datetime | None = None,

@@ -1,33 +1,40 @@
 """Things that tick: each one file with a `tick()` that a test can call.
 
-The rooms of the outbox are entered only when somebody asks for them: most workers have no sinks.
+The rooms of the outbox and of the sealed log are entered only when somebody asks for them: most workers need neither.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.services.anchors import FileAnchor, WebhookAnchor
     from holdfast.services.messages import CloudEvent, Message, StatusData, Topic
     from holdfast.services.relay import Relay
+    from holdfast.services.seal import Sealer
     from holdfast.services.sinks import CallableSink, DeliveryFailed, Sink, StdoutSink, WebhookSink
 
 __all__ = [
     "CallableSink",
     "CloudEvent",
     "DeliveryFailed",
+    "FileAnchor",
     "Message",
     "Relay",
+    "Sealer",
     "Sink",
     "StatusData",
     "StdoutSink",
     "Topic",
+    "WebhookAnchor",
     "WebhookSink",
 ]
 
 _ROOMS = {
     **dict.fromkeys(("CloudEvent", "Message", "StatusData", "Topic"), "messages"),
     **dict.fromkeys(("CallableSink", "DeliveryFailed", "Sink", "StdoutSink", "WebhookSink"), "sinks"),
+    **dict.fromkeys(("FileAnchor", "WebhookAnchor"), "anchors"),
     "Relay": "relay",
+    "Sealer": "seal",
 }
 
 

@@ -1,7 +1,7 @@
-"""Who of many processes serves a sink: one at a time, for as long as it keeps saying so."""
+"""Who of many processes does a thing: one at a time, for as long as it keeps saying so."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.core import limits
@@ -22,29 +22,30 @@ class Duties(Protocol):
 
 
 class Watch:
-    """One relay's share of the duties. All are asked for together, whenever a third of the time they last is over."""
+    """One process's share of some duties. All are asked for together, whenever a third of the time they last is over."""
 
-    def __init__(self, duties: Duties, sinks: Iterable[str], holder: str, ttl: Any, monotonic: Callable[[], float]) -> None:
+    def __init__(self, duties: Duties, names: Mapping[str, str], holder: str, ttl: Any, monotonic: Callable[[], float]) -> None:
+        """`names` are those of the duties, by what they are for."""
         self._ttl_seconds = policies.duration_ms("duty_ttl", ttl, limits.LEASE_MS_MIN, limits.DUTY_MS_MAX) / 1_000
         self.renew_seconds = self._ttl_seconds / 3
         self._duties = duties
-        self._names = {sink: f"relay:{sink}" for sink in sinks}
+        self._names = dict(names)
         self._holder = holder
         self._monotonic = monotonic
         self._asked_at = float("-inf")
         self._held: frozenset[str] = frozenset()
 
-    def holds(self, sink: str) -> bool:
-        """Whether the sink is this relay's to serve. Asked before every message, that keeps the duties of its other sinks too."""
+    def holds(self, what: str) -> bool:
+        """Whether this is ours to do. Asked again and again, that keeps the other duties too."""
         self.ask()
-        return sink in self._held
+        return what in self._held
 
     def ask(self) -> bool:
-        """Renew what is held and try for the rest, if it is time to. True where a sink has come to be this relay's."""
+        """Renew what is held and try for the rest, if it is time to. True where one has come to be ours."""
         now = self._monotonic()
         if now - self._asked_at < self.renew_seconds:
             return False
-        before, self._held = self._held, frozenset(sink for sink, name in self._names.items() if self._take(name))
+        before, self._held = self._held, frozenset(what for what, name in self._names.items() if self._take(name))
         # Only now: where the store could not be reached, the next one asks again.
         self._asked_at = now
         return not self._held <= before

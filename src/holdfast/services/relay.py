@@ -82,7 +82,7 @@ class Relay:
         if len({sink.name for sink in self._sinks}) != len(self._sinks):
             raise ValidationError("two sinks have the same name, and so would share a place", field="sinks")
         self._outbox = ledger.outbox
-        names = [sink.name for sink in self._sinks]
+        names = {sink.name: f"relay:{sink.name}" for sink in self._sinks}
         self._watch = Watch(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
         self._stop = threading.Event()
         self._outage = Outage(log, "the relay cannot reach the ledger")

@@ -1,12 +1,14 @@
 """The sweeper as a service: in every worker, one active at a time.
 
 Sweeping twice would do no harm, only work: everything goes through the normal pipeline. So the duty is a short one, held
-only while there are jobs to watch. One that dies is replaced when its time is over; an idle ledger is only read.
+only while there are jobs to watch. One that dies is replaced when its time is over; an idle ledger is only read. One that could
+not sign what is due lets go of it at once: somebody with a server key, who then keeps it, may be waiting for a turn.
 """
 
 from holdfast.core.limits import SWEEP_MAX
 from holdfast.ledger import Ledger
 from holdfast.ledger.fleet import SWEEP_DUTY
+from holdfast.ledger.sweep import UNSIGNED
 
 DUTY_SECONDS = 1.5
 
@@ -25,7 +27,10 @@ class Sweep:
             return {}
         if not self._ledger.take_duty(SWEEP_DUTY, self._holder, ttl=DUTY_SECONDS):
             return {}
-        return self._ledger.sweep(limit=SWEEP_MAX)
+        made = self._ledger.sweep(limit=SWEEP_MAX)
+        if UNSIGNED in made:
+            self.close()
+        return made
 
     def close(self) -> None:
         self._ledger.drop_duty(SWEEP_DUTY, self._holder)

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Enqueue
+from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import UNDO_KIND, Actor, Event, Job, Micros, Policy
 from holdfast.core.policy import NO_SETTINGS, Settings, resolve
 from holdfast.core.undo import undo_key
@@ -31,6 +32,9 @@ from holdfast.store.base import (
 from holdfast.store.fleet import FleetSession
 from holdfast.store.keys import KeyLog
 from holdfast.store.places import Places
+from holdfast.store.runs import RunRows
+from holdfast.store.seals import Seals
+from holdfast.store.standing import Standing
 from holdfast.store.waiting import Waiting
 
 EVERYDAY = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
@@ -65,7 +69,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places, KeyLog, Waiting, AgentSession):
+class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows, Standing, Waiting, AgentSession):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:
@@ -266,6 +270,11 @@ class SqlSession(FleetSession, Places, KeyLog, Waiting, AgentSession):
         found = self.load([row[0] for row in rows], lock=False)
         return [found[row[0]] for row in rows]
 
+    def job_ids(self, after: int, limit: int) -> list[int]:
+        """The next jobs by id, whatever is in their rows."""
+        everything = {"statuses": None, "jobs": None, "replay_of": None, "queue": None, "kind": None}
+        return [row[0] for row in self.rows("list_jobs", after=after, limit=limit, **everything)]
+
     def counts(self) -> list[tuple[str, str, int]]:
         return [(queue, status, count) for queue, status, count in self.rows("counts")]
 
@@ -362,10 +371,19 @@ class SqlSession(FleetSession, Places, KeyLog, Waiting, AgentSession):
         found = self.one("cursor", name=name)
         return 0 if found is None else int(found[0])
 
+    def _sealed(self) -> int:
+        """Up to which position retention may take things away: all there are, where nobody seals them."""
+        found = self.sealed_pos()
+        return JOB_ID_MAX if found is None else found
+
     def prune_jobs(self, before: Micros, limit: int) -> int:
-        """Delete finished jobs among the next `limit` by id, with their events; the walk starts over at the end."""
+        """Delete finished jobs among the next `limit` by id, with their events; the walk starts over at the end.
+
+        Where the log is sealed, what is not in the tree yet stays.
+        """
         after = self._place("prune_jobs")
-        rows = self.rows("walk_jobs", after=after, before_at=before, undo_kind=UNDO_KIND, limit=limit)
+        sealed = self._sealed()
+        rows = self.rows("walk_jobs", after=after, before_at=before, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
         gone = [id_ for id_, failed, is_old in rows if is_old and not failed]
         gone += self._unwanted([id_ for id_, failed, is_old in rows if is_old and failed])
         old = self._list(gone)
@@ -379,7 +397,7 @@ class SqlSession(FleetSession, Places, KeyLog, Waiting, AgentSession):
         """Replace payloads of old beats by their hash. The last beat of a job stays, and so do its last checkpoint and its
         undo steps."""
         after = self._place("prune_beats")
-        rows = self.rows("walk_beats", after=after, before_at=before, limit=limit)
+        rows = self.rows("walk_beats", after=after, before_at=before, sealed=self._sealed(), limit=limit)
         old = [(pos, body) for pos, body in rows if body is not None and _may_go(body)]
         for pos, body in old:
             digest = payloads.Beat(pruned=hashlib.sha256(body).hexdigest())

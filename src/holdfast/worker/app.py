@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast.errors import ValidationError
+from holdfast.keyfiles import KeySource
 from holdfast.ledger import Job, Ledger, admit
 from holdfast.ledger.sweep import Entropy
 from holdfast.opening import Clock, open
@@ -41,38 +42,53 @@ class Enqueuer:
 class App:
     """Handlers and the ledger they work for. The ledger is opened when it is first used."""
 
-    def __init__(self, url: str | Ledger, *, clock: Clock | None = None, entropy: Entropy | None = None) -> None:
-        self._bind(url, clock, entropy)
+    def __init__(
+        self,
+        url: str | Ledger,
+        *,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        keys: Iterable[KeySource] | None = None,
+    ) -> None:
+        self._bind(url, clock, entropy, keys)
         self.registry = Registry()
         self._checks: list[Check] = []
         self._validators: list[Validator] = []
         self._conflicts: list[Validator] = []
         self.sinks: list[Sink] = []
 
-    def _bind(self, url: str | Ledger, clock: Clock | None, entropy: Entropy | None) -> None:
+    def _bind(self, url: str | Ledger, clock: Clock | None, entropy: Entropy | None, keys: Iterable[KeySource] | None) -> None:
         self._url = url if isinstance(url, str) else None
         self._ledger = url if isinstance(url, Ledger) else None
         self.clock = clock
         """Where its ledger's time comes from in tests; None for the real one."""
         self._entropy = entropy
+        self._keys = None if keys is None else list(keys)
 
     @property
     def ledger(self) -> Ledger:
         if self._ledger is None:
             assert self._url is not None
-            self._ledger = open(self._url, clock=self.clock, entropy=self._entropy)
+            self._ledger = open(self._url, clock=self.clock, entropy=self._entropy, keys=self._keys)
         return self._ledger
 
     @contextlib.contextmanager
-    def bound_to(self, url: str | Ledger, *, clock: Clock | None = None, entropy: Entropy | None = None) -> Iterator[Self]:
+    def bound_to(
+        self,
+        url: str | Ledger,
+        *,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        keys: Iterable[KeySource] | None = None,
+    ) -> Iterator[Self]:
         """`with app.bound_to(url):` makes it an app for another ledger within the block: a test's, say."""
-        before = self._url, self._ledger, self.clock, self._entropy
-        self._bind(url, clock, entropy)
+        before = self._url, self._ledger, self.clock, self._entropy, self._keys
+        self._bind(url, clock, entropy, keys)
         try:
             yield self
         finally:
             self.close()
-            self._url, self._ledger, self.clock, self._entropy = before
+            self._url, self._ledger, self.clock, self._entropy, self._keys = before
 
     # Handlers
 
@@ -177,16 +193,19 @@ class App:
 
         False where the worker gave up on itself, since too many of its handlers would not stop: end the process then.
         Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout,
-        relay_duty_ttl (how long its sinks wait for it at most, should it die, before another worker serves them).
+        relay_duty_ttl (how long its sinks wait for it at most, should it die, before another worker serves them),
+        seal (also hash everything that happens into the sealed log, with the server's key that the ledger is opened with).
         """
         with self.worker(**settings) as worker:
             return worker.run()
 
-    def move(self, url: str) -> None:
-        """Be an app for the ledger at `url` from here on. What was opened for another one is closed."""
-        if url != self._url:
+    def move(self, url: str, *, keys: Iterable[KeySource] | None = None) -> None:
+        """Be an app for the ledger at `url` from here on, with these keys where some are given. What was opened for another
+        one is closed."""
+        if url != self._url or keys is not None:
             self.close()
             self._url, self._ledger = url, None
+            self._keys = self._keys if keys is None else list(keys)
 
     def close(self) -> None:
         if self._ledger is not None and self._url is not None:
@@ -201,7 +220,7 @@ class App:
 
     def open_again(self) -> Ledger:
         """The same ledger with connections of its own, counted together with the first."""
-        return open(self.url, clock=self.clock, entropy=self._entropy, metrics=self.ledger.metrics)
+        return open(self.url, clock=self.clock, entropy=self._entropy, metrics=self.ledger.metrics, keys=list(self.ledger.ring))
 
     @property
     def monotonic(self) -> Callable[[], float]:

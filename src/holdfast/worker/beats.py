@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from holdfast.core.model import Policy, Status
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger import Beat, Ledger
 from holdfast.worker.context import Context
 from holdfast.worker.shift import Shift, log
@@ -36,6 +36,7 @@ class Beater:
         self._doomed: dict[Context, float] = {}
         self._closing = False
         self._told = 0.0
+        self._unsigned = False
         self._thread = threading.Thread(target=self._run, name="holdfast-beats", daemon=True)
 
     def start(self) -> None:
@@ -79,7 +80,9 @@ class Beater:
         except HoldfastError as error:
             answers = [error] * len(due)
         for context, told, answer in zip(due, news, answers, strict=True):
-            if isinstance(answer, Unavailable):
+            if isinstance(answer, Unavailable | SignatureInvalid):
+                # The job is still this worker's; the key that lacks may come, or another process has it.
+                self._told_of(answer, context)
                 context.due = now + TRY_AGAIN_SECONDS
                 if told and not context.has_news:
                     context.tell(told)
@@ -92,11 +95,18 @@ class Beater:
                 self.doom(context)
                 log.warning("lease lost", extra={"job_id": context.job.id, "attempt": context.job.attempt})
 
+    def _told_of(self, answer: HoldfastError, context: Context) -> None:
+        """Once, until a beat is accepted again."""
+        if isinstance(answer, SignatureInvalid) and not self._unsigned:
+            facts = {"job_id": context.job.id, "attempt": context.job.attempt, "error": answer.message}
+            log.error("beats are refused for want of a signature", extra=facts)
+        self._unsigned = isinstance(answer, SignatureInvalid)
+
     def _come_back(self, context: Context, now: float) -> None:
         """Somebody called this attempt stalled; it is not, and nobody else has its job yet."""
         try:
             back = self._ledger.resume(context.fence)
-        except Unavailable:
+        except (Unavailable, SignatureInvalid):
             context.due = now + TRY_AGAIN_SECONDS
         except HoldfastError as error:
             context.heard(error, now)

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,6 +26,7 @@ import msgspec
 import holdfast
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.model import FailureStage
+from holdfast.core.proof.keyfile import KeyFile, decode_key
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
 from holdfast.ledger import Job, Ledger, admit
 from holdfast.telemetry.logs import bind_job, configure
@@ -48,13 +49,14 @@ _encode = msgspec.json.Encoder().encode
 class Late:
     """A ledger that is opened when something is asked of it: most handlers never do."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, keys: Sequence[KeyFile]) -> None:
         self._url = url
+        self._keys = keys
         self._ledger: Ledger | None = None
 
     def __getattr__(self, name: str) -> Any:
         if self._ledger is None:
-            self._ledger = holdfast.open(self._url)
+            self._ledger = holdfast.open(self._url, keys=self._keys)
         return getattr(self._ledger, name)
 
 
@@ -75,6 +77,10 @@ class ChildShift(Shift):
         """The parent renews the lease and cannot say so here: ask the ledger."""
         with contextlib.suppress(HoldfastError):
             Context.beat(context)
+
+
+def _keys(task: Task) -> list[KeyFile]:
+    return [decode_key(text) for text in task.keys]
 
 
 class Bench:
@@ -145,7 +151,7 @@ class Bench:
             return Reply(verdict=judge(error, handler.rules))
 
     def _give(self, task: Task, handler: Handler, registry: Any) -> Context:
-        ledger = self._ledgers.setdefault(task.url, Late(task.url))
+        ledger = self._ledgers.setdefault(task.url, Late(task.url, _keys(task)))
         shift = ChildShift(ledger, registry, task.worker, partial(self._send, task.number))
         job, now = Job(task.record.id, task.record, fence=task.fence), time.monotonic()
         context = handler.context_type(job, handler, shift, task.ttl_s, task.ttl_s, now)
@@ -159,7 +165,7 @@ class Bench:
         found = self._handlers.get(task.place)
         if found is None:
             function = _resolve(task.place)
-            function.__holdfast_app__.move(task.url)
+            function.__holdfast_app__.move(task.url, keys=_keys(task))
             found = self._handlers[task.place] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
         return found
 

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.core.model import Fence
 from holdfast.core.model import Job as Record
 from holdfast.core.payloads import Verbatim
+from holdfast.core.proof.keyfile import encode_key
 from holdfast.errors import JobCancelled, LeaseConflictError
 from holdfast.telemetry import logs
 from holdfast.telemetry.tracing import current_traceparent
@@ -45,6 +46,8 @@ class Task(msgspec.Struct, frozen=True):
     beat_age_s: float
     """How long ago the newest beat was that its parent knows of."""
     traceparent: str | None = None
+    keys: tuple[str, ...] = ()
+    """What its worker signs with, as the text of key files: nobody but the child can read the socket."""
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -192,7 +195,8 @@ class ProcessCrew(ThreadCrew):
         now = self._shift.monotonic()
         left, age = max(0.0, context.expires - now), max(0.0, now - context.pulse.sent)
         place, record, trace = context.handler.place, context.pulse.record_of(context.job.record), current_traceparent()
-        return Task(number, place, self._url, self._shift.name, record, context.fence, left, age, trace)
+        keys = tuple(map(encode_key, self._shift.ledger.ring))
+        return Task(number, place, self._url, self._shift.name, record, context.fence, left, age, trace, keys)
 
     def ahead(self) -> int:
         return 0

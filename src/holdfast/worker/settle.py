@@ -16,6 +16,7 @@ from holdfast.errors import (
     JobCancelled,
     LeaseConflictError,
     LimitExceeded,
+    SignatureInvalid,
     Unavailable,
     ValidationError,
 )
@@ -140,6 +141,10 @@ class Settler:
             except (LimitExceeded, ValidationError):
                 raise
             except HoldfastError as error:
+                if _waits_for_a_server(error) and not (context.lost or self._gives_up(context, pause)):
+                    self._wait(pause)
+                    pause = min(2 * pause, PAUSE_SECONDS_MAX)
+                    continue
                 log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
                 return None
             else:
@@ -196,7 +201,10 @@ class Settler:
 
     def _answered(self, batch: list[tuple[Context, Any]], answers: list[HoldfastError | None]) -> None:
         forget, ran = self._shift.forget, []
-        for (context, _), answer in zip(batch, answers, strict=True):
+        for (context, result), answer in zip(batch, answers, strict=True):
+            if _waits_for_a_server(answer):
+                self.hand(context, self._shift.ledger.complete, result=result)
+                continue
             forget(context)
             if answer is None:
                 ran.append((context.handler.kind, "succeeded", context.ended - context.began))
@@ -238,6 +246,11 @@ class Settler:
         if self._thread.is_alive():
             self._thread.join()
         self._hands.shutdown(wait=True)
+
+
+def _waits_for_a_server(answer: HoldfastError | None) -> bool:
+    """A late outcome needs a stall on record first, which a process with a server key will sign, or can: the job is not lost."""
+    return isinstance(answer, SignatureInvalid) and answer.retryable
 
 
 def _unkept(refused: HoldfastError) -> ValidationError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from holdfast import supervised
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
@@ -16,6 +17,7 @@ from holdfast.ledger import Ledger
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import Presence
 from holdfast.services.prune import Prune
+from holdfast.services.supervised import Supervised
 from holdfast.services.sweep import Sweep
 from holdfast.services.ticker import Service, Ticker
 from holdfast.version import __version__
@@ -32,13 +34,14 @@ from holdfast.worker.signals import calling
 
 if TYPE_CHECKING:
     from holdfast.services.relay import Relay
+    from holdfast.services.seal import Sealer
     from holdfast.services.sinks import Sink
 
 THREADS, TASKS = 10, 100
 ABANDONED_MAX = 100
 """With so many threads given up on, the process itself is given up on: whoever supervises it starts another."""
 SHUTDOWN_SECONDS = 30.0
-RELAY_AGAIN_SECONDS = 5.0
+AGAIN_SECONDS = 5.0
 
 
 class Worker:
@@ -61,6 +64,7 @@ class Worker:
         keep_beats: Any = None,
         sinks: "Sequence[Sink]" = (),
         relay_duty_ttl: Any = TTL_SECONDS,
+        seal: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = limits.check_name("worker", name or f"{socket.gethostname()}-{os.getpid()}")
@@ -84,8 +88,11 @@ class Worker:
         prune = Prune(beats, holder, jobs=keep_jobs, beats=keep_beats)
         presence = Presence(ledger, self.name, self._description)
         self._services = Ticker([Sweep(beats, holder), presence, prune, *self._pulse()])
+        # A thread of its own: a ledger out of reach holds up the other services, and is no reason to start a worker again.
+        self._alive = Ticker([Supervised()], name="holdfast-supervised") if supervised.is_supervised() else None
         self._relay = _relay(beats, sinks, relay_duty_ttl) if sinks else None
-        self._relaying: threading.Thread | None = None
+        self._sealer = _sealer(beats) if seal else None
+        self._beside: list[threading.Thread] = []
         self._at_work = False
         self._gave_up = False
         self._gone = threading.Event()
@@ -120,21 +127,25 @@ class Worker:
         declare(self.shift.ledger, self._served)
         self._at_work = True
         self._services.start()
+        if self._alive is not None:
+            self._alive.start()
         self._beater.start()
         self._settler.start()
         self._intake.start()
-        if self._relay is not None:
-            self._relaying = threading.Thread(target=self._tell_sinks, args=(self._relay,), name="holdfast-relay", daemon=True)
-            self._relaying.start()
+        for name, service in (("relay", self._relay), ("sealer", self._sealer)):
+            if service is not None:
+                thread = threading.Thread(target=self._keep_up, args=(name, service), name=f"holdfast-{name}", daemon=True)
+                self._beside.append(thread)
+                thread.start()
         log.info("worker started", extra={"worker": self.name, "queues": list(self._queues)})
 
-    def _tell_sinks(self, relay: "Relay") -> None:
+    def _keep_up(self, name: str, service: "Relay | Sealer") -> None:
         while not self._gone.is_set():
             try:
-                relay.run(self._gone)
+                service.run(self._gone)
             except Exception:  # noqa: BLE001 - a worker whose sinks hear no more must not look alive
-                log.exception("the relay failed")
-                self._gone.wait(RELAY_AGAIN_SECONDS)
+                log.exception("the %s failed", name)
+                self._gone.wait(AGAIN_SECONDS)
 
     def run(self) -> bool:
         """Work until a signal or `stop`, then finish in order. False where it gave up instead: the process should end."""
@@ -215,9 +226,11 @@ class Worker:
         self._settler.close()
         self._beater.close()
         self._gone.set()
-        if self._relaying is not None:
-            self._relaying.join()
+        for thread in self._beside:
+            thread.join()
         self._services.close()
+        if self._alive is not None:
+            self._alive.close()
         log.info("worker stopped", extra={"worker": self.name})
 
     def _running(self) -> list[Context]:
@@ -246,6 +259,12 @@ def _relay(ledger: Ledger, sinks: "Sequence[Sink]", duty_ttl: Any) -> "Relay":
     from holdfast.services.relay import Relay
 
     return Relay(ledger, sinks, duty_ttl=duty_ttl)
+
+
+def _sealer(ledger: Ledger) -> "Sealer":
+    from holdfast.services.seal import Sealer
+
+    return Sealer(ledger)
 
 
 def _queues(given: Any, registry: Registry) -> list[str] | dict[str, int]:

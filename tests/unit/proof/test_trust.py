@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.proof.book import Book, KeyChange
+from holdfast.core.proof.book import Book, Enrolment, KeyChange, may_sign_head
 from holdfast.core.proof.keys import KeyRole, SecretKey
 from holdfast.core.proof.trust import KeyProblem, check
 from holdfast.errors import ValidationError
@@ -153,3 +153,16 @@ def test_without_its_library_nothing_is_called_wrong(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "nacl", None)
     with pytest.raises(ValidationError, match="pip install"):
         check(LEDGER, [FIRST])
+
+
+@pytest.mark.parametrize(
+    ("role", "pos", "may"),
+    [("server", 4, False), ("server", 5, True), ("server", 8, True), ("server", 9, False), ("worker", 6, False)],
+)
+def test_a_head_is_signed_by_a_key_of_its_own_tree(role: str, pos: int, may: bool):
+    key = Enrolment("k", role, "n", b"", 5, 0, "by", revoked_pos=9)
+    assert may_sign_head(key, pos) is may
+
+
+def test_a_key_that_was_never_revoked_signs_on():
+    assert may_sign_head(Enrolment("k", "server", "n", b"", 5, 0, "by"), 1_000)

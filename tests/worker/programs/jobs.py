@@ -86,6 +86,13 @@ def with_children(log: str) -> None:
         child.wait()
 
 
+@app.handler(isolation="process", policy={"signed": "all"})
+def signs(job: Context) -> str:
+    """Its own beats are signed like its worker's."""
+    job.checkpoint({"place": 1})
+    return "signed"
+
+
 @app.handler(isolation="process", attempts=1)
 def forks(log: str) -> str:
     """Both the process and its fork come back from here."""

@@ -70,6 +70,11 @@ class Enrolment(msgspec.Struct, frozen=True):
         return self.enrolled_pos < pos and (self.revoked_pos is None or pos < self.revoked_pos)
 
 
+def may_sign_head(key: Enrolment, pos: int) -> bool:
+    """Whether the key may sign a head whose last leaf is at `pos`: it is enrolled in that tree, and not revoked in it."""
+    return key.role == KeyRole.SERVER and key.enrolled_pos <= pos and (key.revoked_pos is None or pos < key.revoked_pos)
+
+
 class Book:
     """The keys of a ledger. It believes the changes it is made of: `trust.check` is for who does not."""
 

@@ -5,7 +5,7 @@ from hashlib import sha256
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.model import SYSTEM, Event, EventType
+from holdfast.core.model import Event, EventType
 from holdfast.core.proof.leaves import payload_sha256, pruned_sha256
 from holdfast.core.proof.stated import EMPTY_SHA256, Statement
 
@@ -19,15 +19,16 @@ COVERS: dict[EventType, frozenset[EventType]] = {kind: frozenset({kind}) for kin
     E.CANCELLED: frozenset({E.CANCELLED, E.RESUMED}),
     E.CANCEL_REQUESTED: frozenset({E.CANCEL_REQUESTED, E.CANCELLED}),
 }
-"""What one command may cause, by the type its signer states: the same statement stands on every event of it. The system knows
-what it does, and states each event by itself."""
+"""What one command may cause, by the type its signer states: the same statement stands on every event of it. Where the ledger
+signs, for the system or for who asked, it knows what was done and states each event by itself: such a statement has no
+counter but a rev."""
 
 
 def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
     """The first thing about `event` that `statement` does not say, or None where all of it fits."""
-    is_system = statement.actor == SYSTEM
-    covered = frozenset({statement.type}) if is_system else COVERS[statement.type]
-    own = is_system or event.type is statement.type
+    exact = statement.counter is None
+    covered = frozenset({statement.type}) if exact else COVERS[statement.type]
+    own = exact or event.type in (statement.type, E.DEAD_LETTERED)
     fits = {
         "ledger": statement.ledger == ledger_id,
         "job": statement.job_id == event.job_id,
@@ -36,8 +37,8 @@ def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
         "type": event.type in covered,
         "at": statement.at == (event.received_at if event.at is None else event.at),
         "rev": statement.rev in (event.rev, None),
-        "reason": statement.reason == event.reason or (not is_system and (statement.reason is None or not own)),
-        "policy": statement.policy == event.policy or (not is_system and statement.policy is None),
+        "reason": statement.reason == event.reason or (not exact and (statement.reason is None or not own)),
+        "policy": _is_under(statement, event) or (not exact and statement.policy is None),
     }
     for what, fit in fits.items():
         if not fit:
@@ -57,8 +58,8 @@ def _holds(statement: Statement, event: Event) -> bool:
     """Whether the event has what the signer gave. Errors are kept in other payloads than `failed`'s; times are the ledger's."""
     given = statement.payload_sha256
     if statement.shape == "seed":
-        return event.type is not E.HEARTBEAT or _tells(statement, event)
-    if statement.actor == SYSTEM:
+        return _tells(statement, event)
+    if statement.counter is None:
         return given == _payload_sha256(event)
     if event.type is E.STALLED and statement.type in (E.FAILED, E.STALLED):
         return given == _error_sha256(payloads.body_of(payloads.decode(payloads.Stalled, event.payload).error))
@@ -74,7 +75,18 @@ def _error_sha256(error: bytes | None) -> str:
     return EMPTY_SHA256 if error is None else sha256(b'{"error":' + error + b"}").hexdigest()
 
 
+def _is_under(statement: Statement, event: Event) -> bool:
+    """Whether the event's policy is the stated one; the seed states two numbers of it."""
+    if statement.thresholds_ms is None or event.policy is None:
+        return statement.policy == event.policy
+    return statement.thresholds_ms == (event.policy.heartbeat_interval_ms, event.policy.stall_after_ms)
+
+
 def _tells(statement: Statement, event: Event) -> bool:
+    if event.type is E.STALLED:
+        return payloads.decode(payloads.Stalled, event.payload).last_beat_at == statement.last_beat_at
+    if event.type is not E.HEARTBEAT:
+        return True
     told = payloads.Beat(stage=statement.stage, progress=statement.progress, assist_requested=statement.assist_requested)
     pruned = pruned_sha256(event.payload or b"")
     if pruned is not None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from holdfast.core.model import EventType, Micros
 from holdfast.core.proof.canonical import canonical
 from holdfast.core.proof.keys import KEY_ID_DIGITS, SIGNATURE_BYTES, SecretKey
+from holdfast.core.proof.shapes import VERDICT
 from holdfast.core.proof.spelling import from_base64, to_base64, to_iso
 from holdfast.core.proof.statements import STATEMENT_BYTES_MAX, message
 from holdfast.errors import LimitExceeded, ValidationError
@@ -42,6 +43,39 @@ def seal(fields: dict[str, Any], secret: SecretKey) -> dict[str, Any]:
     """The envelope of the statement with these fields, signed."""
     signature = secret.sign(message(canonical(fields)))
     return fields | {"keyId": secret.key_id, "signature": to_base64(signature)}
+
+
+def verdict_envelope(
+    secret: SecretKey,
+    *,
+    ledger_id: str,
+    job_id: int,
+    attempt: int,
+    rev: int,
+    server: str,
+    robot: str,
+    at: Micros,
+    last_beat_at: Micros,
+    heartbeat_interval_ms: int,
+    stall_after_ms: int,
+    reason: str = "NO_HEARTBEAT",
+) -> dict[str, Any]:
+    """What a server sends in the seed's shape: a robot is silent. `rev` is the one that the event will have."""
+    fields = {
+        "type": VERDICT,
+        "at": to_iso(at),
+        "actor": {"type": "server", "id": server},
+        "payload": {
+            "jobId": str(job_id),
+            "robotId": robot,
+            "detectedAt": to_iso(at),
+            "reason": reason,
+            "lastHeartbeatAt": to_iso(last_beat_at),
+            "policy": {"heartbeatIntervalMs": heartbeat_interval_ms, "stallAfterMs": stall_after_ms},
+        },
+        "binding": {"ledger": ledger_id, "attempt": attempt, "rev": rev},
+    }
+    return seal(fields, secret)
 
 
 def seed_envelope(

@@ -72,6 +72,14 @@ def root_of(hashes: Iterable[Hash]) -> Hash:
     return frontier.root()
 
 
+def full_root(hashes: Sequence[Hash]) -> Hash:
+    """The root of a full tree, of 2^n leaves: level by level, which is quicker than leaf by leaf."""
+    sha = sha256
+    while len(hashes) > 1:
+        hashes = [sha(b"\1" + left + right).digest() for left, right in zip(hashes[::2], hashes[1::2], strict=True)]
+    return hashes[0]
+
+
 def span_of(hashes: Sequence[Hash]) -> Span:
     """Spans of a tree whose leaf hashes are all at hand."""
     return lambda first, end: root_of(hashes[first:end])

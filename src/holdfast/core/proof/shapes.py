@@ -12,6 +12,8 @@ from holdfast.core.proof.spelling import from_iso
 from holdfast.core.proof.stated import Statement
 from holdfast.errors import ValidationError
 
+VERDICT = "JOB_EXECUTION_STALLED"
+"""What a server says in the seed's shape; everything else in it is a robot's."""
 UNSET = msgspec.UNSET
 _JOB_ID = re.compile("[1-9][0-9]{0,18}")
 _Unset = msgspec.UnsetType
@@ -19,7 +21,11 @@ _Unset = msgspec.UnsetType
 
 def shaped(value: dict[str, Any]) -> Statement:
     """What an object in either shape states. Its limits are checked elsewhere."""
-    return _from_ours(_convert(value, _Ours)) if "v" in value else _from_seed(_convert(value, _Seed))
+    if "v" in value:
+        return _from_ours(_convert(value, _Ours))
+    if value.get("type") == VERDICT:
+        return _from_verdict(_convert(value, _Verdict))
+    return _from_seed(_convert(value, _Seed))
 
 
 class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -72,6 +78,41 @@ class _Seed(_Shape, frozen=True):
     binding: _Binding
 
 
+class _Server(_Shape, frozen=True):
+    type: Literal["server"]
+    id: str
+
+
+class _Thresholds(_Shape, frozen=True):
+    heartbeat_interval_ms: int
+    stall_after_ms: int
+
+
+class _Silence(_Shape, frozen=True):
+    job_id: int | str
+    robot_id: str
+    detected_at: str
+    reason: str
+    last_heartbeat_at: str
+    policy: _Thresholds
+
+
+class _Moment(_Shape, frozen=True):
+    """What makes a verdict one of this ledger, this attempt, and of the job as it was just then."""
+
+    ledger: str
+    attempt: int
+    rev: int
+
+
+class _Verdict(_Shape, frozen=True):
+    type: Literal["JOB_EXECUTION_STALLED"]
+    at: str
+    actor: _Server
+    payload: _Silence
+    binding: _Moment
+
+
 S = TypeVar("S", bound=_Shape)
 T = TypeVar("T")
 
@@ -116,6 +157,22 @@ def _from_seed(found: _Seed) -> Statement:
         ledger=binding.ledger, job_id=_job_id(told.job_id), attempt=binding.attempt, type=kind,
         actor=Actor(Role.WORKER, found.actor.id, binding.incarnation), at=from_iso("at", found.at), counter=binding.counter,
         stage=stage, progress=progress, assist_requested=assist, shape="seed",
+    )  # fmt: skip
+
+
+def _from_verdict(found: _Verdict) -> Statement:
+    told, binding = found.payload, found.binding
+    if told.detected_at != found.at:
+        raise ValidationError("a verdict has one time: payload.detectedAt is not at", field="detectedAt")
+    try:
+        reason = vocabulary.stall_reason(told.reason)
+    except ValueError:
+        raise ValidationError("the reason of a verdict is one of a stall", field="reason") from None
+    return Statement(
+        ledger=binding.ledger, job_id=_job_id(told.job_id), attempt=binding.attempt, type=EventType.STALLED,
+        actor=Actor(Role.SYSTEM, found.actor.id), at=from_iso("at", found.at), rev=binding.rev, reason=reason.value,
+        robot=told.robot_id, last_beat_at=from_iso("lastHeartbeatAt", told.last_heartbeat_at),
+        thresholds_ms=(told.policy.heartbeat_interval_ms, told.policy.stall_after_ms), shape="seed",
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.model import SYSTEM, Actor, EventType, Micros, Policy, Role
+from holdfast.core.model import Actor, EventType, Micros, Policy, Role
 from holdfast.core.proof.spelling import from_hex
 from holdfast.errors import ValidationError
 
@@ -46,6 +46,10 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
+    robot: str | None = None
+    """Whom a server's verdict in the seed's shape is about; with it come its last beat, and the interval and limit it broke."""
+    last_beat_at: Micros | None = None
+    thresholds_ms: tuple[int, int] | None = None
     shape: Literal["holdfast", "seed"] = "holdfast"
 
 
@@ -79,15 +83,11 @@ def _check_signer(statement: Statement) -> None:
             if statement.type not in HOLDER_TYPES:
                 raise ValidationError(f"a worker does not state {statement.type.value}", field="type")
             attempt_min, traced = 1, has_counter
-        case Role.SYSTEM if actor == SYSTEM:
+        case Role.SYSTEM | Role.CLIENT:
             traced = has_rev and not has_counter
-        case Role.OPERATOR:
-            pass
-        case _:
-            raise ValidationError(f"{actor.role.value} {actor.name:.80} signs nothing", field="actor")
     if not traced:
         raise ValidationError(
-            "a worker's statement has a counter, the system's a rev, an operator's one of them", field="counter"
+            "a worker's statement has a counter, the system's and a client's a rev, an operator's one of them", field="counter"
         )
     limits.check_name("actor", actor.name)
     if Actor.parse(str(actor)) != actor:

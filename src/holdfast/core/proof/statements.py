@@ -45,7 +45,7 @@ def encode_holder(
 
 
 def encode_system(ledger_id: str, event: Event) -> bytes:
-    """The system's own statement about an event that it makes."""
+    """The ledger's own statement about an event that it makes, for the system or for who asked for it."""
     return encode(
         Statement(
             ledger=ledger_id, job_id=event.job_id, attempt=event.attempt, type=event.type, actor=event.actor,

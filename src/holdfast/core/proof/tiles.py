@@ -47,7 +47,7 @@ def grow(tile: Tile, size: int, hashes: Sequence[Hash]) -> Iterator[tuple[int, i
             part = body[start : start + TILE_BYTES]
             yield level, number + start // TILE_BYTES, part
             if len(part) == TILE_BYTES:
-                full.append(merkle.root_of(_hashes(part)))
+                full.append(merkle.full_root(_hashes(part)))
         hashes, level = full, level + 1
 
 

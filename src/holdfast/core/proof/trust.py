@@ -35,16 +35,17 @@ def check(ledger_id: str, changes: Iterable[KeyChange]) -> list[KeyProblem]:
     """
     book, found, last = Book(), [], 0
     for change in changes:
-        problem = _problem(ledger_id, book, change, last)
-        if problem is None:
+        wrong = problem(ledger_id, book, change, last)
+        if wrong is None:
             book.add(change)
         else:
-            found.append(KeyProblem(change.pos, change.key_id, problem))
+            found.append(KeyProblem(change.pos, change.key_id, wrong))
         last = max(last, change.pos)
     return found
 
 
-def _problem(ledger_id: str, book: Book, change: KeyChange, last: int) -> str | None:
+def problem(ledger_id: str, book: Book, change: KeyChange, last: int) -> str | None:
+    """What is wrong with a change that comes next, `last` being the position of the one before it; None where it holds."""
     if change.pos <= last:
         return "the changes are not in the order of their positions"
     objects = objection(book, change)

@@ -57,8 +57,12 @@ class WebhookSink(Sink):
         self._resolver = resolver
 
     def deliver(self, message: Message, at: datetime) -> None:
+        self.send(message.key, message.body, at)
+
+    def send(self, key: str, body: bytes, at: datetime) -> None:
+        """One try to deliver a CloudEvent under a key that is the same however often it is sent."""
         try:
-            status = self._post(message, at)
+            status = self._post(key, body, at)
         except DeliveryFailed:
             raise
         except Exception as error:  # noqa: BLE001 - what it says might quote a url or a header
@@ -68,14 +72,14 @@ class WebhookSink(Sink):
         if not 200 <= status < 300:  # noqa: PLR2004
             raise DeliveryFailed(f"HTTP {status}", final=status == GONE)
 
-    def _post(self, message: Message, at: datetime) -> int:
+    def _post(self, key: str, body: bytes, at: datetime) -> int:
         deadline = Deadline(self._seconds)
-        to, body = self._target, message.body
+        to = self._target
         addresses = checked_addresses(
             self._resolver, to.host, to.port, allow_private=self._allow_private, seconds=deadline.left()
         )
         headers = {"Content-Type": CONTENT_TYPE, "User-Agent": "Holdfast", **self._headers}
-        headers |= self._signer.headers(message.key, at, body)
+        headers |= self._signer.headers(key, at, body)
         with connect(addresses, to, self._tls, deadline) as line:
             return post(line, to, headers, body, deadline)
 

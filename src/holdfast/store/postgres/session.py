@@ -8,6 +8,7 @@ import psycopg
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
+from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Job, Micros, Status
 from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
 from holdfast.store.postgres.marks import Mark, Marks
@@ -55,7 +56,7 @@ class PostgresSession(SqlSession):
         """Queues whose bell rings with the commit."""
 
     def begins(self) -> Self:
-        """With its first statement, this session begins a transaction: both take one message."""
+        """With its first statement, this session begins a transaction."""
         self._begins = True
         return self
 
@@ -69,23 +70,18 @@ class PostgresSession(SqlSession):
         """What the statement answers, read by `reader` where another one than usual is to read it."""
         used = reader or self._cursor
         if self._begins and self.xid is None:
-            self._begin_with(used, name, params)
-        else:
-            used.execute(self._sql[name], params)
+            self.xid = _begin(self._connection)
+        used.execute(self._sql[name], params)
         return used.fetchall() if used.description else []
-
-    def _begin_with(self, used: "psycopg.Cursor[Any]", name: str, params: dict[str, Any] | None) -> None:
-        """The id comes before anything is written, and its answer before the commit is sent: should the answer to that be lost,
-        the id tells what became of it."""
-        drawn = cursor(self._connection)
-        with self._connection.pipeline():
-            self._connection.execute("BEGIN")
-            drawn.execute(self._sql["xact_id"])
-            used.execute(self._sql[name], params)
-        [(self.xid,)] = drawn.fetchall()
 
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
         return self._run(name, {key: to_param(key, value) for key, value in params.items()})
+
+    def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
+        self._cursor.executemany(self._sql[name], params)
+
+    def _lock_seal(self) -> None:
+        self._run("lock_seal")
 
     def _list(self, values: Iterable[Any]) -> list[Any]:
         return list(values)
@@ -281,17 +277,15 @@ class PostgresSession(SqlSession):
         if all(c.beat is payloads.NO_BEAT and c.expected_rev is None and c.request_id is None for c in ordered):
             rows = self._run("beat", self._fences(ordered))
         else:
-            beats = {
-                "stages": text_array([c.beat.stage for c in ordered]),
-                "progress": plain_array([c.beat.progress for c in ordered]),
-                "assists": [c.beat.assist_requested for c in ordered],
-                "payloads": bytes_array([payloads.beat_payload(c.beat) for c in ordered]),
-            }
-            rows = self._run("heartbeat", self._asked(ordered) | beats)
-        done = {
-            id_: Change(id_, rev, STATUSES[status], at, lease, phase == "aborting") for id_, rev, at, lease, status, phase in rows
-        }
-        return [done.get(command.job_id) for command in commands]
+            rows = self._run("heartbeat", self._asked(ordered) | _told(ordered))
+        return _beaten(commands, rows)
+
+    def beat_signed(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
+        ordered = _sorted([command for command in commands if command.beat.is_everyday])
+        if not ordered:
+            return [None] * len(commands)
+        given = {"tokens": text_array([c.fence.token or None for c in ordered]), "skew_us": SKEW_US_MAX}
+        return _beaten(commands, self._run("beat_signed", self._asked(ordered) | _told(ordered) | _stated(ordered) | given))
 
     def complete(self, commands: Sequence[Complete]) -> list[Change | None]:
         ordered = _sorted(commands)
@@ -311,6 +305,48 @@ class PostgresSession(SqlSession):
         return {c.job_id for c in ordered} if done is None else set(done)
 
 
+def _told(commands: Sequence[Heartbeat]) -> dict[str, Any]:
+    return {
+        "stages": text_array([c.beat.stage for c in commands]),
+        "progress": plain_array([c.beat.progress for c in commands]),
+        "assists": [c.beat.assist_requested for c in commands],
+        "payloads": bytes_array([payloads.beat_payload(c.beat) for c in commands]),
+    }
+
+
+def _stated(commands: Sequence[Heartbeat]) -> dict[str, Any]:
+    found = [c.signed for c in commands if c.signed is not None]
+    return {
+        "owners": text_array([signed.said.actor.name for signed in found]),
+        "incarnations": text_array([signed.said.actor.incarnation for signed in found]),
+        "counters": plain_array([signed.said.counter for signed in found]),
+        "signed": [moment(signed.said.at) for signed in found],
+        "key_ids": plain_array([signed.key_id for signed in found]),
+        "signatures": bytes_array([signed.signature for signed in found]),
+        "statements": bytes_array([signed.statement for signed in found]),
+    }
+
+
+def _beaten(commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]]) -> list[Change | None]:
+    done = {
+        id_: Change(id_, rev, STATUSES[status], at, lease, phase == "aborting") for id_, rev, at, lease, status, phase in rows
+    }
+    return [done.get(command.job_id) for command in commands]
+
+
 def _sorted(commands: Sequence[Any]) -> list[Any]:
     """By job, so that every transaction locks rows in one order."""
     return sorted(commands, key=_job_id)
+
+
+def _begin(connection: "psycopg.Connection[Any]") -> int:
+    """Begin, and learn the transaction's id: should the answer to the commit be lost, it tells what became of it.
+
+    Not in a pipeline with the first statement, which would save a message: one that is interrupted half way leaves its
+    connection in a state that the driver itself does not understand.
+    """
+    made = connection.execute("BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
+    made.nextset()
+    row = made.fetchone()
+    assert row is not None
+    return int(row[0])

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
@@ -18,10 +18,14 @@ from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Session, StatementFailed, Waiter
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
-from holdfast.store.postgres.values import cursor
+from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
 from holdfast.store.postgres.wake import Bell, Listener
+from holdfast.store.seals import SettledRows
 from holdfast.store.session import Memory
 from holdfast.store.statements import migrations, statements
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -238,6 +242,11 @@ class PostgresStore:
         self._give_back(connection)
         return answer
 
+    def vitals(self) -> "Vitals":
+        from holdfast.store.postgres.vitals import vitals
+
+        return self._reading(lambda connection: vitals(connection, self._sql))
+
     # Following
 
     def settled_events(self, after: int, limit: int) -> list[Event]:
@@ -255,6 +264,22 @@ class PostgresStore:
             found = [session.event(row) for row in session.rows("settled", **params)]
             self._memory.keep(session)
             return found
+
+        return self._reading(work)
+
+    def settled_rows(self, after: int, limit: int) -> SettledRows:
+        found = self._settled_rows(after, limit) if after < self._settled else None
+        if (found is None or not (found.events or found.keys)) and self._settle():
+            found = self._settled_rows(after, limit)
+        return found or SettledRows([], [], after)
+
+    def _settled_rows(self, after: int, limit: int) -> SettledRows:
+        params = {"after": after, "until": self._settled}
+
+        def work(connection: Connection) -> SettledRows:
+            events = raw_cursor(connection).execute(self._sql["leaf_events"], params | {"limit": limit}).fetchall()
+            until = events[-1][0] if len(events) == limit else params["until"]
+            return SettledRows(events, self._session(connection).leaf_keys(after, until), until, POSTGRES_EPOCH_US)
 
         return self._reading(work)
 

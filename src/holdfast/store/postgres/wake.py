@@ -34,8 +34,11 @@ class Bell:
         self.name = name
         self._ring = ring
         self._pending: set[str] = set()
-        self._due = threading.Event()
-        self._closing = threading.Event()
+        self._parked = threading.Lock()
+        """Its thread waits for this; whoever has something to ring lets it go. Not an Event: a caller that is interrupted within
+        `set` would leave that locked for ever."""
+        self._parked.acquire()
+        self._closed = False
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
         self._silent_until = 0.0
@@ -60,14 +63,18 @@ class Bell:
             if later and not self._pending:
                 self._silent_until = max(self._silent_until, time.monotonic() + APART_SECONDS)
             self._pending.update(queues or (NOTHING,))
-        if not self._due.is_set():
-            self._due.set()
+        self._wake()
         if self._thread is None:
             self._start()
 
+    def _wake(self) -> None:
+        if self._parked.locked():
+            with contextlib.suppress(RuntimeError):  # somebody else was quicker
+                self._parked.release()
+
     def _start(self) -> None:
         with self._mutex:
-            if self._thread is None and not self._closing.is_set():
+            if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name=f"holdfast-bell-{self.name}", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)
@@ -75,26 +82,26 @@ class Bell:
     def _run(self) -> None:
         apart = APART_SECONDS
         while True:
-            apart = min(2 * apart, APART_SECONDS_MAX) if self._due.is_set() else APART_SECONDS
-            self._due.wait()
-            self._closing.wait(self._silent_until - time.monotonic())
-            self._due.clear()
+            apart = APART_SECONDS if self._parked.locked() else min(2 * apart, APART_SECONDS_MAX)
+            self._parked.acquire()
+            if not self._closed:
+                time.sleep(max(0.0, self._silent_until - time.monotonic()))
             with self._mutex:
                 queues, self._pending = self._pending, set()
                 self._silent_until = time.monotonic() + apart
             if queues:
                 with contextlib.suppress(HoldfastError, Contention, StatementFailed):
                     self._ring(sorted(queues))
-            elif self._closing.is_set():
+            elif self._closed:
                 return
-            if self._closing.is_set():
-                self._due.set()
+            if self._closed:
+                self._wake()
 
     def close(self) -> None:
         """What is still to be rung is rung first: a process may end right after its last enqueue."""
         atexit.unregister(self.close)
-        self._closing.set()
-        self._due.set()
+        self._closed = True
+        self._wake()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=CLOSE_SECONDS)
 

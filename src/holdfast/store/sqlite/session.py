@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
+from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, Job, Micros, Role, Status
 from holdfast.store.base import STATUSES, Change, Made
 from holdfast.store.session import Memory, SqlSession
@@ -41,6 +42,12 @@ class SqliteSession(SqlSession):
 
     def _list(self, values: Iterable[Any]) -> str:
         return _encode(list(values)).decode()
+
+    def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
+        self._connection.executemany(SQL[name], params)
+
+    def _lock_seal(self) -> None:
+        """The only writer needs no lock."""
 
     def _lock_jobs(self, ids: Any) -> None:
         """The only writer holds them all."""
@@ -204,6 +211,34 @@ class SqliteSession(SqlSession):
         self._connection.executemany(SQL["insert_heartbeat"], events)
         return [done.get(command.job_id) for command in commands]
 
+    def beat_signed(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
+        now, done = self.now(), {}
+        updates, events = [], []
+        for command, guard in self._admitted_signed([c for c in commands if c.beat.is_everyday]):
+            signed = command.signed
+            assert signed is not None
+            at, beat, rev, status = max(now, guard.updated_at), command.beat, guard.rev + 1, guard.status
+            lease, said = at + guard.lease_us, signed.said
+            updates.append((guard.id, rev, at, lease, said.counter, beat.stage, beat.progress, beat.assist_requested))
+            events.append((
+                guard.id, rev, at, guard.worker, guard.attempt, status, status, command.request_id, payloads.beat_payload(beat),
+                said.at, signed.key_id, signed.signature, signed.statement,
+            ))  # fmt: skip
+            done[guard.id] = Change(guard.id, rev, STATUSES[status], at, lease, guard.phase == "aborting")
+        self._connection.executemany(SQL["beat_signed"], updates)
+        self._connection.executemany(SQL["insert_beat_signed"], events)
+        return [done.get(command.job_id) for command in commands]
+
+    def _admitted_signed(self, commands: Sequence[Heartbeat]) -> Iterator[tuple[Heartbeat, "_Guard"]]:
+        """Those whose fence and statement are both this attempt's, newer than any other, and of this time."""
+        found = self._connection.execute(SQL["signed_guards"], (self._list([command.job_id for command in commands]),))
+        rows = {row[0]: row for row in found}
+        now = self.now()
+        for command in commands:
+            row = rows.get(command.job_id)
+            if row is not None and _is_signed(command, guard := _Guard(*row), max(now, guard.updated_at)):
+                yield command, guard
+
     def complete(self, commands: Sequence[Complete]) -> list[Change | None]:
         done = {id_: Change(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in self._complete(commands)}
         return [done.get(command.job_id) for command in commands]
@@ -253,7 +288,25 @@ class _Guard(NamedTuple):
     phase: str | None
     dependents: int
     lease_us: int
+    counter: int | None = None
 
     @property
     def worker(self) -> str:
         return f"{Role.WORKER.value}:{self.owner}#{self.incarnation}"
+
+
+def _is_signed(command: Heartbeat, guard: _Guard, at: Micros) -> bool:
+    signed, fence, expected = command.signed, command.fence, command.expected_rev
+    assert signed is not None
+    said = signed.said
+    assert said.counter is not None
+    return (
+        guard.status in _HELD
+        and fence.token in (guard.token, "")
+        and (fence.attempt, said.attempt) == (guard.attempt, guard.attempt)
+        and (said.actor.name, said.actor.incarnation) == (guard.owner, guard.incarnation)
+        and (guard.counter is None or said.counter > guard.counter)
+        and abs(said.at - at) <= SKEW_US_MAX
+        and at <= guard.lease_expires_at
+        and (expected is None or expected == guard.rev)
+    )

@@ -7,17 +7,21 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import EventFilter, Lane, Session, StatementFailed, Waiter
+from holdfast.store.seals import SettledRows
 from holdfast.store.session import Memory
 from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
 from holdfast.store.statements import migrations
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
 
@@ -187,9 +191,29 @@ class SqliteStore:
             return self._readers.pop()
         return self._connect()
 
+    def vitals(self) -> "Vitals":
+        from holdfast.store.sqlite.vitals import vitals
+
+        self._check_usable()
+        try:
+            with contextlib.closing(self._connect()) as connection:
+                return vitals(connection, self.path)
+        except (apsw.Error, OSError) as error:
+            raise _translated(error, committing=False) from error
+
     def settled_events(self, after: int, limit: int) -> list[Event]:
         """One writer at a time: whatever is visible is settled."""
         return self.read(lambda session: session.events(EventFilter(after=after, limit=limit)))
+
+    def settled_rows(self, after: int, limit: int) -> SettledRows:
+        def work(session: Session) -> SettledRows:
+            assert isinstance(session, SqliteSession)
+            newest = session.last_pos()
+            events = session.rows("leaf_events", after=after, until=newest, limit=limit)
+            until = events[-1][0] if len(events) == limit else newest
+            return SettledRows(events, session.leaf_keys(after, until), until)
+
+        return self.read(work)
 
     def wake(self, queues: Collection[str]) -> None:
         self._event_bell.ring()

@@ -259,6 +259,7 @@ SELECT j.id, j.status <> 'succeeded', j.status IN ('succeeded', 'failed', 'cance
     AND j.undo_owed = 0 AND NOT (j.kind = %(undo_kind)s::text AND EXISTS (
         SELECT 1 FROM holdfast.jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
           AND %(undo_kind)s::text || '/' || o.id = j.dedupe_key))
+    AND NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.pos > %(sealed)s)
 FROM holdfast.jobs j WHERE j.id > %(after)s ORDER BY j.id LIMIT %(limit)s;
 
 -- name: delete_events
@@ -268,7 +269,7 @@ DELETE FROM holdfast.events WHERE job_id = ANY (%(ids)s::bigint[]);
 DELETE FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
 
 -- name: walk_beats
-SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < %(before_at)s
+SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < %(before_at)s AND e.pos <= %(sealed)s
     AND EXISTS (SELECT 1 FROM holdfast.events later
                 WHERE later.job_id = e.job_id AND later.rev > e.rev AND later.type = 'heartbeat')
     AND NOT EXISTS (SELECT 1 FROM holdfast.jobs j WHERE j.id = e.job_id AND j.checkpoint_rev = e.rev)
@@ -314,9 +315,6 @@ SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, 
 FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
 WHERE e.pos > %(after)s AND e.pos <= %(until)s
 ORDER BY e.pos LIMIT %(limit)s;
-
--- name: xact_id
-SELECT pg_current_xact_id()::text::bigint;
 
 -- name: xact_status
 SELECT pg_xact_status(%(xid)s::text::xid8);

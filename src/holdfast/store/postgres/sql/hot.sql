@@ -220,6 +220,52 @@ WITH clock AS MATERIALIZED (
 )
 SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 
+-- The same for beats that are signed. Where the token is NULL, the statement alone proves the holder. The bounds of `at` are
+-- how far the signer's clock may be from this one.
+
+-- name: beat_signed
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), input AS (
+    SELECT * FROM unnest(
+        %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[],
+        %(stages)s::text[], %(progress)s::bigint[], %(assists)s::boolean[], %(payloads)s::bytea[], %(owners)s::text[],
+        %(incarnations)s::text[], %(counters)s::bigint[], %(signed)s::timestamptz[], %(key_ids)s::text[],
+        %(signatures)s::bytea[], %(statements)s::bytea[]
+    ) AS i (
+        id, attempt, token, expected_rev, request_id, stage, progress, assist_requested, payload, owner, incarnation, counter,
+        at, key_id, signature, statement)
+), changed AS (
+    UPDATE holdfast.jobs j
+    SET rev = j.rev + 1, updated_at = greatest(clock.at, j.updated_at), last_beat_at = greatest(clock.at, j.updated_at),
+        lease_expires_at = greatest(clock.at, j.updated_at)
+            + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
+        progressed_at = CASE
+            WHEN coalesce(i.stage, j.stage) IS DISTINCT FROM j.stage
+              OR coalesce(i.progress, j.progress) IS DISTINCT FROM j.progress
+            THEN greatest(clock.at, j.updated_at) ELSE j.progressed_at END,
+        stage = coalesce(i.stage, j.stage), progress = coalesce(i.progress, j.progress),
+        assist_requested = coalesce(i.assist_requested, j.assist_requested), counter = i.counter
+    FROM input i, clock
+    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = coalesce(i.token, j.token)
+      AND j.owner = i.owner AND j.incarnation = i.incarnation AND i.counter > coalesce(j.counter, -1)
+      AND (j.status || '') IN ('claimed', 'running')
+      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
+      AND i.at BETWEEN greatest(clock.at, j.updated_at) - %(skew_us)s * interval '1 microsecond'
+                   AND greatest(clock.at, j.updated_at) + %(skew_us)s * interval '1 microsecond'
+      AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt,
+        i.request_id, i.payload, i.at, i.key_id, i.signature, i.statement
+), logged AS (
+    INSERT INTO holdfast.events (
+        job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload, at, key_id, signature,
+        statement)
+    SELECT id, rev, 'heartbeat', updated_at, 'worker:' || owner || '#' || incarnation, attempt, status, status, request_id,
+        payload, at, key_id, signature, statement
+    FROM changed
+)
+SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
+
 -- name: complete
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at

@@ -234,6 +234,7 @@ SELECT j.id, j.status <> 'succeeded', j.status IN ('succeeded', 'failed', 'cance
     AND j.undo_owed = 0 AND NOT (j.kind = :undo_kind AND EXISTS (
         SELECT 1 FROM holdfast_jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
           AND :undo_kind || '/' || o.id = j.dedupe_key))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_events e WHERE e.job_id = j.id AND e.pos > :sealed)
 FROM holdfast_jobs j WHERE j.id > :after ORDER BY j.id LIMIT :limit;
 
 -- name: delete_events
@@ -243,7 +244,7 @@ DELETE FROM holdfast_events WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: walk_beats
-SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < :before_at
+SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < :before_at AND e.pos <= :sealed
     AND EXISTS (SELECT 1 FROM holdfast_events later
                 WHERE later.job_id = e.job_id AND later.rev > e.rev AND later.type = 'heartbeat')
     AND NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.id = e.job_id AND j.checkpoint_rev = e.rev)

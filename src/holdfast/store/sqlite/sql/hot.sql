@@ -61,13 +61,14 @@ LIMIT 2;
 -- name: claim_lone
 UPDATE holdfast_jobs
 SET status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1,
-    owner = :owner, incarnation = :incarnation, token = :token,
+    owner = :owner, incarnation = :incarnation, token = :token || (
+        SELECT p.token_tail FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
     policy_id = (SELECT f.policy_id FROM holdfast_profiles f WHERE f.id = profile_id),
     updated_at = max(:now, updated_at), claimed_at = max(:now, updated_at), last_beat_at = max(:now, updated_at),
     progressed_at = max(:now, updated_at), started_at = CASE WHEN :steps = 2 THEN max(:now, updated_at) END,
     lease_expires_at = max(:now, updated_at) + (
         SELECT p.lease_us FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
-    stage = NULL, progress = NULL, assist_requested = 0, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
+    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
 WHERE id = :id
 RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
     last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
@@ -119,6 +120,26 @@ UPDATE holdfast_jobs SET rev = ?2, updated_at = ?3, last_beat_at = ?3, lease_exp
 INSERT INTO holdfast_events (
     job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
 VALUES (?, ?, 'heartbeat', ?, ?, ?, ?, ?, ?, ?);
+
+-- name: signed_guards
+SELECT j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
+    j.dependents, p.lease_us, j.counter
+FROM json_each(?) wanted
+JOIN holdfast_jobs j ON j.id = wanted.value
+JOIN holdfast_policies p ON p.id = j.policy_id;
+
+-- name: beat_signed
+UPDATE holdfast_jobs
+SET rev = ?2, updated_at = ?3, last_beat_at = ?3, lease_expires_at = ?4, counter = ?5,
+    progressed_at = CASE WHEN coalesce(?6, stage) IS NOT stage OR coalesce(?7, progress) IS NOT progress
+        THEN ?3 ELSE progressed_at END,
+    stage = coalesce(?6, stage), progress = coalesce(?7, progress), assist_requested = coalesce(?8, assist_requested)
+WHERE id = ?1;
+
+-- name: insert_beat_signed
+INSERT INTO holdfast_events (
+    job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload, at, key_id, signature, statement)
+VALUES (?, ?, 'heartbeat', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: complete
 UPDATE holdfast_jobs

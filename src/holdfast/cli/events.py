@@ -1,0 +1,70 @@
+"""`holdfast events`: what happened to a job, and events that somebody else has signed."""
+
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from holdfast.cli.exporting import export
+from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.core.limits import ENVELOPE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from holdfast.cli.page import Page
+    from holdfast.ledger import Event, Ledger
+
+PAGE = 1_000
+
+
+@click.group()
+def events() -> None:
+    """See what happened, and record what others have signed."""
+
+
+@events.command()
+@click.argument("job_id", type=click.IntRange(min=1), metavar="JOB")
+@asks_a_ledger
+def show(ledger: "Ledger", *, job_id: int) -> Answer:
+    """The events of one job, oldest first, and whose key signed them."""
+    ledger.get(job_id)
+    found = _all(ledger, job_id)
+    rows = [
+        (
+            event.rev,
+            f"{event.received_at:%Y-%m-%d %H:%M:%S.%f}",
+            event.type.value,
+            event.actor,
+            event.attempt,
+            event.reason or "",
+            event.key_id or "",
+        )
+        for event in found
+    ]
+
+    def tell(page: "Page") -> None:
+        page.table(("rev", "received", "event", "by", "attempt", "reason", "signed by"), rows)
+
+    return Answer({"events": found}, tell)
+
+
+def _all(ledger: "Ledger", job_id: int) -> "list[Event]":
+    found: list[Any] = []
+    while page := ledger.events(job_id, after=found[-1].pos if found else 0, limit=PAGE):
+        found += page
+    return found
+
+
+@events.command()
+@click.argument("file", type=click.File("rb"), metavar="FILE")
+@asks_a_ledger
+def append(ledger: "Ledger", *, file: BinaryIO) -> Answer:
+    """Record a signed event: an envelope in a file, or from standard input (-).
+
+    It is a statement in Holdfast's own shape or in a robot's, with its keyId and signature. The newest one of a job may be sent
+    again.
+    """
+    event = ledger.append(file.read(ENVELOPE_BYTES_MAX + 1))
+    told = f"Recorded: {event.type.value} of job {event.job_id}, rev {event.rev}, signed by {event.key_id}."
+    return Answer({"event": event}, lambda page: page.line(told))
+
+
+events.add_command(export)

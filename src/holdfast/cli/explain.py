@@ -1,0 +1,70 @@
+"""`holdfast explain`: why a job stands where it stands."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.letters import told
+from holdfast.cli.page import Page
+from holdfast.core.limits import JOB_ID_MAX
+
+if TYPE_CHECKING:
+    from holdfast.core.explain import Explanation
+    from holdfast.ledger import Ledger
+
+ERROR_CHARACTERS_MAX = 200
+
+
+@click.command()
+@click.argument("job", type=click.IntRange(1, JOB_ID_MAX))
+@asks_a_ledger
+def explain(ledger: "Ledger", *, job: int) -> Answer:
+    """Say why a job stands where it stands, what happens next, and which commands would change that.
+
+    \b
+    Examples:
+      holdfast explain 7
+      holdfast explain 7 --json
+    """
+    found = ledger.explain(job)
+    return Answer(found, lambda page: _show(page, found))
+
+
+def _show(page: Page, found: "Explanation") -> None:
+    page.line(found.text)
+    page.heading("Facts")
+    page.fields(_facts(found))
+    if found.next:
+        page.heading("Next")
+        page.table(("what", "when", "by"), [(s.what, "–" if s.at is None else _when(s.at, found.now), s.by) for s in found.next])
+    if found.commands:
+        page.heading("Commands")
+        page.table(("command", "what it does"), [(remedy.command, remedy.does) for remedy in found.commands])
+
+
+def _facts(found: "Explanation") -> list[tuple[str, object]]:
+    status = found.status.value + ("" if found.phase is None else f", {found.phase.value}")
+    proof, policy = found.last_proof_of_life, found.policy
+    beats = f"{policy.heartbeat_interval_ms / 1_000:g} s, {policy.missed_beats_max} of them"
+    pairs: list[tuple[str, object]] = [
+        ("situation", found.situation.value),
+        ("status", f"{status}, since {_when(found.since, found.now)}"),
+        ("attempt", f"{found.attempt} of {found.attempts_max}"),
+        ("holder", found.holder if found.holder is None else f"{found.holder} ({found.incarnation})"),
+        ("last holder", found.last_holder),
+        ("last sign of life", None if proof is None else _when(proof.at, found.now)),
+        ("stage", found.stage),
+        ("progress", found.progress),
+        ("stalls after", f"{policy.stall_after_ms / 1_000:g} s of silence (a beat every {beats})"),
+        ("last error", None if found.last_error is None else told(found.last_error, ERROR_CHARACTERS_MAX)),
+    ]
+    return [(name, value) for name, value in pairs if value is not None]
+
+
+def _when(at: datetime, now: datetime) -> str:
+    from holdfast.core.explain.words import when
+    from holdfast.ledger.face import to_micros
+
+    return when(to_micros(at), to_micros(now))

@@ -1,0 +1,29 @@
+"""`holdfast events export`: the whole record, as a file for `holdfast verify`."""
+
+from pathlib import Path
+
+import click
+
+from holdfast.cli.address import ledger_url
+from holdfast.cli.envelope import misuse
+from holdfast.cli.frame import Answer, as_json_option, db_option, open_ledger, say
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), help="The file to write; else standard output.")
+@db_option
+@as_json_option
+def export(*, out: Path | None, db: str | None, as_json: bool) -> None:
+    """Write down everything that happened, as of one moment: what was sealed, and what is newer."""
+    from holdfast.cli.progress import Progress
+    from holdfast.cli.writing import written_to
+
+    if out is None and as_json:
+        raise misuse("--json needs --out: the export itself is JSON")
+    progress = Progress("positions exported")
+    with open_ledger(ledger_url(db)) as ledger, written_to(out) as stream:
+        made = ledger.export(stream.write, progress=progress)
+    progress.over()
+    if out is not None:
+        text = f"{made.events:,} events of {made.jobs:,} jobs are in {out}, under {made.heads:,} heads."
+        say(Answer({"file": str(out), "lines": made}, lambda page: page.line(text)), as_json)

@@ -1,0 +1,188 @@
+"""`holdfast supervise`: any program as a supervised one, and what is known of those that were."""
+
+import shlex
+import sys
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.address import is_new, ledger_url
+from holdfast.cli.envelope import Failed, misuse
+from holdfast.cli.frame import (
+    REFUSED,
+    Answer,
+    as_json_option,
+    db_option,
+    key_option,
+    loaded_keys,
+    open_ledger,
+    remark_new,
+    say,
+)
+from holdfast.cli.page import Page
+from holdfast.cli.values import age, duration
+from holdfast.errors import Conflict
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger
+    from holdfast.ledger.runs import RunState
+    from holdfast.supervise import Ending
+
+NOT_FOUND = 127
+SILENT = timedelta(seconds=15)
+"""Supervisors say every 5 s how their run is: one that has not for so long is shown as silent."""
+_NUMBERS = ("max_restarts", "breaker_failures")
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
+@click.option("--name", help="What the run is called in the ledger. [default: the command's name, and the job]")
+@click.option("--job", "job_id", type=click.IntRange(1), help="Hold this job meanwhile: the command does it.")
+@click.option("--policy", metavar="FILE|K=V,…", help="The numbers below, from a TOML file or as max_restarts=3,window=10m.")
+@click.option("--max-restarts", type=int, help="Restarts in any window. [default: 10]")
+@click.option("--window", type=duration, help="Over which restarts are counted. [default: 10m]")
+@click.option("--breaker-failures", type=int, help="So many restarts in the breaker's window end it for good. [default: 5]")
+@click.option("--breaker-window", type=duration, help="[default: 30s]")
+@click.option("--stall-timeout", type=duration, help="How long it may be silent. [default: 1m, once it has beaten]")
+@click.option("--expect-beats", is_flag=True, help="Silence counts from the start. So it does with --stall-timeout.")
+@click.option("--backoff", type=duration, help="Before the first restart; doubled for each in the window. [default: 500ms]")
+@click.option("--backoff-max", type=duration, help="[default: 30s]")
+@click.option("--grace", type=duration, help="From being told to end to being killed. [default: 10s]")
+@click.option("--list", "listing", is_flag=True, help="Show what was supervised, and how it is.")
+@click.option("--reset", metavar="NAME", help="Let a run begin again that has ended for good.")
+@key_option
+@db_option
+@as_json_option
+def supervise(
+    *,
+    command: tuple[str, ...],
+    keys: tuple[str, ...],
+    db: str | None,
+    listing: bool,
+    reset: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run a program, start it again when it fails, and end it when it hangs: within limits that outlive the supervisor.
+
+    Ends with 0 after a clean exit or an orderly stop, with 1 where no restart is allowed any more, and like a shell with 127 or
+    126 where the command cannot be found or not be run.
+    """
+    if [listing, reset is not None, bool(command)].count(True) != 1:
+        raise misuse("give a command after --, or one of --list and --reset", action="For example: holdfast supervise -- ./serve")
+    url = ledger_url(db)
+    quiet = as_json or (bool(command) and not sys.stderr.isatty())  # only the log is on standard error then
+    made = is_new(url)
+    with open_ledger(url, loaded_keys(keys)) as ledger:
+        if made and not quiet:
+            remark_new(url)
+        if listing:
+            say(_list(ledger), as_json)
+        elif reset is not None:
+            state = ledger.reset_run(reset)
+            say(Answer({"run": state}, lambda page: page.line(f"{state.name} may begin again.")), as_json)
+        else:
+            _run(ledger, url, list(command), as_json, **options)
+
+
+def _run(
+    ledger: "Ledger", url: str, command: list[str], as_json: bool, *, name: str | None, job_id: int | None, **numbers: Any
+) -> None:
+    from holdfast.cli.supervise_voice import voice_of
+    from holdfast.supervise import ResetNeeded, Supervisor, run_policy
+
+    expect_beats, policy = numbers.pop("expect_beats"), numbers.pop("policy")
+    chosen = _policy(policy) | {key: value for key, value in numbers.items() if value is not None}
+    supervisor = Supervisor(
+        ledger,
+        command,
+        name=name or _name(command[0], job_id),
+        url=url,
+        voice=voice_of(sys.stderr, as_json),
+        policy=run_policy(chosen),
+        expect_beats=expect_beats,
+        job_id=job_id,
+    )
+    try:
+        ending = supervisor.supervise()
+    except Conflict as refused:
+        action = "Stop that one, or give this one another --name."
+        raise Failed(refused.code, refused.message, action=action, **refused.context) from None
+    except ResetNeeded as refused:
+        raise _denied(refused.reason.value, f"{refused}, and is not started again", refused.name) from None
+    _tell(ending, supervisor.name, as_json)
+
+
+def _name(program: str, job_id: int | None) -> str:
+    plain = Path(program).name or program
+    return plain if job_id is None else f"{plain}-{job_id}"
+
+
+def _tell(ending: "Ending", name: str, as_json: bool) -> None:
+    if ending.error is not None:
+        raise ending.error
+    assert ending.reason is not None
+    facts: dict[str, Any] = {"run_id": ending.run_id, "restarts": ending.restarts, "last_exit": ending.exit_code}
+    if ending.reason in ("clean_exit", "operator_shutdown"):
+        whole = facts | {"reason": ending.reason, "receipt": ending.receipt}
+        say(Answer(whole, lambda page: None), as_json)
+        return
+    if ending.reason == "unrecoverable_error":
+        words = f"the command cannot be {'found' if ending.exit_code == NOT_FOUND else 'run'}"
+        raise Failed(ending.reason.value, words, exit_code=ending.exit_code or REFUSED, **facts)
+    words = f"{ending.run_id} is not started again: {ending.reason.value}, after {ending.restarts} restarts"
+    raise _denied(ending.reason.value, words, name, **facts)
+
+
+def _denied(code: str, message: str, name: str, **facts: Any) -> Failed:
+    return Failed(code, message, action=f"Find out why, then: holdfast supervise --reset {shlex.quote(name)}", **facts)
+
+
+def _policy(given: str | None) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if "=" not in given or Path(given).exists():
+        try:
+            return tomllib.loads(Path(given).read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise misuse(f"{given}: {error}") from None
+    pairs = dict(part.strip().partition("=")[::2] for part in given.split(","))
+    try:
+        return {key: int(value) if key in _NUMBERS else value for key, value in pairs.items()}
+    except ValueError:
+        raise misuse(f"{given}: {' and '.join(_NUMBERS)} are whole numbers") from None
+
+
+def _list(ledger: "Ledger") -> Answer:
+    now, found = ledger.now(), ledger.runs(limit=1_000)
+
+    def show(page: Page) -> None:
+        rows = [
+            (
+                state.name,
+                state.run,
+                state.program,
+                _standing(state, now - state.updated_at),
+                state.restarts,
+                "–" if state.exit_code is None else state.exit_code,
+                f"{age(now - state.updated_at)} ago",
+            )
+            for state in found
+        ]
+        if rows:
+            page.table(("name", "run", "program", "state", "restarts", "last exit", "seen"), rows)
+        else:
+            page.line("Nothing was ever supervised here.")
+
+    return Answer({"runs": found, "now": now}, show)
+
+
+def _standing(state: "RunState", passed: timedelta) -> str:
+    if state.terminal_reason is not None:
+        return state.terminal_reason
+    if state.receipt is None or state.reset_by is not None:
+        return "reset"
+    return f"{state.receipt['health_verdict']}{', silent' if passed > SILENT else ''}"

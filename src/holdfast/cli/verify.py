@@ -1,0 +1,162 @@
+"""`holdfast verify`: whether a record is what was sealed, from a file and the public keys alone."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.address import ledger_url
+from holdfast.cli.envelope import Failed, misuse
+from holdfast.cli.frame import Answer, as_json_option, db_option, open_ledger, say
+from holdfast.cli.page import Page
+from holdfast.core.limits import VERIFY_ANCHOR_BYTES_MAX, VERIFY_KEYS_BYTES_MAX
+from holdfast.errors import ValidationError
+
+if TYPE_CHECKING:
+    from holdfast.verify import Finding, Trusted, Verdict, Wishes
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--keys", "keys", metavar="FILE|KEY", help="Whom to trust: what `key export` wrote, or a note key (name+hash+…).")
+@click.option(
+    "--head", "heads", multiple=True, type=click.Path(path_type=Path), help="Older heads it must agree with; repeatable."
+)
+@click.option("--allow-unsealed", is_flag=True, help="Accept events that are newer than the newest head.")
+@click.option("--no-gone", is_flag=True, help="Accept no event of which retention has left only the hash.")
+@click.option("--job", "job_id", type=int, metavar="ID", help="Make this job's proof instead, from the ledger.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where to write that; else to standard output.")
+@db_option
+@as_json_option
+def verify(
+    *,
+    file: Path | None,
+    keys: str | None,
+    heads: tuple[Path, ...],
+    allow_unsealed: bool,
+    no_gone: bool,
+    job_id: int | None,
+    out: Path | None,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Check an export, or one job's proof, offline: tree, heads, keys, signatures, every step, every row.
+
+    With --job it asks a ledger for such a proof. A file is intact or it is not: then the first thing that is wrong is told with
+    its place, and the exit code is 1.
+    """
+    if (file is None) == (job_id is None):
+        raise misuse("name a file to verify, or a job to prove with --job")
+    if job_id is not None:
+        _prove(job_id, out, db, as_json)
+        return
+    assert file is not None
+    wishes = _wishes(keys, heads, allow_unsealed, no_gone)
+    say(_told(file, _verified(file, wishes)), as_json)
+
+
+def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None:
+    from holdfast.cli.writing import written_to
+
+    if out is None and as_json:
+        raise misuse("--json needs --out: the proof itself is JSON")
+    with open_ledger(ledger_url(db)) as ledger, written_to(out) as stream:
+        made = ledger.prove(job_id, stream.write)
+    if out is not None:
+        text = f"The proof of job {job_id} is in {out}: {made.events} events, {made.keys} changes of keys."
+        say(Answer({"file": str(out), "job_id": job_id, "lines": made}, lambda page: page.line(text)), as_json)
+
+
+def _wishes(keys: str | None, heads: tuple[Path, ...], allow_unsealed: bool, no_gone: bool) -> "Wishes":
+    from holdfast.verify import Wishes, read_anchor
+
+    try:
+        trusted = None if keys is None else _trusted(keys)
+        anchors = [head for path in heads for head in read_anchor(path.name, _text(path, VERIFY_ANCHOR_BYTES_MAX))]
+    except ValidationError as error:
+        raise misuse(error.message) from None
+    return Wishes(trusted, anchors, allow_unsealed, not no_gone)
+
+
+def _trusted(keys: str) -> "Trusted":
+    from holdfast.verify import parse_trusted
+
+    is_key = keys.count("+") > 1 and not Path(keys).exists()
+    return parse_trusted(keys if is_key else _text(Path(keys), VERIFY_KEYS_BYTES_MAX))
+
+
+def _text(path: Path, bytes_max: int) -> str:
+    try:
+        with path.open("rb") as file:
+            body = file.read(bytes_max + 1)
+        if len(body) > bytes_max:
+            raise misuse(f"{path} has more than {bytes_max} bytes")
+        return body.decode()
+    except OSError as error:
+        raise misuse(f"{path} cannot be read: {error.strerror}", action="Name another file.") from None
+    except UnicodeDecodeError:
+        raise misuse(f"{path} is no text", action="Name another file.") from None
+
+
+def _verified(file: Path, wishes: "Wishes") -> "Verdict":
+    from holdfast.cli.progress import Progress
+    from holdfast.verify import verify_file
+
+    progress = Progress("lines checked")
+    try:
+        with file.open("rb") as stream:
+            found = verify_file(stream, wishes, progress)
+    except OSError as error:
+        raise misuse(f"{file} cannot be read: {error.strerror}", action="Name another file.") from None
+    progress.over()
+    return found
+
+
+def _told(file: Path, verdict: "Verdict") -> Answer:
+    told = {
+        "file": str(file),
+        "intact": verdict.intact,
+        "kind": verdict.kind,
+        "ledger": verdict.ledger,
+        "checked": verdict.checked,
+        "sealed": verdict.sealed,
+        "unsealed": verdict.unsealed,
+        "root": verdict.root,
+        "found": verdict.found,
+        "violations": [_finding(found) for found in verdict.findings],
+    }
+    return Answer(told, lambda page: _show(page, verdict), None if verdict.intact else _failed(verdict, told))
+
+
+def _finding(found: "Finding") -> dict[str, Any]:
+    import msgspec
+
+    return {**msgspec.to_builtins(found), "meaning": found.meaning}
+
+
+def _failed(verdict: "Verdict", told: dict[str, Any]) -> Failed:
+    first = verdict.findings[0]
+    more = f" ({verdict.found - 1:,} more)" if verdict.found > 1 else ""
+    return Failed("not_intact", f"{first.place()}: {first.rule}: {first.detail}{more}", action=first.meaning, **told)
+
+
+def _show(page: Page, verdict: "Verdict") -> None:
+    checked = verdict.checked
+    if verdict.ledger is None:
+        return
+    what = (
+        f"{checked.events:,} events of {checked.jobs:,} jobs, {checked.signatures:,} signatures, {checked.keys:,} changes of keys"
+    )
+    if verdict.kind == "proof":
+        tree = f"{checked.leaves:,} proofs of a place in a tree of {verdict.sealed:,} leaves"
+    else:
+        tree = f"a tree of {checked.leaves:,} leaves, {checked.heads:,} heads, {checked.anchors:,} older heads"
+    page.line(f"{what}; {tree}.")
+    if verdict.root is not None:
+        page.line(f"The newest head seals {verdict.sealed:,} leaves of ledger {verdict.ledger}; its root is {verdict.root}.")
+    if checked.gone:
+        page.line(f"Of {checked.gone:,} leaves only the hash is left: retention took their events.")
+    if verdict.unsealed:
+        page.line(f"{verdict.unsealed:,} are newer than the newest head: not yet sealed.")
+    if verdict.intact:
+        page.line("Intact.", bold=True, fg="green")

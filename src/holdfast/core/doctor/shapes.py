@@ -1,0 +1,123 @@
+"""What is looked at to say whether a ledger is well, and what is said of it."""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.explain.shapes import SeenWorker
+from holdfast.core.model import Micros
+
+
+class Severity(StrEnum):
+    WELL = "well"
+    NOTE = "note"
+    """Worth knowing; nobody has to do anything."""
+    WARNING = "warning"
+    """Somebody has to do something."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at. `code` never changes once released."""
+
+    code: str
+    severity: Severity
+    words: str
+    action: str = ""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """How a ledger is, as of `now`."""
+
+    ledger_id: str
+    store: str
+    store_version: str
+    schema_version: int
+    now: datetime
+    well: bool
+    """Nobody has to do anything."""
+    findings: list[Finding]
+
+
+# The store itself
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    path: str
+    mode: int
+
+
+class OpenTransaction(msgspec.Struct, frozen=True):
+    """The oldest of a kind that somebody has open on the server. Names are empty where this account may not see them."""
+
+    who: str
+    age_us: int
+
+
+class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+    """How the store itself is. None, or empty, where it has no such thing or cannot tell."""
+
+    store: str
+    version: str
+    schema_version: int
+    schema_known: int
+    settings: dict[str, str] = {}
+    """Those on which it depends that what was acknowledged is kept."""
+    files: tuple[StoredFile, ...] = ()
+    disk_free_bytes: int | None = None
+    oldest: OpenTransaction | None = None
+    """Holds back vacuum."""
+    writer: OpenTransaction | None = None
+    """Holds back whoever follows the total order: its transaction id is the horizon."""
+    horizon_xids: int | None = None
+    """Transaction ids that were given out since the oldest one still at work was."""
+
+
+class Skew(msgspec.Struct, frozen=True):
+    """How far the ledger's clock is ahead of this machine's, give or take half of a round trip."""
+
+    ahead_us: int
+    round_trip_us: int
+
+
+# What is in it
+
+
+class ReadyJobs(msgspec.Struct, frozen=True):
+    queue: str
+    kind: str
+    jobs: int
+    since: Micros
+
+
+class SinkStanding(msgspec.Struct, frozen=True):
+    name: str
+    failures: int
+    dead: bool
+    last_error: str | None
+
+
+class Census(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be stuck. Counts end at COUNT_MAX."""
+
+    now: Micros
+    due: int = 0
+    """Held and stalled jobs for which a sweep has something to do."""
+    owing: int = 0
+    """Finished jobs whose undoing has to be started or noted."""
+    sweeper: str | None = None
+    paused: dict[str, Micros] = {}
+    ready: tuple[ReadyJobs, ...] = ()
+    workers: tuple[SeenWorker, ...] = ()
+    sinks: tuple[SinkStanding, ...] = ()
+    dead_letters: int = 0
+    signed: tuple[str, ...] = ()
+    """Kinds and tiers whose policy wants events signed."""
+    server_key: bool = False
+    last_pos: int = 0
+    sealed_pos: int | None = None
+    """None where nothing was ever sealed."""
+    sealed_at: Micros = 0
+
+
+COUNT_MAX = 1_000

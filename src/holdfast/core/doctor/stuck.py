@@ -1,0 +1,118 @@
+"""What is to be said of what is in a ledger: everything that nobody is going to move."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+
+from holdfast.core.doctor.shapes import COUNT_MAX, Census, Finding, Severity
+from holdfast.core.explain.shapes import WORKER_SEEN_US
+from holdfast.core.explain.words import count, span, when
+
+READY_US_MAX = 60_000_000
+"""How long jobs may be ready before it is worth a word that nobody serves them."""
+UNSEALED_US_MAX = 10 * 60_000_000
+NAMED_MAX = 5
+
+
+def of_contents(census: Census) -> Iterator[Finding]:
+    yield _workers(census)
+    yield _sweeping(census)
+    yield from _paused(census)
+    yield from _unserved(census)
+    yield _sinks(census)
+    yield _letters(census)
+    if census.signed:
+        yield _keys(census)
+    if census.sealed_pos is not None:
+        yield _seal(census, census.sealed_pos)
+
+
+def _workers(census: Census) -> Finding:
+    lately = [worker for worker in census.workers if census.now - worker.seen_at <= WORKER_SEEN_US]
+    silent = len(census.workers) - len(lately)
+    if not lately:
+        return Finding("workers", Severity.NOTE, "no worker is there", "Start one: holdfast worker run MODULE:APP.")
+    words = f"{count(len(lately), 'worker')} {'is' if len(lately) == 1 else 'are'} there"
+    return Finding(
+        "workers", Severity.WELL, words + (f", {silent} more {'has' if silent == 1 else 'have'} fallen silent" if silent else "")
+    )
+
+
+def _sweeping(census: Census) -> Finding:
+    due = census.due + census.owing
+    if census.sweeper is not None:
+        return Finding("sweeping", Severity.WELL, f"{census.sweeper} sweeps" + (f"; {_jobs(due)} due" if due else ""))
+    if not due:
+        return Finding("sweeping", Severity.WELL, "nothing is due, and nobody needs to sweep")
+    words = f"{_jobs(due)} past a limit, and nobody sweeps"
+    return Finding(
+        "sweeping", Severity.WARNING, words, "Start a worker, which sweeps by itself; or once by hand: holdfast sweep."
+    )
+
+
+def _jobs(number: int) -> str:
+    return f"{_at_most(number, 'job')} {'is' if number == 1 else 'are'}"
+
+
+def _at_most(number: int, noun: str) -> str:
+    return f"{COUNT_MAX:,} {noun}s or more" if number >= COUNT_MAX else count(number, noun)
+
+
+def _paused(census: Census) -> Iterator[Finding]:
+    waiting: Counter[str] = Counter()
+    for ready in census.ready:
+        waiting[ready.queue] += ready.jobs
+    for queue, at in census.paused.items():
+        words = f"queue {queue} was paused {when(at, census.now)}; {count(waiting[queue], 'job')} of it could be claimed"
+        action = f"Let it go on: holdfast queue unpause {shlex.quote(queue)}."
+        yield Finding("queue_paused", Severity.WARNING if waiting[queue] else Severity.NOTE, words, action)
+
+
+def _unserved(census: Census) -> Iterator[Finding]:
+    """Of jobs that could be claimed. Who claims without signing in is not known of."""
+    lately = [worker for worker in census.workers if census.now - worker.seen_at <= WORKER_SEEN_US]
+    for ready in census.ready:
+        long = census.now - ready.since > READY_US_MAX
+        if long and ready.queue not in census.paused and not any(w.serves(ready.queue, ready.kind) for w in lately):
+            words = (
+                f"{count(ready.jobs, 'job')} of kind {ready.kind} in queue {ready.queue} can be claimed, the first for "
+                f"{span(census.now - ready.since)}, and no worker that serves them is there"
+            )
+            action = f"Start one: holdfast worker run MODULE:APP --queues {shlex.quote(ready.queue)}."
+            yield Finding("kind_unserved", Severity.WARNING, words, action)
+
+
+def _sinks(census: Census) -> Finding:
+    dead = [sink for sink in census.sinks if sink.dead]
+    if dead:
+        named = ", ".join(f"{sink.name} ({sink.last_error})" for sink in dead[:NAMED_MAX])
+        action = f"Mend what it says, then: holdfast sink revive {shlex.quote(dead[0].name)}."
+        return Finding("sinks", Severity.WARNING, f"{count(len(dead), 'sink')} given up on: {named}", action)
+    failing = [sink.name for sink in census.sinks if sink.failures]
+    if failing:
+        return Finding("sinks", Severity.NOTE, f"tried again by themselves: {', '.join(failing[:NAMED_MAX])}")
+    return Finding("sinks", Severity.WELL, f"{count(len(census.sinks), 'sink')}, none of them stuck")
+
+
+def _letters(census: Census) -> Finding:
+    if not census.dead_letters:
+        return Finding("dead_letters", Severity.WELL, "there are no dead letters")
+    words = f"{_at_most(census.dead_letters, 'dead letter')} that nobody has discarded"
+    action = "Look at them (holdfast dlq list), then holdfast dlq replay or holdfast dlq discard."
+    return Finding("dead_letters", Severity.WARNING, words, action)
+
+
+def _keys(census: Census) -> Finding:
+    named = ", ".join(census.signed[:NAMED_MAX])
+    if census.server_key:
+        return Finding("server_key", Severity.WELL, f"signed: {named}; a server key is good")
+    words = f"signed: {named}; but no server key is good, so no sweep can stall or resume their jobs"
+    return Finding("server_key", Severity.WARNING, words, "Make one for whoever sweeps: holdfast key new main --role server.")
+
+
+def _seal(census: Census, sealed_pos: int) -> Finding:
+    behind = max(0, census.last_pos - sealed_pos)
+    words = f"{count(behind, 'position')} not sealed yet; the newest head is of {when(census.sealed_at, census.now)}"
+    if not behind or census.now - census.sealed_at <= UNSEALED_US_MAX:
+        return Finding("seal", Severity.WELL, words)
+    return Finding("seal", Severity.WARNING, words, "Let somebody with a server key seal: holdfast seal --key FILE.")

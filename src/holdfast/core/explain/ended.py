@@ -1,0 +1,88 @@
+"""A finished job: how it ended, what came of it since, and whether anybody has to do something."""
+
+from collections.abc import Iterator
+
+from holdfast.core.deadlines import exhausted, tries
+from holdfast.core.explain.shapes import Account, Facts, NextStep, Remedy, Situation
+from holdfast.core.explain.sweeping import sweeper
+from holdfast.core.explain.words import SWEEP, remedy, step, told, when
+from holdfast.core.model import LIVE, EventType, Job, Micros, ReasonCode, Status
+from holdfast.core.undo import owes_undo
+
+
+def ended(job: Job, facts: Facts, now: Micros) -> Account:
+    parts, outcome = [*_afterwards(job, facts)], _outcome(job)
+    situation = next((part.situation for part in parts if part.situation is not outcome), outcome)
+    words = (_how(job, now), *(word for part in parts for word in part.words))
+    steps: tuple[NextStep, ...] = tuple(found for part in parts for found in part.next)
+    commands = (*(command for part in parts for command in part.commands), *_commands(job, facts))
+    return Account(situation, words, steps, commands)
+
+
+def _outcome(job: Job) -> Situation:
+    if job.reason_code == ReasonCode.EXHAUSTED_RETRIES:
+        return Situation.EXHAUSTED
+    return Situation(job.status.value)
+
+
+def _how(job: Job, now: Micros) -> str:
+    assert job.finished_at is not None
+    at, error = when(job.finished_at, now), "" if job.last_error is None else f": {told(job.last_error)}"
+    match job.status:
+        case Status.SUCCEEDED:
+            return f"It succeeded {at}, in attempt {job.attempt}, by {job.last_owner}."
+        case Status.FAILED:
+            return f"It failed {at}, in attempt {job.attempt}{_limit(job)}{error}."
+        case Status.CANCELLED:
+            return f"It was cancelled {at}: {job.cancel_reason}."
+        case _:
+            broke = f"It was dead-lettered {at} ({job.reason_code}, in {job.failure_stage})"
+            return f"{broke}, after {tries(job)} attempts that count{_limit(job)}{error}."
+
+
+def _limit(job: Job) -> str:
+    return f" of {job.policy.attempts_max}" if job.policy is not None and exhausted(job) else ""
+
+
+def _afterwards(job: Job, facts: Facts) -> Iterator[Account]:
+    """The weightiest first."""
+    if job.note == EventType.COMPENSATION_FAILED:
+        look = () if facts.undo is None else (remedy("says what went wrong with undoing it", "explain", facts.undo.job_id),)
+        yield Account(
+            Situation.COMPENSATION_FAILED, ("What it had done could not be undone: somebody has to look at it.",), (), look
+        )
+    elif owes_undo(job):
+        yield _owed(job, facts)
+    elif job.note == EventType.COMPENSATED:
+        yield Account(_outcome(job), ("What it had done was undone.",))
+    if facts.replays:
+        newest = facts.replays[-1]
+        words = f"It was replayed as job {newest.job_id}, which is {newest.status.value}."
+        yield Account(Situation.REPLAYED, (words,), (), (remedy("says how its replay stands", "explain", newest.job_id),))
+    if job.note == EventType.DISCARDED:
+        yield Account(_outcome(job), ("Somebody noted that nobody needs to look at it.",))
+
+
+def _owed(job: Job, facts: Facts) -> Account:
+    words = f"It still owes {job.undo_owed} undo step{'' if job.undo_owed == 1 else 's'}"
+    look: tuple[Remedy, ...]
+    if facts.undo is None:
+        words, at_work = f"{words}, and no job undoes them yet.", step("a job is made that undoes it", None, sweeper(facts))
+        look = (SWEEP,)
+    else:
+        words = f"{words}; job {facts.undo.job_id}, which undoes them, is {facts.undo.status.value}."
+        at_work = step(f"job {facts.undo.job_id} ends, and its end is noted here", None, sweeper(facts))
+        look = (remedy("says how the undoing stands", "explain", facts.undo.job_id),)
+    return Account(Situation.COMPENSATION_OWED, (words,), (at_work,), look)
+
+
+def _commands(job: Job, facts: Facts) -> Iterator[Remedy]:
+    if job.status is Status.SUCCEEDED or any(replay.status in LIVE for replay in facts.replays):
+        return
+    if job.status is not Status.DEAD_LETTERED:
+        yield remedy("starts it over, as a new job", "job", "replay", job.id)
+        return
+    yield remedy("starts it over, as a new job", "dlq", "replay", job.id)
+    yield remedy("shows its error and its history", "dlq", "show", job.id)
+    if job.note != EventType.DISCARDED:
+        yield remedy("notes that nobody needs to look at it", "dlq", "discard", job.id)

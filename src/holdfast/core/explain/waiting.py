@@ -1,0 +1,138 @@
+"""A queued job: everything that keeps it from being claimed, the weightiest first."""
+
+from collections.abc import Iterator
+
+from holdfast.core.explain.shapes import AHEAD_MAX, WORKER_SEEN_US, Account, Facts, SeenWorker, Situation
+from holdfast.core.explain.words import cancel, count, remedy, run_a_worker, span, stalled, step, told, when
+from holdfast.core.model import TERMINAL, Job, Micros, StallReason
+
+NAMED_MAX = 5
+
+
+def waiting(job: Job, facts: Facts, now: Micros) -> Account:
+    """Its situation is the first obstacle; further ones are told after it."""
+    found = [*_obstacles(job, facts, now)] or [_ready(job, facts, now)]
+    first, rest = found[0], found[1:]
+    return Account(
+        first.situation,
+        (*first.words, *_past(job), *(f"Besides: {word[0].lower()}{word[1:]}" for account in rest for word in account.words)),
+        tuple(step for account in found for step in account.next),
+        (*(command for account in found for command in account.commands), cancel(job)),
+    )
+
+
+def _obstacles(job: Job, facts: Facts, now: Micros) -> Iterator[Account]:
+    if facts.unmet:
+        yield _dependencies(facts)
+    if facts.paused_at is not None:
+        yield Account(
+            Situation.QUEUE_PAUSED,
+            (f"Its queue {job.queue} was paused {when(facts.paused_at, now)}: nothing is claimed from it.",),
+            (step("it may be claimed", None, "whoever unpauses the queue"),),
+            (remedy(f"lets {job.queue} be claimed from again", "queue", "unpause", job.queue),),
+        )
+    if job.available_at > now and not facts.unmet:
+        yield _later(job, now)
+    serving = lately_seen(job, facts, now)
+    if not serving:
+        yield _no_worker(job, facts, now)
+    elif facts.ahead and job.available_at <= now:
+        yield _behind(job, facts, serving)
+
+
+def lately_seen(job: Job, facts: Facts, now: Micros) -> list[SeenWorker]:
+    """Workers that would claim it, as far as they have said what they serve."""
+    return [w for w in facts.workers if w.serves(job.queue, job.kind) and now - w.seen_at <= WORKER_SEEN_US]
+
+
+def _dependencies(facts: Facts) -> Account:
+    broken = [link for link in facts.unmet if link.status in TERMINAL]
+    names = _named([f"{link.job_id} ({link.status.value})" for link in facts.unmet])
+    commands = tuple(
+        remedy(f"starts job {link.job_id} over; this job then waits for that one", "job", "replay", link.job_id)
+        for link in broken[:NAMED_MAX]
+    )
+    if broken:
+        words = f"It waits for {_jobs(facts)} {names}, and {_named([str(link.job_id) for link in broken])} will not succeed."
+        return Account(
+            Situation.DEPENDENCY_FAILED, (words,), (step("it goes on waiting", None, "whoever replays the job"),), commands
+        )
+    return Account(
+        Situation.WAITS_FOR_DEPENDENCY,
+        (f"It waits for {_jobs(facts)} {names}.",),
+        (step("it may be claimed once they have succeeded", None, "whoever completes them"),),
+        tuple(remedy(f"says what job {link.job_id} waits for", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
+    )
+
+
+def _jobs(facts: Facts) -> str:
+    return "job" if len(facts.unmet) == 1 else f"{len(facts.unmet):,} jobs:"
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _later(job: Job, now: Micros) -> Account:
+    situation, words = Situation.SCHEDULED, "It was enqueued for later"
+    if job.attempt:
+        situation, words = Situation.BACKOFF, "It waits before it is tried again"
+    return Account(
+        situation,
+        (f"{words}, and may be claimed {when(job.available_at, now)}.",),
+        (step("it may be claimed", job.available_at, "the next worker with room"),),
+    )
+
+
+def _no_worker(job: Job, facts: Facts, now: Micros) -> Account:
+    once = [worker for worker in facts.workers if worker.serves(job.queue, job.kind)]
+    if once:
+        last = max(once, key=lambda worker: worker.seen_at)
+        words = f"No worker for it is there: {last.name}, the last that served {job.kind}, was seen {when(last.seen_at, now)}."
+    elif any(now - worker.seen_at <= WORKER_SEEN_US for worker in facts.workers):
+        words = f"No worker for it is there: those that are serve other queues than {job.queue} or other kinds than {job.kind}."
+    else:
+        words = f"No worker for it is there: none that serves {job.kind} in {job.queue} has signed in."
+    return Account(
+        Situation.NO_WORKER,
+        (words,),
+        (step("it is claimed", None, f"a worker that serves {job.kind}"),),
+        (run_a_worker(job.queue),),
+    )
+
+
+def _behind(job: Job, facts: Facts, serving: list[SeenWorker]) -> Account:
+    ahead = f"{AHEAD_MAX:,} jobs or more" if facts.ahead >= AHEAD_MAX else count(facts.ahead, "job")
+    return Account(
+        Situation.QUEUED_BEHIND,
+        (f"It may be claimed, but {ahead} of its queue {'come' if facts.ahead > 1 else 'comes'} first.",),
+        (step(f"it is claimed after {ahead}", None, _whoever(serving)),),
+        (run_a_worker(job.queue),),
+    )
+
+
+def _ready(job: Job, facts: Facts, now: Micros) -> Account:
+    by = _whoever(lately_seen(job, facts, now))
+    ready_for = span(now - max(job.available_at, job.created_at))
+    words = f"It may be claimed, and is the next of its queue; it has been ready for {ready_for}."
+    situation = Situation.REQUEUED if job.attempt else Situation.READY
+    return Account(situation, (words,), (step("it is claimed", None, by),))
+
+
+def _whoever(serving: list[SeenWorker]) -> str:
+    return f"the first with room of {_named([worker.name for worker in serving])}" if len(serving) > 1 else serving[0].name
+
+
+def _past(job: Job) -> Iterator[str]:
+    """What became of the attempt before."""
+    if not job.attempt:
+        return
+    who = job.last_owner or "its holder"
+    match job.stall_reason:
+        case StallReason.RELEASED:
+            yield f"{who} handed it back from attempt {job.attempt}; that does not count."
+        case StallReason.TRANSIENT_ERROR | StallReason.WORKER_ERROR if job.last_error is not None:
+            yield f"Attempt {job.attempt}, by {who}, failed: {told(job.last_error)}."
+        case reason:
+            yield f"Attempt {job.attempt}, by {who}, was given up: {stalled(reason)}."

@@ -1,0 +1,102 @@
+"""Times, errors and command lines as people read and type them."""
+
+import shlex
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.core.explain.shapes import NextStep, Remedy
+from holdfast.core.limits import TIME_US_MAX
+from holdfast.core.model import Job, Micros, StallReason
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000))
+_SECOND_US = 1_000_000
+ERROR_CHARACTERS_MAX = 200
+
+
+def moment(at: Micros) -> datetime:
+    return _EPOCH + timedelta(microseconds=min(at, TIME_US_MAX))
+
+
+def span(us: Micros) -> str:
+    """A length of time, in the largest unit that tells enough: `12 s`, `3 min`, `2 h`."""
+    for unit, size in _UNITS:
+        if us >= 2 * size:
+            return f"{us / size:.0f} {unit}"
+    return f"{us / _SECOND_US:.1f}".rstrip("0").rstrip(".") + " s" if 0 < us < 10 * _SECOND_US else f"{us // _SECOND_US} s"
+
+
+def clock(at: Micros, now: Micros) -> str:
+    """The time of day; with its date unless that is today's."""
+    there, here = moment(at), moment(now)
+    return f"{there:%H:%M:%S}Z" if there.date() == here.date() else f"{there:%Y-%m-%d %H:%M:%S}Z"
+
+
+def when(at: Micros, now: Micros) -> str:
+    """`in 12 s (14:03:20Z)`, `12 s ago (14:03:20Z)`."""
+    if at > now:
+        return f"in {span(at - now)} ({clock(at, now)})"
+    return f"{span(now - at)} ago ({clock(at, now)})"
+
+
+def until(at: Micros, now: Micros) -> str:
+    """`for another 12 s (until 14:03:20Z)`."""
+    return f"for another {span(at - now)} (until {clock(at, now)})"
+
+
+def decoded(error: bytes | None) -> Any:
+    return None if error is None else msgspec.json.decode(error)
+
+
+def told(error: bytes | None) -> str:
+    """An error in one line."""
+    found = decoded(error)
+    if isinstance(found, dict) and "message" in found:
+        found = f"{found['type']}: {found['message']}" if "type" in found else found["message"]
+    line = str(found).strip().partition("\n")[0]
+    return line if len(line) <= ERROR_CHARACTERS_MAX else line[:ERROR_CHARACTERS_MAX] + "…"
+
+
+_STALLS: dict[str | None, str] = {
+    StallReason.NO_HEARTBEAT: "its holder fell silent",
+    StallReason.LEASE_EXPIRED: "its lease ran out",
+    StallReason.NO_PROGRESS: "it made no progress",
+    StallReason.WORKER_ERROR: "its holder could not go on",
+    StallReason.TRANSIENT_ERROR: "it failed for the moment",
+    StallReason.RELEASED: "it was handed back",
+    StallReason.OPERATOR_QUEUE_TIMEOUT: "no operator came in time",
+}
+
+
+def stalled(reason: str | None) -> str:
+    return f"{_STALLS[reason]} ({reason})"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def step(what: str, at: Micros | None, by: str) -> NextStep:
+    return NextStep(what, None if at is None else moment(at), by)
+
+
+def remedy(does: str, *arguments: object) -> Remedy:
+    return Remedy(shlex.join(["holdfast", *map(str, arguments)]), does)
+
+
+def run_a_worker(queue: str) -> Remedy:
+    """Which app has the handler is not in the ledger."""
+    return Remedy(f"holdfast worker run MODULE:APP --queues {shlex.quote(queue)}", "runs the handlers of an app that serves it")
+
+
+SWEEP = Remedy("holdfast sweep", "does at once whatever is due")
+
+
+def cancel(job: Job) -> Remedy:
+    return remedy("ends it; a holder is asked to make its safe exit", "job", "cancel", job.id)
+
+
+def cancel_hard(job: Job) -> Remedy:
+    return remedy("ends it at once, whatever its holder does", "job", "cancel", job.id, "--hard")

@@ -1,0 +1,48 @@
+"""What may be stuck in a ledger, and how far its clock is from another one, for whoever says whether it is well."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from holdfast.core.doctor.shapes import COUNT_MAX, Census, ReadyJobs, SinkStanding, Skew
+from holdfast.core.limits import PAGE_MAX
+from holdfast.ledger.face import to_micros
+from holdfast.ledger.facts import has_server_key, seen, sweeper_of
+from holdfast.store.base import LetterFilter, Session, Store
+
+SKEW_TRIES = 5
+
+
+def skew_of(store: Store, clock: Callable[[], datetime]) -> Skew:
+    """By the quickest of some round trips: that one leaves least room for doubt."""
+    return min((_skew_once(store, clock) for _ in range(SKEW_TRIES)), key=lambda skew: skew.round_trip_us)
+
+
+def _skew_once(store: Store, clock: Callable[[], datetime]) -> Skew:
+    before = to_micros(clock())
+    there = store.peek(lambda session: session.now())
+    after = to_micros(clock())
+    return Skew(there - (before + after) // 2, after - before)
+
+
+def census_of(session: Session) -> Census:
+    """All of one snapshot."""
+    now, sealed = session.now(), session.last_head()
+    signed = [f"{scope} {name}" for scope, name, layer in session.all_settings() if layer.signed not in (None, "none")]
+    return Census(
+        now=now,
+        due=len(session.due(0, COUNT_MAX)[1]),
+        owing=len(session.owing(COUNT_MAX)),
+        sweeper=sweeper_of(session, now),
+        paused={name: at for name, at in session.queues() if at is not None},
+        ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)),
+        workers=tuple(seen(session.workers(None, PAGE_MAX))),
+        sinks=tuple(
+            SinkStanding(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
+        ),
+        dead_letters=len(session.dead_letters(LetterFilter(limit=COUNT_MAX))),
+        signed=tuple(signed),
+        server_key=has_server_key(session) if signed else False,
+        last_pos=session.last_pos(),
+        sealed_pos=None if sealed is None else sealed.pos,
+        sealed_at=0 if sealed is None else sealed.at,
+    )

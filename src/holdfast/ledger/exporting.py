@@ -1,0 +1,213 @@
+"""Everything a ledger knows, as a file that anybody can check: see `holdfast.verify`."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.limits import EXPORT_HEADS_MAX, JOB_ID_MAX
+from holdfast.core.model import Job
+from holdfast.core.proof import tiles
+from holdfast.core.proof.book import KeyChange
+from holdfast.core.proof.exported import (
+    UNSET,
+    EndLine,
+    GoneLine,
+    Header,
+    LeafPlace,
+    Line,
+    PolicyLine,
+    Unreadable,
+    encode_line,
+    job_fields,
+)
+from holdfast.core.proof.notes import origin_of
+from holdfast.errors import NotFound
+from holdfast.ledger import admit
+from holdfast.ledger.desk import Desk
+from holdfast.ledger.seals import tile_reader
+from holdfast.ledger.told import by_position, event_line, key_line, merged, position, read_policy
+from holdfast.store.base import Session
+from holdfast.store.seals import SignedHead
+from holdfast.version import __version__
+
+Write = Callable[[bytes], object]
+Progress = Callable[[int, int], object]
+"""Told a position, and the last one there is."""
+PAGE_EVENTS = 256
+"""So few that a page of the largest payloads there may be fits into memory."""
+PAGE_JOBS = 100
+_UNREADABLE = (LookupError, ValueError, msgspec.MsgspecError)
+
+
+class Exporting(Desk):
+    """The verbs that write files. They only read the ledger, all of it as of one moment."""
+
+    def export(self, write: Write, *, progress: Progress | None = None) -> EndLine:
+        """Give `write` the whole record line by line, in bounded memory; answers how many lines of each kind there were.
+
+        It is one transaction that reads: on PostgreSQL, vacuum cannot clean up behind it for as long as it takes.
+        """
+        return self._store.read(lambda session: _Export(session, self.id, write).whole(progress))
+
+    def prove(self, job_id: int, write: Write) -> EndLine:
+        """Give `write` one job's record: its events with proofs that they are in the tree of the newest head, the keys, its
+        row, and that head."""
+        admit.job_id(job_id)
+        return self._store.read(lambda session: _Export(session, self.id, write).job(job_id))
+
+
+class _Export:
+    """One file, out of one snapshot."""
+
+    def __init__(self, session: Session, ledger_id: str, write: Write) -> None:
+        self._session = session
+        self._ledger_id = ledger_id
+        self._write = write
+        self._texts = session.policy_texts()
+        self._ids = {policy: id_ for id_, body in self._texts.items() if (policy := read_policy(body)) is not None}
+        self._told: set[int] = set()
+        self._counts = dict.fromkeys(EndLine.__struct_fields__, 0)
+
+    def whole(self, progress: Progress | None) -> EndLine:
+        self._begin(Header(holdfast_export=1, **self._origin()))
+        last = self._session.last_pos()
+        for pos in self._leaves():
+            if progress is not None:
+                progress(pos, last)
+        self._jobs(self._all_jobs())
+        self._heads(self._chosen_heads())
+        return self._end()
+
+    def job(self, job_id: int) -> EndLine:
+        rows, head = self._session.leaf_rows(job_id), self._session.last_head()
+        if not rows:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        if head is None:
+            raise NotFound("nothing was ever sealed here: run holdfast seal", job_id=job_id)
+        self._begin(Header(holdfast_proof=1, **self._origin()))
+        until = max(head.pos, rows[-1][0])
+        changes = [change for change in self._session.key_log() if change.pos <= until]
+        tile = tile_reader(self._session.tile)
+        for found in merged(rows, changes):
+            self._leaf(found, self._place(tile, position(found), head))
+        self._jobs([[job_id]])
+        self._heads([head])
+        return self._end()
+
+    def _place(self, tile: tiles.Tile, pos: int, head: SignedHead) -> LeafPlace | msgspec.UnsetType:
+        index = self._session.leaf_index(pos) if pos <= head.pos else None
+        if index is None:
+            return UNSET
+        return LeafPlace(index, [found.hex() for found in tiles.inclusion_proof(tile, index, head.size)])
+
+    # Lines
+
+    def _origin(self) -> dict[str, Any]:
+        ledger_id, at = self._ledger_id, self._session.now()
+        return {"ledger": ledger_id, "origin": origin_of(ledger_id), "exported_at": at, "version": __version__}
+
+    def _begin(self, header: Header) -> None:
+        self._write(encode_line(header))
+
+    def _line(self, count: str, line: Line) -> None:
+        self._counts[count] += 1
+        self._write(encode_line(line))
+
+    def _end(self) -> EndLine:
+        end = EndLine(**self._counts)
+        self._write(encode_line(Line(end=end)))
+        return end
+
+    def _leaf(self, found: Sequence[Any] | KeyChange, place: LeafPlace | msgspec.UnsetType = UNSET) -> None:
+        if isinstance(found, KeyChange):
+            self._line("keys", Line(key=key_line(found), leaf=place))
+            return
+        self._tell_policy(found[14])
+        self._line("events", Line(event=event_line(found, self._ledger_id), leaf=place))
+
+    def _tell_policy(self, policy_id: int | None) -> None:
+        if policy_id is not None and policy_id not in self._told and policy_id in self._texts:
+            self._told.add(policy_id)
+            self._write(encode_line(Line(policy=PolicyLine(policy_id, self._texts[policy_id]))))
+
+    # Leaves, in the total order
+
+    def _leaves(self) -> Iterator[int]:
+        """Tile by tile as far as there is a tree, so that what is gone from it is told of; then whatever is newer."""
+        after = number = 0
+        while (tile := self._session.tile(0, number)) is not None and tile.positions:
+            gone = by_position(tile)
+            until = max(after, *gone)
+            for found in self._between(after, until):
+                pos = position(found)
+                self._gone(gone, pos)
+                gone.pop(pos, None)
+                self._leaf(found)
+            self._gone(gone, until + 1)
+            after, number = until, number + 1
+            yield after
+        for found in self._between(after, JOB_ID_MAX):
+            self._leaf(found)
+            yield position(found)
+
+    def _between(self, after: int, until: int) -> Iterator[Sequence[Any] | KeyChange]:
+        """Events and changes of keys at these positions, page by page."""
+        while True:
+            page = self._session.leaves_between(after, until, PAGE_EVENTS)
+            is_last = len(page.events) < PAGE_EVENTS
+            end = until if is_last else page.events[-1][0]
+            keys = [change for change in page.keys if change.pos <= end]
+            yield from merged(page.events, keys) if keys else page.events
+            if is_last:
+                return
+            after = end
+
+    def _gone(self, left: dict[int, bytes], before: int) -> None:
+        """Tell of leaves before this position that nothing in the ledger stands for any more."""
+        for pos in [pos for pos in left if pos < before]:
+            self._line("gone", Line(gone=GoneLine(pos, left.pop(pos).hex())))
+
+    # Rows and heads
+
+    def _all_jobs(self) -> Iterator[list[int]]:
+        after = 0
+        while ids := self._session.job_ids(after, PAGE_JOBS):
+            yield ids
+            after = ids[-1]
+
+    def _jobs(self, pages: Iterable[list[int]]) -> None:
+        for ids in pages:
+            try:
+                found = self._session.load(ids, lock=False)
+            except _UNREADABLE:
+                found = {}
+            for id_ in ids:
+                self._job(id_, found.get(id_))
+
+    def _job(self, job_id: int, job: Job | None) -> None:
+        """A row, or why it cannot be told: one that a stranger has spoilt takes no other with it."""
+        try:
+            if job is None:
+                job = self._session.load([job_id], lock=False)[job_id]
+            policy_id = None if job.policy is None else self._ids[job.policy]
+        except _UNREADABLE as error:
+            self._line("jobs", Line(unreadable=Unreadable(job_id, f"{type(error).__name__}: {error}")))
+            return
+        self._line("jobs", Line(job=job_fields(job, policy_id)))
+
+    def _chosen_heads(self) -> list[SignedHead]:
+        """The first, and the newest."""
+        first: SignedHead | None = None
+        newest: deque[SignedHead] = deque(maxlen=EXPORT_HEADS_MAX)
+        after = 0
+        while page := self._session.heads(after, EXPORT_HEADS_MAX):
+            first = first or page[0]
+            newest.extend(page)
+            after = page[-1].size
+        return list(newest) if first is None or first in newest else [first, *newest]
+
+    def _heads(self, heads: Iterable[SignedHead]) -> None:
+        for head in heads:
+            self._line("heads", Line(head=head.note))

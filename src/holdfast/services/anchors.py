@@ -1,0 +1,139 @@
+"""Anchors: heads of the tree, kept where whoever can change the database cannot change them."""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core import policy as policies
+from holdfast.errors import ValidationError
+from holdfast.ledger import Ledger
+from holdfast.services.sinks.webhook import WebhookSink
+from holdfast.store.seals import SignedHead
+
+log = logging.getLogger("holdfast.seal")
+
+ANCHOR_SECONDS = 60.0
+_encode = msgspec.json.Encoder().encode
+
+
+class Anchor(Protocol):
+    """A place for heads. Whatever it raises, the next head is tried again."""
+
+    name: str
+
+    def keep(self, head: SignedHead) -> None: ...
+
+
+class FileAnchor:
+    """Heads appended to a file, each on disk before the next: signed notes as they are, with a blank line after each."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self.name = f"file {self._path.name}"
+        if self._path.is_dir() or not self._path.absolute().parent.is_dir():
+            raise ValidationError(f"{self._path} cannot be a file: it is a folder, or in none", field="anchor")
+
+    def keep(self, head: SignedHead) -> None:
+        is_new = not self._path.exists()
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            _write(descriptor, _gap(descriptor) + head.note.encode() + b"\n")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if is_new:
+            _sync_folder(self._path.absolute().parent)
+
+
+def _gap(descriptor: int) -> bytes:
+    """What keeps the next note apart from one that was cut off in the middle."""
+    end = os.lseek(descriptor, 0, os.SEEK_END)
+    last = os.pread(descriptor, 2, max(0, end - 2))
+    return b"" if end == 0 or last == b"\n\n" else b"\n\n"
+
+
+def _write(descriptor: int, body: bytes) -> None:
+    while body:
+        body = body[os.write(descriptor, body) :]
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class WebhookAnchor:
+    """Heads POSTed to a url, each a CloudEvent around its note, under the rules of `WebhookSink`: its options, its signature, its
+    addresses."""
+
+    name = "webhook"
+
+    def __init__(self, ledger: Ledger, url: str, *, secret: str, **options: Any) -> None:
+        self._ledger = ledger
+        self._sink = WebhookSink(url, secret=secret, name="anchor", **options)
+
+    def keep(self, head: SignedHead) -> None:
+        at, ledger_id = self._ledger.now(), self._ledger.id
+        told = {
+            "specversion": "1.0",
+            "id": f"head-{head.size}",
+            "source": f"/holdfast/{ledger_id}/heads",
+            "type": "dev.holdfast.tree_head.v1",
+            "subject": str(head.size),
+            "time": at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "datacontenttype": "application/json",
+            "data": {"size": head.size, "position": head.pos, "root": bytes(head.root).hex(), "note": head.note},
+        }
+        self._sink.send(f"msg_{ledger_id}_head_{head.size}", _encode(told), at)
+
+
+class Anchoring:
+    """Keeps the newest head in each anchor, as often as it may. A service: it goes on beside the sealer and never holds it up."""
+
+    name = "anchor"
+    every_s = 0.5
+
+    def __init__(
+        self,
+        anchors: Sequence[Anchor],
+        newest: Callable[[], SignedHead | None],
+        every: Any,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.anchors = tuple(anchors)
+        self._newest = newest
+        self._every = policies.duration_ms("anchor_every", every, 0, limits.ANCHOR_MS_MAX) / 1_000
+        self._monotonic = monotonic
+        self._tried_at = [float("-inf")] * len(self.anchors)
+        self._kept_size = [0] * len(self.anchors)
+
+    def tick(self) -> int:
+        """How many anchors have been given a head, of those that were due."""
+        now = self._monotonic()
+        return sum(self._keep(number) for number, at in enumerate(self._tried_at) if now - at >= self._every)
+
+    def _keep(self, number: int) -> bool:
+        head, anchor = self._newest(), self.anchors[number]
+        if head is None or head.size <= self._kept_size[number]:
+            return False
+        self._tried_at[number] = self._monotonic()
+        try:
+            anchor.keep(head)
+        except Exception as error:  # noqa: BLE001 - an anchor may fail in any way it likes: sealing goes on
+            log.warning("the anchor %s has not got the head of size %d: %s", anchor.name, head.size, error)
+            return False
+        self._kept_size[number] = head.size
+        return True
+
+    def close(self) -> None:
+        """The newest head goes to whoever has not got it yet."""
+        for number in range(len(self.anchors)):
+            self._keep(number)

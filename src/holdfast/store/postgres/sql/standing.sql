@@ -1,0 +1,45 @@
+-- How things stand. For people who ask.
+
+-- name: standing_since
+SELECT received_at FROM holdfast.events
+WHERE job_id = %(job_id)s AND (from_status IS NULL OR from_status <> to_status)
+ORDER BY rev DESC LIMIT 1;
+
+-- name: ahead
+SELECT count(*) FROM (
+    SELECT FROM holdfast.jobs
+    WHERE queue = %(queue)s AND status = 'queued'
+      AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
+      AND (-priority, available_at, id) < (-%(priority)s::integer, %(available_at)s::timestamptz, %(id)s::bigint)
+    ORDER BY -priority, available_at, id LIMIT %(limit)s) AS found;
+
+-- name: duty
+SELECT holder, expires_at FROM holdfast.duties WHERE name = %(name)s;
+
+-- name: ready
+SELECT queue, kind, count(*), min(greatest(available_at, created_at)) FROM holdfast.jobs
+WHERE status = 'queued' AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
+GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT %(limit)s;
+
+-- name: vitals
+SELECT current_setting('server_version'), (SELECT max(version) FROM holdfast.schema_version),
+    pg_snapshot_xmax(s)::text::bigint - pg_snapshot_xmin(s)::text::bigint,
+    current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
+FROM pg_current_snapshot() AS s;
+
+-- The oldest of all transactions that are open on the server but this one, and the oldest of those that write.
+-- Without the role pg_read_all_stats, other accounts' transactions have no age and are not seen.
+
+-- name: transactions
+SELECT DISTINCT ON (writes) writes, who, (extract(epoch FROM clock_timestamp() - began) * 1000000)::bigint
+FROM (
+    SELECT backend_xid IS NOT NULL AS writes, xact_start AS began,
+        'process ' || pid || ' of ' || coalesce(usename, '?') || coalesce(' (' || nullif(application_name, '') || ')', '')
+            || coalesce(', ' || state, '') AS who
+    FROM pg_stat_activity
+    WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL)
+      AND backend_type = 'client backend'
+    UNION ALL
+    SELECT true, prepared, 'prepared transaction ' || gid || ' of ' || owner FROM pg_prepared_xacts
+) AS opened
+ORDER BY writes, began;

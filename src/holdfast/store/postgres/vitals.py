@@ -1,0 +1,26 @@
+"""How a PostgreSQL server is: its schema, its settings, what holds back vacuum and followers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core.doctor.shapes import OpenTransaction, Vitals
+from holdfast.store.postgres.values import cursor
+from holdfast.store.statements import migrations
+
+
+def vitals(connection: Any, sql: Mapping[str, str]) -> Vitals:
+    """The room on its disk is not for a client to see."""
+    rows = cursor(connection)
+    [(version, schema, xids, *settings)] = rows.execute(sql["vitals"]).fetchall()
+    opened = {writes: OpenTransaction(who, age_us) for writes, who, age_us in rows.execute(sql["transactions"]).fetchall()}
+    oldest = max(opened.values(), key=lambda found: found.age_us, default=None)
+    return Vitals(
+        store="postgresql",
+        version=f"PostgreSQL {version}",
+        schema_version=schema,
+        schema_known=migrations("holdfast.store.postgres")[-1].version,
+        settings=dict(zip(("fsync", "full_page_writes", "synchronous_commit"), settings, strict=True)),
+        oldest=oldest,
+        writer=opened.get(True),
+        horizon_xids=xids,
+    )

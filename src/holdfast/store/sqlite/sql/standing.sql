@@ -1,0 +1,27 @@
+-- How things stand. For people who ask.
+
+-- name: standing_since
+SELECT received_at FROM holdfast_events
+WHERE job_id = :job_id AND (from_status IS NULL OR from_status <> to_status)
+ORDER BY rev DESC LIMIT 1;
+
+-- In two parts, each a range of the index: as one, it would walk to the end of the queue.
+
+-- name: ahead
+SELECT min(:limit, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_jobs
+        WHERE queue = :queue AND status = 'queued' AND priority > :priority AND available_at <= :now_at LIMIT :limit)
+) + (
+    SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_jobs
+        WHERE queue = :queue AND status = 'queued' AND priority = :priority AND available_at <= :now_at
+          AND (available_at, id) < (:available_at, :id) LIMIT :limit)));
+
+-- name: duty
+SELECT holder, expires_at FROM holdfast_duties WHERE name = :name;
+
+-- name: ready
+SELECT queue, kind, count(*), min(max(available_at, created_at)) FROM holdfast_jobs
+WHERE status = 'queued' AND available_at <= :now_at
+GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT :limit;

@@ -1,0 +1,29 @@
+"""How a SQLite file is: its schema, its settings, who may write to it, the room on its disk."""
+
+import shutil
+import stat
+from pathlib import Path
+
+import apsw
+
+from holdfast.core.doctor.shapes import StoredFile, Vitals
+from holdfast.store.statements import migrations
+
+BESIDE = ("", "-wal", "-shm", "-lock", "-wake", "-tail")
+_SYNCHRONOUS = {0: "off", 1: "normal", 2: "full", 3: "extra"}
+
+
+def vitals(connection: apsw.Connection, path: Path) -> Vitals:
+    files = [Path(f"{path}{suffix}") for suffix in BESIDE]
+    return Vitals(
+        store="sqlite",
+        version=f"SQLite {apsw.sqlite_lib_version()}",
+        schema_version=connection.execute("SELECT max(version) FROM holdfast_schema").get,
+        schema_known=migrations("holdfast.store.sqlite")[-1].version,
+        settings={
+            "journal_mode": str(connection.pragma("journal_mode")),
+            "synchronous": _SYNCHRONOUS[connection.pragma("synchronous")],
+        },
+        files=tuple(StoredFile(str(file), stat.S_IMODE(file.stat().st_mode)) for file in files if file.exists()),
+        disk_free_bytes=shutil.disk_usage(path.parent).free,
+    )

@@ -1,0 +1,48 @@
+"""How things stand around a job and in the ledger as a whole, as both stores tell it. For people who ask, not for programs that
+run."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+from holdfast.core.model import Job, Micros
+
+
+class Duty(NamedTuple):
+    holder: str
+    expires_at: Micros
+
+
+class Ready(NamedTuple):
+    """Jobs of one kind in one queue that may be claimed, and since when the first of them may."""
+
+    queue: str
+    kind: str
+    jobs: int
+    since: Micros
+
+
+class Standing(ABC):
+    @abstractmethod
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def stamp(self) -> Micros | None: ...
+
+    def standing_since(self, job: Job) -> Micros:
+        """When the job came to its status."""
+        found = self.rows("standing_since", job_id=job.id)
+        return int(found[0][0])
+
+    def ahead(self, job: Job, limit: int) -> int:
+        """How many jobs a claim on the job's queue would take before it, `limit` at most."""
+        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
+        return int(self.rows("ahead", now_at=self.stamp(), limit=limit, **place)[0][0])
+
+    def duty(self, name: str) -> Duty | None:
+        """Who has taken a duty last; its time may be over."""
+        found = self.rows("duty", name=name)
+        return Duty(*found[0]) if found else None
+
+    def ready(self, limit: int) -> list[Ready]:
+        """What may be claimed, unless its queue is paused: by queue and kind, those that wait longest first."""
+        return [Ready(*row) for row in self.rows("ready", now_at=self.stamp(), limit=limit)]

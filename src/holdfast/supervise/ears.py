@@ -1,0 +1,123 @@
+"""Where a supervised program is heard: lines on a pipe, and datagrams at a socket. Anything that comes is a beat."""
+
+import contextlib
+import hashlib
+import os
+import selectors
+import socket
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.errors import HoldfastError
+from holdfast.supervise.keeper import BEAT_FD
+
+LINE_BYTES_MAX = 4_096
+"""Of a longer line nothing is read: it is a beat all the same."""
+_PIPE_BYTES = 1 << 16
+_PATH_BYTES_MAX = 100
+"""What a socket's path may have on every system."""
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """One beat, and what it said."""
+
+    stage: str | None = None
+    progress: int | None = None
+
+
+_PLAIN = Heard()
+_objects = msgspec.json.Decoder(dict[str, Any])
+
+
+def read(line: bytes) -> Heard:
+    """`{"stage": …, "progress": …}`; what is anything else, or out of bounds, is left out."""
+    try:
+        found = _objects.decode(line) if line.startswith(b"{") and len(line) <= LINE_BYTES_MAX else {}
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = {}
+    stage = progress = None
+    with contextlib.suppress(HoldfastError):
+        stage = limits.check_name("stage", found.get("stage"))
+    with contextlib.suppress(HoldfastError):
+        progress = limits.check_integer("progress", found.get("progress"), 0, limits.INTEGER_MAX)
+    return Heard(stage, progress) if found else _PLAIN
+
+
+class Ears:
+    """`hear` is called with each beat, in the thread that selects."""
+
+    def __init__(self, run: str, hear: Callable[[Heard], None]) -> None:
+        self._hear = hear
+        self._pipe, self.told = os.pipe()
+        os.set_blocking(self._pipe, False)
+        self._line = b""
+        self.path = _place(run)
+        self.path.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(str(self.path))
+
+    def join(self, selector: selectors.BaseSelector) -> None:
+        selector.register(self._pipe, selectors.EVENT_READ, self._read_lines)
+        selector.register(self._socket, selectors.EVENT_READ, self._read_datagram)
+
+    def environment(self) -> dict[str, str]:
+        return {"HOLDFAST_BEAT_FD": str(BEAT_FD), "HOLDFAST_BEAT_SOCKET": str(self.path)}
+
+    def _read_lines(self) -> bool:
+        """Once: whoever beats without end must not keep everything else waiting. False where there was nothing."""
+        try:
+            chunk = os.read(self._pipe, _PIPE_BYTES)
+        except BlockingIOError:
+            return False
+        *lines, rest = (self._line + chunk).split(b"\n")
+        self._line = rest[: LINE_BYTES_MAX + 1]
+        for line in lines:
+            self._hear(read(line.strip()))
+        return True
+
+    def _read_datagram(self) -> bool:
+        try:
+            line = self._socket.recv(LINE_BYTES_MAX + 1)
+        except BlockingIOError:
+            return False
+        self._hear(read(line.strip()))
+        return True
+
+    def drain(self) -> None:
+        """What the last child has said is no beat of the next one."""
+        hear, self._hear = self._hear, lambda _: None
+        while self._read_lines() or self._read_datagram():
+            pass
+        self._hear, self._line = hear, b""
+
+    def close(self) -> None:
+        self._socket.close()
+        self.path.unlink(missing_ok=True)
+        os.close(self._pipe)
+        os.close(self.told)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _place(run: str) -> Path:
+    """The same for every supervisor of a run, so that one that was killed leaves nothing that its successor does not mend."""
+    name = hashlib.sha256(run.encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        ours = found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+        if ours and len(os.fsencode(folder / name)) <= _PATH_BYTES_MAX:
+            return folder / name
+    return Path(tempfile.mkdtemp(prefix="holdfast-", dir="/tmp")) / name

@@ -1,0 +1,212 @@
+"""The keeper: a small process between a supervisor and its command. Nothing of the command outlives it, or its supervisor.
+
+Run as a script, by its path and with the standard library alone, so that it starts in a moment and holds next to nothing.
+Its arguments are the descriptors of a socket to the supervisor and of the pipe for beats, the seconds of grace, and the command.
+
+It hears lines: `signal N` for the command itself, `stop N` for all of its tree, which is killed when the grace is over, and
+`kill`. The end of the socket is the end of the supervisor, and counts as `kill`. It says `started PID` or `failed ERRNO`, then
+`exited CODE`, and ends when nothing is left that it could end.
+
+On Linux every orphan below the keeper becomes its child, however it was forked, so none can leave. Elsewhere only the
+command's process group is known.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LINUX = sys.platform.startswith("linux")
+AGAIN_SECONDS = 0.05
+"""How soon a tree that is being killed is looked at again: what was forked meanwhile is killed too."""
+READ_BYTES = 1 << 12
+BEAT_FD = 3
+"""The pipe for beats, as the command has it. A plain shell cannot write to a descriptor above 9."""
+_SHIELDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM]
+"""What somebody may send to everything in sight: the keeper goes when its work is done."""
+_IGNORED = [signal.SIGPIPE, signal.SIGXFSZ]
+"""What Python ignores; no other program expects that."""
+
+
+def adopt_orphans() -> None:
+    """Whatever is orphaned below this process becomes its child, where the system can do that."""
+    if _LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(root: int) -> list[int]:
+    """Everything alive below a process, parents first. Nothing where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc") if _LINUX else []:  # noqa: PTH208 - the keeper starts without pathlib
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123 - likewise
+                state, parent = stat.read().rpartition(b")")[2].split()[:2]
+                if state not in (b"Z", b"X"):
+                    children.setdefault(int(parent), []).append(int(name))
+    found = list(children.get(root, ()))
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def strike(pids: list[int], number: int) -> bool:
+    """Send a signal to each; whether any of them got it. Some may be gone, and some another user's."""
+    struck = False
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+            struck = True
+    return struck
+
+
+class Command:
+    """The command, in a session of its own."""
+
+    def __init__(self, words: list[str], told: int) -> None:
+        self.errno = 0
+        ignored = [number for number in _SHIELDED if signal.signal(number, signal.SIG_IGN) is signal.SIG_IGN]
+        ours, theirs = os.pipe()
+        keeper = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                theirs = os.dup(theirs)  # it may be where the pipe for beats belongs
+                os.dup2(told, BEAT_FD)
+                os.set_inheritable(BEAT_FD, True)
+                self._become(words, keeper, ignored)
+            except OSError as error:
+                os.write(theirs, str(error.errno).encode())
+            finally:
+                os._exit(127)
+        os.close(theirs)
+        self.errno = int(os.read(ours, 16) or 0)
+        os.close(ours)
+
+    @staticmethod
+    def _become(words: list[str], keeper: int, ignored: list[signal.Signals]) -> None:
+        os.setsid()
+        if _LINUX:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != keeper:
+                os._exit(127)
+        for number in {*_SHIELDED, *_IGNORED} - {*ignored}:
+            signal.signal(number, signal.SIG_DFL)
+        os.execvp(words[0], words)  # noqa: S606 - the very point of it
+
+    def signal_all(self, number: int) -> bool:
+        """Whatever is below the keeper, or in the command's group where no more is known; whether there was anything."""
+        if _LINUX:
+            return strike(descendants(os.getpid()), number)
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+class Keeper:
+    def __init__(self, channel: int, told: int, grace_s: float, words: list[str]) -> None:
+        self._channel = channel
+        self._grace_s = grace_s
+        self._unread = b""
+        self._running = True
+        self._alone = False
+        """Nothing is left below it."""
+        self._kill_at: float | None = None
+        """When what is left is killed; it has been told to end by then."""
+        ours, theirs = os.pipe()
+        os.set_blocking(ours, False)
+        os.set_blocking(theirs, False)
+        self._woken = ours
+        signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._command = Command(words, told)
+
+    def run(self) -> None:
+        if self._command.errno:
+            os.waitpid(self._command.pid, 0)
+            self._say(f"failed {self._command.errno}")
+            return
+        self._say(f"started {self._command.pid}")
+        ready = select.poll()
+        ready.register(self._channel, select.POLLIN)
+        ready.register(self._woken, select.POLLIN)
+        while not self._alone:
+            found = dict(ready.poll(self._patience_ms()))
+            if self._woken in found:
+                os.read(self._woken, READ_BYTES)
+            if self._channel in found and not self._hear():
+                ready.unregister(self._channel)
+            self._reap()
+            if not self._alone:
+                self._finish()
+
+    def _patience_ms(self) -> float | None:
+        if self._kill_at is None:
+            return None
+        return max(AGAIN_SECONDS, self._kill_at - time.monotonic()) * 1_000
+
+    def _hear(self) -> bool:
+        """Do as the supervisor says; False when it is not there any more."""
+        try:
+            chunk = os.read(self._channel, READ_BYTES)
+        except ConnectionResetError:
+            chunk = b""
+        *lines, self._unread = (self._unread + chunk).split(b"\n")
+        for line in lines:
+            word, _, number = line.partition(b" ")
+            if word == b"signal" and self._running:  # until it is waited for, its number is nobody else's
+                strike([self._command.pid], int(number))
+            elif word == b"stop":
+                self._stop(int(number))
+            elif word == b"kill":
+                self._kill_at = 0.0
+        if not chunk:
+            self._kill_at = 0.0
+        return bool(chunk)
+
+    def _stop(self, number: int) -> None:
+        self._command.signal_all(number)
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._grace_s
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                if found[0] == self._command.pid:
+                    self._running = False
+                    self._say(f"exited {os.waitstatus_to_exitcode(found[1])}")
+            return
+        self._alone = _LINUX or not self._command.signal_all(0)
+
+    def _finish(self) -> None:
+        """What the command leaves behind is told to end, and killed like everything else when its time is over.
+
+        A process of another user cannot be killed: when there is nothing else left, it is.
+        """
+        if not self._running and self._kill_at is None:
+            self._stop(signal.SIGTERM)
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            struck = self._command.signal_all(signal.SIGKILL)
+            self._alone = not self._running and not struck and bool(descendants(os.getpid()))
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._channel, line.encode() + b"\n")
+
+
+def main() -> None:
+    channel, told, grace_s, *words = sys.argv[1:]
+    for descriptor in (channel, told):
+        os.set_inheritable(int(descriptor), False)
+    adopt_orphans()
+    Keeper(int(channel), int(told), float(grace_s), words).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""How a run's end becomes its job's: completed, failed, handed back, or cancelled."""
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.limits import PAYLOAD_BYTES_MAX
+from holdfast.core.model import FailureStage, ReasonCode
+from holdfast.core.restart import TerminalReason
+from holdfast.errors import FenceLost, LimitExceeded, ValidationError
+from holdfast.supervise.lease import Lease
+
+
+def settle(lease: Lease, reason: TerminalReason, result: Path, error: dict[str, Any]) -> None:
+    """Raises what the ledger refuses. May be called again with the same after Unavailable."""
+    if lease.lost:
+        raise FenceLost(f"the lease of job {lease.fence.job_id} is lost", job_id=lease.fence.job_id)
+    found = read_result(result)
+    if lease.cancel_requested and found is None:
+        lease.acknowledge_cancel()
+    elif reason is TerminalReason.CLEAN_EXIT or (lease.cancel_requested and found is not None):
+        _complete(lease, found)
+    elif reason is TerminalReason.OPERATOR_SHUTDOWN:
+        lease.release()
+    else:
+        lease.fail(error, retryable=reason is not TerminalReason.UNRECOVERABLE_ERROR)
+
+
+def _complete(lease: Lease, result: bytes | None) -> None:
+    """A result that cannot be kept is a failure that no retry mends."""
+    try:
+        lease.complete(result)
+    except (ValidationError, LimitExceeded) as error:
+        said = {"type": type(error).__name__, "message": error.message}
+        lease.fail(said, retryable=False, reason_code=ReasonCode.VALIDATION_FAILED, failure_stage=FailureStage.OUTPUT)
+        raise
+
+
+def read_result(path: Path) -> bytes | None:
+    """What the command has written, a little more than fits at most; None where it has written nothing."""
+    try:
+        with path.open("rb") as file:
+            return file.read(PAYLOAD_BYTES_MAX + 1) or None
+    except OSError:
+        return None

@@ -1,0 +1,128 @@
+"""What was found out about a file: what was checked, and what is wrong with it, with the place."""
+
+import msgspec
+
+KEPT_MAX = 1_000
+"""Findings that are kept with their text; all of them are counted."""
+SHOWN_MAX = 20
+DETAIL_CHARACTERS_MAX = 400
+
+MEANINGS = {
+    "file": "This is not a whole file of Holdfast's: it was cut off, changed by a program, or is something else.",
+    "order": "Lines were moved, repeated or put in.",
+    "count": "Lines were taken out or put in after the export.",
+    "policy": "A policy was changed or taken out, or the event refers to another one than it did.",
+    "gone": "Retention took it, or somebody hides what it was.",
+    "keys": "Somebody who may not do so has changed who may sign, or the keys you trust are of another ledger.",
+    "key": "It was signed with a key that was not good there: stolen, revoked, or of somebody else.",
+    "signature": "What was signed was changed, or somebody signed with another key.",
+    "statement": "A signature was moved from another event, or the event was changed after it was signed.",
+    "counter": "A signed event was used a second time.",
+    "skew": "The event was dated back or forward, or a clock was far off.",
+    "time": "An event was dated back, or events were put in another order.",
+    "unsigned": "The signature was taken away, or the event was made by somebody without the key.",
+    "tree": "An event in that range was changed, taken out or put in after it was sealed.",
+    "head": "The head was changed, or signed by somebody who may not.",
+    "anchor": "The ledger was rewritten or cut back after that head was anchored, or the file is of another ledger.",
+    "leaf": "The event was changed, or was never in the tree.",
+    "unsealed": "It is newer than the newest head: nothing vouches for it yet.",
+    "trust": "Whoever made the file may have made its keys as well.",
+    "fold": "The row was changed without an event, or events were.",
+    "row": "A job's row was taken out or put in.",
+    "rev": "An event of this job was taken out or put in.",
+    "attempt": "Somebody wrote for an attempt that was not theirs.",
+    "holder": "Somebody wrote for an attempt that was not theirs.",
+    "late holder": "A worker wrote after its lease was over.",
+    "stalled too early": "The system gave up on a worker before its limit, or a beat was dated back or taken out.",
+    "resumed without a beat": "The system resumed what had given no sign of life, or that beat was taken out.",
+}
+"""What a broken rule may mean."""
+OTHERWISE = "The events do not describe what the ledger's rules allow: one of them was changed, put in or taken out."
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that is wrong. `line` is where it shows, 0 for what is wrong with an older head that was given; where only a
+    range can be told, `from_line` is where that begins."""
+
+    line: int
+    rule: str
+    detail: str
+    job_id: int | None = None
+    rev: int | None = None
+    pos: int | None = None
+    from_line: int | None = None
+
+    @property
+    def meaning(self) -> str:
+        return MEANINGS.get(self.rule, OTHERWISE)
+
+    def place(self) -> str:
+        """Where it is, for people."""
+        if self.line == 0:
+            return "an older head"
+        where = f"line {self.line}" if self.from_line is None else f"lines {self.from_line} to {self.line}"
+        job = "" if self.job_id is None else f", job {self.job_id}"
+        rev = "" if self.rev is None else f", rev {self.rev}"
+        pos = "" if self.pos is None else f", position {self.pos}"
+        return where + job + rev + pos
+
+
+class Findings:
+    """As they come; in the order of the file in the end."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._kept: list[Finding] = []
+
+    def add(
+        self,
+        line: int,
+        rule: str,
+        detail: str,
+        *,
+        job_id: int | None = None,
+        rev: int | None = None,
+        pos: int | None = None,
+        from_line: int | None = None,
+    ) -> None:
+        self.total += 1
+        if len(self._kept) < KEPT_MAX or rule in ("tree", "head", "anchor", "trust"):
+            self._kept.append(Finding(line, rule, detail[:DETAIL_CHARACTERS_MAX], job_id, rev, pos, from_line))
+
+    def first(self, count: int = SHOWN_MAX) -> list[Finding]:
+        """In the order of the file. One whose place is known exactly comes before a range that ends there."""
+        return sorted(self._kept, key=lambda found: (found.line, found.from_line is not None))[:count]
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """How much was looked at."""
+
+    events: int = 0
+    jobs: int = 0
+    keys: int = 0
+    gone: int = 0
+    signatures: int = 0
+    leaves: int = 0
+    heads: int = 0
+    anchors: int = 0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The outcome for one file. It is intact where nothing was found."""
+
+    kind: str
+    ledger: str | None
+    checked: Checked
+    sealed: int
+    """Leaves under the newest head."""
+    unsealed: int
+    """Events and changes of keys that are newer than it."""
+    root: str | None
+    """Of the newest head, in hex."""
+    found: int
+    findings: list[Finding]
+    """The first of them."""
+
+    @property
+    def intact(self) -> bool:
+        return self.found == 0

@@ -1,0 +1,116 @@
+"""The heads: whether they fit the leaves, who signed them, and whether those might."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from holdfast.core.limits import VERIFY_HEADS_MAX
+from holdfast.core.proof.book import Enrolment, may_sign_head
+from holdfast.core.proof.notes import NoteKey, verify_note
+from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
+from holdfast.verify.findings import Findings
+from holdfast.verify.keys import KeyCheck
+from holdfast.verify.leaves import LeafCheck
+from holdfast.verify.tree import SignedHead, read_head
+from holdfast.verify.trusted import Trusted
+
+_NOTE = re.compile("[^\n]+\n[0-9]{1,19}\n[^\n]{1,64}\n\n(?:— [^\n]+\n)+")
+
+
+def read_anchor(name: str, text: str) -> list[SignedHead]:
+    """The heads in a file that a sealer wrote them to, or in one that holds a single note."""
+    if not text.endswith("\n"):
+        text += "\n"
+    found = [read_head(note, 0, name) for note in _NOTE.findall(text)]
+    if not found:
+        raise ValidationError(f"{name} holds no head", field="head")
+    return found
+
+
+def signer_of(found: SignedHead, origin: str, keys: KeyCheck, pos: int, findings: Findings) -> Enrolment | None:
+    """The key that has signed a head whose last leaf is at `pos`, if one has that may."""
+    if found.head.origin != origin:
+        findings.add(found.line, found.rule, f"{found.title} is of {found.head.origin:.80}, not of {origin:.80}")
+        return None
+    for key in keys.book:
+        if may_sign_head(key, pos):
+            try:
+                verify_note(found.note, NoteKey(origin, keys.book.public_key(key.key_id)))
+            except SignatureInvalid:
+                continue
+            except HoldfastError as error:
+                findings.add(found.line, found.rule, f"{found.title} cannot be checked: {error.message}")
+                return None
+            return key
+    findings.add(found.line, found.rule, f"{found.title} is not signed by a server's key that was good there")
+    return None
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """What is asked for. Without `trusted`, nothing can come out as intact."""
+
+    trusted: Trusted | None = None
+    anchors: Sequence[SignedHead] = ()
+    allow_unsealed: bool = False
+    allow_gone: bool = True
+
+
+class HeadCheck:
+    """The heads of a file, and the older ones that were given: compared with the leaves once these are all there."""
+
+    def __init__(self, origin: str, keys: KeyCheck, leaves: LeafCheck, wishes: Wishes, findings: Findings) -> None:
+        self._origin, self._keys, self._leaves, self._wishes, self._findings = origin, keys, leaves, wishes, findings
+        self._heads: list[SignedHead] = []
+        self.count = 0
+
+    @property
+    def newest(self) -> SignedHead | None:
+        return self._heads[-1] if self._heads else None
+
+    def add(self, line: int, note: str) -> None:
+        self.count += 1
+        if self.count > VERIFY_HEADS_MAX:
+            return
+        try:
+            self._heads.append(read_head(note, line))
+        except HoldfastError as error:
+            self._findings.add(line, "head", error.message)
+
+    def finish(self, line: int) -> int:
+        """How many leaves the newest head seals. `line` is the file's last."""
+        if self.count > VERIFY_HEADS_MAX:
+            self._findings.add(line, "head", f"the file has {self.count} heads; {VERIFY_HEADS_MAX} can be checked")
+        for before, found in pairwise(self._heads):
+            if found.head.size <= before.head.size:
+                self._findings.add(found.line, "order", f"{found.title} follows the one of {before.head.size}")
+        if self.newest is None:
+            self._findings.add(line, "head", "no head is in the file: nothing vouches for it")
+        return self._check_places(line) if self._leaves.is_proof else self._check_tree()
+
+    def _check_tree(self) -> int:
+        tree, heads = self._leaves.tree, [*self._wishes.anchors, *self._heads]
+        tree.check(heads, self._findings)
+        within = [found for found in heads if found.head.size <= len(tree)]
+        self._check_signers([(found, tree.pos_of(found.head.size - 1) if found.head.size else 0) for found in within])
+        return 0 if self.newest is None else min(self.newest.head.size, len(tree))
+
+    def _check_places(self, line: int) -> int:
+        if self._wishes.anchors:
+            self._findings.add(line, "anchor", "a job's proof has no tree to compare with an older head: verify an export")
+        if self.newest is None:
+            return 0
+        self._check_signers([(self.newest, self._leaves.places.last_pos)])
+        self._leaves.places.check(self.newest.head, self._findings)
+        return self.newest.head.size
+
+    def _check_signers(self, heads: Sequence[tuple[SignedHead, int]]) -> None:
+        """Each head is signed by a key that was good there, and the last one by a key that whoever is trusted vouches for."""
+        signers = [(signer_of(found, self._origin, self._keys, pos, self._findings), pos) for found, pos in heads]
+        if self._wishes.trusted is None or not signers:
+            return
+        newest, last = heads[-1][0], signers[-1][0]
+        rooted = self._keys.rooted((key.key_id, pos) for key, pos in signers if key is not None)
+        if last is not None and last.key_id not in rooted:
+            self._findings.add(newest.line, "trust", f"{newest.title} is signed by a key that no trusted key vouches for")

@@ -1,0 +1,83 @@
+"""The file's own book of keys: each change vouched for, and all of them in agreement with the keys that are trusted."""
+
+from collections.abc import Iterable
+
+from holdfast.core.proof import trust
+from holdfast.core.proof.book import ENROLLED, REVOKED, Book, KeyChange
+from holdfast.core.proof.keys import KeyRole
+from holdfast.verify.findings import Findings
+from holdfast.verify.trusted import Trusted
+
+
+class KeyCheck:
+    """Reads changes of keys in their order. `book` is what they have come to so far."""
+
+    def __init__(self, ledger_id: str, trusted: Trusted | None, findings: Findings) -> None:
+        self._ledger_id = ledger_id
+        self._trusted = trusted
+        self._findings = findings
+        self._last = 0
+        self._rooted: set[str] = set()
+        self._enrolled: list[KeyChange] = []
+        self.book = Book()
+
+    def feed(self, line: int, change: KeyChange) -> None:
+        wrong = trust.problem(self._ledger_id, self.book, change, self._last)
+        self._last = max(self._last, change.pos)
+        if wrong is None:
+            self.book.add(change)
+            wrong = self._disagrees(change)
+            if change.change == ENROLLED:
+                self._enrolled.append(change)
+                if self._is_trusted(change):
+                    self._rooted.add(change.key_id)
+        if wrong is not None:
+            self._findings.add(line, "keys", f"key {change.key_id:.80}, {change.change:.20}: {wrong}", pos=change.pos)
+
+    def _disagrees(self, change: KeyChange) -> str | None:
+        """Whether whoever knows the keys would have known of this."""
+        trusted = self._trusted
+        if trusted is None or not trusted.keys:
+            return None
+        known = trusted.keys.get(change.key_id)
+        if known is None:
+            return "the trusted keys do not have it, though they are newer" if change.pos <= trusted.stand else None
+        if (known.role, known.name) != (change.role, change.name):
+            return f"it is that of {known.role} {known.name!r:.80}"
+        pos = known.enrolled_pos if change.change == ENROLLED else known.revoked_pos
+        if pos == change.pos or (pos is None and change.pos > trusted.stand):
+            return None
+        return f"it was {change.change} " + ("not at all by then" if pos is None else f"at position {pos}")
+
+    def _is_trusted(self, change: KeyChange) -> bool:
+        trusted = self._trusted
+        if trusted is None:
+            return False
+        if trusted.server is not None:
+            return change.role == KeyRole.SERVER and change.public == trusted.server.public
+        known = trusted.keys.get(change.key_id)
+        return known is not None and known.enrolled_pos == change.pos
+
+    def finish(self, line: int, last_pos: int) -> None:
+        """Whether a change is missing that happened before `last_pos`."""
+        if self._trusted is None:
+            return
+        for known in self._trusted.keys.values():
+            found = self.book.find(known.key_id)
+            if found is None and known.enrolled_pos <= last_pos:
+                self._findings.add(line, "keys", f"key {known.key_id} was {ENROLLED} at {known.enrolled_pos}, but not here")
+            is_over = known.revoked_pos is not None and known.revoked_pos <= last_pos
+            if found is not None and is_over and found.revoked_pos is None:
+                self._findings.add(line, "keys", f"key {known.key_id} was {REVOKED} at {known.revoked_pos}, but not here")
+
+    def rooted(self, heads: Iterable[tuple[str, int]]) -> set[str]:
+        """The keys that are trusted, or vouched for by one that is: by signing for the key, or a head over its enrolment.
+
+        `heads` are by whom, and up to which position.
+        """
+        found, before, signed = set(self._rooted), -1, list(heads)
+        while len(found) != before:
+            before = len(found)
+            sealed_pos = max((pos for key_id, pos in signed if key_id in found), default=0)
+            found |= {change.key_id for change in self._enrolled if change.signer in found or change.pos <= sealed_pos}
+        return found

@@ -1,0 +1,117 @@
+"""The part of a file that the tree is made of: policies, events, changes of keys, and what is gone, in the total order."""
+
+from hashlib import sha256
+
+import msgspec
+
+from holdfast.core.model import Actor, Policy
+from holdfast.core.proof.exported import EventLine, GoneLine, Header, KeyLine, LeafPlace, PolicyLine, event_of
+from holdfast.core.proof.leaves import key_leaf
+from holdfast.core.proof.merkle import Hash
+from holdfast.verify.findings import Findings
+from holdfast.verify.jobs import Jobs
+from holdfast.verify.keys import KeyCheck
+from holdfast.verify.tree import Leaves, Places
+
+ACTORS_MAX = 10_000
+Place = LeafPlace | msgspec.UnsetType
+_policy: msgspec.json.Decoder[Policy] = msgspec.json.Decoder(Policy)
+
+
+class LeafCheck:
+    """Checks each line by itself and each job's events one after another, and gathers the leaves."""
+
+    def __init__(self, header: Header, keys: KeyCheck, findings: Findings) -> None:
+        self._findings = findings
+        self._keys = keys
+        self.is_proof = not isinstance(header.holdfast_proof, msgspec.UnsetType)
+        self._policies: dict[int, tuple[str, Policy | None]] = {}
+        self._actors: dict[str, Actor] = {}
+        self.jobs = Jobs(header.ledger, keys.book)
+        self.tree, self.places = Leaves(), Places()
+        self.events = self.changes = self.gone = self.signatures = 0
+        self.unplaced = 0
+        """Lines of a proof that are not in its tree."""
+        self.first_unplaced = 0
+        self.pos = 0
+        """The newest position."""
+
+    def event(self, number: int, line: EventLine, place: Place) -> None:
+        self.events += 1
+        self.signatures += line.signature is not None
+        text, policy = self.policy_of(number, line.policy, line.job_id, line.rev)
+        self._take(number, line.pos, sha256(b"\0" + line.leaf(text)).digest(), place)
+        actor = self._actor(line.actor)
+        if actor is None:
+            detail = f"{line.actor!r:.80} is nobody"
+            self._findings.add(number, "role", detail, job_id=line.job_id, rev=line.rev, pos=line.pos)
+            return
+        if line.correlation_id is None:
+            correlation_id, trace_id = self.jobs.correlation(line.job_id)
+        else:
+            correlation_id, trace_id = line.correlation_id, line.trace_id
+        for wrong in self.jobs.feed(event_of(line, actor, policy, correlation_id, trace_id)):
+            self._findings.add(number, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev, pos=line.pos)
+
+    def key(self, number: int, line: KeyLine, place: Place) -> None:
+        self.changes += 1
+        change = line.change_of()
+        self._take(number, line.pos, sha256(b"\0" + key_leaf(*msgspec.structs.astuple(change))).digest(), place)
+        self._keys.feed(number, change)
+
+    def lost(self, number: int, line: GoneLine) -> None:
+        self.gone += 1
+        self._take(number, line.pos, bytes.fromhex(line.hash), msgspec.UNSET)
+
+    def policy(self, number: int, line: PolicyLine) -> None:
+        self.tree.skip()
+        if line.id in self._policies:
+            self._findings.add(number, "policy", f"policy {line.id} is told twice")
+            return
+        try:
+            self._policies[line.id] = (line.body, _policy.decode(line.body))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self._findings.add(number, "policy", f"policy {line.id} cannot be read: {error}")
+            self._policies[line.id] = (line.body, None)
+
+    def policy_of(self, number: int, policy_id: int | None, job_id: int, rev: int) -> tuple[str | None, Policy | None]:
+        """The text of a policy that a line refers to, and what it says."""
+        if policy_id is None:
+            return None, None
+        found = self._policies.get(policy_id)
+        if found is None:
+            self._findings.add(number, "policy", f"policy {policy_id} was never told", job_id=job_id, rev=rev)
+            return None, None
+        return found
+
+    def newer_than(self, sealed: int) -> tuple[int, int]:
+        """How many leaves are not under a head of that size, and the line of the first of them."""
+        if self.is_proof:
+            return self.unplaced, self.first_unplaced
+        return len(self.tree) - sealed, self.tree.line_of(sealed)
+
+    def _take(self, number: int, pos: int, leaf: Hash, place: Place) -> None:
+        if pos <= self.pos:
+            self._findings.add(number, "order", f"position {pos} follows {self.pos}", pos=pos)
+        self.pos = max(self.pos, pos)
+        if not self.is_proof:
+            self.tree.add(leaf, pos)
+        elif isinstance(place, msgspec.UnsetType):
+            self.unplaced += 1
+            self.first_unplaced = self.first_unplaced or number
+        else:
+            self.places.add(number, pos, leaf, place)
+
+    def _actor(self, text: str) -> Actor | None:
+        found = self._actors.get(text)
+        if found is None:
+            try:
+                found = Actor.parse(text)
+            except ValueError:
+                return None
+            if str(found) != text:
+                return None
+            if len(self._actors) >= ACTORS_MAX:
+                self._actors.clear()
+            self._actors[text] = found
+        return found

@@ -1,0 +1,134 @@
+"""The tree over a file's leaves, and the heads that were signed over it."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast.core.proof.checks import verify_inclusion
+from holdfast.core.proof.exported import LeafPlace
+from holdfast.core.proof.merkle import HASH_BYTES, Frontier, Hash
+from holdfast.core.proof.notes import Head, Note, parse_head, read_note
+from holdfast.verify.findings import Findings
+
+FIRST_LINE = 2
+"""The first leaf is there, behind the header."""
+
+
+class SignedHead(msgspec.Struct, frozen=True):
+    """A head and where it was found: in a line of the file, or, without one, in an anchor of this name."""
+
+    head: Head
+    note: Note
+    line: int
+    anchor: str | None = None
+
+    @property
+    def rule(self) -> str:
+        return "head" if self.anchor is None else "anchor"
+
+    @property
+    def rule_of_leaves(self) -> str:
+        """What is broken where the leaves are not those that it was signed over."""
+        return "tree" if self.anchor is None else "anchor"
+
+    @property
+    def title(self) -> str:
+        return f"the head of size {self.head.size}" + ("" if self.anchor is None else f" in {self.anchor}")
+
+
+def read_head(note: str, line: int, anchor: str | None = None) -> SignedHead:
+    found = read_note(note)
+    return SignedHead(parse_head(found.text), found, line, anchor)
+
+
+class Leaves:
+    """Hashes and positions of an export's leaves: forty bytes each."""
+
+    def __init__(self) -> None:
+        self._hashes = bytearray()
+        self._positions = array("q")
+        self._skips: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def add(self, leaf: Hash, pos: int) -> None:
+        self._hashes += leaf
+        self._positions.append(pos)
+
+    def skip(self) -> None:
+        """A line among the leaves that is none."""
+        self._skips.append(len(self))
+
+    def line_of(self, index: int) -> int:
+        return FIRST_LINE + index + bisect_right(self._skips, index)
+
+    def pos_of(self, index: int) -> int:
+        return self._positions[index]
+
+    def _between(self, first: int, end: int) -> Iterator[Hash]:
+        found = self._hashes
+        return (bytes(found[at : at + HASH_BYTES]) for at in range(first * HASH_BYTES, end * HASH_BYTES, HASH_BYTES))
+
+    def check(self, heads: Sequence[SignedHead], findings: Findings) -> None:
+        """Compare the tree, at each size, with the root that was signed. Told is the first one that differs: where leaves
+        differ, all later ones do."""
+        frontier, sound = Frontier(), 0
+        for found in sorted(heads, key=lambda found: (found.head.size, found.line)):
+            size = found.head.size
+            if size > len(self):
+                self._tell_short(found, sound, findings)
+                return
+            frontier.append(self._between(frontier.size, size))
+            if frontier.root() != found.head.root:
+                self._tell(found, sound, findings)
+                return
+            sound = size
+
+    def _tell_short(self, found: SignedHead, sound: int, findings: Findings) -> None:
+        """Leaves are missing, and those up to `sound` are not among them."""
+        detail = f"{found.title} was signed over more than the {len(self)} leaves that are here"
+        if sound == len(self):
+            findings.add(self.line_of(sound), found.rule_of_leaves, f"{detail}: from here on, they were cut off")
+        else:
+            first_line, last_line = self.line_of(sound), self.line_of(len(self) - 1)
+            findings.add(last_line, found.rule_of_leaves, f"{detail}; {sound} are sound", from_line=first_line)
+
+    def _tell(self, found: SignedHead, sound: int, findings: Findings) -> None:
+        last = found.head.size - 1
+        if last < sound:
+            findings.add(found.line, found.rule, f"{found.title} has another root than the tree has at that size")
+            return
+        detail = f"the tree of {found.head.size} leaves is not the one that {found.title} was signed over"
+        first_line, last_line = self.line_of(sound), self.line_of(last)
+        findings.add(last_line, found.rule_of_leaves, f"{detail}; that of {sound} leaves is sound", from_line=first_line)
+
+
+class Places:
+    """Leaves of a job's proof, each with its own way to the root."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[int, int, Hash, LeafPlace]] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def last_pos(self) -> int:
+        """The newest position that is sealed."""
+        return max((pos for _, pos, _, _ in self._found), default=0)
+
+    def add(self, line: int, pos: int, leaf: Hash, place: LeafPlace) -> None:
+        self._found.append((line, pos, leaf, place))
+
+    def check(self, head: Head, findings: Findings) -> None:
+        last = -1
+        for line, pos, leaf, place in sorted(self._found, key=lambda found: found[1]):
+            proof = [bytes.fromhex(found) for found in place.proof]
+            if not verify_inclusion(leaf, place.index, head.size, proof, head.root):
+                findings.add(line, "leaf", f"the proof does not show it to be leaf {place.index} of {head.size}", pos=pos)
+            elif place.index <= last:
+                findings.add(line, "order", f"it is leaf {place.index}, but comes after leaf {last}", pos=pos)
+            last = max(last, place.index)

@@ -1,0 +1,67 @@
+"""`holdfast events`: what happened, and what others have signed."""
+
+import json
+from pathlib import Path
+
+import holdfast
+from holdfast import Job
+from holdfast.core.proof.envelopes import seed_envelope
+from tests.cli.conftest import Run
+from tests.property.model import micros
+from tests.support.signers import LIVENESS, SERVER, WORKER, enrol
+
+
+def robot_beat(folder: Path) -> tuple[Job, str]:
+    """A running job, and its robot's envelope."""
+    with holdfast.open(f"sqlite:///{folder}/jobs.db", keys=[SERVER]) as ledger:
+        enrol(ledger, [SERVER, WORKER])
+        ledger.enqueue("tidy", policy=LIVENESS)
+        [job] = ledger.claim("w-1", start=True)
+        assert job.fence is not None
+        assert WORKER.secret is not None
+        envelope = seed_envelope(
+            WORKER.secret,
+            ledger_id=ledger.id,
+            job_id=job.id,
+            attempt=1,
+            robot="w-1",
+            incarnation=job.fence.incarnation,
+            counter=1,
+            at=micros(ledger.now()),
+            stage="TASK",
+        )
+    return job, json.dumps(envelope)
+
+
+def test_a_signed_event_is_recorded_from_a_file_or_standard_input(run: Run, folder: Path):
+    job, envelope = robot_beat(folder)
+    (folder / "beat.json").write_text(envelope)
+    done = run("events", "append", "beat.json", "--db", "sqlite:///jobs.db")
+    assert (done.code, done.out) == (0, f"Recorded: heartbeat of job {job.id}, rev 4, signed by {WORKER.key_id}.\n")
+    again = run("events", "append", "-", "--db", "sqlite:///jobs.db", "--json", stdin=envelope)
+    event = again.answer["data"]["event"]
+    assert (event["rev"], event["key_id"], event["payload"]) == (4, WORKER.key_id, {"stage": "TASK"})
+
+
+def test_a_forged_one_is_refused(run: Run, folder: Path):
+    _, envelope = robot_beat(folder)
+    forged = json.loads(envelope)
+    forged["payload"]["stage"] = "DONE"
+    (folder / "beat.json").write_text(json.dumps(forged))
+    done = run("events", "append", "beat.json", "--db", "sqlite:///jobs.db", "--json")
+    assert (done.code, done.answer["error_code"]) == (1, "signature_invalid")
+    assert done.answer["error_context"]["why"] == "signature"
+    assert run("events", "append", "nothing.json", "--db", "sqlite:///jobs.db").code == 2
+
+
+def test_the_events_of_a_job_are_shown(run: Run, folder: Path):
+    job, envelope = robot_beat(folder)
+    (folder / "beat.json").write_text(envelope)
+    run("events", "append", "beat.json", "--db", "sqlite:///jobs.db")
+    shown = run("events", "show", job.id, "--db", "sqlite:///jobs.db")
+    assert shown.code == 0
+    assert [line.split()[3] for line in shown.out.splitlines()[1:]][-1:] == ["heartbeat"]
+    assert WORKER.key_id in shown.out
+    found = run("events", "show", job.id, "--db", "sqlite:///jobs.db", "--json").answer["data"]["events"]
+    assert [event["type"] for event in found] == ["enqueued", "claimed", "started", "heartbeat"]
+    assert run("events", "show", 99, "--db", "sqlite:///jobs.db").code == 1

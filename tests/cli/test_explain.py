@@ -1,0 +1,134 @@
+"""`holdfast explain` and `holdfast doctor`: the words first, and an exit code that a script can ask for."""
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import click
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from holdfast.cli import main
+from tests.cli.conftest import Run, Start
+from tests.contract.builders import dead_lettered, queued, running
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def real(store_url: str) -> Iterator[Ledger]:
+    with holdfast.open(store_url) as ledger:
+        yield ledger
+
+
+def test_the_words_come_first_then_facts_then_commands(real: Ledger, store_url: str, run: Run) -> None:
+    made = running(real)
+    said = run("explain", made.id, "--db", store_url)
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert lines[0].startswith(f"Job {made.id} (index_page, in queue ")
+    assert [line for line in lines if line and not line.startswith(" ")][1:] == ["Facts", "Next", "Commands"]
+    assert re.search(r"requeued  in \d+ s \(\d\d:\d\d:\d\dZ\) ", said.out)
+    assert f"holdfast job cancel {made.id}" in said.out
+
+
+def test_the_same_for_machines(real: Ledger, store_url: str, run: Run) -> None:
+    made = queued(real, queue="crawl")
+    data = run("explain", made.id, "--db", store_url, "--json").answer["data"]
+    assert (data["status"], data["situation"], data["holder"]) == ("queued", "no_worker", None)
+    assert data["why_not_running"]["code"] == "no_worker"
+    assert data["commands"][0]["command"] == "holdfast worker run MODULE:APP --queues crawl"
+    assert data["policy"]["attempts_max"] == 5
+
+
+def test_there_has_to_be_a_job(real: Ledger, store_url: str, run: Run) -> None:
+    assert run("explain", 7, "--db", store_url, "--json").answer["error_code"] == "not_found"
+    assert run("explain", "x", "--db", store_url).code == 2
+
+
+def test_what_a_ledger_holds_does_not_speak_to_the_terminal(real: Ledger, store_url: str, run: Run) -> None:
+    made = running(real)
+    real.fail(made.fence, "\x1b[2J gone", retryable=False)
+    said = run("explain", made.id, "--db", store_url)
+    assert "\x1b" not in said.out and "gone" in said.out
+
+
+def test_commands_that_are_there_understand_what_is_suggested(real: Ledger) -> None:
+    """Those of nouns that are not there yet are left out."""
+    context = click.Context(main)
+    for command in real.explain(dead_lettered(real).id).commands:
+        words = shlex.split(command.command)[1:]
+        noun = main.get_command(context, words[0])
+        assert isinstance(noun, click.Group)
+        assert noun.get_command(context, words[1]) is not None
+
+
+def test_a_doctor_finds_what_needs_somebody(real: Ledger, store_url: str, run: Run) -> None:
+    well = run("doctor", "--db", store_url, "--json")
+    if well.code == 0:
+        assert well.answer["data"]["well"] and well.answer["data"]["ledger_id"] == real.id
+    dead_lettered(real)
+    done = run("doctor", "--db", store_url, "--json")
+    assert (done.code, done.answer["error_code"]) == (1, "unwell")
+    findings = {finding["code"]: finding for finding in done.answer["error_context"]["findings"]}
+    assert findings["dead_letters"]["severity"] == "warning"
+    assert "clock" in findings and "schema" in findings
+
+
+def test_a_doctor_speaks_to_people(run: Run, folder: Path) -> None:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
+        pass
+    (folder / "holdfast.db").chmod(0o600)
+    said = run("doctor")
+    assert (said.code, said.out.splitlines()[-1]) == (0, "Nobody has to do anything.")
+    (folder / "holdfast.db").chmod(0o666)
+    said = run("doctor")
+    assert said.code == 1
+    assert "→ Take that right from group and others: chmod go-w." in said.out
+    assert said.err == "Failed: 1 thing needs somebody: permissions. Do what each finding says.\n"
+
+
+def test_what_real_workers_say_of_themselves_is_understood(real: Ledger, store_url: str, run: Run, start: Start) -> None:
+    held, other = real.enqueue("hold", queue="hold"), real.enqueue("unheard_of", queue="hold")
+    later = real.enqueue("hold", queue="hold", delay=600)
+    worker = start("worker", "run", "shop:app", "--name", "ada", SHOP_URL=store_url)
+    assert worker.line() == f"began {held.id}"
+    wait_until(lambda: real.workers() and real.explain(held.id).next[-1].by != "whoever sweeps next")
+    found = real.explain(held.id)
+    assert (found.situation, found.holder) == ("running", "ada")
+    assert found.next[-1].by.startswith("the sweeper, ada")
+    assert (real.explain(other.id).situation, real.explain(later.id).situation) == ("no_worker", "scheduled")
+    done = run("doctor", "--db", store_url, "--json").answer
+    findings = (done.get("data") or done["error_context"])["findings"]
+    assert [f["words"] for f in findings if f["code"] == "workers"] == ["1 worker is there"]
+
+
+def test_a_ledger_of_a_newer_holdfast(run: Run, folder: Path) -> None:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
+        pass
+    with contextlib.closing(apsw.Connection(f"{folder}/holdfast.db")) as connection:
+        connection.execute("INSERT INTO holdfast_schema VALUES (9999)")
+    done = run("doctor", "--json")
+    assert (done.code, done.answer["error_code"]) == (3, "schema_too_new")
+
+
+def test_a_doctor_makes_no_ledger(run: Run, folder: Path) -> None:
+    done = run("doctor", "--json")
+    assert (done.code, done.answer["error_code"]) == (3, "no_ledger")
+    assert not (folder / "holdfast.db").exists()
+
+
+def test_a_ledger_out_of_reach(run: Run) -> None:
+    done = run("doctor", "--db", "postgresql://u:secret@127.0.0.1:1/jobs", "--json")
+    assert (done.code, done.answer["error_code"]) == (3, "unavailable")
+    assert "secret" not in done.out + done.err
+
+
+def test_a_doctor_keeps_a_password_to_itself(postgres_url: str, run: Run) -> None:
+    joined = "&" if "?" in postgres_url else "?"
+    done = run("doctor", "--db", f"{postgres_url}{joined}password=secret&schema=doctors", "--json")
+    assert "secret" not in done.out + done.err
+    assert done.code in (0, 1)

@@ -1,0 +1,89 @@
+"""`holdfast seal`: in a process of its own, until it is told to stop."""
+
+import json
+from pathlib import Path
+
+import holdfast
+from holdfast.keyfiles import write_key
+from tests.cli.conftest import Run, Start
+from tests.support import auditor
+from tests.support.receiver import SECRET, Receiver
+from tests.support.sealing import check_sealed, drawn, enrol, tamper
+from tests.support.waiting import wait_until
+
+SERVER = drawn()
+
+
+def made(folder: Path) -> holdfast.Ledger:
+    write_key(folder / "srv.key", SERVER)
+    ledger = holdfast.open(f"sqlite:///{folder}/holdfast.db", keys=[SERVER])
+    enrol(ledger, SERVER)
+    return ledger
+
+
+def test_once_seals_what_is_there_and_anchors_it(folder: Path, run: Run):
+    with made(folder) as ledger:
+        ledger.enqueue("index")
+        done = run("seal", "--once", "--anchor", "heads.txt", "--json", HOLDFAST_KEYS="srv.key")
+        check_sealed(ledger, SERVER)
+        head = ledger.head()
+    assert head is not None
+    assert done.code == 0
+    assert done.answer["data"] == {"head": {"size": 2, "pos": head.pos, "note": head.note}}
+    assert (folder / "heads.txt").read_text() == head.note + "\n"
+    assert run("seal", "--once", HOLDFAST_KEYS="srv.key").out == f"Sealed up to position {head.pos}: 2 leaves.\n"
+
+
+def test_it_seals_until_it_is_told_to_stop(folder: Path, start: Start):
+    with made(folder) as ledger:
+        sealer = start("seal", "--every", "50ms", "--json", HOLDFAST_KEYS="srv.key")
+        for _ in range(2):
+            ledger.enqueue("index")
+            wait_until(lambda: (head := ledger.head()) is not None and head.pos == ledger.sealed_log.last_pos())
+        sealer.signal()
+        assert sealer.rest().code == 0
+        check_sealed(ledger, SERVER)
+
+
+def test_a_second_one_is_not_let_in(folder: Path, run: Run):
+    with made(folder) as ledger:
+        assert ledger.take_duty("seal", "somebody", ttl=60)
+        done = run("seal", "--once", "--json", HOLDFAST_KEYS="srv.key")
+    assert (done.code, done.answer["error_code"]) == (1, "lease_conflict")
+
+
+def test_without_a_key_nothing_is_sealed(folder: Path, run: Run):
+    with made(folder) as ledger:
+        done = run("seal", "--once", "--json")
+        assert (done.code, done.answer["error_code"]) == (1, "forbidden")
+        assert ledger.head() is None
+
+
+def test_a_tree_that_was_tampered_with_ends_it(folder: Path, run: Run):
+    with made(folder) as ledger:
+        run("seal", "--once", HOLDFAST_KEYS="srv.key")
+        tamper(f"sqlite:///{folder}/holdfast.db", "UPDATE {heads} SET note = 'trust me'")
+        ledger.enqueue("index")
+        done = run("seal", "--json", HOLDFAST_KEYS="srv.key")
+    assert (done.code, done.answer["error_code"]) == (1, "seal_broken")
+
+
+def test_heads_go_to_a_webhook_with_a_secret(folder: Path, run: Run):
+    with made(folder), Receiver() as receiver:
+        asked = ("seal", "--once", "--json", "--anchor-private", "--anchor-url", receiver.url)
+        assert run(*asked, HOLDFAST_KEYS="srv.key").answer["error_code"] == "validation_error"
+        assert run(*asked, HOLDFAST_KEYS="srv.key", HOLDFAST_ANCHOR_SECRET=SECRET).code == 0
+    [received] = receiver.received
+    assert auditor.read_head(json.loads(received.body)["data"]["note"], SERVER.public.public)[1] == 1
+
+
+def test_a_worker_seals_where_it_is_asked_to(folder: Path, start: Start):
+    write_key(folder / "srv.key", SERVER)
+    with holdfast.open(f"sqlite:///{folder}/shop.db", keys=[SERVER]) as ledger:
+        enrol(ledger, SERVER)
+        ledger.enqueue("note", queue="a")
+        worker = start("worker", "run", "shop:app", "--seal", HOLDFAST_KEYS="srv.key")
+        wait_until(lambda: (head := ledger.head()) is not None and head.size >= 5)
+        worker.signal()
+        assert worker.rest().code == 0
+        check_sealed(ledger, SERVER)

@@ -1,0 +1,127 @@
+"""Anchors: heads outside the database, as often as they may be, and never in the way of sealing."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Ledger, ValidationError
+from holdfast.services.anchors import FileAnchor, WebhookAnchor
+from holdfast.services.seal import Sealer
+from holdfast.store.seals import SignedHead
+from holdfast.testing import ManualClock
+from tests.support import auditor
+from tests.support.receiver import SECRET, Receiver, status
+from tests.support.sealing import drawn, enrol
+
+SERVER = drawn()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: ManualClock) -> Iterator[Ledger]:
+    with holdfast.open(f"sqlite:///{tmp_path}/holdfast.db", clock=clock, keys=[SERVER]) as ledger:
+        enrol(ledger, SERVER)
+        yield ledger
+
+
+def notes(path: Path) -> list[str]:
+    """As they were appended."""
+    parts = path.read_text().split("\n\n")
+    assert parts.pop() == ""
+    return [f"{text}\n\n{signed}\n" for text, signed in zip(parts[::2], parts[1::2], strict=True)]
+
+
+class Refusing:
+    name = "refusing"
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def keep(self, head: SignedHead) -> None:
+        self.asked.append(head.size)
+        raise OSError("no room")
+
+
+def test_heads_are_appended_to_a_file_and_read_as_they_were_written(ledger: Ledger, tmp_path: Path):
+    file = tmp_path / "heads.txt"
+    for _ in range(2):
+        ledger.enqueue("index")
+        with Sealer(ledger, anchors=[FileAnchor(file)]) as sealer:
+            sealer.tick()
+    assert notes(file) == [head.note for head in ledger.heads()]
+    assert [auditor.read_head(note, SERVER.public.public)[1] for note in notes(file)] == [2, 3]
+
+
+def test_a_note_that_was_cut_off_stays_apart_from_the_next(ledger: Ledger, tmp_path: Path):
+    file = tmp_path / "heads.txt"
+    file.write_text("holdfast/xyz\n17\nAAA")
+    with Sealer(ledger, anchors=[FileAnchor(file)]) as sealer:
+        sealer.tick()
+    [head] = ledger.heads()
+    assert file.read_text().endswith(f"AAA\n\n{head.note}\n")
+
+
+def test_a_file_needs_a_folder(tmp_path: Path):
+    for path in (tmp_path, tmp_path / "none" / "heads.txt"):
+        with pytest.raises(ValidationError):
+            FileAnchor(path)
+
+
+def test_anchors_are_given_a_head_as_often_as_they_may_and_the_last_at_the_end(
+    ledger: Ledger, clock: ManualClock, tmp_path: Path
+):
+    file = tmp_path / "heads.txt"
+    with Sealer(ledger, anchors=[FileAnchor(file)], anchor_every="60s") as sealer:
+        for _ in range(7):
+            ledger.enqueue("index")
+            sealer.tick()
+            sealer.anchoring.tick()
+            clock.advance(25)
+        assert [auditor.read_head(note, SERVER.public.public)[1] for note in notes(file)] == [2, 5, 8]
+        sealer.anchoring.tick()
+        ledger.enqueue("index")
+        sealer.tick()
+    assert [auditor.read_head(note, SERVER.public.public)[1] for note in notes(file)] == [2, 5, 8, 9]
+
+
+def test_an_anchor_that_fails_is_tried_again_with_the_next_head_and_sealing_goes_on(
+    ledger: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture
+):
+    anchor = Refusing()
+    with caplog.at_level(logging.WARNING, "holdfast.seal"), Sealer(ledger, anchors=[anchor]) as sealer:
+        for _ in range(2):
+            ledger.enqueue("index")
+            assert sealer.tick() is not None
+            sealer.anchoring.tick()
+            clock.advance(60)
+    assert anchor.asked[:2] == [2, 3]
+    assert "the anchor refusing has not got the head of size 2: no room" in caplog.text
+    assert [head.size for head in ledger.heads()] == [2, 3]
+
+
+def test_a_webhook_is_told_of_heads_under_the_rules_of_all_webhooks(tmp_path: Path):
+    """On the real clock: a receiver refuses what is old."""
+    with Receiver() as receiver, holdfast.open(f"sqlite:///{tmp_path}/real.db", keys=[SERVER]) as ledger:
+        enrol(ledger, SERVER)
+        anchor = WebhookAnchor(ledger, receiver.url, secret=SECRET, allow_private=True)
+        with Sealer(ledger, anchors=[anchor]) as sealer:
+            sealer.tick()
+        [head] = ledger.heads()
+        source = f"/holdfast/{ledger.id}/heads"
+    [received] = receiver.received
+    told = received.event()
+    assert (told["type"], told["source"], told["subject"]) == ("dev.holdfast.tree_head.v1", source, "1")
+    assert told["data"] == {"size": 1, "position": head.pos, "root": head.root.hex(), "note": head.note}
+    assert received.key == f"msg_{ledger.id}_head_1"
+
+
+def test_a_webhook_may_not_be_at_home_unless_that_is_allowed(ledger: Ledger, caplog: pytest.LogCaptureFixture):
+    with (
+        Receiver(status(500)) as receiver,
+        Sealer(ledger, anchors=[WebhookAnchor(ledger, receiver.url, secret=SECRET)]) as sealer,
+    ):
+        sealer.tick()
+    assert receiver.received == []
+    assert "not a public address" in caplog.text

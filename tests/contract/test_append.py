@@ -1,0 +1,357 @@
+"""append: what others have signed comes in by the same door, and only once, only here, only for this attempt."""
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Fence, HoldfastError, Ledger
+from holdfast.core.model import SYSTEM, EventType
+from holdfast.core.payloads import Stalled
+from holdfast.core.proof.envelopes import seal, seed_envelope, verdict_envelope
+from holdfast.core.proof.keyfile import KeyFile
+from holdfast.testing import ManualClock
+from tests.contract import builders as b
+from tests.contract.builders import Made, refused_without_trace
+from tests.property.model import micros
+from tests.support.signers import EVERYBODY, LIVENESS, SERVER, WORKER, enrol, key, opened
+
+WINDOW = {"resume_window": "60s"}
+MINUTE = 60_000_000
+
+
+@pytest.fixture
+def signing(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+    """A ledger with everybody's keys."""
+    with opened(store_url, clock) as ledger:
+        enrol(ledger)
+        yield ledger
+
+
+@pytest.fixture
+def ledger(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+    """The ledger behind an edge: it has the server's key, and signs for no worker."""
+    with opened(store_url, clock, [SERVER]) as ledger:
+        yield ledger
+
+
+def seeds(ledger: Ledger, made: Made, counter: int = 1, *, signer: KeyFile = WORKER, **changes: Any) -> dict[str, Any]:
+    """A robot's envelope in the seed's shape."""
+    given: dict[str, Any] = {
+        "ledger_id": ledger.id,
+        "job_id": made.id,
+        "attempt": made.fence.attempt,
+        "robot": "w-1",
+        "incarnation": made.fence.incarnation,
+        "counter": counter,
+        "at": micros(ledger.now()),
+    }
+    assert signer.secret is not None
+    return seed_envelope(signer.secret, **given | changes)
+
+
+def ours(ledger: Ledger, made: Made, kind: str, *, signer: KeyFile = WORKER, body: bytes = b"", **changes: Any) -> dict[str, Any]:
+    """An envelope in our own shape."""
+    fields: dict[str, Any] = {
+        "v": 1,
+        "ledger": ledger.id,
+        "job": made.id,
+        "attempt": made.fence.attempt,
+        "type": kind,
+        "actor": f"worker:w-1#{made.fence.incarnation}",
+        "counter": 1,
+        "at": micros(ledger.now()),
+        "payload": sha256(body).hexdigest(),
+    }
+    fields = {name: value for name, value in (fields | changes).items() if value is not None}
+    assert signer.secret is not None
+    return seal(fields, signer.secret)
+
+
+# What is accepted
+
+
+@pytest.mark.parametrize("policy", [{}, LIVENESS], ids=["none", "liveness"])
+def test_a_robots_beat_renews_its_lease(ledger: Ledger, clock: ManualClock, policy: dict[str, str]):
+    made = b.running(ledger, policy=policy)
+    clock.advance(30)
+    event = ledger.append(seeds(ledger, made, stage="TASK", progress=3, assist_requested=False))
+    job = ledger.get(made.id)
+    assert (event.type, event.rev, event.key_id, event.actor) == (
+        "heartbeat",
+        job.rev,
+        WORKER.key_id,
+        f"worker:w-1#{made.fence.incarnation}",
+    )
+    assert (job.stage, job.progress, job.last_heartbeat_at) == ("TASK", 3, event.received_at)
+    assert event == ledger.events(made.id)[-1]
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize("form", [json.dumps, lambda found: json.dumps(found).encode(), dict], ids=["str", "bytes", "mapping"])
+def test_an_envelope_is_an_object_or_its_text(ledger: Ledger, form: Any):
+    made = b.running(ledger, policy=LIVENESS)
+    assert ledger.append(form(seeds(ledger, made))).type == "heartbeat"
+
+
+def test_the_signers_time_is_kept_beside_the_ledgers(ledger: Ledger, clock: ManualClock):
+    made = b.running(ledger, policy=LIVENESS)
+    event = ledger.append(seeds(ledger, made, at=micros(ledger.now()) - 4 * MINUTE))
+    assert (event.received_at - event.at).total_seconds() == 240
+
+
+def test_a_robot_comes_back_by_its_own_signature(ledger: Ledger):
+    made = _stalled(ledger)
+    event = ledger.append(seeds(ledger, made, kind=EventType.RESUMED))
+    assert (event.type, event.to_status) == ("resumed", "running")
+    assert ledger.check(made.id) == []
+
+
+def _stalled(ledger: Ledger) -> Made:
+    made = b.running(ledger, policy=WINDOW)
+    ledger.stall(made.fence)
+    return made
+
+
+def test_a_beat_of_a_stalled_job_is_evidence_of_life(ledger: Ledger):
+    made = _stalled(ledger)
+    assert ledger.append(seeds(ledger, made)).to_status == "stalled"
+
+
+def test_a_late_beat_is_put_on_record_in_order(ledger: Ledger, clock: ManualClock):
+    made = b.running(ledger, policy=LIVENESS)
+    clock.advance(61)
+    ledger.append(seeds(ledger, made))
+    assert b.types(ledger, made.id, 3) == ["stalled", "resumed", "heartbeat"]
+    assert ledger.check(made.id) == []
+
+
+def test_our_shape_states_the_hash_of_what_it_comes_with(ledger: Ledger):
+    made = b.running(ledger, policy={"signed": "all"})
+    ledger.append(ours(ledger, made, "heartbeat", body=b'{"stage":"A","progress":2}'), content={"stage": "A", "progress": 2})
+    assert (ledger.get(made.id).stage, ledger.get(made.id).progress) == ("A", 2)
+    ledger.append(ours(ledger, made, "succeeded", counter=2, body=b'{"result":{"n":1}}'), content={"n": 1})
+    assert ledger.get(made.id).result == {"n": 1}
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "content", "then"),
+    [
+        ("stalled", {"reason": "WORKER_ERROR"}, None, "stalled"),
+        ("stalled", {"reason": "WORKER_ERROR", "body": b'{"error":{"message":"hot"}}'}, {"message": "hot"}, "stalled"),
+        ("requeued", {}, None, "queued"),
+    ],
+)
+def test_a_holder_may_give_up_by_its_signature(ledger: Ledger, kind: str, changes: dict[str, Any], content: Any, then: str):
+    made = b.running(ledger, policy=WINDOW | {"signed": "all"})
+    given = {} if content is None else {"content": content}
+    ledger.append(ours(ledger, made, kind, **changes), **given)
+    assert ledger.get(made.id).status == then
+    assert ledger.check(made.id) == []
+
+
+def test_a_holder_acknowledges_a_cancel_by_its_signature(signing: Ledger, ledger: Ledger):
+    made = b.aborting(signing, policy={"signed": "all"})
+    assert ledger.append(ours(ledger, made, "cancelled")).to_status == "cancelled"
+    assert ledger.check(made.id) == []
+
+
+# Servers
+
+
+def verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
+    job = ledger.get(made.id).record
+    body = Stalled(last_beat_at=job.last_beat_at, lease_expires_at=job.lease_expires_at).encode()
+    policy = msgspec.to_builtins(job.policy)
+    given = {"actor": str(SYSTEM), "counter": None, "rev": job.rev + 1, "reason": "NO_HEARTBEAT", "policy": policy, "body": body}
+    return ours(ledger, made, "stalled", **{"signer": SERVER} | given | changes)
+
+
+def test_a_server_elsewhere_may_call_a_silent_holder_stalled(ledger: Ledger, clock: ManualClock):
+    made = b.running(ledger, policy=WINDOW | LIVENESS)
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.append(verdict(ledger, made))
+    clock.advance(31)
+    event = ledger.append(verdict(ledger, made))
+    assert (event.type, event.actor, event.reason, event.key_id) == ("stalled", "system:ledger", "NO_HEARTBEAT", SERVER.key_id)
+    assert ledger.append(json.loads(json.dumps(envelope_of(event)))) == event
+    assert ledger.check(made.id) == []
+
+
+def seeds_verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
+    job = ledger.get(made.id).record
+    assert job.policy is not None
+    signer: KeyFile = changes.pop("signer", SERVER)
+    assert signer.secret is not None
+    given: dict[str, Any] = {
+        "ledger_id": ledger.id,
+        "job_id": made.id,
+        "attempt": made.fence.attempt,
+        "rev": job.rev + 1,
+        "server": "hq",
+        "robot": "w-1",
+        "at": micros(ledger.now()),
+        "last_beat_at": job.last_beat_at,
+        "heartbeat_interval_ms": job.policy.heartbeat_interval_ms,
+        "stall_after_ms": job.policy.stall_after_ms,
+    }
+    return verdict_envelope(signer.secret, **given | changes)
+
+
+def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock):
+    made = b.running(ledger, tier="in_home", policy=LIVENESS)
+    clock.advance(90)
+    with refused_without_trace(ledger, "not_stalled_yet"):
+        ledger.append(seeds_verdict(ledger, made))
+    clock.advance(1)
+    event = ledger.append(seeds_verdict(ledger, made))
+    assert (event.type, event.actor, event.reason, event.key_id) == ("stalled", "system:hq", "NO_HEARTBEAT", SERVER.key_id)
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rev": 9},
+        {"attempt": 2},
+        {"robot": "w-2"},
+        {"last_beat_at": 1_000_000},
+        {"stall_after_ms": 1},
+        {"heartbeat_interval_ms": 1},
+        {"at": 1_000_000},
+        {"signer": WORKER},
+    ],
+)
+def test_which_tells_of_this_silence_alone(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
+    made = b.running(ledger, tier="in_home", policy=LIVENESS)
+    clock.advance(91)
+    with refused_without_trace(ledger, "signature_invalid"):
+        ledger.append(seeds_verdict(ledger, made, **changes))
+
+
+def envelope_of(event: Any) -> dict[str, Any]:
+    return json.loads(event.statement) | {"keyId": event.key_id, "signature": event.signature}
+
+
+@pytest.mark.parametrize("changes", [{"rev": 9}, {"reason": "LEASE_EXPIRED", "rev": 9}, {"body": b"{}"}, {"signer": WORKER}])
+def test_a_servers_verdict_is_about_this_very_moment(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
+    made = b.running(ledger, policy=WINDOW | LIVENESS)
+    clock.advance(31)
+    with refused_without_trace(ledger, "signature_invalid"):
+        ledger.append(verdict(ledger, made, **changes))
+
+
+# What is refused
+
+
+def test_the_newest_envelope_may_be_sent_again_and_no_older_one(ledger: Ledger):
+    made = b.running(ledger, policy=LIVENESS)
+    first, second = seeds(ledger, made, 1), seeds(ledger, made, 2)
+    event = ledger.append(first)
+    assert ledger.append(first) == event
+    ledger.append(second)
+    with refused_without_trace(ledger, "signature_invalid") as caught:
+        ledger.append(first)
+    assert caught.value.context["why"] == "counter"
+
+
+def test_an_envelope_is_the_same_after_the_end(ledger: Ledger):
+    made = b.running(ledger, policy={"signed": "all"})
+    envelope = ours(ledger, made, "succeeded", body=b'{"result":null}')
+    assert ledger.append(envelope) == ledger.append(envelope)
+    with refused_without_trace(ledger, "signature_invalid"):
+        ledger.append(ours(ledger, made, "succeeded", counter=2, body=b'{"result":1}'), content=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"ledger_id": "elsewhere"}, "signature_invalid"),
+        ({"attempt": 2}, "fence_lost"),
+        ({"incarnation": "another-boot"}, "fence_lost"),
+        ({"robot": "w-2", "signer": key("worker", "w-2")}, "fence_lost"),
+        ({"robot": "w-2"}, "signature_invalid"),
+        ({"signer": key("worker", "w-1", 7)}, "signature_invalid"),
+        ({"signer": SERVER}, "signature_invalid"),
+        ({"at": 1_000_000}, "signature_invalid"),
+    ],
+)
+def test_a_beat_is_for_one_ledger_attempt_boot_and_time(signing: Ledger, ledger: Ledger, changes: dict[str, Any], code: str):
+    other = key("worker", "w-2")
+    signing.enrol_key(other.public, role="worker", name="w-2")
+    made = b.running(ledger, policy=LIVENESS)
+    with refused_without_trace(ledger, code):
+        ledger.append(seeds(ledger, made, **changes))
+
+
+@pytest.mark.parametrize("minutes", [-5, 5])
+def test_clocks_may_differ_by_five_minutes(ledger: Ledger, minutes: int):
+    made = b.running(ledger, policy=LIVENESS)
+    now = micros(ledger.now())
+    with refused_without_trace(ledger, "signature_invalid") as caught:
+        ledger.append(seeds(ledger, made, at=now + minutes * MINUTE + (1 if minutes > 0 else -1)))
+    assert caught.value.context["why"] == "skew"
+    ledger.append(seeds(ledger, made, at=now + minutes * MINUTE))
+
+
+def test_a_beat_of_another_job_is_none_of_this_one(ledger: Ledger):
+    made, other = b.running(ledger, policy=LIVENESS), b.running(ledger, policy=LIVENESS)
+    envelope = seeds(ledger, made)
+    envelope["payload"]["jobId"] = str(other.id)
+    with refused_without_trace(ledger, "signature_invalid") as caught:
+        ledger.append(envelope)
+    assert caught.value.context["why"] == "signature"
+
+
+def test_a_later_attempt_is_nobodys_by_an_old_signature(ledger: Ledger):
+    made = b.running(ledger, policy={"attempts_max": 3})
+    envelope = seeds(ledger, made)
+    ledger.release(made.fence)
+    with refused_without_trace(ledger, "fence_lost"):
+        ledger.append(envelope)
+    b.claim(ledger, made.id)
+    with refused_without_trace(ledger, "fence_lost"):
+        ledger.append(envelope)
+
+
+def test_content_that_was_not_signed_is_refused(ledger: Ledger):
+    made = b.running(ledger, policy=LIVENESS)
+    for content in ({"stage": "B"}, {}, {"stage": "A", "progress": 1}):
+        with refused_without_trace(ledger, "signature_invalid"):
+            ledger.append(ours(ledger, made, "heartbeat", body=b'{"stage":"A"}'), content=content)
+
+
+@pytest.mark.parametrize(
+    "envelope", [b"", b"[]", "{", {"keyId": "x"}, 7, b'{"a":1,"a":2}', b"[" * 100, b" " * 20_000, {"type": "JOB_HEARTBEAT"}]
+)
+def test_what_is_no_envelope_is_refused(ledger: Ledger, envelope: Any):
+    with pytest.raises(HoldfastError) as caught:
+        ledger.append(envelope)
+    assert caught.value.code in ("validation_error", "limit_exceeded")
+
+
+@pytest.mark.parametrize("kind", ["failed"])
+def test_some_verbs_say_more_than_a_statement_does(ledger: Ledger, kind: str):
+    made = b.running(ledger, policy=LIVENESS)
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.append(ours(ledger, made, kind))
+
+
+def test_an_empty_token_alone_is_no_fence(ledger: Ledger, signing: Ledger):
+    made = b.running(signing)
+    for each in (ledger, signing):
+        with refused_without_trace(each, "fence_lost"):
+            each.heartbeat(Fence(made.id, 1, "", "w-1", made.fence.incarnation))
+
+
+def test_keys_of_this_process_do_not_sign_for_others(signing: Ledger):
+    """It has the worker's key; what came from elsewhere and was overtaken is refused all the same."""
+    assert WORKER in EVERYBODY
+    made = b.running(signing, policy=LIVENESS)
+    signing.append(seeds(signing, made, 2))
+    with refused_without_trace(signing, "signature_invalid"):
+        signing.append(seeds(signing, made, 1))

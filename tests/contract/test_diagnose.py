@@ -1,0 +1,106 @@
+"""`ledger.diagnose`: what is stuck is found, and what is well is said to be."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.core.doctor import Finding, Severity
+from holdfast.ledger.fleet import SWEEP_DUTY
+from holdfast.services import CallableSink, Relay
+from holdfast.testing import ManualClock
+from tests.contract import builders
+from tests.contract.builders import trace
+
+STORE = {"schema", "durability", "permissions", "disk", "oldest_transaction", "horizon", "clock"}
+
+
+def wrong(ledger: Ledger) -> dict[str, Finding]:
+    """What somebody has to do something about, but for the machine the tests run on."""
+    found = ledger.diagnose().findings
+    return {finding.code: finding for finding in found if finding.severity is Severity.WARNING and finding.code not in STORE}
+
+
+def test_an_empty_ledger_is_well(ledger: Ledger, store_url: str):
+    found = ledger.diagnose()
+    assert (found.ledger_id, found.now) == (ledger.id, ledger.now())
+    assert found.store == store_url.partition(":")[0]
+    assert wrong(ledger) == {}
+    schema = {finding.code: finding for finding in found.findings}["schema"]
+    assert schema.severity is Severity.WELL and str(found.schema_version) in schema.words
+
+
+def test_silent_holders_want_a_sweep(ledger: Ledger, clock: ManualClock):
+    builders.running(ledger)
+    assert wrong(ledger) == {}
+    clock.advance(31)
+    before = trace(ledger)
+    assert "1 job is past a limit" in wrong(ledger)["sweeping"].words
+    assert trace(ledger) == before
+    ledger.take_duty(SWEEP_DUTY, "w-2", ttl="10s")
+    assert wrong(ledger) == {}
+
+
+def test_what_is_owed_wants_a_sweep(ledger: Ledger):
+    made = builders.running(ledger)
+    ledger.heartbeat(made.fence, undo={"kind": "delete_page"})
+    ledger.fail(made.fence, "no", retryable=False)
+    assert "sweeping" in wrong(ledger)
+    ledger.sweep()
+    assert "sweeping" not in wrong(ledger)
+
+
+def test_jobs_that_nobody_serves(ledger: Ledger, clock: ManualClock):
+    builders.queued(ledger, queue="crawl")
+    builders.queued(ledger, queue="crawl", delay=600)
+    clock.advance(61)
+    assert "1 job of kind index_page in queue crawl can be claimed, the first for 61 s" in wrong(ledger)["kind_unserved"].words
+    ledger.sign_in("w-1", body={"queues": ["crawl"], "kinds": ["other"]})
+    assert "kind_unserved" in wrong(ledger)
+    ledger.sign_in("w-2", body={"queues": ["crawl"], "kinds": ["index_page"]})
+    assert wrong(ledger) == {}
+
+
+def test_a_paused_queue(ledger: Ledger, clock: ManualClock):
+    ledger.pause("crawl")
+    assert wrong(ledger) == {}
+    builders.queued(ledger, queue="crawl")
+    clock.advance(61)
+    assert list(wrong(ledger)) == ["queue_paused"]
+
+
+def test_a_sink_that_was_given_up_on(ledger: Ledger):
+    def broken(message: object) -> None:
+        raise OSError("out of order")
+
+    builders.queued(ledger)
+    Relay(ledger, [CallableSink(broken, name="audit", start="beginning", attempts_max=1)]).tick()
+    assert wrong(ledger)["sinks"].words == "1 sink given up on: audit (OSError: out of order)"
+    ledger.drop_sink("audit")
+    assert wrong(ledger) == {}
+
+
+def test_dead_letters_until_they_are_discarded(ledger: Ledger):
+    made = builders.dead_lettered(ledger)
+    assert wrong(ledger)["dead_letters"].words == "1 dead letter that nobody has discarded"
+    ledger.discard(made.id)
+    assert wrong(ledger) == {}
+
+
+def test_signed_policies_without_a_server_key(ledger: Ledger):
+    ledger.set_policy("weld", signed="all")
+    assert wrong(ledger)["server_key"].words.startswith("signed: kind weld;")
+
+
+@pytest.mark.parametrize("seconds", [0, 90, -90])
+def test_the_clocks_are_compared(ledger: Ledger, clock: ManualClock, seconds: int):
+    found = ledger.diagnose(clock=lambda: clock.now() - timedelta(seconds=seconds))
+    [finding] = [finding for finding in found.findings if finding.code == "clock"]
+    side = "behind" if seconds < 0 else "ahead of"
+    assert f"is {abs(seconds)} s {side} this machine's" in finding.words
+    assert (finding.severity is Severity.WARNING) == bool(seconds)
+
+
+def test_without_a_clock_nothing_is_said_of_it(ledger: Ledger):
+    assert "clock" not in {finding.code for finding in ledger.diagnose().findings}
+    assert "clock" in {finding.code for finding in ledger.diagnose(clock=lambda: datetime.now(UTC)).findings}

@@ -1,0 +1,355 @@
+"""`ledger.explain`: every situation a job can be in is told for what it is, with what comes next and what would change it."""
+
+import itertools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Ledger, draw_key
+from holdfast.core.explain import Explanation, Situation
+from holdfast.core.model import Status
+from holdfast.ledger.fleet import SWEEP_DUTY
+from holdfast.testing import ManualClock
+from tests.contract import builders
+from tests.contract.builders import BUILDERS, WINDOW, refused, trace
+
+SITUATIONS: dict[Situation, Callable[[Ledger, ManualClock], int]] = {}
+"""How to get a job into each. Nobody sweeps and no worker has signed in unless the builder says so."""
+_numbers = itertools.count(1)
+
+
+def situation(name: Situation) -> Callable[..., Any]:
+    def keep(build: Callable[[Ledger, ManualClock], int]) -> Callable[[Ledger, ManualClock], int]:
+        SITUATIONS[name] = build
+        return build
+
+    return keep
+
+
+def served(ledger: Ledger, **options: Any) -> int:
+    """A queued job for which a worker is there."""
+    queue = f"served-{next(_numbers)}"
+    ledger.sign_in("w-1", body={"queues": [queue], "kinds": ["index_page"]})
+    return builders.queued(ledger, queue=queue, **options).id
+
+
+def swept(ledger: Ledger) -> None:
+    assert ledger.take_duty(SWEEP_DUTY, "w-2", ttl="10m")
+
+
+@situation(Situation.NO_WORKER)
+def _no_worker(ledger: Ledger, clock: ManualClock) -> int:
+    ledger.sign_in("w-1", body={"queues": ["elsewhere"], "kinds": ["index_page"]})
+    return builders.queued(ledger).id
+
+
+@situation(Situation.READY)
+def _ready(ledger: Ledger, clock: ManualClock) -> int:
+    return served(ledger)
+
+
+@situation(Situation.QUEUED_BEHIND)
+def _behind(ledger: Ledger, clock: ManualClock) -> int:
+    made = served(ledger)
+    queue = ledger.get(made).queue
+    ledger.enqueue("index_page", queue=queue, priority=1)
+    ledger.enqueue("index_page", queue=queue, priority=-1)
+    ledger.enqueue("index_page", queue=queue, priority=1, delay=60)
+    return made
+
+
+@situation(Situation.SCHEDULED)
+def _scheduled(ledger: Ledger, clock: ManualClock) -> int:
+    return served(ledger, delay=3600)
+
+
+@situation(Situation.BACKOFF)
+def _backoff(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running(ledger)
+    ledger.fail(made.fence, ValueError("no answer"))
+    return made.id
+
+
+@situation(Situation.QUEUE_PAUSED)
+def _paused(ledger: Ledger, clock: ManualClock) -> int:
+    made = served(ledger)
+    ledger.pause(ledger.get(made).queue)
+    return made
+
+
+@situation(Situation.CLAIMED)
+def _claimed(ledger: Ledger, clock: ManualClock) -> int:
+    return builders.claimed(ledger).id
+
+
+@situation(Situation.RUNNING)
+def _running(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running(ledger)
+    clock.advance(5)
+    ledger.heartbeat(made.fence, stage="TASK", progress=3)
+    clock.advance(2)
+    return made.id
+
+
+@situation(Situation.BEATS_LATE)
+def _late(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running(ledger)
+    clock.advance(11)
+    return made.id
+
+
+@situation(Situation.NO_PROGRESS)
+def _no_progress(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running(ledger, policy={"progress_timeout": "60s"})
+    for _ in range(5):
+        clock.advance(9)
+        ledger.heartbeat(made.fence)
+    return made.id
+
+
+@situation(Situation.ASSISTED)
+def _assisted(ledger: Ledger, clock: ManualClock) -> int:
+    return builders.assisted(ledger).id
+
+
+@situation(Situation.ABORTING)
+def _aborting(ledger: Ledger, clock: ManualClock) -> int:
+    return builders.aborting(ledger).id
+
+
+@situation(Situation.STALL_DUE)
+def _stall_due(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running(ledger)
+    swept(ledger)
+    clock.advance(31)
+    return made.id
+
+
+@situation(Situation.NOBODY_SWEEPS)
+def _nobody(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running_stalled(ledger)
+    clock.advance(61)
+    return made.id
+
+
+@situation(Situation.RESUME_WINDOW)
+def _window(ledger: Ledger, clock: ManualClock) -> int:
+    return builders.running_stalled(ledger).id
+
+
+@situation(Situation.RESUME_DUE)
+def _revived(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running_stalled(ledger)
+    swept(ledger)
+    clock.advance(5)
+    ledger.heartbeat(made.fence)
+    return made.id
+
+
+@situation(Situation.REQUEUE_DUE)
+def _requeue_due(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running_stalled(ledger)
+    swept(ledger)
+    clock.advance(61)
+    return made.id
+
+
+@situation(Situation.CANCEL_DUE)
+def _cancel_due(ledger: Ledger, clock: ManualClock) -> int:
+    return builders.aborting_stalled(ledger).id
+
+
+@situation(Situation.REQUEUED)
+def _requeued(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running(ledger)
+    clock.advance(31)
+    ledger.sweep()
+    clock.advance(1)
+    ledger.sign_in("w-1", body={"queues": [ledger.get(made.id).queue]})
+    return made.id
+
+
+@situation(Situation.SUCCEEDED)
+def _succeeded(ledger: Ledger, clock: ManualClock) -> int:
+    return builders.succeeded(ledger).id
+
+
+@situation(Situation.FAILED)
+def _failed(ledger: Ledger, clock: ManualClock) -> int:
+    return builders.failed(ledger).id
+
+
+@situation(Situation.CANCELLED)
+def _cancelled(ledger: Ledger, clock: ManualClock) -> int:
+    return builders.cancelled(ledger).id
+
+
+@situation(Situation.DEAD_LETTERED)
+def _dead_lettered(ledger: Ledger, clock: ManualClock) -> int:
+    return builders.dead_lettered(ledger).id
+
+
+@situation(Situation.EXHAUSTED)
+def _exhausted(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running(ledger, policy={"attempts_max": 1})
+    ledger.fail(made.fence, "no answer")
+    return made.id
+
+
+@situation(Situation.REPLAYED)
+def _replayed(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.dead_lettered(ledger)
+    ledger.replay(made.id)
+    return made.id
+
+
+@situation(Situation.COMPENSATION_OWED)
+def _owed(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.running(ledger)
+    ledger.heartbeat(made.fence, undo={"kind": "delete_page", "args": {"n": 1}})
+    ledger.fail(made.fence, "no such page", retryable=False)
+    return made.id
+
+
+@situation(Situation.COMPENSATION_FAILED)
+def _compensation_failed(ledger: Ledger, clock: ManualClock) -> int:
+    made = _owed(ledger, clock)
+    ledger.sweep()
+    [undo] = [job for job in ledger.list(kind="holdfast.undo") if job.dedupe_key == f"holdfast.undo/{made}"]
+    ledger.cancel(undo.id)
+    ledger.sweep()
+    return made
+
+
+@situation(Situation.NO_SERVER_KEY)
+def _no_key(ledger: Ledger, clock: ManualClock) -> int:
+    made = builders.claimed(ledger, policy={"signed": "liveness"})
+    swept(ledger)
+    clock.advance(31)
+    return made.id
+
+
+@situation(Situation.WAITS_FOR_DEPENDENCY)
+def _waiting(ledger: Ledger, clock: ManualClock) -> int:
+    return served(ledger, depends_on=[builders.queued(ledger).id])
+
+
+@situation(Situation.DEPENDENCY_FAILED)
+def _dependency_failed(ledger: Ledger, clock: ManualClock) -> int:
+    return served(ledger, depends_on=[builders.queued(ledger).id, builders.failed(ledger).id])
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_it_is_told_for_what_it_is(ledger: Ledger, clock: ManualClock, name: Situation):
+    job_id = SITUATIONS[name](ledger, clock)
+    before = trace(ledger)
+    found = ledger.explain(job_id)
+    job = ledger.get(job_id)
+    assert found.situation is name
+    assert (found.status, found.phase, found.holder, found.attempt) == (job.status, job.phase, job.owner, job.attempt)
+    assert found.now == clock.now()
+    assert (found.why_not_running is None) == (job.status is Status.RUNNING)
+    assert found.text.startswith(f"Job {job_id} (index_page, in queue {job.queue}) is ")
+    assert all(step.at is None or step.by for step in found.next)
+    assert trace(ledger) == before
+
+
+def test_every_situation_has_its_case():
+    assert {*SITUATIONS} == {*Situation}
+
+
+@pytest.mark.parametrize("state", BUILDERS)
+def test_every_status_can_be_explained(ledger: Ledger, state: str):
+    made = BUILDERS[state](ledger)
+    found = ledger.explain(made.id)
+    assert found.status is ledger.get(made.id).status
+    assert found.since == ledger.now()
+
+
+def test_what_is_asked_for_first_is_in_the_words(ledger: Ledger, clock: ManualClock):
+    def text(name: Situation) -> str:
+        return ledger.explain(SITUATIONS[name](ledger, clock)).text
+
+    assert "none that serves" not in text(Situation.READY)
+    assert "but 1 job of its queue comes first" in text(Situation.QUEUED_BEHIND)
+    assert "Attempt 1, by w-1, failed: ValueError: no answer." in text(Situation.BACKOFF)
+    assert "given up: its holder fell silent (NO_HEARTBEAT)" in text(Situation.REQUEUED)
+    assert "w-1 is late: it means to beat every 10 s." in text(Situation.BEATS_LATE)
+    assert "may make its safe exit for another 30 s" in text(Situation.ABORTING)
+
+
+def test_a_running_job_has_its_proof_of_life_and_its_limit(ledger: Ledger, clock: ManualClock):
+    found = ledger.explain(_running(ledger, clock))
+    assert found.last_proof_of_life is not None
+    assert (found.last_proof_of_life.at, found.last_proof_of_life.age_ms) == (clock.now() - timedelta(seconds=2), 2_000)
+    assert (found.stage, found.progress, found.since) == ("TASK", 3, clock.now() - timedelta(seconds=7))
+    assert [step.at for step in found.next] == [clock.now() + timedelta(seconds=8), clock.now() + timedelta(seconds=28)]
+    assert found.policy.stall_after_ms == 30_000
+
+
+def commands(found: Explanation) -> list[str]:
+    return [remedy.command for remedy in found.commands]
+
+
+def test_commands_are_ready_to_be_typed(ledger: Ledger, clock: ManualClock):
+    dead = _dead_lettered(ledger, clock)
+    assert commands(ledger.explain(dead))[0] == f"holdfast dlq replay {dead}"
+    odd = builders.queued(ledger, queue="it's odd")
+    ledger.pause("it's odd")
+    assert commands(ledger.explain(odd.id))[0] == "holdfast queue unpause 'it'\"'\"'s odd'"
+
+
+def test_a_replay_that_lives_is_shown_instead_of_another_one(ledger: Ledger, clock: ManualClock):
+    made = builders.failed(ledger)
+    replay = ledger.replay(made.id)
+    assert commands(ledger.explain(made.id)) == [f"holdfast explain {replay.id}"]
+    ledger.cancel(replay.id)
+    assert commands(ledger.explain(made.id)) == [f"holdfast explain {replay.id}", f"holdfast job replay {made.id}"]
+
+
+def test_a_server_key_makes_signed_jobs_sweepable(store_url: str, clock: ManualClock):
+    with holdfast.open(store_url, clock=clock, keys=[server := draw_key("server", "main")]) as ledger:
+        ledger.enrol_key(server.public, role="server", name="main")
+        assert ledger.explain(_no_key(ledger, clock)).situation is Situation.STALL_DUE
+
+
+def test_a_duty_that_is_over_is_nobodys(ledger: Ledger, clock: ManualClock):
+    made = builders.running(ledger)
+    ledger.take_duty(SWEEP_DUTY, "w-2", ttl="10s")
+    assert ledger.explain(made.id).next[-1].by == "the sweeper, w-2"
+    clock.advance(11)
+    assert ledger.explain(made.id).next[-1].by == "whoever sweeps next"
+
+
+def test_what_workers_say_of_themselves_may_be_anything(ledger: Ledger):
+    made = builders.queued(ledger)
+    ledger.sign_in("w-1", body={"queues": "all", "kinds": {"index_page": 1}})
+    assert ledger.explain(made.id).situation is Situation.READY
+
+
+def test_the_policy_is_that_of_the_lease_or_else_what_one_would_have(ledger: Ledger):
+    ledger.set_policy("index_page", attempts_max=7)
+    made = builders.queued(ledger)
+    assert ledger.explain(made.id).attempts_max == 7
+    builders.claim(ledger, made.id)
+    ledger.set_policy("index_page", attempts_max=9)
+    assert ledger.explain(made.id).attempts_max == 7
+
+
+def test_there_has_to_be_a_job(ledger: Ledger):
+    with refused("not_found"):
+        ledger.explain(7)
+    with refused("validation_error"):
+        ledger.explain("7")  # type: ignore[arg-type]
+
+
+def test_a_window_ends_with_a_requeue(ledger: Ledger, clock: ManualClock):
+    made = builders.running_stalled(ledger, policy=WINDOW)
+    [step] = ledger.explain(made.id).next
+    assert (step.what, step.at) == ("it is requeued", clock.now() + timedelta(seconds=60))
+    clock.advance(60)
+    ledger.sweep()
+    assert ledger.get(made.id).status is Status.QUEUED

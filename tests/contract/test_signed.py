@@ -1,0 +1,327 @@
+"""Policies that want events signed: who signs what, and that nothing else is accepted."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import Event, Fence, Ledger
+from holdfast.services.sweep import Sweep
+from holdfast.testing import ManualClock
+from tests.contract import builders as b
+from tests.contract.builders import Made, refused_without_trace
+from tests.support.signers import ALL, EVERYBODY, LIVENESS, OPERATOR, SERVER, WORKER, enrol, key, opened
+
+WINDOW = {"resume_window": "60s"}
+
+
+@pytest.fixture
+def signing(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+    """A ledger with everybody's keys."""
+    with opened(store_url, clock) as ledger:
+        enrol(ledger)
+        yield ledger
+
+
+@pytest.fixture
+def bare(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+    """The same ledger in a process without keys."""
+    with opened(store_url, clock, ()) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def robot(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+    """The same ledger in a process that has the worker's key alone."""
+    with opened(store_url, clock, [WORKER]) as ledger:
+        yield ledger
+
+
+def signers(ledger: Ledger, job_id: int) -> list[tuple[str, str | None]]:
+    """Who signed each event."""
+    names = {each.key_id: each.name for each in EVERYBODY}
+    return [(event.type.value, names.get(event.key_id or "")) for event in ledger.events(job_id)]
+
+
+def newest(ledger: Ledger, job_id: int) -> Event:
+    return ledger.events(job_id)[-1]
+
+
+# Holders
+
+
+@pytest.mark.parametrize("policy", [LIVENESS, ALL], ids=["liveness", "all"])
+def test_a_life_under_a_signed_policy(signing: Ledger, policy: dict[str, str]):
+    made = b.running(signing, policy=policy)
+    signing.heartbeat(made.fence, stage="TASK", progress=3)
+    signing.heartbeat_many([made.fence])
+    signing.complete(made.fence, {"ok": True})
+    end = "w-1" if policy is ALL else None
+    assert signers(signing, made.id) == [
+        ("enqueued", None), ("claimed", None), ("started", None), ("heartbeat", "w-1"), ("heartbeat", "w-1"), ("succeeded", end),
+    ]  # fmt: skip
+    assert signing.check(made.id) == []
+
+
+def test_a_signed_event_says_what_was_signed(signing: Ledger):
+    made = b.running(signing, policy=LIVENESS)
+    signing.heartbeat(made.fence)
+    found = newest(signing, made.id)
+    assert (found.key_id, found.at) == (WORKER.key_id, found.received_at)
+    assert found.signature is not None
+    assert found.statement is not None
+    assert f'"job":{made.id}' in found.statement
+
+
+@pytest.mark.parametrize("policy", [LIVENESS, ALL], ids=["liveness", "all"])
+@pytest.mark.parametrize(
+    ("build", "verb", "options"),
+    [
+        (b.running, "heartbeat", {}),
+        (b.claimed, "heartbeat", {}),
+        (b.running, "stall", {}),
+        (b.claimed, "stall", {"error": "hot"}),
+        (b.running_stalled, "resume", {}),
+        (b.running, "release", {}),
+        (b.running, "fail", {"error": "x"}),
+    ],
+)
+def test_a_holder_without_its_key_is_refused(
+    signing: Ledger, bare: Ledger, policy: dict[str, str], build: Any, verb: str, options: dict[str, Any]
+):
+    made: Made = build(signing, policy=WINDOW | policy)
+    with refused_without_trace(bare, "signature_invalid") as caught:
+        getattr(bare, verb)(made.fence, **options)
+    assert caught.value.context["why"] == "missing"
+    assert "keys=" in caught.value.action
+    getattr(signing, verb)(made.fence, **options)
+    assert signing.check(made.id) == []
+
+
+@pytest.mark.parametrize(
+    ("build", "verb", "options"),
+    [
+        (b.running, "complete", {}),
+        (b.running, "complete", {"gate": True}),
+        (b.running, "fail", {"error": "x", "retryable": False}),
+        (b.running, "fail", {"error": "x", "retryable": False, "reason_code": "parse_error"}),
+        (b.aborting, "acknowledge_cancel", {}),
+        (b.aborting, "fail", {"error": "x"}),
+    ],
+)
+def test_endings_are_signed_where_all_is(signing: Ledger, bare: Ledger, build: Any, verb: str, options: dict[str, Any]):
+    free, bound = build(signing, policy=LIVENESS), build(signing, policy=ALL)
+    getattr(bare, verb)(free.fence, **options)
+    assert newest(bare, free.id).key_id is None
+    with refused_without_trace(bare, "signature_invalid"):
+        getattr(bare, verb)(bound.fence, **options)
+    getattr(signing, verb)(bound.fence, **options)
+    assert newest(bare, bound.id).key_id == WORKER.key_id
+    assert signing.check(bound.id) == []
+
+
+def test_many_completions_are_signed_and_refused_one_by_one(signing: Ledger, bare: Ledger):
+    plain, bound = b.running(signing), b.running(signing, policy=ALL)
+    answers = bare.complete_many([(plain.fence, 1), (bound.fence, 2)])
+    assert [getattr(answer, "code", None) for answer in answers] == [None, "signature_invalid"]
+    assert signing.settle_many([(bound.fence, 2)], request_id="r-1") == [None]
+    assert signing.settle_many([(bound.fence, 2)], request_id="r-1") == [None]
+    assert newest(signing, bound.id).key_id == WORKER.key_id
+
+
+def test_whoever_strips_the_token_of_its_tail_has_lost_the_fence(bare: Ledger, signing: Ledger):
+    made = b.running(signing, policy=LIVENESS)
+    stripped = Fence(made.id, 1, made.fence.token.removesuffix("+liveness"), "w-1", made.fence.incarnation)
+    with refused_without_trace(bare, "fence_lost"):
+        bare.heartbeat(stripped)
+
+
+def test_the_key_is_that_of_the_worker_that_holds_the_job(signing: Ledger, store_url: str, clock: ManualClock):
+    other = key("worker", "w-2")
+    signing.enrol_key(other.public, role="worker", name="w-2")
+    made = b.running(signing, policy=LIVENESS)
+    with opened(store_url, clock, [other]) as stranger, refused_without_trace(signing, "signature_invalid"):
+        stranger.heartbeat(made.fence)
+
+
+def test_a_claim_of_ones_own_job_is_a_signed_beat(signing: Ledger, bare: Ledger):
+    made = b.running(signing, policy=LIVENESS)
+    with refused_without_trace(bare, "signature_invalid"):
+        bare.claim_job(made.id, "w-1", incarnation=made.fence.incarnation)
+    signing.claim_job(made.id, "w-1")
+    assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
+
+
+def test_a_fence_need_not_say_whose_it_is(signing: Ledger):
+    made = b.running(signing, policy=LIVENESS)
+    signing.heartbeat(Fence(made.id, 1, made.fence.token))
+    assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
+
+
+def test_a_late_start_is_a_signed_return(signing: Ledger):
+    made = b.claimed_stalled(signing, policy=WINDOW | LIVENESS)
+    signing.start(made.fence)
+    assert signers(signing, made.id)[-2:] == [("stalled", "w-1"), ("resumed", "w-1")]
+    assert signing.check(made.id) == []
+
+
+# The system
+
+
+def test_the_system_signs_what_it_does(signing: Ledger, clock: ManualClock):
+    made = b.running(signing, policy=WINDOW | ALL)
+    clock.advance(61)
+    assert signing.sweep() == {"stalled": 1}
+    signing.heartbeat(made.fence)
+    assert signing.sweep() == {"resumed": 1}
+    clock.advance(61)
+    signing.sweep()
+    clock.advance(61)
+    assert signing.sweep() == {"requeued": 1}
+    assert signers(signing, made.id)[3:] == [
+        ("stalled", "hq"), ("heartbeat", "w-1"), ("resumed", "hq"), ("stalled", "hq"), ("requeued", "hq"),
+    ]  # fmt: skip
+    assert signing.check(made.id) == []
+
+
+def test_requeues_of_the_system_are_not_about_liveness(signing: Ledger, clock: ManualClock):
+    made = b.running(signing, policy=LIVENESS)
+    clock.advance(61)
+    signing.sweep()
+    assert signers(signing, made.id)[-2:] == [("stalled", "hq"), ("requeued", None)]
+
+
+def test_a_sweeper_without_the_server_key_leaves_them_alone(
+    signing: Ledger, robot: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture
+):
+    made, free = b.running(signing, policy=LIVENESS), b.running(signing)
+    clock.advance(61)
+    assert robot.sweep() == {"stalled": 1, "requeued": 1, "unsigned": 1}
+    assert robot.sweep() == {"unsigned": 1}
+    assert robot.get(made.id).status == "running"
+    assert robot.get(free.id).status == "queued"
+    assert len([line for line in caplog.records if line.name == "holdfast.sweep"]) == 1
+    assert signing.sweep() == {"stalled": 1, "requeued": 1}
+
+
+def test_a_sweeper_that_cannot_sign_lets_go_of_its_duty(signing: Ledger, robot: Ledger, clock: ManualClock):
+    b.running(signing, policy=LIVENESS)
+    clock.advance(61)
+    keyless, keyed = Sweep(robot, "keyless"), Sweep(signing, "keyed")
+    assert keyless.tick() == {"unsigned": 1}
+    assert keyed.tick() == {"stalled": 1, "requeued": 1}
+
+
+def test_a_stall_by_id_needs_the_server_key(signing: Ledger, robot: Ledger, clock: ManualClock):
+    made = b.running(signing, policy=WINDOW | LIVENESS)
+    clock.advance(61)
+    with refused_without_trace(robot, "signature_invalid") as caught:
+        robot.stall(made.id)
+    assert (caught.value.context["why"], caught.value.retryable) == ("server_key", True)
+    signing.stall(made.id)
+    assert signers(signing, made.id)[-1] == ("stalled", "hq")
+
+
+@pytest.mark.parametrize("verb", ["heartbeat", "complete", "release", "fail"])
+def test_a_late_holder_waits_for_whoever_has_the_server_key(signing: Ledger, robot: Ledger, clock: ManualClock, verb: str):
+    made = b.running(signing, policy=LIVENESS)
+    clock.advance(61)
+    given = {"error": "x"} if verb == "fail" else {}
+    with refused_without_trace(robot, "signature_invalid") as caught:
+        getattr(robot, verb)(made.fence, **given)
+    assert caught.value.retryable
+    getattr(signing, verb)(made.fence, **given)
+    assert [found for found in signers(signing, made.id) if found[0] in ("stalled", "resumed")][:2] == [
+        ("stalled", "hq"),
+        ("resumed", "w-1"),
+    ]
+    assert signing.check(made.id) == []
+
+
+def test_what_became_of_undoing_is_signed_by_the_system(signing: Ledger, robot: Ledger, clock: ManualClock):
+    made = b.running(signing, policy=ALL)
+    signing.heartbeat(made.fence, undo={"kind": "delete", "args": {"id": 1}})
+    signing.fail(made.fence, "no", retryable=False)
+    clock.advance(61)
+    assert robot.sweep() == {"enqueued": 1}
+    [undo] = robot.claim("w-1", [robot.get(made.id).queue], start=True)
+    assert undo.fence is not None
+    robot.complete(undo.fence)
+    assert robot.sweep() == {"unsigned": 1}
+    assert signing.sweep() == {"compensated": 1}
+    assert signers(signing, made.id)[-1] == ("compensated", "hq")
+    assert signing.check(made.id) == []
+
+
+# Operators and clients
+
+
+@pytest.mark.parametrize(
+    ("build", "verb", "options"),
+    [
+        (b.running, "assist", {}),
+        (b.running, "cancel", {}),
+        (b.running, "cancel", {"hard": True}),
+        (b.running, "dead_letter", {"reason_code": "policy_violation"}),
+        (b.succeeded, "discard", {}),
+    ],
+)
+def test_what_others_do_is_signed_in_their_name(signing: Ledger, bare: Ledger, build: Any, verb: str, options: dict[str, Any]):
+    made: Made = build(signing, policy=ALL)
+    with refused_without_trace(bare, "signature_invalid") as caught:
+        getattr(bare, verb)(made.id, **options)
+    assert (caught.value.context["why"], caught.value.retryable) == ("operator_key", False)
+    with refused_without_trace(signing, "signature_invalid"):
+        getattr(signing, verb)(made.id, actor="bob", **options)
+    getattr(signing, verb)(made.id, **options)
+    assert signers(signing, made.id)[-1][1] == "ann"
+    assert signing.check(made.id) == []
+
+
+def test_before_its_first_claim_a_job_has_no_policy_to_keep(signing: Ledger, bare: Ledger):
+    made = b.queued(signing, policy=ALL)
+    bare.cancel(made.id)
+    assert newest(bare, made.id).key_id is None
+
+
+# Keys that come and go
+
+
+def test_a_revoked_key_signs_nothing_more(signing: Ledger, robot: Ledger):
+    made = b.running(signing, policy=LIVENESS)
+    robot.heartbeat(made.fence)
+    signing.revoke_key(WORKER.key_id)
+    with refused_without_trace(robot, "signature_invalid"):
+        robot.heartbeat(made.fence)
+    assert signing.check(made.id) == []
+
+
+def test_a_rotated_key_takes_over_at_once(signing: Ledger, store_url: str, clock: ManualClock):
+    fresh = key("worker", "w-1", 2)
+    with opened(store_url, clock, [WORKER, fresh]) as holder:
+        made = b.running(holder, policy=LIVENESS)
+        holder.heartbeat(made.fence)
+        signing.rotate_key(WORKER.key_id, fresh.public)
+        holder.heartbeat(made.fence)
+        holder.heartbeat(made.fence)
+        found = [event.key_id for event in holder.events(made.id)][3:]
+    assert found == [WORKER.key_id, fresh.key_id, fresh.key_id]
+    assert signing.check(made.id) == []
+
+
+def test_a_key_that_is_not_enrolled_signs_nothing(signing: Ledger, store_url: str, clock: ManualClock):
+    made = b.running(signing, policy=LIVENESS)
+    with opened(store_url, clock, [key("worker", "w-1", 9)]) as stranger, refused_without_trace(signing, "signature_invalid"):
+        stranger.heartbeat(made.fence)
+
+
+def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: ManualClock, store_url: str):
+    spare = key("server", "spare")
+    signing.enrol_key(spare.public, role="server", name="spare")
+    made = b.running(signing, policy=WINDOW | LIVENESS)
+    clock.advance(61)
+    with opened(store_url, clock, [SERVER]) as old, opened(store_url, clock, [spare, OPERATOR]) as fresh:
+        fresh.revoke_key(SERVER.key_id)
+        assert old.sweep() == {"unsigned": 1}
+        assert fresh.sweep() == {"stalled": 1}
+    assert newest(signing, made.id).key_id == spare.key_id

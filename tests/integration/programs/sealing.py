@@ -1,0 +1,18 @@
+"""Seals until it is killed, and says how far it has come: `python -m tests.integration.programs.sealing URL KEY`."""
+
+import sys
+from pathlib import Path
+
+import holdfast
+from holdfast.services import pages
+from holdfast.services.seal import Sealer
+from tests.support.duties import Everybody
+
+if __name__ == "__main__":
+    # Small steps, so that a kill falls into the midst of them.
+    pages.PAGE_EVENTS = pages.STEP_EVENTS = 50
+    with holdfast.open(sys.argv[1], keys=[Path(sys.argv[2])]) as ledger:
+        sealer = Sealer(ledger, duties=Everybody())
+        while done := sealer.tick():
+            sys.stdout.write(f"{done.size}\n")
+            sys.stdout.flush()

@@ -1,0 +1,68 @@
+"""What the doctor finds of real files and a real server."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from tests.conftest import drop_schema
+
+
+@pytest.fixture
+def on_file(tmp_path: Path) -> Iterator[Ledger]:
+    with holdfast.open(f"sqlite:///{tmp_path}/jobs.db") as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def on_server(postgres_url: str) -> Iterator[Ledger]:
+    schema = f"hf_{uuid.uuid4().hex}"
+    with holdfast.open(f"{postgres_url}?schema={schema}") as ledger:
+        yield ledger
+    drop_schema(postgres_url, schema)
+
+
+def words(ledger: Ledger) -> dict[str, str]:
+    return {finding.code: f"{finding.severity.value}: {finding.words}" for finding in ledger.diagnose().findings}
+
+
+def test_a_file_that_others_may_write_to(on_file: Ledger, tmp_path: Path):
+    (tmp_path / "jobs.db").chmod(0o600)
+    assert words(on_file)["permissions"].startswith("well")
+    (tmp_path / "jobs.db").chmod(0o666)
+    assert words(on_file)["permissions"] == f"warning: others may write to {tmp_path}/jobs.db (0666)"
+
+
+def test_the_settings_of_a_file(on_file: Ledger):
+    assert words(on_file)["durability"] == "well: journal_mode = wal, synchronous = full"
+    assert "GiB are free" in words(on_file)["disk"]
+
+
+def test_a_writer_that_stays_open_is_the_horizon(on_server: Ledger, postgres_url: str):
+    with psycopg.connect(postgres_url, application_name="left-open") as writer:
+        writer.execute("SELECT pg_current_xact_id()")
+        pid = writer.info.backend_pid
+        found = words(on_server)
+        assert f"followers wait for process {pid} of " in found["horizon"]
+        assert "(left-open), idle in transaction" in found["horizon"]
+        writer.rollback()
+    assert f"process {pid} " not in words(on_server)["horizon"]
+
+
+def test_a_reader_holds_back_vacuum_alone(on_server: Ledger, postgres_url: str):
+    with psycopg.connect(postgres_url) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("SELECT count(*) FROM pg_class")
+        pid = f"process {reader.info.backend_pid} "
+        found = words(on_server)
+        assert pid in found["oldest_transaction"]
+        assert pid not in found["horizon"]
+
+
+def test_the_settings_of_a_server(on_server: Ledger):
+    assert "fsync = " in words(on_server)["durability"]
+    assert on_server.diagnose().store_version.startswith("PostgreSQL 1")

@@ -1,0 +1,156 @@
+"""The statement for signed beats is the compiled form of `decide`: whatever is sent, both say the same."""
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from holdfast import HoldfastError, Job, Ledger
+from holdfast.core import commands as c
+from holdfast.core.lifecycle import decide
+from holdfast.core.limits import SKEW_US_MAX
+from holdfast.core.model import Actor, Fence, Role
+from holdfast.core.payloads import Beat
+from holdfast.core.proof.signed import Signed
+from holdfast.core.proof.statements import encode, message
+from holdfast.core.signing import statement_of
+from holdfast.ledger.door import Call
+from holdfast.store.base import EventFilter
+from holdfast.testing import ManualClock
+from tests.conftest import drop_schema
+from tests.property.model import micros
+from tests.support.signers import EVERYBODY, WORKER, enrol, key, opened
+
+KEYS = {"w-1": WORKER, "w-2": key("worker", "w-2")}
+
+
+class Sent(NamedTuple):
+    """One beat, and what is odd about it."""
+
+    wait_s: int
+    counter: int
+    skew_us: int
+    attempt: int
+    boot: str
+    worker: str
+    token: str
+    rev: int
+    beat: Beat
+    stalls: bool
+    """The system has called the job stalled before."""
+
+
+BEATS = st.builds(
+    Beat,
+    stage=st.sampled_from([None, "A", "B"]),
+    progress=st.sampled_from([None, 1, 2]),
+    assist_requested=st.sampled_from([None, None, False, True]),
+)
+EDGES = [-SKEW_US_MAX - 1, -SKEW_US_MAX, SKEW_US_MAX, SKEW_US_MAX + 1]
+SENT = st.builds(
+    Sent,
+    wait_s=st.sampled_from([0, 0, 1, 60, 61]),
+    counter=st.sampled_from([1, 1, 1, 0, -1]),
+    skew_us=st.sampled_from([0, 0, 0, 0, *EDGES]),
+    attempt=st.sampled_from([0, 0, 0, 0, 1]),
+    boot=st.sampled_from(["", "", "", "", "another"]),
+    worker=st.sampled_from(["w-1", "w-1", "w-1", "w-1", "w-2"]),
+    token=st.sampled_from(["", "", "its", "its", "another"]),
+    rev=st.sampled_from([0, 0, 0, 0, 0, 1]),
+    beat=BEATS,
+    stalls=st.sampled_from([False] * 8 + [True]),
+)
+
+
+class Side:
+    def __init__(self, ledger: Ledger, clock: ManualClock) -> None:
+        self.ledger = ledger
+        self.clock = clock
+
+    def run(self, policy: str, sent: list[Sent]) -> None:
+        self.ledger.enqueue("k", queue="q", policy={"signed": policy, "resume_window": 600})
+        [job] = self.ledger.claim("w-1", ["q"], start=True)
+        counter = 0
+        for each in sent:
+            self.clock.advance(each.wait_s)
+            counter += each.counter
+            self._send(job, each, max(counter, 0))
+        assert self.ledger.check(job.id) == []
+        self.ledger.cancel(job.id, hard=True)
+
+    def _send(self, job: Job, sent: Sent, counter: int) -> None:
+        assert job.fence is not None
+        if sent.stalls and self.ledger.get(job.id).status == "running":
+            self.clock.advance(61)
+            self.ledger.sweep()
+        now = micros(self.ledger.now())
+        before = self._row(job.id)
+        command = self._command(job, sent, counter, now, before.rev)
+        try:
+            expected: Any = decide(before, command, now)
+        except HoldfastError as refusal:
+            expected = refusal.code
+        [answer] = self.ledger._carrier.go(Call("append", [command], repeat=False, keep=False, body_hash=b""))
+        after = self._row(job.id)
+        if isinstance(expected, str):
+            assert (getattr(answer, "code", answer), after) == (expected, before)
+            return
+        assert after == expected.job
+        events = self.ledger._store.read(lambda session: session.events(EventFilter(job_id=job.id, limit=1_000)))
+        made = [_bare(event) for event in events if event.rev > before.rev]
+        assert made == [_bare(event) for event in expected.events]
+
+    def _row(self, job_id: int) -> Any:
+        return self.ledger._store.read(lambda session: session.load([job_id], lock=False))[job_id]
+
+    def _command(self, job: Job, sent: Sent, counter: int, now: int, rev: int) -> c.Heartbeat:
+        assert job.fence is not None
+        fence, holder = job.fence, Actor(Role.WORKER, sent.worker, sent.boot or job.fence.incarnation)
+        token = {"": "", "its": fence.token}.get(sent.token, sent.token)
+        command = c.Heartbeat(
+            actor=holder,
+            job_id=job.id,
+            request_id=uuid.uuid4().hex,
+            fence=Fence(job.id, fence.attempt + sent.attempt, token, sent.worker),
+            beat=sent.beat,
+            expected_rev=rev + 1 if sent.rev else None,
+        )
+        attempt = fence.attempt + sent.attempt
+        said = statement_of(self.ledger.id, command, holder, attempt, counter=counter, at=now + sent.skew_us)
+        statement = encode(said)
+        signer = KEYS[sent.worker].secret
+        assert signer is not None
+        signed = Signed(signer.key_id, signer.sign(message(statement)), statement, said)
+        return msgspec.structs.replace(command, signed=signed)
+
+
+def _bare(event: Any) -> Any:
+    """Without what only a ledger adds: its place, and what it signs for the system."""
+    gone = {"key_id": None, "signature": None, "statement": None} if event.actor.role is Role.SYSTEM else {}
+    return msgspec.structs.replace(event, pos=0, **gone)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    clock = ManualClock()
+    folder: Path = tmp_path_factory.mktemp("signed")
+    server = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    schema = f"hf_{uuid.uuid4().hex}"
+    with opened(f"{server}?schema={schema}" if server else f"sqlite:///{folder}/signed.db", clock) as ledger:
+        enrol(ledger, [*EVERYBODY, KEYS["w-2"]])
+        yield Side(ledger, clock)
+    if server:
+        drop_schema(server, schema)
+    shutil.rmtree(folder)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(policy=st.sampled_from(["none", "liveness", "all"]), sent=st.lists(SENT, min_size=1, max_size=8))
+def test_the_statement_and_the_core_say_the_same(side: Side, policy: str, sent: list[Sent]):
+    side.run(policy, sent)

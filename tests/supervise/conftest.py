@@ -1,0 +1,83 @@
+"""Real supervisors of real programs, in a folder of their own."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Done, Running, command, environment
+
+Supervise = Callable[..., Running]
+Ended = Callable[..., Done]
+
+EXIT = ["sh", "-c", 'exit "$0"']
+QUICK = ["--backoff", "1ms", "--grace", "10s"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder}/holdfast.db"
+
+
+@pytest.fixture
+def sockets() -> Iterator[str]:
+    """Where supervisors have theirs: the names of a test's folders are too long for one."""
+    with tempfile.TemporaryDirectory(prefix="hf-") as folder:
+        yield folder
+
+
+@pytest.fixture
+def supervise(folder: Path, sockets: str) -> Iterator[Supervise]:
+    """Starts a supervisor; what is left of it ends with the test."""
+    running: list[Running] = []
+
+    def starter(*arguments: object, **env: str) -> Running:
+        running.append(Running(command("supervise", *arguments), folder, environment(XDG_RUNTIME_DIR=sockets, **env)))
+        return running[-1]
+
+    yield starter
+    for one in running:
+        one.close()
+
+
+@pytest.fixture
+def ended(folder: Path, sockets: str) -> Ended:
+    """Runs a supervisor to its end."""
+
+    def runner(*arguments: object, **env: str) -> Done:
+        done = subprocess.run(
+            command("supervise", *arguments),
+            cwd=folder,
+            env=environment(XDG_RUNTIME_DIR=sockets, **env),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return runner
+
+
+def is_alive(pid: int) -> bool:
+    """A process that nobody has waited for is dead all the same."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in (b"Z", b"X")
+
+
+def pipe(folder: Path, name: str = "gate") -> Path:
+    """A named pipe: whoever opens it waits for the other side."""
+    path = folder / name
+    os.mkfifo(path)
+    return path

@@ -1,0 +1,167 @@
+"""Whatever a program has started ends with it, and it ends with its supervisor."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.cli.conftest import Running
+from tests.supervise.conftest import QUICK, Ended, Supervise, is_alive
+from tests.support.waiting import wait_until
+
+PYTHON = [sys.executable, "-S", "-c"]
+
+LISTEN = """
+import signal, sys
+heard = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT}
+signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+print("ready", flush=True)
+while True:
+    number = signal.sigwait(heard)
+    print(signal.Signals(number).name, flush=True)
+    if number in (signal.SIGTERM, signal.SIGINT):
+        sys.exit(int(sys.argv[1]))
+"""
+
+DEAF = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+print(os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+
+ESCAPE = """
+import os, signal, sys
+# Twice forked, in a session of its own, without its parent's descriptors or environment, and deaf.
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        told = os.dup(1)
+        os.closerange(3, told)
+        os.write(told, b"%d\\n" % os.getpid())
+        os.execve(sys.executable, [sys.executable, "-S", "-c", "import signal; signal.pause()"], {})
+    os._exit(0)
+os.wait()
+if sys.argv[1] == "stay":
+    signal.pause()
+"""
+
+
+def test_signals_are_passed_on(supervise: Supervise) -> None:
+    one = supervise("--", *PYTHON, LISTEN, 0)
+    assert one.line() == "ready"
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGQUIT):
+        one.signal(number)
+        assert one.line() == number.name
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_stop_is_passed_on_and_ends_the_run(supervise: Supervise, url: str, number: signal.Signals) -> None:
+    """However the program then ends: nobody starts it again."""
+    one = supervise("--name", "web", "--json", "--", *PYTHON, LISTEN, 7)
+    assert one.line() == "ready"
+    one.signal(number)
+    assert one.line() == number.name
+    done = one.rest()
+    assert (done.code, done.answer["data"]["reason"], done.answer["data"]["last_exit"]) == (0, "operator_shutdown", 7)
+    with holdfast.open(url) as ledger:
+        assert ledger.runs()[0].terminal_reason == "operator_shutdown"
+
+
+def test_who_does_not_listen_is_killed_when_the_grace_is_over(supervise: Supervise) -> None:
+    one = supervise("--grace", "10ms", "--json", "--", *PYTHON, DEAF)
+    pid = int(one.line())
+    one.signal()
+    done = one.rest()
+    assert (done.code, done.answer["data"]["last_exit"]) == (0, -signal.SIGKILL)
+    assert not is_alive(pid)
+
+
+def test_the_second_signal_ends_the_grace(supervise: Supervise) -> None:
+    one = supervise("--grace", "1h", "--", *PYTHON, DEAF)
+    pid = int(one.line())
+    one.signal()
+    one.logged("stopping")
+    assert is_alive(pid)
+    wait_until(lambda: told_again(one, pid))
+    assert one.rest().code == 0
+
+
+def told_again(one: Running, pid: int) -> bool:
+    """Whether it is dead by now. A signal that follows another at once is taken for its echo."""
+    one.signal()
+    return not is_alive(pid)
+
+
+def escaped(one: Running) -> int:
+    pid = int(one.line())
+    assert is_alive(pid)
+    return pid
+
+
+def test_what_a_program_leaves_behind_ends_with_it(ended: Ended) -> None:
+    done = ended("--grace", "10ms", "--", *PYTHON, ESCAPE, "leave")
+    assert done.code == 0
+    assert not is_alive(int(done.out))
+
+
+def test_a_double_fork_does_not_escape_a_stop(supervise: Supervise) -> None:
+    one = supervise("--grace", "10ms", "--", *PYTHON, ESCAPE, "stay")
+    pid = escaped(one)
+    one.signal()
+    assert one.rest().code == 0
+    assert not is_alive(pid)
+
+
+def test_nothing_survives_a_supervisor_that_is_killed(supervise: Supervise) -> None:
+    one = supervise("--", *PYTHON, ESCAPE, "stay")
+    pid = escaped(one)
+    one.signal(signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), what="the escaped process is dead")
+    one.rest()
+
+
+def test_nothing_survives_a_keeper_that_is_killed(supervise: Supervise) -> None:
+    """That the program ended is all its supervisor knows then: it starts another."""
+    one = supervise(*QUICK, "--", *PYTHON, ESCAPE, "stay")
+    first = escaped(one)
+    os.kill(parent_of(first), signal.SIGKILL)
+    second = int(one.line())
+    assert (is_alive(first), is_alive(second)) == (False, True)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+
+
+# What cannot be started
+
+
+@pytest.mark.parametrize(("command", "code"), [("./nowhere", 127), ("nowhere", 127), ("./plain", 126), (".", 126)])
+def test_what_cannot_be_started_ends_as_in_a_shell(ended: Ended, folder: Path, url: str, command: str, code: int) -> None:
+    (folder / "plain").write_text("#!/bin/sh\n")
+    done = ended("--name", "web", "--json", "--", command)
+    assert (done.code, done.answer["error_code"]) == (code, "unrecoverable_error")
+    with holdfast.open(url) as ledger:
+        [state] = ledger.runs()
+        assert (state.terminal_reason, state.exit_code, state.restarts) == ("unrecoverable_error", code, 0)
+    assert ended("--name", "web", "--", "true").code == 0
+
+
+def test_a_program_starts_as_it_would_without_a_supervisor(ended: Ended) -> None:
+    """Its signals as they were, nothing open but what is meant for it, a session of its own."""
+    program = (
+        "import os, signal\n"
+        "print([n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD)"
+        " if signal.getsignal(n) not in (signal.SIG_DFL, signal.default_int_handler) and n != signal.SIGPIPE])\n"
+        "print(signal.pthread_sigmask(signal.SIG_BLOCK, []))\n"
+        "print(os.getsid(0) == os.getpid() == os.getpgid(0))\n"
+        "print(sorted(int(fd) for fd in os.listdir('/proc/self/fd') if int(fd) > 2 and os.path.exists(f'/proc/self/fd/{fd}'))"
+        " == [int(os.environ['HOLDFAST_BEAT_FD'])])\n"
+    )
+    assert ended("--", *PYTHON, program).out.splitlines() == ["[]", "set()", "True", "True"]

@@ -1,0 +1,173 @@
+"""A program that hangs is ended, however it used to say that it was alive."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import supervised
+from holdfast.supervise.ears import Ears, Heard, read
+from holdfast.supervise.watch import Watch
+from tests.supervise.conftest import QUICK, Ended, Supervise
+from tests.support.processes import ROOT
+from tests.support.waiting import wait_until
+
+HANG = "exec sleep 1000"
+WAYS = {
+    "descriptor": ["sh", "-c", f'echo >&"$HOLDFAST_BEAT_FD"; {HANG}'],
+    "command": ["sh", "-c", f'"$0" -m holdfast beat && {HANG}', sys.executable],
+    "library": [sys.executable, "-c", "import signal; from holdfast import supervised; supervised.beat(); signal.pause()"],
+}
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_who_has_beaten_and_then_is_silent_is_ended(supervise: Supervise, url: str, way: str) -> None:
+    one = supervise("--name", "web", "--stall-timeout", "5s", "--max-restarts", 0, "--json", "--", *WAYS[way])
+    assert one.logged("stalled")["beats"] == 1
+    done = one.rest()
+    assert (done.code, done.answer["error_code"]) == (1, "stall_timeout")
+    with holdfast.open(url) as ledger:
+        [state] = ledger.runs()
+        assert (state.terminal_reason, state.needs_reset) == ("stall_timeout", True)
+        assert state.receipt is not None and state.receipt["health_verdict"] == "stalled"
+
+
+def test_a_hang_is_a_failure_like_any_other(ended: Ended, url: str) -> None:
+    done = ended("--name", "web", *QUICK, "--stall-timeout", "100ms", "--max-restarts", 1, "--", "sh", "-c", f"echo ran; {HANG}")
+    assert (done.code, done.out) == (1, "ran\n" * 2)
+    with holdfast.open(url) as ledger:
+        assert ledger.runs()[0].terminal_reason == "restart_limit_exceeded"
+
+
+def test_a_program_that_ends_well_once_it_is_told_to_has_hung_all_the_same(ended: Ended) -> None:
+    """A shell that traps TERM and exits with 0 is no clean exit."""
+    program = "trap 'exit 0' TERM; echo ran; while :; do sleep 1000 & wait; done"
+    done = ended(*QUICK, "--stall-timeout", "1s", "--max-restarts", 1, "--json", "--", "sh", "-c", program)
+    assert "stalled" in done.err
+    assert (done.code, done.out.count("ran")) == (1, 2)
+
+
+def test_a_program_that_never_beats_is_only_watched_for_its_end() -> None:
+    assert Watch(5, from_start=False).silent_since is None
+    assert Watch(5, from_start=True).silent_since == 5
+    watch = Watch(5, from_start=False)
+    assert not watch.hear(9, Heard())
+    assert watch.silent_since == 9
+
+
+def test_after_a_freeze_there_is_a_fresh_interval() -> None:
+    watch = Watch(5, from_start=True)
+    watch.excuse(70)
+    assert watch.silent_since == 70
+    watch.hear(90, Heard())
+    assert watch.silent_since == 90
+
+
+def test_what_a_beat_says_is_in_the_receipt(supervise: Supervise, url: str) -> None:
+    said = 'echo \'{"stage":"mix","progress":3}\' >&"$HOLDFAST_BEAT_FD"; echo told; '
+    one = supervise("--name", "web", "--", "sh", "-c", said + HANG)
+    assert one.line() == "told"
+    with holdfast.open(url) as ledger:
+        found = wait_until(lambda: [run for run in ledger.runs() if run.receipt and run.receipt["detail"]])[0].receipt
+    assert found is not None
+    assert (found["detail"], found["health_verdict"], found["run_id"]) == ("stage mix, progress 3", "healthy", "web/1")
+
+
+def test_a_worker_beats_by_itself(supervise: Supervise, folder: Path) -> None:
+    (folder / "shop.py").write_text(
+        "from holdfast import App\napp = App('sqlite:///shop.db')\n@app.handler()\ndef work() -> None:\n    pass\n"
+    )
+    worker = [sys.executable, "-m", "holdfast", "worker", "run", "shop:app", "--name", "ada"]
+    one = supervise("--name", "shop", "--stall-timeout", "1m", "--", *worker)
+    one.logged("worker started")
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        wait_until(lambda: any(run.receipt and "stage working" in (run.receipt["detail"] or "") for run in ledger.runs()))
+
+
+# The parts
+
+
+@pytest.mark.parametrize(
+    ("line", "heard"),
+    [
+        (b"", Heard()),
+        (b"still here", Heard()),
+        (b'{"stage":"mix"}', Heard("mix")),
+        (b'{"progress":0}', Heard(None, 0)),
+        (b'{"progress":-1}', Heard()),
+        (b'{"stage":"mix","progress":3,"more":[1]}', Heard("mix", 3)),
+        (b'{"stage":" ","progress":true}', Heard()),
+        (b'{"stage":"' + b"x" * 201 + b'","progress":9007199254740992}', Heard()),
+        (b'{"stage":', Heard()),
+        (b'{"stage":"\xff"}', Heard()),
+        (b"[1]", Heard()),
+        (b'{"stage":"' + b"x" * 5_000, Heard()),
+    ],
+)
+def test_whatever_comes_is_a_beat(line: bytes, heard: Heard) -> None:
+    assert read(line) == heard
+
+
+def test_both_ears_hear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    heard: list[Heard] = []
+    with Ears("ledger/web", heard.append) as ears:
+        for name, value in ears.environment().items():
+            monkeypatch.setenv(name, value)
+        assert supervised.is_supervised()
+        assert supervised.beat(stage="a", progress=1)
+        ears._read_datagram()
+        monkeypatch.delenv("HOLDFAST_BEAT_SOCKET")
+        monkeypatch.setenv("HOLDFAST_BEAT_FD", str(ears.told))
+        assert supervised.beat()
+        os.write(ears.told, b"x" * 10_000 + b'\n{"progress":2}\nhalf')
+        ears._read_lines()
+        assert heard == [Heard("a", 1), Heard(), Heard(), Heard(None, 2)]
+        ears.drain()
+        os.write(ears.told, b'{"progress":5}\n')
+        ears._read_lines()
+        assert heard[4:] == [Heard(None, 5)]
+    assert list(tmp_path.rglob("*")) == [tmp_path / f"holdfast-{os.getuid()}"]
+
+
+def test_nobody_hears_a_program_that_is_not_supervised(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOLDFAST_BEAT_SOCKET", "HOLDFAST_BEAT_FD", "HOLDFAST_BEAT_EVERY"):
+        monkeypatch.delenv(name, raising=False)
+    assert (supervised.is_supervised(), supervised.beat(), supervised.every_s()) == (False, False, 20.0)
+    monkeypatch.setenv("HOLDFAST_BEAT_SOCKET", "/nowhere/at/all")
+    monkeypatch.setenv("HOLDFAST_BEAT_FD", "one")
+    monkeypatch.setenv("HOLDFAST_BEAT_EVERY", "0.5")
+    assert (supervised.is_supervised(), supervised.beat(), supervised.every_s()) == (True, False, 0.5)
+
+
+def test_a_socket_that_a_killed_supervisor_has_left_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    first = Ears("ledger/web", lambda _: None)
+    with Ears("ledger/web", lambda _: None) as second:
+        assert second.path == first.path
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / f"holdfast-{os.getuid()}").mkdir(mode=0o755)
+    with Ears("ledger/web", lambda _: None) as ears:
+        assert not ears.path.is_relative_to(tmp_path)
+
+
+def test_beat_outside_of_a_supervisor_says_so(ended: Ended, folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "holdfast", "beat"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, "nobody supervises this program" in done.stderr) == (1, True)
+
+
+def test_a_beat_needs_neither_ledger_nor_supervisor() -> None:
+    """Scripts beat often."""
+    program = (
+        "import sys\nfrom holdfast.cli import main\n"
+        "try:\n    main(['beat'])\nexcept SystemExit as end:\n    assert end.code == 1\n"
+        "print([name for name in sys.modules if name in ('apsw', 'holdfast.ledger', 'holdfast.core', 'holdfast.supervise')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

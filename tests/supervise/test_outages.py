@@ -1,0 +1,46 @@
+"""A ledger out of reach is no reason to end a healthy program, nor to start one that nobody would count."""
+
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.supervise.conftest import QUICK, Supervise, pipe
+from tools.pgserver import PostgresServer
+
+WAIT = ["sh", "-c", "echo ran; read line < gate; exit $line"]
+
+
+@pytest.mark.parametrize(("exit_code", "awaited"), [(0, "over"), (3, "started")])
+def test_what_happens_meanwhile_is_recorded_afterwards(
+    restartable_server: PostgresServer, supervise: Supervise, folder: Path, exit_code: int, awaited: str
+) -> None:
+    gate = pipe(folder)
+    one = supervise("--db", restartable_server.url, "--name", "web", *QUICK, "--", *WAIT)
+    assert one.line() == "ran"
+    one.logged("started")
+    restartable_server.stop()
+    gate.write_text(f"{exit_code}\n")
+    one.logged("waiting for the ledger")
+    restartable_server.start()
+    one.logged(awaited)
+    if exit_code:
+        assert one.line() == "ran"
+        gate.write_text("0\n")
+    assert one.rest().code == 0
+    with holdfast.open(restartable_server.url) as ledger:
+        [state] = ledger.runs()
+        assert (state.terminal_reason, state.restarts) == ("clean_exit", int(exit_code != 0))
+
+
+def test_a_ledger_that_does_not_come_back_is_given_up_on_when_told_to(
+    restartable_server: PostgresServer, supervise: Supervise, folder: Path
+) -> None:
+    gate = pipe(folder)
+    one = supervise("--db", restartable_server.url, "--name", "web", "--", *WAIT)
+    assert one.line() == "ran"
+    restartable_server.stop()
+    gate.write_text("0\n")
+    one.logged("waiting for the ledger")
+    one.signal()
+    assert one.rest().code == 3

@@ -1,0 +1,192 @@
+"""The parts of a supervisor, each by itself."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.core.restart import TerminalReason
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.supervise import ResetNeeded, RunPolicy, place, run_policy
+from holdfast.supervise.agenda import Agenda
+from holdfast.supervise.run import Run
+from holdfast.supervise.watch import shell_code
+from holdfast.testing import ManualClock
+from tests.cli.conftest import command, environment
+
+
+def begin(ledger: holdfast.Ledger, **numbers: object) -> Run:
+    return Run(ledger.supervision, "web", run_policy(numbers), ["serve"], None)
+
+
+# Places
+
+
+def test_a_process_that_is_gone_is_known_to_be_dead() -> None:
+    program = "from holdfast.supervise import place; print(place.holder('n'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert place.is_dead(done.stdout.strip())
+    assert not place.is_dead(place.holder("n"))
+
+
+@pytest.mark.parametrize("change", ["another boot", "another process under its number"])
+def test_of_others_nothing_is_known(change: str) -> None:
+    system, pid, began, nonce = place.holder("n").split("/")
+    if change == "another boot":
+        assert not place.is_dead(f"x{system}/1{pid}/{began}/{nonce}")
+    else:
+        assert place.is_dead(f"{system}/{pid}/1{began}/{nonce}")
+
+
+@pytest.mark.parametrize("holder", ["", "somebody", "a/b/c/d", "//1/n", "x/1/2"])
+def test_a_holder_of_another_kind_is_not_dead(holder: str) -> None:
+    assert not place.is_dead(holder)
+
+
+# Runs
+
+
+def test_what_was_kept_is_continued(ledger: holdfast.Ledger) -> None:
+    first = begin(ledger)
+    assert [first.restart(tick) for tick in (1_000, 2_000)] == [1, 2]
+    first.keep(first.snapshot())
+    first.drop()
+    second = begin(ledger)
+    assert (second.is_new, second.run_id, second.body.restarts) == (False, "web/1", 2)
+    assert second.body.incarnation == first.body.incarnation
+    assert second.restart(3_000) == 3
+
+
+@pytest.mark.parametrize("reason", list(TerminalReason))
+def test_after_a_terminal_reason(ledger: holdfast.Ledger, reason: TerminalReason) -> None:
+    first = begin(ledger)
+    first.end(reason)
+    first.end(TerminalReason.CLEAN_EXIT)
+    first.keep(first.snapshot())
+    first.drop()
+    if reason in ("clean_exit", "operator_shutdown", "unrecoverable_error"):
+        second = begin(ledger)
+        assert (second.is_new, second.run_id, second.body.restarts) == (True, "web/2", 0)
+        assert second.body.incarnation != first.body.incarnation
+    else:
+        with pytest.raises(ResetNeeded):
+            begin(ledger)
+        ledger.reset_run("web")
+        assert begin(ledger).run_id == "web/2"
+
+
+def test_an_older_snapshot_does_not_replace_a_newer_one(ledger: holdfast.Ledger) -> None:
+    run = begin(ledger)
+    older = run.snapshot()
+    run.end(TerminalReason.CIRCUIT_BREAKER_OPEN)
+    run.keep(run.snapshot())
+    run.keep(older)
+    assert ledger.runs()[0].terminal_reason == "circuit_breaker_open"
+
+
+def test_who_was_overtaken_keeps_nothing(ledger: holdfast.Ledger, clock: ManualClock) -> None:
+    first = begin(ledger)
+    first.keep(first.snapshot())
+    with pytest.raises(Conflict):
+        begin(ledger)
+    clock.advance(16)
+    second = begin(ledger)
+    second.keep(second.snapshot())
+    with pytest.raises(Conflict):
+        first.keep(first.snapshot())
+
+
+def test_a_receipt_counts_the_restarts_in_the_window(ledger: holdfast.Ledger) -> None:
+    from holdfast.liveness import HealthVerdict
+
+    run = begin(ledger, window="10s", max_restarts=3)
+    run.restart(1_000)
+    run.restart(5_000)
+    counts = [
+        run.issue(tick, HealthVerdict.HEALTHY, uptime_ms=1, beat="1 2", episode=None, detail="é" * 300).restart_count
+        for tick in (11_000, 11_001, 15_001)
+    ]
+    assert counts == [2, 1, 0]
+    assert run.receipt is not None and run.receipt.has_valid_bounds()
+    assert (run.receipt.run_id, run.receipt.max_restarts) == ("web/1", 3)
+
+
+# Numbers
+
+
+def test_the_backoff_doubles_up_to_its_maximum() -> None:
+    policy = RunPolicy(backoff_ms=100, backoff_max_ms=1_000)
+    assert [policy.backoff_seconds(attempt, 1.0) for attempt in (1, 2, 3, 4, 5, 1_000)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert policy.backoff_seconds(1, 0.5) == 0.05
+
+
+def test_a_shorter_window_shortens_the_breaker_s() -> None:
+    assert run_policy({"window": "10s"}).breaker_window_ms == 10_000
+    assert run_policy({"window": None}).breaker_window_ms == 30_000
+    with pytest.raises(HoldfastError):
+        run_policy({"window": "10s", "breaker_window": "11s"})
+
+
+def test_exit_codes_of_what_cannot_be_started() -> None:
+    import errno
+
+    numbers = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.EAGAIN, errno.ENOMEM)
+    assert [shell_code(number) for number in numbers] == [127, 127, 126, 126, None, None]
+
+
+# Time
+
+
+def test_an_agenda() -> None:
+    clock, done = ManualClock(), []
+    agenda = Agenda(clock.monotonic)
+    assert agenda.patience_s() is None
+
+    def first() -> None:
+        done.append("first")
+        agenda.drop(second)
+
+    def second() -> None:
+        done.append("second")
+
+    agenda.after(2, first)
+    agenda.after(5, second)
+    agenda.within(3, second)
+    agenda.within(9, second)
+    assert agenda.patience_s() == 2
+    agenda.act()
+    assert done == []
+    clock.advance(3)
+    assert agenda.patience_s() == 0
+    agenda.act()
+    assert (done, agenda.patience_s()) == (["first"], None)
+
+
+# People
+
+
+def test_a_terminal_has_one_line_and_what_happened_above_it(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    program = ["--name", "tty", "--max-restarts", "0", "--", "sh", "-c", "printf '\\033[31m'; exit 3"]
+    with subprocess.Popen(command("supervise", *program), cwd=tmp_path, env=environment(), stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        said = b""
+        while chunk := _read(ours):
+            said += chunk
+    os.close(ours)
+    text = said.decode()
+    assert "\x1b[2Ktty · up 0s · 0 restarts" in text
+    assert "\x1b[2Kover: run id tty/1, reason restart_limit_exceeded, restarts 0\r\n" in text
+    assert '"message"' not in text
+
+
+def _read(terminal: int) -> bytes:
+    """A terminal whose other side is closed is an error on Linux."""
+    try:
+        return os.read(terminal, 4_096)
+    except OSError:
+        return b""

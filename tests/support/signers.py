@@ -1,0 +1,33 @@
+"""Keys for tests, and ledgers whose keys are enrolled."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import holdfast
+from holdfast.core.proof.keyfile import KeyFile
+from holdfast.core.proof.keys import KeyRole, SecretKey
+from holdfast.ledger import Ledger
+
+LIVENESS = {"signed": "liveness"}
+ALL = {"signed": "all"}
+
+
+def key(role: str, name: str, number: int = 1) -> KeyFile:
+    """The same key every time for one role, name and number."""
+    seed = f"{role} {name} {number}".encode().ljust(32, b".")[:32]
+    secret = SecretKey(seed)
+    return KeyFile(KeyRole(role), name, secret.public_key, secret)
+
+
+SERVER, OPERATOR, WORKER = key("server", "hq"), key("operator", "ann"), key("worker", "w-1")
+EVERYBODY = (SERVER, OPERATOR, WORKER)
+
+
+def enrol(ledger: Ledger, keys: Iterable[KeyFile] = EVERYBODY) -> None:
+    for each in keys:
+        ledger.enrol_key(each.public, role=each.role, name=each.name)
+
+
+def opened(url: str, clock: Any, keys: Iterable[KeyFile] = EVERYBODY) -> Ledger:
+    """A ledger that signs with these keys, as its operator's own."""
+    return holdfast.open(url, clock=clock, keys=list(keys), actor="ann")

@@ -1,0 +1,81 @@
+"""A history whose holder signs, driven through the core alone."""
+
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core.model import Actor, Event, Policy
+from holdfast.core.proof.book import ENROLLED, Book, KeyChange
+from holdfast.core.proof.keys import SecretKey
+from holdfast.core.proof.signed import Signed
+from holdfast.core.proof.stated import Statement
+from holdfast.core.proof.statements import encode, encode_system, message
+from holdfast.core.signing import STATES, statement_of
+from tests.unit.histories import OPERATOR, T0, WORKER, History
+
+LEDGER = "8f2e"
+LIVENESS, ALL = Policy(resume_window_ms=60_000, signed="liveness"), Policy(resume_window_ms=60_000, signed="all")
+KEYS = {
+    ("worker", WORKER.name): SecretKey(b"w" * 32),
+    ("server", "hq"): SecretKey(b"s" * 32),
+    ("operator", OPERATOR.name): SecretKey(b"o" * 32),
+}
+HOLDER = KEYS["worker", WORKER.name]
+
+
+def book() -> Book:
+    """Everybody's keys, enrolled before everything else."""
+    changes = [
+        KeyChange(pos, ENROLLED, key.key_id, role, name, key.public_key.public, T0, "operator:ann", key.key_id)
+        for pos, ((role, name), key) in enumerate(KEYS.items(), 1)
+    ]
+    return Book(changes)
+
+
+def sealed(said: Statement, key: SecretKey = HOLDER) -> Signed:
+    statement = encode(said)
+    return Signed(key.key_id, key.sign(message(statement)), statement, said)
+
+
+class SignedHistory(History):
+    """Its holder signs each command that can be signed, unless `signed` is given; the system's and operators' part is signed
+    as a ledger would."""
+
+    counter = 0
+
+    def __init__(self, policy: Policy = ALL, /, **options: Any) -> None:
+        super().__init__(policy, **options)
+        self.events[0] = msgspec.structs.replace(self.events[0], pos=10)
+
+    def stated(self, kind: type[c.JobCommand], fields: dict[str, Any], **changes: Any) -> Signed:
+        """What the holder signs for a command; `changes` forge it."""
+        self.counter += 1
+        command = kind(job_id=7, **{"actor": WORKER} | fields)
+        said = statement_of(LEDGER, command, WORKER, self.job.attempt, counter=self.counter, at=self.now)
+        return sealed(msgspec.structs.replace(said, **changes))
+
+    def do(self, kind: type[c.JobCommand], **fields: Any) -> Self:
+        is_holders = fields.get("actor", WORKER) == WORKER and kind in STATES
+        if is_holders and "signed" not in fields and not (kind is c.ClaimJob and self.job.owner is None):
+            if "fence" in kind.__struct_fields__:
+                fields.setdefault("fence", self.fence)
+            fields = {"actor": WORKER} | fields
+            fields["signed"] = self.stated(kind, fields)
+        known = len(self.events)
+        super().do(kind, **fields)
+        self.events[known:] = [self._attested(event, pos) for pos, event in enumerate(self.events[known:], known + 10)]
+        return self
+
+    def _attested(self, event: Event, pos: int) -> Event:
+        event = msgspec.structs.replace(event, pos=pos)
+        key = _key_of(event.actor)
+        if event.statement is not None or key is None:
+            return event
+        statement = encode_system(LEDGER, event)
+        signature = key.sign(message(statement))
+        return msgspec.structs.replace(event, key_id=key.key_id, signature=signature, statement=statement)
+
+
+def _key_of(actor: Actor) -> SecretKey | None:
+    return {"system": KEYS["server", "hq"], "operator": KEYS["operator", OPERATOR.name]}.get(actor.role.value)

@@ -1,0 +1,179 @@
+"""What is said of a ledger, from what was looked at."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.doctor import Census, Finding, Severity, Skew, Vitals, diagnose
+from holdfast.core.doctor.shapes import COUNT_MAX, OpenTransaction, ReadyJobs, SinkStanding, StoredFile
+from holdfast.core.explain.shapes import SeenWorker
+from tests.unit.histories import SECOND, T0
+
+FILE: dict[str, Any] = {
+    "store": "sqlite",
+    "version": "SQLite 3",
+    "schema_version": 5,
+    "schema_known": 5,
+    "settings": {"journal_mode": "wal", "synchronous": "full"},
+    "files": (StoredFile("a.db", 0o640),),
+    "disk_free_bytes": 1 << 33,
+}
+SERVER: dict[str, Any] = {
+    "store": "postgresql",
+    "version": "PostgreSQL 18",
+    "schema_version": 5,
+    "schema_known": 5,
+    "settings": {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"},
+    "horizon_xids": 3,
+}
+MINUTE = 60 * SECOND
+HERE = SeenWorker("w-1", T0, frozenset({"q"}), frozenset({"k"}))
+
+
+def finding(code: str, vitals: dict[str, Any] | None = None, skew: Skew | None = None, **census: Any) -> Finding:
+    found = diagnose("abc", Vitals(**(vitals or FILE)), Census(now=T0, **census), skew)
+    [only] = [finding for finding in found.findings if finding.code == code]
+    assert found.well == all(finding.severity is not Severity.WARNING for finding in found.findings)
+    assert only.action or only.severity is not Severity.WARNING
+    return only
+
+
+def test_a_ledger_that_is_well():
+    found = diagnose("abc", Vitals(**FILE), Census(now=T0, workers=(HERE,)))
+    assert found.well
+    assert (found.ledger_id, found.store, found.store_version, found.schema_version) == ("abc", "sqlite", "SQLite 3", 5)
+    codes = ["schema", "durability", "permissions", "disk", "workers", "sweeping", "sinks", "dead_letters"]
+    assert [finding.code for finding in found.findings] == codes
+    assert {finding.severity for finding in found.findings} == {Severity.WELL}
+
+
+def test_a_server_has_other_findings():
+    found = diagnose("abc", Vitals(**SERVER), Census(now=T0), Skew(0, 0))
+    assert [f.code for f in found.findings][:5] == ["schema", "durability", "oldest_transaction", "horizon", "clock"]
+
+
+STORE = [
+    ("schema", FILE | {"schema_version": 4}, "schema 4, but this Holdfast knows 5"),
+    ("durability", FILE | {"settings": {"journal_mode": "delete", "synchronous": "full"}}, "journal_mode = delete"),
+    ("durability", SERVER | {"settings": {"fsync": "off", "synchronous_commit": "on"}}, "fsync = off, synchronous_commit = on"),
+    ("permissions", FILE | {"files": (StoredFile("a.db", 0o664), StoredFile("a.db-wal", 0o600))}, "a.db (0664)"),
+    ("permissions", FILE | {"files": (StoredFile("a.db", 0o602),)}, "a.db (0602)"),
+    ("disk", FILE | {"disk_free_bytes": 1 << 29}, "0.5 GiB are free"),
+    ("oldest_transaction", SERVER | {"oldest": OpenTransaction("process 7", 6 * MINUTE)}, "process 7, is 6 min old"),
+    ("horizon", SERVER | {"writer": OpenTransaction("process 7", 6 * MINUTE)}, "followers wait for process 7"),
+]
+
+
+@pytest.mark.parametrize(("code", "vitals", "words"), STORE)
+def test_what_is_wrong_with_a_store(code: str, vitals: dict[str, Any], words: str):
+    found = finding(code, vitals)
+    assert found.severity is Severity.WARNING
+    assert words in found.words
+
+
+@pytest.mark.parametrize("name", ["oldest", "writer"])
+def test_a_short_transaction_is_told_and_does_no_harm(name: str):
+    vitals = SERVER | {name: OpenTransaction("process 7", 5 * MINUTE)}
+    found = finding("oldest_transaction" if name == "oldest" else "horizon", vitals)
+    assert (found.severity, "process 7" in found.words) == (Severity.WELL, True)
+
+
+@pytest.mark.parametrize(
+    ("skew", "severity", "words"),
+    [
+        (Skew(0, 2_000), Severity.WELL, "0 s ahead of"),
+        (Skew(-5_000_000, 0), Severity.WELL, "5 s behind"),
+        (Skew(-6_000_000, 1_000), Severity.WARNING, "6 s behind"),
+        (Skew(3_600 * SECOND, 1_000), Severity.WARNING, "60 min ahead of"),
+        (Skew(8 * SECOND, 6 * SECOND), Severity.WELL, "give or take 3 s"),
+    ],
+)
+def test_a_skew_counts_as_far_as_the_round_trip_leaves_no_doubt(skew: Skew, severity: Severity, words: str):
+    found = finding("clock", skew=skew)
+    assert found.severity is severity
+    assert words in found.words
+
+
+def test_who_is_there():
+    silent = SeenWorker("w-2", T0 - 46 * SECOND)
+    assert finding("workers").severity is Severity.NOTE
+    assert finding("workers", workers=(silent,)).words == "no worker is there"
+    assert finding("workers", workers=(HERE,)).words == "1 worker is there"
+    assert finding("workers", workers=(HERE, HERE, silent)).words == "2 workers are there, 1 more has fallen silent"
+    assert finding("workers", workers=(HERE, silent, silent)).words.endswith("2 more have fallen silent")
+
+
+@pytest.mark.parametrize(
+    ("census", "severity", "words"),
+    [
+        ({}, Severity.WELL, "nobody needs to sweep"),
+        ({"sweeper": "w-1"}, Severity.WELL, "w-1 sweeps"),
+        ({"sweeper": "w-1", "due": 2}, Severity.WELL, "w-1 sweeps; 2 jobs are due"),
+        ({"due": 1}, Severity.WARNING, "1 job is past a limit, and nobody sweeps"),
+        ({"due": 1, "owing": 1}, Severity.WARNING, "2 jobs are past a limit"),
+        ({"due": COUNT_MAX}, Severity.WARNING, "1,000 jobs or more are past a limit"),
+    ],
+)
+def test_somebody_has_to_sweep(census: dict[str, Any], severity: Severity, words: str):
+    found = finding("sweeping", **census)
+    assert found.severity is severity
+    assert words in found.words
+
+
+def test_a_paused_queue_matters_where_jobs_wait():
+    paused = {"it's": T0 - 90 * SECOND}
+    idle = finding("queue_paused", paused=paused)
+    assert (idle.severity, idle.words) == (
+        Severity.NOTE,
+        "queue it's was paused 90 s ago (2025-12-31 23:58:30Z); 0 jobs of it could be claimed",
+    )
+    ready = (ReadyJobs("it's", "a", 2, 0), ReadyJobs("it's", "b", 1, 0))
+    found = finding("queue_paused", paused=paused, ready=ready)
+    assert (found.severity, "3 jobs" in found.words) == (Severity.WARNING, True)
+    assert found.action == "Let it go on: holdfast queue unpause 'it'\"'\"'s'."
+
+
+def unserved(**census: Any) -> list[Finding]:
+    found = diagnose("abc", Vitals(**FILE), Census(now=T0, **census))
+    return [finding for finding in found.findings if finding.code == "kind_unserved"]
+
+
+def test_jobs_that_nobody_serves():
+    old, new = ReadyJobs("q", "k", 3, T0 - 61 * SECOND), ReadyJobs("q", "k", 3, T0 - 60 * SECOND)
+    [found] = unserved(ready=(old, new))
+    assert "3 jobs of kind k in queue q can be claimed, the first for 61 s" in found.words
+    assert unserved(ready=(old,), workers=(HERE,)) == []
+    assert unserved(ready=(old,), paused={"q": T0}) == []
+    assert len(unserved(ready=(ReadyJobs("q", "other", 1, 0),), workers=(HERE,))) == 1
+
+
+def test_sinks():
+    well, failing = SinkStanding("a", 0, False, None), SinkStanding("b", 2, False, "OSError")
+    dead = SinkStanding("c d", 9, True, "OSError: gone")
+    assert finding("sinks", sinks=(well,)).words == "1 sink, none of them stuck"
+    assert finding("sinks", sinks=(well, failing)).severity is Severity.NOTE
+    found = finding("sinks", sinks=(well, failing, dead))
+    assert (found.severity, found.words) == (Severity.WARNING, "1 sink given up on: c d (OSError: gone)")
+    assert "holdfast sink revive 'c d'" in found.action
+
+
+def test_dead_letters_want_somebody():
+    assert finding("dead_letters", dead_letters=1).words == "1 dead letter that nobody has discarded"
+    assert finding("dead_letters", dead_letters=COUNT_MAX).words == "1,000 dead letters or more that nobody has discarded"
+
+
+def test_signed_policies_need_a_server_key():
+    assert finding("server_key", signed=("kind weld",), server_key=True).severity is Severity.WELL
+    assert finding("server_key", signed=("kind weld",)).severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    ("census", "severity"),
+    [
+        ({"sealed_pos": 9, "last_pos": 9, "sealed_at": 0}, Severity.WELL),
+        ({"sealed_pos": 5, "last_pos": 9, "sealed_at": T0 - 600 * SECOND}, Severity.WELL),
+        ({"sealed_pos": 5, "last_pos": 9, "sealed_at": T0 - 601 * SECOND}, Severity.WARNING),
+    ],
+)
+def test_what_is_sealed_once_is_to_be_sealed_again(census: dict[str, Any], severity: Severity):
+    assert finding("seal", **census).severity is severity

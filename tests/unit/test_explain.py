@@ -1,0 +1,372 @@
+"""What explain says of a job and its facts. The contract suite has every situation as a ledger makes it; here is the rest."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.explain import Explanation, Facts, Situation, explain
+from holdfast.core.explain.shapes import AHEAD_MAX, Linked, SeenWorker
+from holdfast.core.explain.words import clock, span, told, when
+from holdfast.core.model import SYSTEM, UNDO_KIND, EventType, FailureStage, Policy, ReasonCode, StallReason, Status
+from holdfast.core.payloads import Beat
+from tests.unit.histories import OPERATOR, SECOND, STEP, T0, WINDOW, History
+
+HERE = SeenWorker("w-1", T0)
+
+
+def signed(history: History, what: str) -> History:
+    """As if its policy had wanted that signed, and everybody had signed so far."""
+    policy = msgspec.structs.replace(history.policy, signed=what)
+    history.job = msgspec.structs.replace(history.job, policy=policy)
+    return history
+
+
+def of(history: History, **facts: Any) -> Explanation:
+    given: dict[str, Any] = {"policy": history.policy, "since": T0, "workers": (HERE,), "sweeper": "w-9"} | facts
+    return explain(history.job, Facts(**given), history.now)
+
+
+def commands(found: Explanation) -> list[str]:
+    return [remedy.command for remedy in found.commands]
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("us", "words"),
+    [
+        (0, "0 s"),
+        (300_000, "0.3 s"),
+        (9_000_000, "9 s"),
+        (12_900_000, "12 s"),
+        (119 * SECOND, "119 s"),
+        (180 * SECOND, "3 min"),
+        (7_200 * SECOND, "2 h"),
+        (3 * 86_400 * SECOND, "3 d"),
+    ],
+)
+def test_spans_have_the_unit_that_tells_enough(us: int, words: str):
+    assert span(us) == words
+
+
+def test_times_have_their_date_unless_it_is_today():
+    assert when(T0 + 12 * SECOND, T0) == "in 12 s (00:00:12Z)"
+    assert when(T0, T0 + 12 * SECOND) == "12 s ago (00:00:00Z)"
+    assert clock(T0 - SECOND, T0) == "2025-12-31 23:59:59Z"
+    assert clock(10**18, T0) == "9999-12-31 23:59:59Z"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (b'{"type":"ValueError","message":"no\\nmore"}', "ValueError: no"),
+        (b'{"message":"no"}', "no"),
+        (b'"plain"', "plain"),
+        (b'{"code":3}', "{'code': 3}"),
+        (b'"' + b"x" * 300 + b'"', "x" * 200 + "…"),
+    ],
+)
+def test_an_error_is_told_in_a_line(error: bytes, words: str):
+    assert told(error) == words
+
+
+# Queued
+
+
+def test_a_job_waits_for_others():
+    found = of(History(), unmet=(Linked(3, Status.RUNNING),))
+    assert found.situation is Situation.WAITS_FOR_DEPENDENCY
+    assert "It waits for job 3 (running)." in found.text
+    assert commands(found)[0] == "holdfast explain 3"
+
+
+def test_of_many_dependencies_some_are_named():
+    found = of(History(), unmet=tuple(Linked(n, Status.QUEUED) for n in range(10, 17)))
+    assert "It waits for 7 jobs: 10 (queued), 11 (queued), 12 (queued), 13 (queued), 14 (queued) and 2 more." in found.text
+
+
+def test_a_dependency_that_will_not_succeed_is_to_be_replayed():
+    found = of(History(), unmet=(Linked(3, Status.RUNNING), Linked(4, Status.DEAD_LETTERED)))
+    assert found.situation is Situation.DEPENDENCY_FAILED
+    assert "and 4 will not succeed" in found.text
+    assert commands(found)[0] == "holdfast job replay 4"
+
+
+def test_a_waiting_job_is_not_called_scheduled():
+    """Its availability is the end of time until the last dependency has succeeded."""
+    found = of(History(available_at=253_402_300_799_000_000), unmet=(Linked(3, Status.QUEUED),))
+    assert found.situation is Situation.WAITS_FOR_DEPENDENCY
+    assert "9999" not in found.text
+
+
+def test_further_obstacles_are_told_too():
+    found = of(History(delay_us=60 * SECOND), paused_at=T0, workers=())
+    assert found.situation is Situation.QUEUE_PAUSED
+    assert "Besides: it was enqueued for later, and may be claimed in 60 s (00:01:00Z)." in found.text
+    assert "Besides: no worker for it is there" in found.text
+    assert found.why_not_running is not None and found.why_not_running.words in found.text
+
+
+def test_who_was_there_is_named():
+    history = History().wait(60)
+    assert "w-1, the last that served k, was seen 60 s ago (00:00:00Z)" in of(history).text
+    other = SeenWorker("w-2", history.now, kinds=frozenset({"other"}))
+    assert "those that are serve other queues than q or other kinds than k" in of(history, workers=(other,)).text
+    assert "none that serves k in q has signed in" in of(history, workers=()).text
+
+
+@pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])
+def test_how_many_come_first(ahead: int, words: str):
+    assert words in of(History(), ahead=ahead).text
+
+
+def test_very_many_come_first():
+    found = of(History(), ahead=AHEAD_MAX, workers=(HERE, SeenWorker("w-2", T0)))
+    assert "10,000 jobs or more of its queue come first" in found.text
+    assert found.next[0].by == "the first with room of w-1, w-2"
+
+
+def test_those_ahead_of_a_job_in_backoff_are_no_matter():
+    assert of(History(delay_us=SECOND), ahead=3).situation is Situation.SCHEDULED
+
+
+@pytest.mark.parametrize(
+    ("history", "words"),
+    [
+        (History().start().do(c.Release), "w-1 handed it back from attempt 1; that does not count."),
+        (History().start().fail(), "Attempt 1, by w-1, failed: x."),
+        (History().start().do(c.Stall, error=b'"worn"').sweep(), "Attempt 1, by w-1, failed: worn."),
+        (History().start().stall().sweep(), "Attempt 1, by w-1, was given up: its holder could not go on (WORKER_ERROR)."),
+        (History().start().wait(31).sweep(), "Attempt 1, by w-1, was given up: its holder fell silent (NO_HEARTBEAT)."),
+    ],
+)
+def test_what_became_of_the_attempt_before(history: History, words: str):
+    assert words in of(history).text
+
+
+def test_an_undo_job_says_whose():
+    history = History(kind=UNDO_KIND)
+    history.job = msgspec.structs.replace(history.job, args=b'{"job_id":3,"steps":[]}')
+    assert "It undoes job 3." in of(history).text
+
+
+# Held
+
+
+@pytest.mark.parametrize(
+    ("history", "situation", "words"),
+    [
+        (History().claim(), Situation.CLAIMED, "w-1 has claimed it and not begun yet."),
+        (History().start().do(c.Assist, actor=OPERATOR, on=True), Situation.ASSISTED, "w-1 runs it, and an operator helps."),
+        (History().start().wait(11), Situation.BEATS_LATE, "Without another beat it stalls in 19 s (00:00:30Z)."),
+    ],
+)
+def test_how_it_stands_with_the_holder(history: History, situation: Situation, words: str):
+    found = of(history)
+    assert found.situation is situation
+    assert words in found.text
+
+
+def test_a_wish_for_assistance_is_told():
+    assert "w-1 wishes for assistance." in of(History().start().beat(assist_requested=True)).text
+
+
+def test_an_aborting_job_is_cancelled_when_its_grace_is_over():
+    history = History(Policy(heartbeat_interval_ms=60_000)).start().cancel(reason="enough").wait(10)
+    found = of(history)
+    assert found.situation is Situation.ABORTING
+    assert "It is being cancelled (enough): w-1 may make its safe exit for another 20 s (until 00:00:30Z)." in found.text
+    assert found.next[-1].what == "it is cancelled, whatever its holder does"
+    assert commands(found)[0] == "holdfast job cancel 7 --hard"
+
+
+@pytest.mark.parametrize(
+    ("history", "what"),
+    [
+        (History().start(), "without another beat it is stalled, and requeued"),
+        (History(WINDOW).start(), "without another beat it is stalled, and left to its holder for a while, then requeued"),
+        (History(Policy(attempts_max=1)).start(), "without another beat it is stalled, and out of attempts"),
+        (History(Policy(progress_timeout_ms=5_000)).start(), "without progress it is stalled, and requeued"),
+        (History(Policy(cancel_grace_ms=90_000)).start().cancel(), "without another beat it is stalled, and cancelled"),
+    ],
+)
+def test_what_silence_leads_to(history: History, what: str):
+    assert of(history).next[-1].what == what
+
+
+def test_a_quiet_first_half_is_no_lack_of_progress():
+    policy = Policy(progress_timeout_ms=20_000)
+    assert of(History(policy).start().wait(10)).situation is Situation.RUNNING
+    found = of(History(policy).start().wait(9).beat().wait(5))
+    assert found.situation is Situation.NO_PROGRESS
+    assert "have not changed for 14 s. Without progress it stalls in 6 s (00:00:20Z)." in found.text
+
+
+def test_silence_past_the_limit_wants_a_sweep():
+    history = History().start().wait(31)
+    assert of(history).situation is Situation.STALL_DUE
+    assert "A sweep was due 1 s ago (00:00:30Z): w-9 does it with its next tick." in of(history).text
+    nobody = of(history, sweeper=None)
+    assert nobody.situation is Situation.NOBODY_SWEEPS
+    assert commands(nobody)[0] == "holdfast sweep"
+
+
+def test_a_signed_job_needs_a_server_key():
+    history = signed(History().start(), "liveness")
+    assert "no sweep can stall it" in of(history, server_key=False).text
+    assert "no sweep can stall it" not in of(history).text
+    history.wait(31)
+    assert of(history, server_key=False).situation is Situation.NO_SERVER_KEY
+    assert "Unless w-9, who sweeps, has a server key" in of(history).text
+
+
+# Stalled
+
+
+def test_a_claimed_job_that_stalled_and_beats_is_waited_for():
+    """Only its holder can begin it: the system does not resume what never started."""
+    history = History(WINDOW).claim().stall().wait(5)
+    history.do(c.Heartbeat, beat=Beat())
+    assert of(history).situation is Situation.RESUME_WINDOW
+
+
+def test_the_error_of_a_stalled_job_is_told():
+    found = of(History(WINDOW).start().do(c.Stall, error=b'"worn"', reason=StallReason.WORKER_ERROR))
+    assert "It stalled 0 s ago (00:00:00Z) in the hands of w-1: its holder could not go on (WORKER_ERROR)." in found.text
+    assert "Its last error: worn." in found.text
+    assert "w-1 may still come back and go on, for another 60 s (until 00:01:00Z)." in found.text
+
+
+@pytest.mark.parametrize(("choice", "what"), [("dead_letter", "it is dead-lettered"), ("fail", "it fails")])
+def test_a_stalled_job_without_attempts_left_ends(choice: str, what: str):
+    found = of(History(Policy(resume_window_ms=60_000, attempts_max=1, on_exhausted=choice)).start().stall())
+    assert (found.situation, found.next[0].what) == (Situation.EXHAUSTED, what)
+    assert "It has used 1 of 1 attempts" in found.text
+
+
+def test_a_stalled_job_that_is_being_cancelled_ends_with_the_first_of_its_limits():
+    policy = Policy(resume_window_ms=60_000, cancel_grace_ms=20_000)
+    history = History(policy).start().cancel(reason="enough").stall()
+    found = of(history)
+    assert found.situation is Situation.CANCEL_DUE
+    assert found.next[0].at is not None and found.next[0].at.timestamp() * SECOND == T0 + 20 * SECOND
+    assert of(history.wait(21)).situation is Situation.CANCEL_DUE
+    assert of(history, sweeper=None).situation is Situation.NOBODY_SWEEPS
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"), [("all", Situation.NO_SERVER_KEY), ("liveness", Situation.REQUEUE_DUE), ("none", Situation.REQUEUE_DUE)]
+)
+def test_a_requeue_is_signed_only_where_everything_is(what: str, expected: Situation):
+    assert of(signed(History(WINDOW).start().stall().wait(61), what), server_key=False).situation is expected
+
+
+def test_a_return_is_about_liveness():
+    history = signed(History(WINDOW).start().stall().wait(1).beat().wait(1), "liveness")
+    assert of(history).situation is Situation.RESUME_DUE
+    assert of(history, server_key=False).situation is Situation.NO_SERVER_KEY
+
+
+# Over
+
+
+def failing(history: History) -> History:
+    return history.fail(retryable=False)
+
+
+def test_how_it_ended_is_told():
+    assert "It succeeded 0 s ago (00:00:00Z), in attempt 1, by w-1." in of(History().start().complete()).text
+    assert "It failed 0 s ago (00:00:00Z), in attempt 1: x." in of(failing(History().start())).text
+    assert "in attempt 1 of 1: x" in of(failing(History(Policy(attempts_max=1)).start())).text
+    assert "It was cancelled 0 s ago (00:00:00Z): enough." in of(History().cancel(reason="enough")).text
+    early = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.POLICY_VIOLATION, failure_stage=FailureStage.INPUT)
+    assert "(policy_violation, in input), after 0 attempts that count." in of(early).text
+
+
+def test_a_success_leaves_nothing_to_do():
+    found = of(History().start().complete())
+    assert (found.next, found.commands) == ([], [])
+
+
+def test_a_discarded_letter_is_not_to_be_discarded_again():
+    dead = History(Policy(attempts_max=1)).start().fail()
+    assert commands(of(dead)) == ["holdfast dlq replay 7", "holdfast dlq show 7", "holdfast dlq discard 7"]
+    dead.do(c.Annotate, actor=OPERATOR, note=EventType.DISCARDED)
+    found = of(dead)
+    assert (found.situation, commands(found)[-1]) == (Situation.EXHAUSTED, "holdfast dlq show 7")
+    assert "nobody needs to look at it" in found.text
+
+
+def test_the_newest_replay_counts():
+    history = failing(History().start())
+    found = of(history, replays=(Linked(8, Status.FAILED), Linked(9, Status.RUNNING)))
+    assert found.situation is Situation.REPLAYED
+    assert "It was replayed as job 9, which is running." in found.text
+    assert commands(found) == ["holdfast explain 9"]
+    assert commands(of(history, replays=(Linked(8, Status.FAILED),))) == ["holdfast explain 8", "holdfast job replay 7"]
+
+
+def owing(steps: int = 1) -> History:
+    history = History().start()
+    for _ in range(steps):
+        history.beat(undo=STEP)
+    return failing(history)
+
+
+def test_what_is_owed_is_told_until_it_is_done():
+    found = of(owing(2), sweeper=None)
+    assert found.situation is Situation.COMPENSATION_OWED
+    assert "It still owes 2 undo steps, and no job undoes them yet." in found.text
+    assert commands(found) == ["holdfast sweep", "holdfast job replay 7"]
+    working = of(owing(), undo=Linked(8, Status.RUNNING))
+    assert "It still owes 1 undo step; job 8, which undoes them, is running." in working.text
+    done = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATED)
+    assert of(done).situation is Situation.FAILED
+    assert "What it had done was undone." in of(done).text
+    assert of(done, replays=(Linked(9, Status.QUEUED),)).situation is Situation.REPLAYED
+
+
+def test_what_could_not_be_undone_wants_somebody():
+    history = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATION_FAILED)
+    assert commands(of(history, undo=Linked(8, Status.DEAD_LETTERED)))[0] == "holdfast explain 8"
+    assert of(history).situation is Situation.COMPENSATION_FAILED
+
+
+def test_a_clock_that_was_set_back_makes_nothing_negative():
+    history = History().wait(60).start()
+    history.now = T0
+    found = of(history)
+    assert found.last_proof_of_life is not None and found.last_proof_of_life.age_ms == 0
+
+
+# What is announced is what happens
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        History().claim(),
+        History().start().wait(3).beat(),
+        History(WINDOW).start(),
+        History(Policy(attempts_max=1)).start(),
+        History(Policy(progress_timeout_ms=5_000)).start().wait(1).beat(),
+        History().start().cancel(),
+        History(Policy(heartbeat_interval_ms=60_000)).start().cancel(),
+        History(WINDOW).start().stall(),
+        History(WINDOW).start().wait(2).cancel().stall(),
+        History(msgspec.structs.replace(WINDOW, attempts_max=1)).start().stall(),
+        History(WINDOW).claim().stall().wait(50).do(c.Heartbeat, beat=Beat()),
+    ],
+)
+def test_a_sweep_does_it_when_it_was_announced_for(history: History):
+    due = of(history).next[-1]
+    assert due.at is not None and due.by == "the sweeper, w-9"
+    at, before = round(due.at.timestamp() * SECOND), len(history.events)
+    history.now = at - 1
+    assert len(history.sweep().events) == before
+    history.now = at + 1
+    assert len(history.sweep().events) > before
+    assert history.events[before].type.value in due.what or history.job.status.value.replace("_", "-") in due.what

@@ -1,0 +1,192 @@
+"""Whoever rewrites everything consistently needs the server's key, and an old head that nobody has kept."""
+
+import io
+import json
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast.core.proof.book import KeyChange
+from holdfast.core.proof.keyfile import KeyFile
+from holdfast.services.seal import Sealer
+from holdfast.testing import ManualClock
+from holdfast.verify import Wishes, parse_trusted, read_anchor, verify_file
+from tests.support.signers import OPERATOR, SERVER, enrol, key
+from tests.verify.files import LEAVES, File, first, verified
+from tests.verify.rich import SERVER_2, Exported
+
+MALLORY = key("server", "hq", 666)
+
+
+def _rewritten(export: Exported) -> File:
+    """Another answer, in the event and in the row: every rule of the lifecycle is kept."""
+    file = File(export)
+    file.event("plain", 6)["payload"] = '{"result":{"answer":43}}'
+    file.row("plain")["result"] = '{"answer":43}'
+    return file
+
+
+def _vouched(change: dict[str, object], ledger_id: str, by: KeyFile) -> None:
+    """Sign a change of keys anew."""
+    assert by.secret is not None
+    change["signer"] = by.key_id
+    whole = {**change, "public": bytes.fromhex(str(change["public"])), "signature": b""}
+    made = msgspec.convert(whole, type=KeyChange)
+    change["signature"] = by.secret.sign(made.message(ledger_id)).hex()
+
+
+def _usurped(file: File) -> None:
+    """Mallory's key in place of the server's first one, vouching for everybody, and for the heads up to the rotation."""
+    for line in file.lines:
+        change = line.get("key")
+        if change is None:
+            continue
+        if change["key_id"] == SERVER.key_id:
+            change |= {"key_id": MALLORY.key_id, "public": MALLORY.public.public.hex()}
+        _vouched(change, file.ledger_id, MALLORY if change["pos"] <= 102 else SERVER_2)
+
+
+def test_heads_signed_by_a_stranger(export: Exported):
+    file = _rewritten(export)
+    file.reseal(MALLORY)
+    found = first(verified(file.body(), export))
+    assert (found.rule, found.line) == ("head", file.heads()[0])
+
+
+def test_a_rewrite_without_the_server_s_key(export: Exported):
+    """Everything recomputed, and the heads left as they were."""
+    found = first(verified(_rewritten(export).body(), export))
+    assert found.rule == "tree" and "41 leaves" in found.detail
+
+
+def test_a_rewrite_with_keys_of_one_s_own(export: Exported):
+    """The tree, the heads and the book of keys are all consistent: only who knows the keys notices."""
+    file = _rewritten(export)
+    _usurped(file)
+    file.reseal(MALLORY)
+    verdict = verified(file.body(), export)
+    assert (first(verdict).rule, first(verdict).line) == ("keys", 2)
+
+
+@pytest.mark.parametrize("key_of", [SERVER, SERVER_2])
+def test_one_trusted_key_is_enough_to_notice(key_of: KeyFile, export: Exported):
+    from holdfast.core.proof.notes import NoteKey, origin_of
+
+    file = _rewritten(export)
+    _usurped(file)
+    file.reseal(MALLORY)
+    file.take(file.at("key", change="revoked", role="server"))
+    hashes = file.hashes()
+    assert MALLORY.secret is not None
+    file.lines[file.heads()[-1] - 1] = {"head": file.head(hashes, len(hashes), MALLORY.secret)}
+    file.recount()
+    vkey = NoteKey(origin_of(export.ledger_id), key_of.public).text()
+    assert "trust" in {finding.rule for finding in verified(file.body(), export, trusted=parse_trusted(vkey)).findings}
+
+
+def test_the_server_s_key_can_rewrite_what_was_never_anchored(export: Exported):
+    """What a signature cannot show: the page on proofs says so."""
+    file = _rewritten(export)
+    file.reseal()
+    assert verified(file.body(), export).intact
+
+
+def test_an_anchored_head_shows_what_the_server_rewrote(export: Exported):
+    file = _rewritten(export)
+    file.reseal()
+    verdict = verified(file.body(), export, anchors=read_anchor("anchor", export.anchors[1]))
+    found = first(verdict)
+    assert found.rule == "anchor" and found.from_line is not None
+    assert found.from_line <= file.event_at("plain", 6) <= found.line
+
+
+def test_of_many_anchored_heads_the_first_that_does_not_fit_tells_most(export: Exported):
+    file = _rewritten(export)
+    file.reseal()
+    verdict = verified(file.body(), export, anchors=read_anchor("anchor", "\n".join(export.anchors)))
+    found = first(verdict)
+    assert found.rule == "anchor" and (found.from_line, found.line) == (18, 44)
+
+
+def test_an_anchored_head_shows_what_was_cut_back(export: Exported):
+    """The file as it was before the rotation, with the heads of that time: all of it is true, but it is not all."""
+    file = File(export)
+    before = file.at("key", change="enrolled", key_id=SERVER_2.key_id)
+    del file.lines[before - 1 : file.at("job", id=file.jobs["pruned"]) - 1]
+    file.take(file.heads()[-1])
+    row = file.row("rotated")
+    beat = file.event("rotated", 4)
+    renewed = {"last_beat_at": 0, "updated_at": 0, "progressed_at": 0, "lease_expires_at": 60_000_000}
+    row |= {"rev": 4, "progress": 1, "counter": json.loads(beat["statement"])["counter"]}
+    row |= {name: beat["received_at"] + more for name, more in renewed.items()}
+    file.recount()
+    vkey = parse_trusted(_vkey(export))
+    assert verified(file.body(), export, trusted=vkey).intact
+    verdict = verified(file.body(), export, trusted=vkey, anchors=read_anchor("anchor", export.anchors[-1]))
+    assert first(verdict).rule == "anchor" and "cut off" in first(verdict).detail
+
+
+def _vkey(export: Exported) -> str:
+    """The first server's, as somebody noted it down before the rotation."""
+    from holdfast.core.proof.notes import NoteKey, origin_of
+
+    return NoteKey(origin_of(export.ledger_id), SERVER.public).text()
+
+
+def test_a_head_that_was_made_up_is_no_anchor(export: Exported):
+    file = File(export)
+    assert MALLORY.secret is not None
+    note = file.head(file.hashes(), 41, MALLORY.secret)
+    verdict = verified(export.body, export, anchors=read_anchor("anchor", note))
+    assert first(verdict).rule == "anchor" and first(verdict).place() == "an older head"
+
+
+def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
+    """Whoever kept the server's old key leaves the rotation out, and signs what followed with it."""
+    file = File(export)
+    file.take(file.at("key", change="revoked", key_id=SERVER.key_id))
+    file.recount()
+    hashes = file.hashes()
+    assert SERVER.secret is not None
+    file.lines[file.heads()[-1] - 1] = {"head": file.head(hashes, len(hashes), SERVER.secret)}
+    rules = {finding.rule for finding in verified(file.body(), export).findings}
+    assert "keys" in rules
+    rules = {finding.rule for finding in verified(file.body(), export, trusted=parse_trusted(export.vkey)).findings}
+    assert "trust" in rules
+
+
+def test_a_head_vouches_for_the_keys_below_it(store_url: str, clock: ManualClock):
+    """One key is known, from between two rotations; the operator that vouched for the second was enrolled before it."""
+    from holdfast.core.proof.notes import NoteKey, origin_of
+
+    keys = [SERVER, SERVER_2, key("server", "hq", 3), OPERATOR]
+    with holdfast.open(store_url, clock=clock, keys=keys, actor="ann") as ledger:
+        enrol(ledger, [SERVER, OPERATOR])
+        for old, new in pairwise(keys[:3]):
+            ledger.rotate_key(old.key_id, new.public)
+            with Sealer(ledger) as sealer:
+                sealer.seal_all()
+        out = io.BytesIO()
+        ledger.export(out.write)
+        trusted = parse_trusted(NoteKey(origin_of(ledger.id), SERVER_2.public).text())
+    assert verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=trusted)).findings == []
+    lines = out.getvalue().splitlines(keepends=True)
+    first_head = next(number for number, line in enumerate(lines) if line.startswith(b'{"head"'))
+    without = b"".join([*lines[:first_head], *lines[first_head + 1 :]])
+    assert "trust" in {finding.rule for finding in verify_file(io.BytesIO(without), Wishes(trusted=trusted)).findings}
+
+
+def test_what_is_said_to_be_gone_may_hide_the_last_of_a_job(export: Exported):
+    """What a hash cannot show, and --no-gone does: the page on proofs says so."""
+    file = File(export)
+    number = file.event_at("cancelled", 2)
+    index = sum(any(kind in line for kind in LEAVES) for line in file.lines[: number - 1])
+    file.lines[number - 1] = {"gone": {"pos": file.of(number)["pos"], "hash": file.hashes()[index].hex()}}
+    row = file.row("cancelled")
+    row |= {"status": "queued", "rev": 1, "updated_at": row["created_at"]}
+    del row["finished_at"], row["cancel_reason"]
+    file.recount()
+    assert verified(file.body(), export).intact
+    assert not verified(file.body(), export, allow_gone=False).intact

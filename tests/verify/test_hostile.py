@@ -1,0 +1,152 @@
+"""Whatever is in the file, verifying it ends with a verdict."""
+
+import io
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.limits import EXPORT_LINE_BYTES_MAX as LINE_BYTES_MAX
+from holdfast.errors import HoldfastError
+from holdfast.verify import Wishes, parse_trusted, read_anchor, verify_file
+from tests.verify.files import File, first, spelled, verified
+from tests.verify.rich import Exported
+
+DEEP = b"[" * 200_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\n",
+        b"\x00" * 100,
+        b"\xff\xfe\xff",
+        b"\x1f\x8b\x08\x00",
+        b"null\n",
+        b"[]\n",
+        DEEP,
+        b'{"holdfast_export":1}\n',
+        b'{"holdfast_export":2,"ledger":"a","origin":"holdfast/a","exported_at":1,"version":"1"}\n',
+        b'{"ledger":"a","origin":"holdfast/a","exported_at":1,"version":"1"}\n',
+        b"x" * (LINE_BYTES_MAX + 10),
+    ],
+    ids=range(12),
+)
+def test_what_is_no_export_is_said_to_be_none(body: bytes):
+    verdict = verify_file(io.BytesIO(body), Wishes())
+    assert not verdict.intact and verdict.findings[0].line == 1 and verdict.findings[0].rule == "file"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\n",
+        b"{}\n",
+        b"\xff\n",
+        b'{"event":{}}\n',
+        b'{"event":' + DEEP + b"}\n",
+        b'{"head":"\\ud800"}\n',
+        b'{"head":"' + b"x" * 200_000 + b'"}\n',
+        b'{"end":{"events":1e999}}\n',
+        b'{"end":{"events":' + b"9" * 10_000 + b"}}\n",
+        b'{"end":{}}',
+        b'{ "end":{}}\n',
+        b'{"end":{},"end":{}}\n',
+        b'{"job":{}}\n',
+        b'{"job":{"id":{"a":1}}}\n',
+        b'{"job":{"id":1,"policy":true}}\n',
+        b'{"job":{"id":1,"policy":"1"}}\n',
+        b'{"job":{"token":"x"}}\n',
+        b'{"gone":{"pos":1,"hash":"00"}}\n',
+        b'{"unreadable":{"job_id":3,"why":"\\u001b[2J"}}\n',
+        b'{"policy":{"id":1,"body":"' + b"[" * 100_000 + b'"}}\n',
+        b"y" * (LINE_BYTES_MAX + 10) + b"\n",
+    ],
+    ids=range(21),
+)
+def test_a_line_that_is_none_is_found(line: bytes, export: Exported):
+    header, *rest = export.body.splitlines(keepends=True)
+    verdict = verified(header + line + b"".join(rest), export)
+    assert first(verdict).line <= 2
+
+
+def test_a_file_that_is_cut_off_anywhere_is_not_whole(export: Exported):
+    for end in random.Random(7).sample(range(len(export.body)), 60):
+        verdict = verified(export.body[:end], export)
+        assert "file" in {finding.rule for finding in verdict.findings} or verdict.found > 20
+
+
+def test_a_byte_that_is_changed_anywhere_is_noticed(export: Exported):
+    chosen = random.Random(11)
+    start = export.body.index(b"\n") + 1
+    for at in chosen.sample(range(start, len(export.body)), 150):
+        changed = chosen.choice([byte for byte in b'0a"{}\x00\xff 9' if byte != export.body[at]])
+        assert not verified(export.body[:at] + bytes([changed]) + export.body[at + 1 :], export).intact, at
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.just("9" * 400)
+
+
+@given(seed=st.integers(0, 2**32), value=SCALARS)
+def test_any_value_in_any_place_ends_with_a_verdict(seed: int, value: Any, export: Exported):
+    chosen = random.Random(seed)
+    file = File(export)
+    line = chosen.choice(file.lines[1:])
+    [(kind, body)] = line.items()
+    if isinstance(body, dict):
+        body[chosen.choice(sorted(body))] = value
+    else:
+        line[kind] = value
+    verified(b"".join([json.dumps(file.lines[0]).encode() + b"\n", *map(spelled, file.lines[1:])]), export)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"holdfast_keys":1,"ledger":"a","keys":[]}', "a+b+c", '{"schema_version":"v1","data":1}',
+     '{"holdfast_keys":2,"ledger":"a","keys":[{"key_id":"a","role":"server","name":"a","public":"00","enrolled_pos":1}]}',
+     '{"holdfast_keys":1,"ledger":"a","keys":[{"key_id":"a","role":"server","name":"a","public":"' + "ab" * 32
+     + '","enrolled_pos":1}]}'],
+)  # fmt: skip
+def test_keys_that_are_none(text: str):
+    with pytest.raises(HoldfastError):
+        parse_trusted(text)
+
+
+def test_the_keys_as_an_answer_to_json(export: Exported):
+    answer = json.dumps({"schema_version": "v1", "success": True, "data": {"file": "keys.json", **json.loads(export.trusted)}})
+    assert parse_trusted(answer) == parse_trusted(export.trusted)
+
+
+def test_an_anchor_that_is_none():
+    with pytest.raises(HoldfastError):
+        read_anchor("notes.txt", "no head in here")
+
+
+def test_an_anchor_with_a_note_that_was_cut_off(export: Exported):
+    torn = export.anchors[0] + "\n" + export.anchors[1][:40] + "\n\n" + export.anchors[2]
+    assert [found.head.size for found in read_anchor("anchor", torn)] == [15, 65]
+
+
+def test_keys_of_another_ledger(export: Exported):
+    other = export.trusted.replace(export.ledger_id, "another")
+    found = first(verified(export.body, export, trusted=parse_trusted(other)))
+    assert (found.rule, found.line) == ("keys", 1)
+
+
+def test_keys_that_are_older_than_the_export_will_do(export: Exported):
+    """As they were before the rotation."""
+    document = json.loads(export.trusted)
+    document["keys"] = [{**known, "revoked_pos": None} for known in document["keys"] if known["enrolled_pos"] < 100]
+    assert verified(export.body, export, trusted=parse_trusted(json.dumps(document))).intact
+
+
+def test_keys_that_are_newer_than_the_export_will_do(export: Exported):
+    document = json.loads(export.trusted)
+    for known in document["keys"]:
+        if known["name"] == "w-2":
+            known["revoked_pos"] = 2_000
+    assert verified(export.body, export, trusted=parse_trusted(json.dumps(document))).intact

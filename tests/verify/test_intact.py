@@ -1,0 +1,43 @@
+"""What was exported verifies, on both stores, and says how much was looked at."""
+
+from holdfast.verify import parse_trusted, read_anchor
+from tests.verify.files import File, first, verified
+from tests.verify.rich import Exported
+
+
+def test_an_export_is_intact(export: Exported):
+    verdict = verified(export.body, export)
+    assert verdict.findings == [] and verdict.intact and verdict.kind == "export"
+    assert verdict.checked.gone == 5 and verdict.checked.heads == 5 and verdict.checked.keys == 8
+    assert verdict.checked.leaves == verdict.sealed == verdict.checked.events + 8 + 5
+    assert verdict.checked.signatures > 12 and verdict.unsealed == 0
+
+
+def test_it_takes_one_key_to_check_it(export: Exported):
+    assert verified(export.body, export, trusted=parse_trusted(export.vkey)).intact
+
+
+def test_it_agrees_with_every_head_that_was_anchored(export: Exported):
+    anchors = read_anchor("anchor", "\n".join(export.anchors))
+    assert len(anchors) == 5
+    verdict = verified(export.body, export, anchors=anchors)
+    assert verdict.intact and verdict.checked.anchors == 5
+
+
+def test_without_keys_it_vouches_for_itself_only(export: Exported):
+    verdict = verified(export.body, export, trusted=None)
+    assert verdict.found == 1 and first(verdict).rule == "trust"
+
+
+def test_what_is_gone_can_be_refused(export: Exported):
+    verdict = verified(export.body, export, allow_gone=False)
+    assert verdict.found == 5 and {finding.rule for finding in verdict.findings} == {"gone"}
+
+
+def test_the_tools_of_these_tests_change_nothing(export: Exported):
+    file = File(export)
+    assert file.body() == export.body
+    file.recount()
+    assert file.body() == export.body
+    file.reseal()
+    assert file.body() == export.body

@@ -1,0 +1,125 @@
+"""Workers whose jobs have to be signed: they sign by themselves, wherever a handler runs, and lose nothing for want of a key."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import App, AsyncContext, Context, Ledger, TransientError
+from holdfast.keyfiles import write_key
+from tests.support.signers import ALL, SERVER, enrol, key
+from tests.support.waiting import wait_until
+from tests.worker.conftest import Starter, ended
+from tests.worker.fleet import Fleet
+
+TIGHT = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0}
+WORKER = key("worker", "w0")
+
+
+@pytest.fixture
+def server(store_url: str) -> Iterator[Ledger]:
+    """The ledger in a process that has the server's key."""
+    with holdfast.open(store_url, keys=[SERVER]) as ledger:
+        enrol(ledger, [SERVER, WORKER])
+        yield ledger
+
+
+@pytest.fixture
+def app(server: Ledger, store_url: str) -> Iterator[App]:
+    """An app whose workers have their own key alone."""
+    app = App(store_url, keys=[WORKER])
+    yield app
+    app.close()
+
+
+def unsigned(ledger: Ledger, job_id: int) -> list[str]:
+    return [event.type.value for event in ledger.events(job_id) if event.key_id is None]
+
+
+def test_what_a_worker_does_is_signed(app: App, start: Starter) -> None:
+    @app.handler(policy=ALL)
+    def plain(job: Context) -> int:
+        job.checkpoint({"at": 1})
+        job.beat(stage="TASK")
+        return 1
+
+    @app.handler(policy=ALL)
+    async def quick(job: AsyncContext) -> int:
+        await job.checkpoint({"at": 1})
+        return 2
+
+    @app.handler(policy={**ALL, "backoff_base": 0}, attempts=2)
+    def unlucky(job: Context) -> None:
+        raise TransientError("once more")
+
+    jobs = [app.enqueue(plain), app.enqueue(quick), app.enqueue(unlucky)]
+    start()
+    assert [ended(app, job).status for job in jobs] == ["succeeded", "succeeded", "dead_lettered"]
+    for job in jobs:
+        assert set(unsigned(app.ledger, job.id)) == {"enqueued", "claimed", "started"}
+
+
+def test_beats_of_a_worker_are_signed(app: App, start: Starter) -> None:
+    free = threading.Event()
+
+    @app.handler(policy={**TIGHT, "signed": "liveness"})
+    def hold() -> None:
+        free.wait(20)
+
+    job = app.enqueue(hold)
+    start()
+    wait_until(lambda: len(app.ledger.events(job.id, types=["heartbeat"])) >= 2)
+    free.set()
+    ended(app, job)
+    assert "heartbeat" not in unsigned(app.ledger, job.id)
+
+
+def test_handlers_in_processes_sign_with_their_workers_key(
+    fleet: Fleet, server: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_key(tmp_path / "w0.key", WORKER)
+    monkeypatch.setenv("HOLDFAST_KEYS", str(tmp_path / "w0.key"))
+    fleet.start("w0")
+    job = server.enqueue("signs")
+    wait_until(lambda: server.get(job.id).finished_at is not None, seconds=60, what="the end of the job")
+    assert server.get(job.id).result == "signed"
+    assert set(unsigned(server, job.id)) == {"enqueued", "claimed", "started"}
+    assert server.check(job.id) == []
+
+
+def test_keys_given_to_an_app_reach_its_processes(store_url: str, server: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", store_url)
+    from tests.worker.programs.jobs import app as jobs
+
+    with jobs.bound_to(store_url, keys=[WORKER]), jobs.worker(name="w0", shutdown_timeout=0) as worker:
+        worker.start()
+        job = server.enqueue("signs")
+        wait_until(lambda: server.get(job.id).finished_at is not None, seconds=60, what="the end of the job")
+    assert server.get(job.id).result == "signed"
+    assert server.check(job.id) == []
+
+
+def test_a_late_outcome_waits_for_a_server_and_is_not_lost(
+    app: App, server: Ledger, start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody beats, so the lease runs out; the worker cannot put that on record, a sweeper with the key can."""
+    monkeypatch.setattr("holdfast.worker.beats.Beater.tick", lambda self: None)
+    free = threading.Event()
+
+    @app.handler(policy={**TIGHT, **ALL, "resume_window": 600})
+    def hold() -> int:
+        free.wait(20)
+        return 5
+
+    job = app.enqueue(hold)
+    start()
+    wait_until(lambda: server.get(job.id).status == "running")
+    expires_at = server.get(job.id).claim_expires_at
+    assert expires_at is not None
+    wait_until(lambda: server.now() > expires_at)
+    free.set()
+    wait_until(lambda: server.sweep().get("stalled"))
+    found = ended(app, job)
+    assert (found.status, found.result, found.attempt) == ("succeeded", 5, 1)
