@@ -61,6 +61,14 @@ def test_starting_ones_own_renews_and_the_attempt_stays(ledger: Ledger, ada: Age
     assert types(ledger, made.id)[-1] == "heartbeat"
 
 
+def test_a_late_start_of_ones_own_claim_goes_on_with_it(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    made = queued(ledger)
+    ledger.claim_job(made.id, "ada", incarnation="agent")
+    clock.advance(3_600)
+    assert (ada.start(made.id).attempt, types(ledger, made.id)[-2:]) == (1, ["stalled", "resumed"])
+    assert problems(ledger) == []
+
+
 def test_somebody_elses_is_a_conflict_that_says_who_and_until_when(
     ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
 ) -> None:

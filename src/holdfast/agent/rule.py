@@ -28,8 +28,9 @@ class Wish(NamedTuple):
 def take_up(acts: Acts, job_id: int, ttl_ms: int) -> Job:
     """The task, claimed and running for this agent: renewed where it has it, taken over where a claim on it has expired."""
     job = acts.job(job_id)
-    if job.status is Status.STALLED and acts.holds(job):
-        return acts.resume(job)
+    own = {Status.STALLED: acts.resume, Status.RUNNING: acts.beat, Status.CLAIMED: acts.start} if acts.holds(job) else {}
+    if job.status in own:
+        return own[job.status](job)
     job = acts.claim(job_id, ttl_ms)
     return acts.start(job) if job.status is Status.CLAIMED else job
 
