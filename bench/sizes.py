@@ -20,6 +20,11 @@ class Sizes(NamedTuple):
     fleet_jobs: int = 60_000
     fleet_rounds: int = 3
     idle_seconds: float = 30.0
+    tasks: int = 100_000
+    """Tasks that wait while an agent resumes, beside two and a half times as many finished ones."""
+    resumes: int = 50
+    runs: int = 10
+    """Commands that are started one after the other."""
     patient: bool = True
     """Whether to wait for what takes half a minute by default."""
 
@@ -46,5 +51,8 @@ QUICK = Sizes(
     fleet_jobs=5_000,
     fleet_rounds=1,
     idle_seconds=5.0,
+    tasks=10_000,
+    resumes=20,
+    runs=5,
     patient=False,
 )

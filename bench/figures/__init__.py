@@ -3,7 +3,23 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.figures import bulk, drain, fleet, heartbeats, history, horizon, idle, memory, recovery, seal, signed, single, verify
+from bench.figures import (
+    bulk,
+    cli,
+    drain,
+    fleet,
+    heartbeats,
+    history,
+    horizon,
+    idle,
+    memory,
+    recovery,
+    resume,
+    seal,
+    signed,
+    single,
+    verify,
+)
 from bench.places import Host
 from bench.report import Heading, Row
 from bench.sizes import Sizes
@@ -28,4 +44,6 @@ FIGURES = {
     "idle": Figure(idle.HEADING, idle.measure),
     "seal": Figure(seal.HEADING, seal.measure),
     "verify": Figure(verify.HEADING, verify.measure),
+    "resume": Figure(resume.HEADING, resume.measure),
+    "cli": Figure(cli.HEADING, cli.measure),
 }

@@ -1,23 +1,13 @@
 """Holdfast: a durable ledger of jobs for fleets of autonomous workers."""
 
-from typing import TYPE_CHECKING, Any
-
-from holdfast import errors
-from holdfast.errors import (
-    FenceLost,
-    HoldfastError,
-    JobCancelled,
-    LeaseConflictError,
-    PermanentError,
-    TransientError,
-    Unavailable,
-    ValidationError,
-)
 from holdfast.version import __version__
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
+    from holdfast import errors
     from holdfast.core.model import (
         Actor,
         EventType,
@@ -29,6 +19,16 @@ if TYPE_CHECKING:
         Role,
         StallReason,
         Status,
+    )
+    from holdfast.errors import (
+        FenceLost,
+        HoldfastError,
+        JobCancelled,
+        LeaseConflictError,
+        PermanentError,
+        TransientError,
+        Unavailable,
+        ValidationError,
     )
     from holdfast.fences import check_fence
     from holdfast.ledger import Beat, Change, Event, Job, KeyRecord, Ledger, SinkState, WorkerRecord
@@ -74,26 +74,66 @@ __all__ = [
     "open",
 ]
 
-_ROOMS = {
-    **dict.fromkeys(("App", "AsyncContext", "Context", "Worker"), "holdfast.worker"),
-    **dict.fromkeys(("Beat", "Change", "Event", "Job", "KeyRecord", "Ledger", "SinkState", "WorkerRecord"), "holdfast.ledger"),
-    **dict.fromkeys(
-        ("Actor", "EventType", "FailureStage", "Fence", "Phase", "Policy", "ReasonCode", "Role", "StallReason", "Status"),
-        "holdfast.core.model",
+_ROOMS: dict[str, tuple[str, ...]] = {
+    "holdfast.core.model": (
+        "Actor",
+        "EventType",
+        "FailureStage",
+        "Fence",
+        "Phase",
+        "Policy",
+        "ReasonCode",
+        "Role",
+        "StallReason",
+        "Status",
     ),
-    "Raw": "msgspec",
-    "check_fence": "holdfast.fences",
-    "draw_key": "holdfast.opening",
-    "open": "holdfast.opening",
+    "holdfast.errors": (
+        "FenceLost",
+        "HoldfastError",
+        "JobCancelled",
+        "LeaseConflictError",
+        "PermanentError",
+        "TransientError",
+        "Unavailable",
+        "ValidationError",
+    ),
+    "holdfast.fences": ("check_fence",),
+    "holdfast.ledger": (
+        "Beat",
+        "Change",
+        "Event",
+        "Job",
+        "KeyRecord",
+        "Ledger",
+        "SinkState",
+        "WorkerRecord",
+    ),
+    "holdfast.opening": (
+        "draw_key",
+        "open",
+    ),
+    "holdfast.worker": (
+        "App",
+        "AsyncContext",
+        "Context",
+        "Worker",
+    ),
+    "msgspec": ("Raw",),
 }
-"""Names whose rooms are entered only when somebody asks for them: a command line that beats once needs no ledger."""
+"""Where each name is. A room is entered when somebody asks for a name in it: a command line that beats once needs few of them."""
+_LATE = {name: room for room, names in _ROOMS.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    room = _ROOMS.get(name)
-    if room is None:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(room), name)
+    if name == "errors":
+        return import_module("holdfast.errors")
+    if name not in _LATE:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_LATE[name]), name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

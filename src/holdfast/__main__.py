@@ -1,5 +1,5 @@
 """`python -m holdfast`: the command line."""
 
-from holdfast.cli import main
+from holdfast.program import main
 
 main()

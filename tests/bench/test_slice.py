@@ -15,7 +15,8 @@ from tools.pgserver import PostgresServer
 
 TINY = Sizes(
     jobs=1_100, rounds=2, singles=20, threads=4, history=300, leases=60, beats=2, small=100, large=700,
-    fleet_jobs=300, fleet_rounds=1, idle_seconds=0.5, patient=False)  # fmt: skip
+    fleet_jobs=300, fleet_rounds=1, idle_seconds=0.5, tasks=1_000, resumes=2, runs=1,
+    patient=False)  # fmt: skip
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -30,7 +31,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
 def test_every_figure_comes_out_and_has_written_its_events(host: Host, name: str) -> None:
     heading, measure = FIGURES[name]
     rows = measure(host, TINY)
-    if name in ("horizon", "fleet") and host.name == "SQLite":
+    if (name in ("horizon", "fleet") and host.name == "SQLite") or (name == "cli" and host.name == "PostgreSQL"):
         assert rows == []
         return
     assert rows

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Event, Fence, Ledger
+from holdfast.agent import Agent
 from holdfast.services.sweep import Sweep
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
@@ -59,6 +60,22 @@ def test_a_life_under_a_signed_policy(signing: Ledger, policy: dict[str, str]):
     end = "w-1" if policy is ALL else None
     assert signers(signing, made.id) == [
         ("enqueued", None), ("claimed", None), ("started", None), ("heartbeat", "w-1"), ("heartbeat", "w-1"), ("succeeded", end),
+    ]  # fmt: skip
+    assert signing.check(made.id) == []
+
+
+def test_an_agent_signs_what_it_says(signing: Ledger, bare: Ledger):
+    made = b.queued(signing, policy=ALL)
+    agent = Agent(signing, "w-1")
+    agent.start(made.id)
+    agent.resume()
+    agent.heartbeat(made.id, progress=3, request_id="r1")
+    with refused_without_trace(bare, "signature_invalid"):
+        Agent(bare, "w-1").heartbeat(made.id, progress=4)
+    agent.complete(made.id, {"ok": True})
+    assert signers(signing, made.id) == [
+        ("enqueued", None), ("claimed", None), ("started", None), ("heartbeat", "w-1"), ("heartbeat", "w-1"),
+        ("succeeded", "w-1"),
     ]  # fmt: skip
     assert signing.check(made.id) == []
 

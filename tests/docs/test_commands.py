@@ -25,7 +25,16 @@ class Shell:
         self._folder = folder
         self._behind: subprocess.Popen[bytes] | None = None
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-        self._env = {**kept, "LOGNAME": "you", "PYTHONWARNINGS": ""}
+        path = f"{self._installed()}{os.pathsep}{os.environ['PATH']}"
+        self._env = {**kept, "LOGNAME": "you", "PYTHONWARNINGS": "", "PATH": path}
+
+    def _installed(self) -> Path:
+        """Where a script finds `holdfast`."""
+        program = self._folder / "bin" / "holdfast"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast "$@"\n')
+        program.chmod(0o755)
+        return program.parent
 
     def write(self, block: Block) -> None:
         if found := _FILE.match(block.text):
@@ -37,6 +46,8 @@ class Shell:
         if words == ["kill", "%1"]:
             return self.kill()
         command = [sys.executable, *(["-m"] if words[0] == "holdfast" else []), *words[words[0] == "python" :]]
+        if words[0] == "sh":
+            command = words
         if command[-1] == "&":
             self._start(command[:-1])
             return ""
@@ -83,7 +94,7 @@ def test_commands_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     """Three dots stand for anything."""
     shell = Shell(tmp_path)
     try:
-        for block in blocks(page, "console", "python", "toml"):
+        for block in blocks(page, "console", "python", "sh", "toml"):
             if block.language != "console":
                 shell.write(block)
                 continue

@@ -33,6 +33,12 @@ STATEMENTS = {
     "undo_job": {"jobs_dedupe"},
     "dead_letters": {"jobs_ended"},
     "walk_jobs": BY_KEY | {"jobs_owing"},
+    "own_tasks": {"jobs_active"},
+    "first_tasks": {"jobs_ready"},
+    "take_task": {"jobs_ready"},
+    "newest_events": BY_KEY,
+    "blockers": BY_KEY,
+    "unlocks": BY_KEY,
     "ahead": {"jobs_ready"},
     "leaf_events": BY_KEY,
 }

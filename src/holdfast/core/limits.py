@@ -52,6 +52,25 @@ SKEW_US_MAX = 300_000_000
 """How far a signer's clock may be from the ledger's, either way."""
 WORKER_BYTES_MAX = 16_384
 """What a worker says of itself."""
+AGENT_VALUE_BYTES_MAX = 16_384
+"""Args, a checkpoint, an error or a result in the answer to an agent's start or resume; what is longer is left out of it."""
+BRIEF_EVENTS_MAX = 50
+"""Events in a brief."""
+BRIEF_COUNT_MAX = 10_000
+"""How far the events that a brief leaves out are counted."""
+BRIEF_PAYLOAD_MAX = 1_024
+"""A payload in the history of a brief; what is longer is left out of it."""
+BRIEF_CHECKPOINTS_MAX = 5
+"""Earlier attempts whose checkpoints a brief shows."""
+BRIEF_RELATED_MAX = 20
+"""Tasks in a brief that wait for the one it is about, and that this one waits for."""
+CHECKPOINT_EVENTS_MAX = 5_000
+"""How many of a task's newest events are searched for them."""
+CHECKPOINT_BEATS_MAX = 200
+OWN_TASKS_MAX = 100
+"""Tasks of its own that a resume looks at."""
+RESUME_TRIES_MAX = 100
+"""Queues and priorities at which a resume tries to get the next task."""
 RUN_BYTES_MAX = 65_536
 """What a supervisor keeps of its run."""
 SEAL_MS_MIN = 50

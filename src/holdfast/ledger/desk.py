@@ -11,6 +11,7 @@ from holdfast.core.model import SYSTEM, Actor, Fence, Micros, Role
 from holdfast.core.model import Job as Record
 from holdfast.errors import HoldfastError
 from holdfast.ledger import admit
+from holdfast.ledger.acting import Acting
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Beat, Change, Job, to_datetime
@@ -52,6 +53,8 @@ class Desk:
         self._notary = Notary(store, ring, self._books, wall)
         self._carrier = Carrier(store, self.metrics, self._notary)
         self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
+        self.acting = Acting(store, self._carrier, self._notary, entropy, self._sweeper, self.metrics)
+        """Several commands as one transaction: what the verbs of agents are made of."""
         self._enqueues = admit.Enqueues()
         self.incarnation = incarnation
         """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""

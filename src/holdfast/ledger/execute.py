@@ -127,14 +127,19 @@ def _answer_repeats(session: Session, calls: Sequence[Call]) -> tuple[list[Call]
 
 def repeats(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bool:
     """Whether this setting was made by this request before; if not, it is noted that it is now."""
+    if kept_answer(session, who, request_id, verb, body_hash) is not None:
+        return True
+    session.keep_requests([Kept(who.name, request_id, verb, body_hash, answers.NONE)])
+    return False
+
+
+def kept_answer(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bytes | None:
+    """What this request was answered before; None where it was not. Raises where it was another request."""
     key = (who.name, request_id)
     kept = session.find_requests([key]).get(key)
-    if kept is None:
-        session.keep_requests([Kept(*key, verb, body_hash, answers.NONE)])
-        return False
-    if (kept.verb, kept.body_hash) != (verb, body_hash):
+    if kept is not None and (kept.verb, kept.body_hash) != (verb, body_hash):
         raise _conflict(kept)
-    return True
+    return None if kept is None else kept.answer
 
 
 def _conflict(kept: Kept) -> IdempotencyConflict:
@@ -437,6 +442,17 @@ def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int, si
     if isinstance(command, c.Sweep):
         return tuple(event.type for event in outcome.events)
     return _change(outcome.job) if isinstance(command, _CHANGE_ONLY) else outcome.job
+
+
+def apply(session: Session, call: Call, command: c.JobCommand, sitting: Sitting) -> Job | None:
+    """Decide one of several commands of a call, and save what it says; the job afterwards.
+
+    A refusal is raised, and what was saved before it must not be committed.
+    """
+    jobs = session.load([command.job_id], lock=True)
+    before = len(call.outcomes)
+    _decide_one(session, jobs, Item(call, 0, command), session.now(), sitting)
+    return call.outcomes[before].job if len(call.outcomes) > before else jobs.get(command.job_id)
 
 
 _CHANGE_ONLY = (c.Start, c.Heartbeat, c.Complete)

@@ -13,6 +13,7 @@ from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import UNDO_KIND, Actor, Event, Job, Micros, Policy
 from holdfast.core.policy import NO_SETTINGS, Settings, resolve
 from holdfast.core.undo import undo_key
+from holdfast.store.agents import AgentSession
 from holdfast.store.base import (
     EVENT_TYPES,
     STATUSES,
@@ -68,7 +69,7 @@ class Memory:
         return found
 
 
-class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows, Standing, Waiting):
+class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows, Standing, Waiting, AgentSession):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, memory: Memory) -> None:

@@ -1,7 +1,8 @@
 """SQL lives in .sql files: named statements after `-- name: …` lines, and numbered migrations."""
 
 from functools import cache
-from importlib.resources import files
+from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -11,12 +12,23 @@ class Migration(NamedTuple):
     text: str
 
 
+def _folder(package: str) -> Path:
+    """Where a store's files are. A package is always unpacked, and asking for its resources takes longer than reading them."""
+    [home] = import_module(package).__path__
+    return Path(home)
+
+
 @cache
 def statements(package: str) -> dict[str, str]:
     """Every named statement in the package's `sql` folder."""
+    return named(sorted((_folder(package) / "sql").iterdir()))
+
+
+def named(files: list[Path]) -> dict[str, str]:
+    """Every named statement in these files."""
     found: dict[str, str] = {}
-    for file in sorted(files(package).joinpath("sql").iterdir(), key=lambda file: file.name):
-        for block in file.read_text().split("-- name: ")[1:]:
+    for file in files:
+        for block in file.read_text(encoding="utf-8").split("-- name: ")[1:]:
             name, _, text = block.partition("\n")
             found[name.strip()] = text.strip().rstrip(";")
     return found
@@ -26,8 +38,7 @@ def statements(package: str) -> dict[str, str]:
 def migrations(package: str) -> tuple[Migration, ...]:
     """The package's migrations in order."""
     found = []
-    for file in sorted(files(package).joinpath("migrations").iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".sql"):
-            number, _, name = file.name.removesuffix(".sql").partition("_")
-            found.append(Migration(int(number), name, file.read_text()))
+    for file in sorted((_folder(package) / "migrations").glob("*.sql")):
+        number, _, name = file.stem.partition("_")
+        found.append(Migration(int(number), name, file.read_text(encoding="utf-8")))
     return tuple(found)

@@ -109,6 +109,9 @@ class PostgresSession(SqlSession):
     def _share_keys(self) -> None:
         self._run("share_keys")
 
+    def _lock_agent(self, name: str, session: str) -> None:
+        self.rows("lock_agent", name=name, session=session)
+
     def _draw_pos(self) -> int:
         return int(self._run("draw_pos")[0][0])
 

@@ -61,6 +61,9 @@ class SqliteSession(SqlSession):
     def _share_keys(self) -> None:
         """Nor does whoever reads in the only writer's transaction."""
 
+    def _lock_agent(self, name: str, session: str) -> None:
+        """The only writer needs no lock."""
+
     def _draw_pos(self) -> int:
         self.rows("begin_positions")
         [(pos,)] = self.rows("draw_pos")

@@ -240,6 +240,8 @@ class SqliteStore:
     def _migrate(self, draw_id: Callable[[], str]) -> str:
         known = migrations("holdfast.store.sqlite")
         with self._turn() as connection:
+            if (ledger_id := _current(connection, known[-1].version)) is not None:
+                return ledger_id
             connection.execute("BEGIN IMMEDIATE")
             try:
                 connection.execute("CREATE TABLE IF NOT EXISTS holdfast_schema (version INTEGER PRIMARY KEY) STRICT")
@@ -262,6 +264,17 @@ class SqliteStore:
                 connection.execute("ROLLBACK")
                 raise
             return found
+
+
+def _current(connection: apsw.Connection, version: int) -> str | None:
+    """The ledger's id where its schema is of this version: then there is nothing to lock and nothing to write."""
+    try:
+        if connection.execute("SELECT max(version) FROM holdfast_schema").get != version:
+            return None
+        found: str | None = connection.execute("SELECT value FROM holdfast_meta WHERE name = 'ledger_id'").get
+    except apsw.SQLError:
+        return None
+    return found
 
 
 def _check_place(path: Path) -> None:

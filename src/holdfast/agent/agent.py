@@ -1,0 +1,169 @@
+"""An agent's verbs: each one transaction, each the same however often the same request comes."""
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.brief import Brief, InFull, brief_of, in_full, weighed
+from holdfast.agent.rule import Wish, choose, take_up, until
+from holdfast.agent.steps import Steps
+from holdfast.agent.tasks import Collected, Task, contents_of, task_of
+from holdfast.core import limits, payloads
+from holdfast.core import policy as policies
+from holdfast.core.model import HELD, EventType, FailureStage, ReasonCode
+from holdfast.errors import NotFound
+from holdfast.ledger import Ledger, admit
+from holdfast.ledger.acting import Acts, Failure
+from holdfast.store.base import Session
+
+TTL = "5m"
+"""How long an agent's claim lasts unless it says otherwise."""
+
+
+class Agent(Steps):
+    """One agent at a ledger. Every process that says the same name and session is the same agent, and has its tasks.
+
+    No verb needs a fence: the ledger finds it by who asks. `attempt` fences off an older process of the same session: it must be
+    the task's attempt, else it is fence_lost. A `request_id` makes a verb safe to send again.
+    """
+
+    def start(self, id: int, *, ttl: Any = TTL, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
+        """Claim, start and focus. Succeeds where nobody has the task, where this agent has it (its claim is renewed), or where a
+        claim on it has expired; else lease_conflict, which says who has it and until when."""
+        ttl_ms = _ttl(ttl)
+
+        def work(acts: Acts) -> Task:
+            place = acts.session.find_agent(self.name, self.session)
+            self._check(acts, id, attempt)
+            done = take_up(acts, id, ttl_ms)
+            self._move(acts, place, focus=id, last=id)
+            return task_of(done, contents_of(done))
+
+        return self._act("task_start", (admit.job_id(id), attempt, ttl_ms), work, Task, request_id)
+
+    def heartbeat(
+        self,
+        id: int,  # noqa: A002
+        *,
+        stage: str | None = None,
+        progress: int | None = None,
+        checkpoint: Any = payloads.UNSET,
+        attempt: int | None = None,
+        request_id: str | None = None,
+    ) -> Task:
+        """Proof of life: renews the claim. `checkpoint` is any JSON value for whoever goes on with the task."""
+        beat = admit.beat(stage, progress, None, checkpoint)
+        left = payloads.body_of(beat.checkpoint)
+        body = (admit.job_id(id), attempt, stage, progress, None if left is None else left.decode())
+        return self._act(
+            "task_heartbeat", body, lambda acts: task_of(acts.beat(self._held(acts, id, attempt), beat)), Task, request_id
+        )
+
+    def complete(self, id: int, result: Any = None, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
+        """Done. `result` is any JSON value."""
+        payload = payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
+        return self._end(
+            "task_complete", id, attempt, (payload.decode(),), lambda acts, job: acts.complete(job, payload), request_id
+        )
+
+    def fail(
+        self,
+        id: int,  # noqa: A002
+        error: Any,
+        *,
+        retryable: bool = True,
+        reason_code: ReasonCode | str | None = None,
+        failure_stage: FailureStage | str | None = None,
+        retry_after: Any = None,
+        attempt: int | None = None,
+        request_id: str | None = None,
+    ) -> Task:
+        """It went wrong: tried again while attempts are left, or for good; as `Ledger.fail`."""
+        after = None if retry_after is None else policies.duration_ms("retry_after", retry_after, 0, admit.DELAY_MS_MAX)
+        failure = Failure(
+            admit.error_value(error),
+            admit.switch("retryable", retryable),
+            None if reason_code is None else admit.choice("reason_code", ReasonCode, reason_code),
+            None if failure_stage is None else admit.choice("failure_stage", FailureStage, failure_stage),
+            None if after is None else after * 1_000,
+        )
+        body = (failure.error.decode(), *failure[1:])
+        return self._end("task_fail", id, attempt, body, lambda acts, job: acts.fail(job, failure), request_id)
+
+    def release(self, id: int, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
+        """Hand the task back in order: others may have it at once, and the attempt does not count."""
+        return self._end("task_release", id, attempt, (), lambda acts, job: acts.release(job), request_id)
+
+    def resume(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
+        ttl: Any = TTL,
+        request_id: str | None = None,
+    ) -> Brief:
+        """Go on with what this agent was at, or with what is next, and be told all about it. One transaction.
+
+        The focus is kept if its claim holds or can be renewed. Else the rule: its own running task, its own claimed one, its last
+        one if that was put back, then by higher priority, earlier `available_at`, lower id. `queues` and `kinds` limit the last
+        two.
+        """
+        wish = Wish(
+            _ttl(ttl),
+            None if queues is None else admit.names("queues", queues),
+            None if kinds is None else admit.names("kinds", kinds),
+        )
+
+        def work(acts: Acts) -> Brief:
+            place = acts.session.find_agent(self.name, self.session)
+            chosen = choose(acts, place, wish)
+            if chosen is None:
+                if place.focus is not None:
+                    self._move(acts, place, focus=None)
+                return weighed(Brief(task=None, why="nothing", until=until(acts, wish.queues, wish.kinds), cursor=place.cursor))
+            job, why = chosen
+            brief = weighed(brief_of(acts, job, why, place.cursor))
+            self._move(acts, place, focus=job.id, last=job.id, cursor=brief.cursor)
+            return brief
+
+        return self._act("task_resume", tuple(wish), work, Brief, request_id)
+
+    def gc(self, *, limit: int = limits.PAGE_MAX, request_id: str | None = None) -> Collected:
+        """Release what was claimed, by anybody, and has expired: what a sweep does to it. Says which tasks that were."""
+        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+
+        def work(acts: Acts) -> Collected:
+            _, due = acts.session.due(0, limit)
+            found = acts.session.load(due, lock=True) if due else {}
+            held = [id_ for id_ in due if id_ in found and found[id_].status in HELD]
+            return Collected([id_ for id_ in held if EventType.STALLED in acts.sweep(id_)], len(due) == limit)
+
+        return self._act("task_gc", (limit,), work, Collected, request_id)
+
+    def get(self, id: int) -> Task:  # noqa: A002
+        """A task and what it is about, whoever has it."""
+        return look(self._ledger, id).task
+
+    def list(self, *, mine: bool = False, **chosen: Any) -> builtins.list[Task]:
+        """Tasks by id, chosen as in `Ledger.list`; with `mine`, those that this agent holds."""
+        found = [task_of(job.record) for job in self._ledger.list(**chosen)]
+        return [task for task in found if not mine or (task.claimed_by, task.session) == (self.name, self.session)]
+
+
+def look(ledger: Ledger, id_: int) -> InFull:
+    """All about a task, whoever has it."""
+    admit.job_id(id_)
+
+    def work(session: Session) -> bytes:
+        job = session.load([id_], lock=False).get(id_)
+        if job is None:
+            raise NotFound(f"there is no job {id_}", job_id=id_)
+        return msgspec.json.encode(in_full(session, job))
+
+    return msgspec.json.decode(ledger.acting.look(work), type=InFull)
+
+
+def _ttl(given: Any) -> int:
+    return policies.duration_ms("ttl", given, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)

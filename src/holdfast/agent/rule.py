@@ -1,0 +1,107 @@
+"""Which task an agent goes on with. The rule is stated, and the same ledger always gives the same answer."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.core import limits
+from holdfast.core.model import HELD, NEVER, Job, Status
+from holdfast.errors import HoldfastError, LeaseConflictError, NotClaimable
+from holdfast.ledger.acting import Acts
+from holdfast.ledger.face import to_datetime
+from holdfast.store.agents import AgentPlace
+
+
+class Choice(NamedTuple):
+    job: Job
+    why: str
+
+
+class Wish(NamedTuple):
+    """What an agent is willing to take up."""
+
+    ttl_ms: int
+    queues: tuple[str, ...] | None = None
+    kinds: tuple[str, ...] | None = None
+
+
+def take_up(acts: Acts, job_id: int, ttl_ms: int) -> Job:
+    """The task, claimed and running for this agent: renewed where it has it, taken over where a claim on it has expired."""
+    job = acts.job(job_id)
+    own = {Status.STALLED: acts.resume, Status.RUNNING: acts.beat, Status.CLAIMED: acts.start} if acts.holds(job) else {}
+    if job.status in own:
+        return own[job.status](job)
+    job = acts.claim(job_id, ttl_ms)
+    return acts.start(job) if job.status is Status.CLAIMED else job
+
+
+def choose(acts: Acts, place: AgentPlace, wish: Wish) -> Choice | None:
+    """Its focus, an own task that runs, one that is claimed, its last one if that was put back, then the next in order."""
+    return _own(acts, place, wish) or _last(acts, place, wish) or _next(acts, wish)
+
+
+def _own(acts: Acts, place: AgentPlace, wish: Wish) -> Choice | None:
+    ids = acts.session.own_tasks(acts.who.name, acts.who.incarnation, limits.OWN_TASKS_MAX)
+    if place.focus is not None:
+        ids = [place.focus, *(id_ for id_ in ids if id_ != place.focus)]
+    found = acts.session.load(ids, lock=False) if ids else {}
+    for id_ in ids:
+        job = found.get(id_)
+        if job is None or not acts.holds(job) or job.status not in (*HELD, Status.STALLED):
+            continue
+        why = "focus" if id_ == place.focus else job.status.value
+        if (taken := _tried(acts, id_, wish.ttl_ms)) is not None:
+            return Choice(taken, why)
+    return None
+
+
+def _last(acts: Acts, place: AgentPlace, wish: Wish) -> Choice | None:
+    """Whatever the agent had last and somebody has put back into the queue."""
+    if place.last is None:
+        return None
+    job = acts.session.load([place.last], lock=False).get(place.last)
+    if job is None or job.status is not Status.QUEUED or job.last_owner != acts.who.name or not _wanted(job, wish):
+        return None
+    taken = _tried(acts, job.id, wish.ttl_ms)
+    return None if taken is None else Choice(taken, "last")
+
+
+def _wanted(job: Job, wish: Wish) -> bool:
+    return (wish.queues is None or job.queue in wish.queues) and (wish.kinds is None or job.kind in wish.kinds)
+
+
+def _next(acts: Acts, wish: Wish) -> Choice | None:
+    """Higher priority first, then what has been available longest, then by id."""
+    now = acts.session.now()
+    ready = [first for first in acts.session.first_tasks(wish.queues, wish.kinds) if first.available_at <= now]
+    ready.sort(key=lambda first: (-first.priority, first.available_at, first.id))
+    for first in ready[: limits.RESUME_TRIES_MAX]:
+        id_ = acts.session.take_task(first.queue, first.priority, wish.kinds)
+        if id_ is not None and (taken := _tried(acts, id_, wish.ttl_ms)) is not None:
+            return Choice(taken, "next")
+    return None
+
+
+def _tried(acts: Acts, job_id: int, ttl_ms: int) -> Job | None:
+    """None where it went to somebody else, or into a backoff, since it was looked at. A refusal has changed nothing."""
+    try:
+        return take_up(acts, job_id, ttl_ms)
+    except (LeaseConflictError, NotClaimable):
+        return None
+
+
+def until(acts: Acts, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> datetime | None:
+    """When the next task becomes available, if that is a matter of time alone."""
+    later = [first.available_at for first in acts.session.first_tasks(queues, kinds)]
+    soon = min((at for at in later if at < NEVER), default=None)
+    return None if soon is None else to_datetime(soon)
+
+
+def said(error: HoldfastError) -> HoldfastError:
+    """A conflict over a lease, with who holds it and until when in words."""
+    until_us, holder = error.context.get("lease_expires_at"), error.context.get("holder")
+    if not isinstance(error, LeaseConflictError) or until_us is None or holder is None:
+        return error
+    end = to_datetime(until_us)
+    text = f"{error.message}, until {end.isoformat().replace('+00:00', 'Z')}"
+    return type(error)(text, **{**error.context, "held_until": end})

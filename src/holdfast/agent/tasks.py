@@ -1,0 +1,94 @@
+"""A task, as agents are shown one: a job's row, with its contents where they are asked for."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.limits import AGENT_VALUE_BYTES_MAX
+from holdfast.core.model import Job, Micros, Phase
+from holdfast.ledger.face import to_datetime
+
+UNSET = msgspec.UNSET
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a task stands. What it is about (`args`, `checkpoint`, `last_error`, `result`) is in the answers to get, start and
+    resume; in those to the latter two, what is longer than 16 KiB is left out, and `omitted` says how many bytes it has."""
+
+    id: int
+    kind: str
+    queue: str
+    status: str
+    phase: str | None
+    priority: int
+    attempt: int
+    rev: int
+    claimed_by: str | None
+    session: str | None
+    claimed_at: datetime | None
+    claim_expires_at: datetime | None
+    last_heartbeat_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    available_at: datetime
+    created_at: datetime
+    stage: str | None
+    progress: int | None
+    cancel_requested: bool
+    last_owner: str | None
+    stall_reason: str | None
+    args: Any = UNSET
+    checkpoint: Any = UNSET
+    last_error: Any = UNSET
+    result: Any = UNSET
+    omitted: dict[str, int] | msgspec.UnsetType = UNSET
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What a `gc` did: the tasks whose claims had expired, and whether there may be more of them."""
+
+    released: list[int]
+    more: bool = False
+
+
+def _time(at: Micros | None) -> datetime | None:
+    return None if at is None else to_datetime(at)
+
+
+def task_of(job: Job, contents: dict[str, Any] | None = None) -> Task:
+    held = job.owner is not None
+    return Task(
+        id=job.id,
+        kind=job.kind,
+        queue=job.queue,
+        status=job.status.value,
+        phase=None if job.phase is None else job.phase.value,
+        priority=job.priority,
+        attempt=job.attempt,
+        rev=job.rev,
+        claimed_by=job.owner,
+        session=job.incarnation if held else None,
+        claimed_at=_time(job.claimed_at),
+        claim_expires_at=_time(job.lease_expires_at),
+        last_heartbeat_at=_time(job.last_beat_at),
+        started_at=_time(job.started_at),
+        finished_at=_time(job.finished_at),
+        available_at=to_datetime(job.available_at),
+        created_at=to_datetime(job.created_at),
+        stage=job.stage,
+        progress=job.progress,
+        cancel_requested=job.phase is Phase.ABORTING,
+        last_owner=job.last_owner,
+        stall_reason=job.stall_reason,
+        **(contents or {}),
+    )
+
+
+def contents_of(job: Job, bytes_max: int | None = AGENT_VALUE_BYTES_MAX) -> dict[str, Any]:
+    """What the task is about, and how long what is left out would be."""
+    found = {"args": job.args, "checkpoint": job.checkpoint, "last_error": job.last_error, "result": job.result}
+    there = {name: body for name, body in found.items() if body is not None}
+    large = {name: len(body) for name, body in there.items() if bytes_max is not None and len(body) > bytes_max}
+    told: dict[str, Any] = {name: msgspec.Raw(body) for name, body in there.items() if name not in large}
+    return told | ({"omitted": large} if large else {})

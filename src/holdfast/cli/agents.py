@@ -1,0 +1,131 @@
+"""What the commands for agents share: who asks, what is typed, how a task is shown."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.page import Page
+from holdfast.cli.values import stamp
+from holdfast.core.limits import JOB_ID_MAX, REV_MAX
+
+if TYPE_CHECKING:
+    from holdfast.agent import Agent, Task
+    from holdfast.agent.brief import Entry, Related
+    from holdfast.ledger import Ledger
+
+Command = Callable[..., Answer]
+
+id_option = click.option("--id", "id_", type=click.IntRange(1, JOB_ID_MAX), required=True, metavar="ID", help="The task.")
+agent_option = click.option(
+    "--agent", envvar="HOLDFAST_AGENT", required=True, metavar="NAME", help="Who asks. Else HOLDFAST_AGENT."
+)
+session_option = click.option(
+    "--session",
+    envvar="HOLDFAST_SESSION",
+    default="agent",
+    metavar="NAME",
+    help="Tells two agents of one name apart. Else HOLDFAST_SESSION, or agent.",
+)
+request_option = click.option(
+    "--request-id", required=True, metavar="ID", help="Names this request: sent again, it is done once and answered alike."
+)
+attempt_option = click.option(
+    "--attempt",
+    type=click.IntRange(0, REV_MAX),
+    metavar="N",
+    help="Only if this is the task's attempt: fences off an older process.",
+)
+ttl_option = click.option("--ttl", default="5m", show_default=True, metavar="DURATION", help="How long the claim lasts.")
+
+
+def json_text(value: str) -> msgspec.Raw:
+    """JSON as it is typed, from a @file, or from standard input as -; kept byte for byte."""
+    try:
+        body = _bytes(value)
+        msgspec.json.decode(body)
+    except OSError as error:
+        raise click.BadParameter(f"{value[1:]!r:.80} cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(f"it is not JSON: {error}") from None
+    return msgspec.Raw(body)
+
+
+def _bytes(value: str) -> bytes:
+    if value == "-":
+        return sys.stdin.buffer.read()
+    return Path(value[1:]).read_bytes() if value.startswith("@") else os.fsencode(value)
+
+
+def json_option(name: str, about: str) -> Callable[[Any], Any]:
+    return click.option(name, type=json_text, metavar="JSON|@FILE|-", help=about)
+
+
+def asks_as_an_agent(function: Command) -> Callable[..., None]:
+    """A command whose function is given the agent that asks."""
+
+    def command(ledger: "Ledger", *, agent: str, session: str, **options: Any) -> Answer:
+        from holdfast.agent import Agent
+
+        return function(Agent(ledger, agent, session=session), **options)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    asking: Callable[..., None] = session_option(agent_option(asks_a_ledger(command)))
+    return asking
+
+
+def on_a_task(function: Callable[..., "Task"]) -> Callable[..., None]:
+    """A mutating verb on one task."""
+
+    def command(agent: "Agent", *, id_: int, **options: Any) -> Answer:
+        return told(function(agent, id_, **options), agent)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    asking: Callable[..., None] = id_option(request_option(attempt_option(asks_as_an_agent(command))))
+    return asking
+
+
+def told(task: "Task", agent: "Agent") -> Answer:
+    def show(page: Page) -> None:
+        if task.claimed_by is None:
+            page.line(f"Task {task.id} is {task.status}.")
+            return
+        wish = " Somebody wants it cancelled: make your safe exit, and release it." if task.cancel_requested else ""
+        page.line(f"Task {task.id} is {task.claimed_by}'s until {stamp(task.claim_expires_at)}.{wish}")
+
+    return Answer({"task": task}, show)
+
+
+def show_task(page: Page, task: "Task") -> None:
+    page.line(f"Task {task.id}: {task.kind} in {task.queue}, {task.status}", bold=True)
+    pairs: list[tuple[str, object]] = [
+        ("attempt", task.attempt),
+        ("claimed by", task.claimed_by),
+        ("claim ends", stamp(task.claim_expires_at)),
+        ("last heartbeat", stamp(task.last_heartbeat_at)),
+        ("stage", task.stage),
+        ("progress", task.progress),
+    ]
+    contents = (("args", task.args), ("checkpoint", task.checkpoint), ("last error", task.last_error), ("result", task.result))
+    pairs += [(name, msgspec.json.encode(value).decode()) for name, value in contents if value is not msgspec.UNSET]
+    if not isinstance(task.omitted, msgspec.UnsetType):
+        pairs += [(name, f"{size} bytes: holdfast task get --id {task.id}") for name, size in task.omitted.items()]
+    if task.cancel_requested:
+        pairs.append(("cancel", "somebody wants it cancelled: make your safe exit, and release it"))
+    page.fields(pairs)
+
+
+def show_related(page: Page, blocked_by: "Sequence[Related]", unlocks: "Sequence[Related]") -> None:
+    for what, related in (("waits for", blocked_by), ("unlocks", unlocks)):
+        if related:
+            page.line(f"  {what} " + ", ".join(f"{one.id} ({one.kind}, {one.status})" for one in related))
+
+
+def show_history(page: Page, history: "Sequence[Entry]") -> None:
+    rows = [(e.rev, e.type, e.by, e.attempt, stamp(e.at), "–" if e.reason is msgspec.UNSET else e.reason) for e in history]
+    page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)

@@ -1,0 +1,154 @@
+"""`holdfast task`: an agent's verbs on its tasks."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.agents import (
+    asks_as_an_agent,
+    id_option,
+    json_option,
+    on_a_task,
+    request_option,
+    show_history,
+    show_related,
+    show_task,
+    ttl_option,
+)
+from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.page import Page
+from holdfast.cli.values import stamp
+from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, PAGE_MAX
+from holdfast.core.model import FailureStage, ReasonCode, Status
+
+if TYPE_CHECKING:
+    from holdfast.agent import Agent, Task
+    from holdfast.ledger import Ledger
+
+
+@click.group()
+def task() -> None:
+    """Tasks for agents: claim one by its id, keep it, end it.
+
+    \b
+    Example:
+      holdfast task start --id 12 --agent ada --request-id r1
+      holdfast task heartbeat --id 12 --agent ada --request-id r2
+      holdfast task complete --id 12 --agent ada --request-id r3 --result '{"pages": 3}'
+    """
+
+
+@task.command()
+@ttl_option
+@on_a_task
+def start(agent: "Agent", id_: int, **options: Any) -> "Task":
+    """Claim a task, start it and make it the agent's focus.
+
+    It has to be free, the agent's own, or one whose claim has expired. The answer has all that the task is about.
+    """
+    return agent.start(id_, **options)
+
+
+@task.command()
+@click.option("--stage", metavar="NAME", help="Where the work is.")
+@click.option("--progress", type=click.IntRange(0, INTEGER_MAX), metavar="N", help="How far it is.")
+@json_option("--checkpoint", "What whoever goes on with the task needs to know.")
+@on_a_task
+def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "Task":
+    """Renew the claim on a task: proof that somebody is at it."""
+    left = {} if checkpoint is None else {"checkpoint": checkpoint}
+    return agent.heartbeat(id_, **left, **options)
+
+
+@task.command()
+@json_option("--result", "What came of it; null unless it is said.")
+@on_a_task
+def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
+    """The task is done."""
+    return agent.complete(id_, **options)
+
+
+@task.command()
+@click.option("--error", required=True, metavar="TEXT", help="What went wrong.")
+@click.option("--permanent", is_flag=True, help="No retry will mend it.")
+@click.option(
+    "--reason", "reason_code", type=click.Choice([code.value for code in ReasonCode]), help="With --permanent: dead-letter it."
+)
+@click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help="Where it broke.")
+@click.option("--retry-after", metavar="DURATION", help="Not before: 30s, 5m. Else the task's own backoff.")
+@on_a_task
+def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task":
+    """The task went wrong: it is tried again while attempts are left, unless it is --permanent."""
+    return agent.fail(id_, retryable=not permanent, **options)
+
+
+@task.command()
+@on_a_task
+def release(agent: "Agent", id_: int, **options: Any) -> "Task":
+    """Hand a task back in order: others may have it at once, and the attempt does not count."""
+    return agent.release(id_, **options)
+
+
+@task.command()
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True, help="Tasks at most.")
+@request_option
+@asks_as_an_agent
+def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
+    """Release tasks whose claims have expired, whoever had them, and say which."""
+    done = agent.gc(limit=limit, request_id=request_id)
+    listed = ", ".join(map(str, done.released)) or "none"
+    more = " There may be more." if done.more else ""
+    return Answer(done, lambda page: page.line(f"Released: {listed}.{more}"))
+
+
+@task.command("list")
+@click.option("--status", multiple=True, type=click.Choice([*(status.value for status in Status), "in_progress"]))
+@click.option("--queue")
+@click.option("--kind")
+@click.option("--claimed-by", metavar="NAME", help="Those that this agent holds.")
+@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
+@asks_a_ledger
+def list_(ledger: "Ledger", *, status: tuple[str, ...], claimed_by: str | None, limit: int, **chosen: Any) -> Answer:
+    """Tasks by id: where they stand and who has them."""
+    from holdfast.agent.tasks import task_of
+
+    wanted = status or (("claimed", "running") if claimed_by else None)
+    page_of = ledger.list(status=wanted, limit=limit, **chosen)
+    found = [task_of(job.record) for job in page_of if claimed_by in (None, job.owner)]
+    more = page_of[-1].id if len(page_of) == limit else None
+
+    def show(page: Page) -> None:
+        if not found:
+            page.line("There are no such tasks.")
+            return
+        page.table(
+            ("task", "kind", "queue", "status", "priority", "attempt", "claimed by", "claim ends"),
+            [
+                (t.id, t.kind, t.queue, t.status, t.priority, t.attempt, t.claimed_by or "–", stamp(t.claim_expires_at))
+                for t in found
+            ],
+        )
+        if more is not None:
+            page.line(f"  There may be more: --after {more}", dim=True)
+
+    return Answer({"tasks": found, "next_after": more}, show)
+
+
+@task.command()
+@id_option
+@asks_a_ledger
+def get(ledger: "Ledger", *, id_: int) -> Answer:
+    """All about one task: where it stands, what it is about, the newest part of its history."""
+    from holdfast.agent import look
+
+    found = look(ledger, id_)
+
+    def show(page: Page) -> None:
+        show_task(page, found.task)
+        show_related(page, found.blocked_by, found.unlocks)
+        older = found.history_omitted
+        page.heading("History" if not older else f"History, without the first {older}")
+        show_history(page, found.history)
+
+    return Answer(found, show)

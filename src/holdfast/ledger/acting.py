@@ -1,0 +1,156 @@
+"""Several commands as one transaction with one answer: what the verbs of agents are made of."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.model import SYSTEM, Actor, EventType, FailureStage, Fence, Job, Micros, ReasonCode
+from holdfast.errors import FenceLost, NotFound
+from holdfast.ledger import admit, tally
+from holdfast.ledger.carry import Carrier
+from holdfast.ledger.door import Call
+from holdfast.ledger.execute import apply, kept_answer
+from holdfast.ledger.notary import Notary, Sitting
+from holdfast.ledger.sweep import Entropy, Sweeper
+from holdfast.store.base import Kept, Session, Store
+from holdfast.telemetry.metrics import Metrics
+
+
+class Failure(NamedTuple):
+    """How a holder says that its work went wrong."""
+
+    error: bytes
+    retryable: bool
+    reason_code: ReasonCode | None
+    failure_stage: FailureStage | None
+    retry_after_us: int | None
+
+
+class Acts:
+    """The steps of one call. Each is a command like any other: decided under the job's lock, saved with its events.
+
+    Fences are found here, by who holds the job, and never leave the transaction.
+    """
+
+    def __init__(
+        self, session: Session, sitting: Sitting, call: Call, who: Actor, request_id: str, entropy: Entropy, fresh: Micros | None
+    ) -> None:
+        self.session = session
+        self._sitting = sitting
+        self.who = who
+        self._call = call
+        self._request_id = request_id
+        self._entropy = entropy
+        self._fresh = fresh
+
+    @property
+    def changed(self) -> bool:
+        return self._call.changed
+
+    def job(self, job_id: int) -> Job:
+        """Locked until the transaction ends."""
+        found = self.session.load([job_id], lock=True).get(job_id)
+        if found is None:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        return found
+
+    def holds(self, job: Job) -> bool:
+        """Whether this worker, in this incarnation, has the newest fence of the job, be it stalled or finished."""
+        holder = job.owner or job.last_owner
+        return job.token is not None and (holder, job.incarnation) == (self.who.name, self.who.incarnation)
+
+    def claim(self, job_id: int, ttl_ms: int) -> Job:
+        return self._do(c.ClaimJob, job_id, actor=self.who, token=self._entropy.token(), ttl_ms=ttl_ms, fresh_since=self._fresh)
+
+    def start(self, job: Job) -> Job:
+        return self._by_holder(c.Start, job)
+
+    def resume(self, job: Job) -> Job:
+        return self._by_holder(c.Resume, job)
+
+    def beat(self, job: Job, beat: payloads.Beat = payloads.NO_BEAT) -> Job:
+        return self._by_holder(c.Heartbeat, job, beat=beat)
+
+    def complete(self, job: Job, payload: bytes) -> Job:
+        return self._by_holder(c.Complete, job, payload=payload)
+
+    def fail(self, job: Job, failure: Failure) -> Job:
+        return self._by_holder(c.Fail, job, jitter=self._entropy.jitter(), **failure._asdict())
+
+    def release(self, job: Job) -> Job:
+        return self._by_holder(c.Release, job)
+
+    def sweep(self, job_id: int) -> tuple[EventType, ...]:
+        """Whatever is due for a job; the events that made."""
+        before = len(self._call.outcomes)
+        self._do(c.Sweep, job_id, actor=SYSTEM, jitter=self._entropy.jitter(), fresh_since=self._fresh)
+        return tuple(event.type for outcome in self._call.outcomes[before:] for event in outcome.events)
+
+    def _by_holder(self, kind: type[c.JobCommand], job: Job, **fields: Any) -> Job:
+        if not self.holds(job) or job.token is None:
+            raise FenceLost(f"job {job.id} is not {self.who.name}'s: {_standing(job)}", **job.held_by)
+        fence = Fence(job.id, job.attempt, job.token, self.who.name, self.who.incarnation)
+        return self._do(kind, job.id, actor=self.who, fence=fence, **fields)
+
+    def _do(self, kind: type[c.JobCommand], job_id: int, **fields: Any) -> Job:
+        done = apply(self.session, self._call, kind(request_id=self._request_id, job_id=job_id, **fields), self._sitting)
+        if done is None:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        return done
+
+
+def _standing(job: Job) -> str:
+    return f"attempt {job.attempt} is {job.status.value}" + (f", held by {job.owner}" if job.owner else "")
+
+
+class Acting:
+    """The way to the door for verbs that take several commands."""
+
+    def __init__(
+        self, store: Store, carrier: Carrier, notary: Notary, entropy: Entropy, sweeper: Sweeper, metrics: Metrics
+    ) -> None:
+        self._store = store
+        self._carrier = carrier
+        self._notary = notary
+        self._entropy = entropy
+        self._sweeper = sweeper
+        self._metrics = metrics
+
+    def act(
+        self,
+        verb: str,
+        who: Actor,
+        body: tuple[Any, ...],
+        work: Callable[[Acts], msgspec.Struct],
+        *,
+        request_id: str | None = None,
+    ) -> bytes:
+        """One transaction of several steps and its answer as JSON, which is what the same request gets again.
+
+        What `work` refuses leaves no trace. An answer is kept where a job was changed.
+        """
+        request = admit.request_id(request_id) or self._entropy.nonce()
+        call = Call(verb, [], repeat=request_id is not None, keep=True, body_hash=admit.body_hash(verb, *body))
+
+        def once(session: Session) -> bytes:
+            call.outcomes, call.wakes, call.changed = [], set(), False
+            kept = kept_answer(session, who, request, verb, call.body_hash) if call.repeat else None
+            if kept is not None:
+                return kept
+            sitting, fresh = self._notary.sit(session), self._sweeper.fresh_since
+            answer = msgspec.json.encode(work(Acts(session, sitting, call, who, request, self._entropy, fresh)))
+            if call.changed:
+                session.keep_requests([Kept(who.name, request, verb, call.body_hash, answer)])
+                session.wake(call.wakes)
+            return answer
+
+        answer = self._carrier.alone(once)
+        tally.answered(self._metrics, call)
+        return answer
+
+    def look(self, work: Callable[[Session], Any]) -> Any:
+        """What `work` reads on one snapshot."""
+        return self._store.read(work)

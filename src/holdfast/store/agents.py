@@ -1,0 +1,113 @@
+"""What agents are at: one row for each session of an agent, and the statements that find it work."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.core.model import UNDO_KIND, Event, Micros
+
+
+class AgentPlace(NamedTuple):
+    """Where an agent stands. The cursor is the position of the newest event it was told of, and never goes back."""
+
+    focus: int | None = None
+    last: int | None = None
+    cursor: int = 0
+
+
+class Candidate(NamedTuple):
+    """The first task of one priority in one queue."""
+
+    queue: str
+    priority: int
+    available_at: Micros
+    id: int
+
+
+class LeftBehind(NamedTuple):
+    """A beat that may carry a checkpoint."""
+
+    attempt: int
+    at: Micros
+    actor: str
+    payload: bytes
+
+
+class Neighbour(NamedTuple):
+    """A task that another one waits for, or the other way round; `waits_for` is how many it waits for itself."""
+
+    id: int
+    kind: str
+    status: str
+    waits_for: int
+
+
+class AgentSession(ABC):
+    @abstractmethod
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def stamp(self) -> Micros | None: ...
+
+    @abstractmethod
+    def event(self, row: Sequence[Any]) -> Event: ...
+
+    @abstractmethod
+    def _list(self, values: Iterable[Any]) -> Any: ...
+
+    @abstractmethod
+    def _lock_agent(self, name: str, session: str) -> None:
+        """Hold off this agent's other processes until the transaction ends."""
+
+    def _names(self, given: Sequence[str] | None) -> Any:
+        return None if given is None else self._list(given)
+
+    def find_agent(self, name: str, session: str) -> AgentPlace:
+        """For a writing transaction only, before it locks any job: nobody else moves this agent before it ends."""
+        self._lock_agent(name, session)
+        rows = self.rows("find_agent", name=name, session=session)
+        return AgentPlace(*rows[0]) if rows else AgentPlace()
+
+    def save_agent(self, name: str, session: str, place: AgentPlace) -> None:
+        self.rows("save_agent", name=name, session=session, now_at=self.stamp(), **place._asdict())
+
+    def own_tasks(self, name: str, session: str, limit: int) -> list[int]:
+        """What this session of an agent holds: running ones first, then by id."""
+        return [row[0] for row in self.rows("own_tasks", name=name, session=session, limit=limit)]
+
+    def first_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> list[Candidate]:
+        """The first queued task of each priority in each queue that is not paused, available or not."""
+        params = {"queues": self._names(queues), "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
+        return [Candidate(*row) for row in self.rows("first_tasks", **params)]
+
+    def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None) -> int | None:
+        """The first available task of this priority, locked; one that somebody else is just taking is passed over."""
+        params = {"queue": queue, "priority": priority, "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
+        rows = self.rows("take_task", now_at=self.stamp(), **params)
+        return int(rows[0][0]) if rows else None
+
+    def has_event(self, job_id: int, cursor: int) -> bool:
+        """Whether what stands at this position is an event of this job."""
+        return bool(self.rows("has_event", job_id=job_id, cursor=cursor))
+
+    def newest_events(self, job_id: int, after: int, limit: int) -> list[Event]:
+        """The last `limit` events of a job after a position, oldest first."""
+        return [self.event(row) for row in reversed(self.rows("newest_events", job_id=job_id, after=after, limit=limit))]
+
+    def count_events(self, job_id: int, after: int, rev_below: int, limit: int) -> int:
+        """How many events of a job lie after a position and below a revision; `limit` stands for that many or more."""
+        [(count,)] = self.rows("count_events", job_id=job_id, after=after, rev_below=rev_below, limit=limit)
+        return int(count)
+
+    def blockers(self, job_id: int, limit: int) -> list[Neighbour]:
+        """What a task waits for, by id."""
+        return [Neighbour(*row) for row in self.rows("blockers", job_id=job_id, limit=limit)]
+
+    def unlocks(self, job_id: int, limit: int) -> list[Neighbour]:
+        """What waits for a task, by id."""
+        return [Neighbour(*row) for row in self.rows("unlocks", on_id=job_id, limit=limit)]
+
+    def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, limit: int) -> list[LeftBehind]:
+        """Beats of attempts before this one that may carry a checkpoint, newest first."""
+        params = {"job_id": job_id, "attempt": attempt, "rev_above": rev_above, "limit": limit}
+        return [LeftBehind(*row) for row in self.rows("checkpoint_beats", **params)]

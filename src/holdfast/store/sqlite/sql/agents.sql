@@ -1,0 +1,90 @@
+-- What agents are at, what they may take up next, and what they are told of it.
+
+-- name: find_agent
+SELECT focus, last, cursor FROM holdfast_agents WHERE name = :name AND session = :session;
+
+-- name: save_agent
+INSERT INTO holdfast_agents (name, session, focus, last, cursor, updated_at)
+VALUES (:name, :session, :focus, :last, :cursor, :now_at)
+ON CONFLICT (name, session) DO UPDATE
+SET focus = excluded.focus, last = excluded.last, cursor = max(cursor, excluded.cursor), updated_at = excluded.updated_at;
+
+-- name: own_tasks
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_active
+WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'running')
+  AND owner = :name AND incarnation = :session
+ORDER BY status DESC, id LIMIT :limit;
+
+-- The first job of every priority of every queue, through the index alone: each step jumps to the next queue or priority, past
+-- whatever waits at the one before.
+
+-- name: first_tasks
+WITH RECURSIVE named (queue) AS (
+    SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE status = 'queued' AND :queues IS NULL
+    UNION ALL
+    SELECT (SELECT min(n.queue) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+            WHERE n.status = 'queued' AND n.queue > named.queue)
+    FROM named WHERE named.queue IS NOT NULL
+),
+wanted (queue) AS (
+    SELECT queue FROM named WHERE queue IS NOT NULL
+    UNION
+    SELECT value FROM json_each(coalesce(:queues, '[]'))
+),
+places (queue, priority) AS (
+    SELECT w.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+                     WHERE n.status = 'queued' AND n.queue = w.queue)
+    FROM wanted w WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = w.queue) IS NULL
+    UNION ALL
+    SELECT p.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+                     WHERE n.status = 'queued' AND n.queue = p.queue AND n.priority < p.priority)
+    FROM places p WHERE p.priority IS NOT NULL
+)
+SELECT j.queue, j.priority, j.available_at, j.id
+FROM places p
+JOIN holdfast_jobs j ON j.id = (
+    SELECT n.id FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+    WHERE n.status = 'queued' AND n.queue = p.queue AND n.priority = p.priority AND n.kind <> :undo_kind
+      AND (:kinds IS NULL OR n.kind IN (SELECT value FROM json_each(:kinds)))
+    ORDER BY n.available_at, n.id LIMIT 1)
+WHERE p.priority IS NOT NULL;
+
+-- name: take_task
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_ready
+WHERE status = 'queued' AND queue = :queue AND priority = :priority AND available_at <= :now_at AND kind <> :undo_kind
+  AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
+ORDER BY available_at, id LIMIT 1;
+
+-- name: has_event
+SELECT 1 FROM holdfast_events WHERE pos = :cursor AND job_id = :job_id;
+
+-- name: newest_events
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
+    e.signature, e.statement
+FROM holdfast_events e JOIN holdfast_jobs j ON j.id = e.job_id
+WHERE e.job_id = :job_id AND e.pos > :after ORDER BY e.rev DESC LIMIT :limit;
+
+-- name: count_events
+SELECT count(*) FROM (
+    SELECT 1 FROM holdfast_events WHERE job_id = :job_id AND rev < :rev_below AND pos > :after ORDER BY rev DESC LIMIT :limit);
+
+-- name: blockers
+SELECT j.id, j.kind, j.status, j.waits_for
+FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.on_id
+WHERE d.job_id = :job_id AND j.status <> 'succeeded' ORDER BY j.id LIMIT :limit;
+
+-- Whoever waits is reached by key: the sum keeps the index of all that wait out of it.
+
+-- name: unlocks
+SELECT j.id, j.kind, j.status, j.waits_for
+FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.job_id
+WHERE d.on_id = :on_id AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT :limit;
+
+-- Beats that may carry a checkpoint: the bytes may also stand within an undo step.
+
+-- name: checkpoint_beats
+SELECT attempt, received_at, actor, payload FROM holdfast_events
+WHERE job_id = :job_id AND rev > :rev_above AND type = 'heartbeat' AND attempt < :attempt
+  AND instr(payload, CAST('"checkpoint":' AS BLOB)) > 0
+ORDER BY rev DESC LIMIT :limit;

@@ -1,0 +1,136 @@
+"""`holdfast task` and `holdfast resume`: an agent is a new process at every call."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from tests.cli.conftest import Done, Run
+from tests.contract.builders import queued
+from tests.support.histories import problems
+
+TASK = {"id", "status", "claimed_by", "claimed_at", "claim_expires_at", "last_heartbeat_at", "attempt"}
+
+
+@pytest.fixture
+def real(store_url: str) -> Iterator[Ledger]:
+    with holdfast.open(store_url) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def ask(run: Run, store_url: str) -> Any:
+    """A command as ada, with a request id of its own unless it is given one."""
+    numbers = iter(range(1, 1_000))
+
+    def asking(*words: object, **env: str) -> Done:
+        named = [] if "--request-id" in words else ["--request-id", f"r-{next(numbers)}"]
+        return run(*words, *named, "--json", HOLDFAST_URL=store_url, **{"HOLDFAST_AGENT": "ada", **env})
+
+    return asking
+
+
+def test_a_day_of_an_agent(real: Ledger, ask: Any) -> None:
+    one, two = queued(real).id, queued(real).id
+    brief = ask("resume").answer["data"]
+    assert (brief["task"]["id"], brief["why"], brief["task"]["args"]) == (one, "next", {"n": 1})
+    assert brief["tokens"] > 0
+    assert [entry.get("alias") for entry in brief["history"]] == [None, "task_claimed", None]
+    beat = ask("task", "heartbeat", "--id", one, "--stage", "reading", "--checkpoint", '{"page": 3}').answer["data"]["task"]
+    assert (beat["stage"], beat["attempt"]) == ("reading", 1)
+    assert ask("task", "complete", "--id", one, "--result", '{"pages":  3}').answer["data"]["task"]["status"] == "succeeded"
+    assert real.get(one).result == {"pages": 3}
+    assert ask("task", "start", "--id", two, "--ttl", "1m").answer["data"]["task"]["claimed_by"] == "ada"
+    failed = ask("task", "fail", "--id", two, "--error", "no paper", "--permanent").answer["data"]["task"]
+    assert (failed["status"], real.get(two).last_error) == ("failed", {"message": "no paper"})
+    nothing = ask("resume").answer["data"]
+    assert (nothing["task"], nothing["why"], nothing["until"]) == (None, "nothing", None)
+    assert problems(real) == []
+
+
+def test_every_task_says_who_has_it_and_until_when(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+    one = queued(real).id
+    queued(real)
+    started = ask("task", "start", "--id", one).answer["data"]["task"]
+    times = [datetime.fromisoformat(started[name]) for name in ("last_heartbeat_at", "claim_expires_at")]
+    assert times[1] - times[0] == timedelta(minutes=5)
+    listed = run("task", "list", "--json", "--db", store_url).answer["data"]["tasks"]
+    got = run("task", "get", "--id", one, "--json", "--db", store_url).answer["data"]
+    for task in (started, *listed, got["task"]):
+        assert task.keys() >= TASK
+    assert got["history"][1]["alias"] == "task_claimed"
+    held = run("task", "list", "--claimed-by", "ada", "--json", "--db", store_url).answer["data"]["tasks"]
+    assert [task["id"] for task in held] == [one]
+
+
+@pytest.mark.parametrize("verb", ["start", "heartbeat", "fail"])
+def test_the_same_request_is_done_once(real: Ledger, ask: Any, verb: str) -> None:
+    one, two = queued(real).id, queued(real).id
+    for id_ in (one, two) if verb != "start" else ():
+        ask("task", "start", "--id", id_)
+    rest = ["--error", "broke"] if verb == "fail" else []
+    first = ask("task", verb, "--id", one, *rest, "--request-id", "same")
+    rev = real.get(one).rev
+    again = ask("task", verb, "--id", one, *rest, "--request-id", "same")
+    assert first.answer["success"] and again.answer == first.answer
+    assert real.get(one).rev == rev
+    other = ask("task", verb, "--id", two, *rest, "--request-id", "same")
+    assert (other.code, other.answer["error_code"]) == (1, "idempotency_conflict")
+
+
+def test_refusals_say_why(real: Ledger, ask: Any) -> None:
+    one = queued(real).id
+    ask("task", "start", "--id", one)
+    taken = ask("task", "start", "--id", one, HOLDFAST_AGENT="bob")
+    assert (taken.code, taken.answer["error_code"]) == (1, "lease_conflict")
+    assert taken.answer["error_context"]["holder"] == "ada" and "held_until" in taken.answer["error_context"]
+    assert ask("task", "heartbeat", "--id", one, HOLDFAST_SESSION="two").answer["error_code"] == "fence_lost"
+    assert ask("task", "heartbeat", "--id", one, "--attempt", 2).answer["error_code"] == "fence_lost"
+    assert ask("task", "release", "--id", one, "--attempt", 1).answer["data"]["task"]["status"] == "queued"
+    assert ask("task", "complete", "--id", 10**6).answer["error_code"] == "not_found"
+
+
+@pytest.mark.parametrize("verb", ["heartbeat", "gc"])
+def test_who_asks_and_the_request_have_to_be_named(run: Run, verb: str) -> None:
+    which = [] if verb == "gc" else ["--id", 1]
+    for given, missing in ((["--agent", "ada"], "--request-id"), (["--request-id", "r"], "--agent")):
+        done = run("task", verb, *which, *given, "--json")
+        assert (done.code, done.answer["error_code"]) == (2, "usage")
+        assert missing in done.answer["error"]
+
+
+def test_json_from_a_file_and_from_standard_input(real: Ledger, ask: Any, folder: Path) -> None:
+    one, two = queued(real).id, queued(real).id
+    (folder / "result.json").write_text('{"text": "grüße"}')
+    ask("task", "start", "--id", one)
+    ask("task", "complete", "--id", one, "--result", "@result.json")
+    assert real.get(one).result == {"text": "grüße"}
+    ask("task", "start", "--id", two)
+    for wrong in ("{", "@nowhere.json"):
+        done = ask("task", "complete", "--id", two, "--result", wrong)
+        assert (done.code, done.answer["error_code"]) == (2, "usage")
+
+
+def test_gc_says_which(real: Ledger, ask: Any) -> None:
+    one = queued(real).id
+    fence = real.claim_job(one, "gone").fence
+    assert fence is not None
+    assert ask("task", "gc").answer["data"] == {"released": [], "more": False}
+
+
+def test_people_are_told_in_words(real: Ledger, run: Run, store_url: str) -> None:
+    one = queued(real).id
+    who = ("--agent", "ada", "--db", store_url)
+    assert run("resume", *who, "--request-id", "a").out.startswith(f"Task {one}: index_page in ")
+    assert run("task", "heartbeat", "--id", one, *who, "--request-id", "b").out.startswith(f"Task {one} is ada's until 20")
+    real.cancel(one)
+    beat = run("task", "heartbeat", "--id", one, *who, "--request-id", "c")
+    assert beat.out.endswith("Somebody wants it cancelled: make your safe exit, and release it.\n")
+    assert run("task", "release", "--id", one, *who, "--request-id", "d").out == f"Task {one} is cancelled.\n"
+    assert run("resume", *who, "--request-id", "e").out == "There is nothing to do.\n"
+    assert run("task", "get", "--id", one, "--db", store_url).out.startswith(f"Task {one}: index_page in ")
+    assert run("task", "list", "--kind", "none", "--db", store_url).out == "There are no such tasks.\n"

@@ -1,0 +1,195 @@
+"""Agents: tasks by id, without fences, each verb one transaction."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.agent import Agent, Task
+from holdfast.errors import FenceLost, HoldfastError, IdempotencyConflict, InvalidTransition, LeaseConflictError, NotFound
+from holdfast.testing import ManualClock
+from tests.contract.builders import queued
+from tests.support.histories import problems
+
+MINUTES = timedelta(minutes=1)
+
+
+@pytest.fixture
+def ada(ledger: Ledger) -> Agent:
+    return Agent(ledger, "ada")
+
+
+@pytest.fixture
+def bob(ledger: Ledger) -> Agent:
+    return Agent(ledger, "bob")
+
+
+def types(ledger: Ledger, id_: int) -> list[str]:
+    return [event.type.value for event in ledger.events(id_)]
+
+
+def refusal(verb: Any, *given: Any, **options: Any) -> HoldfastError:
+    with pytest.raises(HoldfastError) as caught:
+        verb(*given, **options)
+    return caught.value
+
+
+def test_start_claims_starts_and_tells_all(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    made = queued(ledger)
+    task = ada.start(made.id)
+    assert (task.status, task.claimed_by, task.session, task.attempt) == ("running", "ada", "agent", 1)
+    assert task.args == {"n": 1}
+    assert task.claimed_at == task.last_heartbeat_at == clock.now()
+    assert task.claim_expires_at == clock.now() + 5 * MINUTES
+    assert types(ledger, made.id) == ["enqueued", "claimed", "started"]
+
+
+def test_no_answer_shows_a_token(ledger: Ledger, ada: Agent) -> None:
+    made = queued(ledger)
+    assert not {"token", "fence"} & set(Task.__struct_fields__)
+    ada.start(made.id, request_id="r1")
+    assert ledger.get(made.id).fence is None
+
+
+def test_starting_ones_own_renews_and_the_attempt_stays(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    made = queued(ledger)
+    ada.start(made.id)
+    clock.advance(60)
+    task = ada.start(made.id)
+    assert (task.attempt, task.claim_expires_at) == (1, clock.now() + 5 * MINUTES)
+    assert types(ledger, made.id)[-1] == "heartbeat"
+
+
+def test_a_late_start_of_ones_own_claim_goes_on_with_it(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    made = queued(ledger)
+    ledger.claim_job(made.id, "ada", incarnation="agent")
+    clock.advance(3_600)
+    assert (ada.start(made.id).attempt, types(ledger, made.id)[-2:]) == (1, ["stalled", "resumed"])
+    assert problems(ledger) == []
+
+
+def test_somebody_elses_is_a_conflict_that_says_who_and_until_when(
+    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
+) -> None:
+    made = queued(ledger)
+    ada.start(made.id)
+    end = clock.now() + 5 * MINUTES
+    error = refusal(bob.start, made.id)
+    assert type(error) is LeaseConflictError
+    assert (error.context["holder"], error.context["held_until"]) == ("ada", end)
+    assert "held by ada" in error.message and end.isoformat().replace("+00:00", "Z") in error.message
+    other = refusal(Agent(ledger, "ada", session="another").start, made.id)
+    assert other.code == "lease_conflict"
+
+
+def test_an_expired_claim_is_recorded_as_stalled_and_taken_over(
+    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
+) -> None:
+    made = queued(ledger)
+    ada.start(made.id)
+    clock.advance(301)
+    task = bob.start(made.id)
+    assert (task.claimed_by, task.attempt) == ("bob", 2)
+    assert types(ledger, made.id)[-3:] == ["stalled", "claimed", "started"]
+    assert refusal(ada.heartbeat, made.id).code == "fence_lost"
+    assert problems(ledger) == []
+
+
+def test_a_late_agent_before_anybody_else_loses_nothing(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    made = queued(ledger)
+    ada.start(made.id)
+    clock.advance(301)
+    assert ada.complete(made.id, {"ok": True}).status == "succeeded"
+    assert types(ledger, made.id)[-3:] == ["stalled", "resumed", "succeeded"]
+    assert ledger.get(made.id).attempt == 1
+
+
+def test_a_beat_renews_and_carries_what_it_tells(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    made = queued(ledger)
+    ada.start(made.id)
+    clock.advance(30)
+    task = ada.heartbeat(made.id, stage="reading", progress=3, checkpoint={"page": 7}, attempt=1)
+    assert (task.stage, task.progress, task.attempt, task.last_heartbeat_at) == ("reading", 3, 1, clock.now())
+    assert task.claim_expires_at == clock.now() + 5 * MINUTES
+    assert ada.get(made.id).checkpoint == {"page": 7}
+
+
+@pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "fail", "release"])
+def test_a_request_is_done_once_and_answered_alike(ledger: Ledger, ada: Agent, clock: ManualClock, verb: str) -> None:
+    made = queued(ledger)
+    other = queued(ledger)
+    for id_ in (made.id, other.id) if verb != "start" else ():
+        ada.start(id_)
+    rest = ("broke",) if verb == "fail" else ()
+    first = getattr(ada, verb)(made.id, *rest, request_id="r1")
+    rev = ledger.get(made.id).rev
+    clock.advance(10)
+    assert getattr(ada, verb)(made.id, *rest, request_id="r1") == first
+    assert ledger.get(made.id).rev == rev
+    assert isinstance(refusal(getattr(ada, verb), other.id, *rest, request_id="r1"), IdempotencyConflict)
+
+
+def test_an_attempt_fences_off_an_older_process(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    made = queued(ledger)
+    ada.start(made.id)
+    ada.release(made.id)
+    assert ada.start(made.id).attempt == 2
+    for verb, rest in ((ada.start, ()), (ada.heartbeat, ()), (ada.complete, ()), (ada.fail, ("x",)), (ada.release, ())):
+        assert isinstance(refusal(verb, made.id, *rest, attempt=1), FenceLost)
+    assert ada.heartbeat(made.id, attempt=2).attempt == 2
+
+
+def test_endings(ledger: Ledger, ada: Agent) -> None:
+    done, failed, retried, given_back = (queued(ledger).id for _ in range(4))
+    for id_ in (done, failed, retried, given_back):
+        ada.start(id_)
+    assert ada.complete(done, [1]).status == "succeeded"
+    assert ada.get(done).result == [1]
+    assert ada.fail(failed, "broken", retryable=False).status == "failed"
+    assert ada.get(failed).last_error == {"message": "broken"}
+    again = ada.fail(retried, "later", retry_after="1h")
+    assert (again.status, again.claimed_by) == ("queued", None)
+    assert ada.release(given_back).status == "queued"
+    assert isinstance(refusal(ada.complete, done), InvalidTransition)
+    assert isinstance(refusal(ada.complete, given_back), FenceLost)
+    assert isinstance(refusal(ada.get, 10**6), NotFound)
+    assert problems(ledger) == []
+
+
+def test_a_refusal_leaves_no_trace(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    made = queued(ledger)
+    ada.start(made.id)
+    before = ledger.events(made.id)
+    refusal(bob.start, made.id, request_id="r1")
+    assert ledger.events(made.id) == before
+    ada.release(made.id)
+    assert bob.start(made.id, request_id="r1").claimed_by == "bob"
+
+
+def test_gc_releases_what_has_expired_and_says_which(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+    old, older, kept = (queued(ledger).id for _ in range(3))
+    ada.start(old)
+    ada.start(older, ttl="2m")
+    bob.start(kept, ttl="1h")
+    clock.advance(400)
+    assert bob.gc(request_id="r1").released == [old, older]
+    assert [ledger.get(id_).status.value for id_ in (old, older, kept)] == ["queued", "queued", "running"]
+    assert bob.gc(request_id="r1").released == [old, older]
+    assert bob.gc().released == []
+
+
+def test_listing(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    one, two, three = (queued(ledger).id for _ in range(3))
+    ada.start(one)
+    bob.start(two)
+    assert [task.id for task in ada.list()] == [one, two, three]
+    assert [task.id for task in ada.list(mine=True)] == [one]
+    assert [task.claimed_by for task in ada.list(status="in_progress")] == ["ada", "bob"]
+
+
+def test_what_is_large_is_left_out_of_an_answer_that_is_kept(ledger: Ledger, ada: Agent) -> None:
+    job = ledger.enqueue("read", {"text": "x" * 20_000})
+    task = ada.start(job.id)
+    assert task.omitted == {"args": len('{"text":""}') + 20_000}
+    assert ada.get(job.id).args == {"text": "x" * 20_000}

@@ -1,0 +1,238 @@
+"""Resume: which task an agent goes on with, and what it is told."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from holdfast import Ledger
+from holdfast.agent import Agent, look
+from holdfast.testing import ManualClock
+from tests.contract.builders import queued
+from tests.support.histories import problems
+
+MINUTES = timedelta(minutes=1)
+
+
+@pytest.fixture
+def ada(ledger: Ledger) -> Agent:
+    return Agent(ledger, "ada")
+
+
+@pytest.fixture
+def bob(ledger: Ledger) -> Agent:
+    return Agent(ledger, "bob")
+
+
+def took(agent: Agent, **options: object) -> tuple[int | None, str]:
+    brief = agent.resume(**options)  # type: ignore[arg-type]
+    return (None if brief.task is None else brief.task.id), brief.why
+
+
+def test_by_priority_then_availability_then_id_over_all_queues(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    late = queued(ledger, delay="10s", queue="b").id
+    first, second = queued(ledger, queue="z").id, queued(ledger, queue="a").id
+    waiting = queued(ledger, priority=9, delay="1h", queue="a").id
+    urgent = queued(ledger, priority=5, queue="m").id
+    clock.advance(20)
+    for id_ in (urgent, first, second, late):
+        assert took(ada) == (id_, "next")
+        ada.complete(id_)
+    assert took(ada) == (None, "nothing")
+    assert ledger.get(waiting).status == "queued"
+
+
+def test_queues_and_kinds_limit_it_and_paused_queues_have_none(ledger: Ledger, ada: Agent) -> None:
+    a, b, c = queued(ledger, queue="a").id, queued(ledger, queue="b").id, queued(ledger, queue="c", kind="read").id
+    assert took(ada, queues=["b", "nowhere"]) == (b, "next")
+    ada.complete(b)
+    assert took(ada, kinds=["read"]) == (c, "next")
+    ada.complete(c)
+    ledger.pause("a")
+    assert took(ada) == (None, "nothing")
+    ledger.unpause("a")
+    assert took(ada) == (a, "next")
+
+
+def test_nothing_to_do_says_until_when(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    assert ada.resume().until is None
+    queued(ledger, delay="1h")
+    queued(ledger, delay="30m", priority=-3)
+    brief = ada.resume(request_id="r1")
+    assert (brief.task, brief.until) == (None, clock.now() + 30 * MINUTES)
+    clock.advance(1_800)
+    assert ada.resume(request_id="r1").task is not None
+
+
+def test_the_focus_is_kept_and_its_claim_renewed(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    one, two = queued(ledger).id, queued(ledger, priority=9).id
+    ada.start(one)
+    clock.advance(60)
+    brief = ada.resume()
+    assert brief.task is not None
+    assert (brief.task.id, brief.why, brief.task.attempt) == (one, "focus", 1)
+    assert brief.task.claim_expires_at == clock.now() + 5 * MINUTES
+    clock.advance(3_600)
+    assert took(ada) == (one, "focus")
+    assert ledger.get(one).attempt == 1
+    assert ledger.get(two).status == "queued"
+    assert problems(ledger) == []
+
+
+def test_then_its_own_running_one_then_its_own_claimed_one(ledger: Ledger, ada: Agent) -> None:
+    claimed, running, focus = (queued(ledger).id for _ in range(3))
+    ledger.claim_job(claimed, "ada", incarnation="agent")
+    ada.start(running)
+    ada.start(focus)
+    assert took(ada) == (focus, "focus")
+    ada.complete(focus)
+    assert took(ada) == (running, "running")
+    ada.complete(running)
+    assert took(ada) == (claimed, "claimed")
+    assert ledger.get(claimed).status == "running"
+
+
+def test_then_its_last_one_if_that_was_put_back(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+    one = queued(ledger).id
+    ada.start(one)
+    urgent = queued(ledger, priority=9).id
+    clock.advance(301)
+    bob.gc()
+    clock.advance(60)
+    assert took(ada) == (one, "last")
+    assert ledger.get(one).attempt == 2
+    ada.fail(one, "later", retry_after="1h")
+    assert took(ada) == (urgent, "next")
+
+
+def test_what_went_to_somebody_else_is_no_focus_any_more(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+    one, two = queued(ledger).id, queued(ledger).id
+    ada.start(one)
+    clock.advance(301)
+    bob.start(one)
+    assert took(ada) == (two, "next")
+    ada.complete(two)
+    assert took(ada) == (None, "nothing")
+    assert took(bob) == (one, "focus")
+
+
+def test_two_sessions_are_two_agents(ledger: Ledger, ada: Agent) -> None:
+    one, two = queued(ledger).id, queued(ledger).id
+    assert took(ada) == (one, "next")
+    assert took(Agent(ledger, "ada", session="other")) == (two, "next")
+    assert took(ada) == (one, "focus")
+
+
+def test_the_same_request_gets_the_same_brief(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    one = queued(ledger).id
+    queued(ledger)
+    brief = ada.resume(request_id="r1")
+    rev = ledger.get(one).rev
+    ada.complete(one)
+    assert ada.resume(request_id="r1") == brief
+    assert ledger.get(one).rev == rev + 1
+
+
+def test_history_since_the_agent_last_looked(ledger: Ledger, ada: Agent) -> None:
+    one = queued(ledger).id
+    first = ada.resume()
+    assert [entry.type for entry in first.history] == ["enqueued", "claimed", "started"]
+    assert [entry.alias for entry in first.history][1] == "task_claimed"
+    ada.heartbeat(one, stage="reading")
+    second = ada.resume()
+    assert [(entry.type, entry.alias) for entry in second.history] == [("heartbeat", "task_heartbeat")] * 2
+    assert second.history[0].payload == {"stage": "reading"}
+    assert second.cursor > first.cursor
+    assert ada.resume().cursor > second.cursor
+
+
+def test_of_a_task_it_was_not_told_of_an_agent_is_told_all(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    one, two = queued(ledger).id, queued(ledger).id
+    bob.start(two)
+    bob.release(two)
+    first = ada.resume()
+    ada.complete(one)
+    ada.start(two)
+    second = ada.resume()
+    assert second.task is not None and second.task.id == two
+    assert [entry.type for entry in second.history[:3]] == ["enqueued", "claimed", "started"]
+    assert second.cursor > first.cursor
+
+
+def test_a_long_history_is_cut_and_counted(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    one = queued(ledger).id
+    ada.start(one)
+    for number in range(60):
+        ada.heartbeat(one, progress=number)
+    brief = ada.resume()
+    assert (len(brief.history), brief.history_omitted) == (50, 3 + 61 - 50)
+    for number in range(70):
+        ada.heartbeat(one, progress=number)
+    brief = ada.resume()
+    assert (len(brief.history), brief.history_omitted) == (50, 71 - 50)
+    assert brief.cursor == ledger.events(one)[-1].pos
+    ada.release(one)
+    brief = bob.resume()
+    assert brief.history[-1].rev == ledger.get(one).rev
+    assert brief.history_omitted == ledger.get(one).rev - 50
+
+
+def test_checkpoints_of_earlier_attempts_and_the_last_error(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+    one = queued(ledger).id
+    ada.start(one)
+    ada.heartbeat(one, checkpoint={"page": 1})
+    ada.heartbeat(one, checkpoint={"page": 2})
+    ada.fail(one, "no paper", retry_after=0)
+    bob.start(one)
+    bob.release(one)
+    brief = bob.resume()
+    assert brief.task is not None
+    assert (brief.task.checkpoint, brief.task.last_error) == ({"page": 2}, {"message": "no paper"})
+    assert [(left.attempt, left.by, left.checkpoint) for left in brief.checkpoints] == [(1, "worker:ada#agent", {"page": 2})]
+
+
+def test_a_wish_to_cancel_is_in_the_brief(ledger: Ledger, ada: Agent) -> None:
+    one = queued(ledger).id
+    ada.start(one)
+    ledger.cancel(one)
+    brief = ada.resume()
+    assert brief.task is not None and brief.task.cancel_requested
+    assert ada.release(one).status == "cancelled"
+
+
+def test_a_brief_says_about_how_many_tokens_it_costs(ledger: Ledger, ada: Agent) -> None:
+    queued(ledger)
+    brief = ada.resume()
+    without = len(msgspec.json.encode(msgspec.structs.replace(brief, tokens=0)))
+    assert brief.tokens == -(-without // 4)
+
+
+def test_jobs_that_undo_are_for_workers(ledger: Ledger, ada: Agent) -> None:
+    one = queued(ledger).id
+    fence = ledger.claim_job(one, "w").fence
+    assert fence is not None
+    ledger.start(fence)
+    ledger.heartbeat(fence, undo={"kind": "unread"})
+    ledger.fail(fence, "broken", retryable=False)
+    ledger.sweep()
+    assert took(ada) == (None, "nothing")
+
+
+def test_what_waits_for_others_is_not_next_and_a_brief_says_what_a_task_unlocks(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    one = queued(ledger).id
+    two = queued(ledger, priority=9, depends_on=[one]).id
+    three = queued(ledger, priority=9, depends_on=[one, two]).id
+    brief = ada.resume()
+    assert brief.task is not None and brief.task.id == one
+    assert [(task.id, task.waits_for) for task in brief.unlocks] == [(two, 1), (three, 2)]
+    nothing = bob.resume()
+    assert (nothing.task, nothing.until) == (None, None)
+    assert [task.id for task in look(ledger, three).blocked_by] == [one, two]
+    ada.complete(one)
+    brief = bob.resume()
+    assert brief.task is not None and brief.task.id == two
+    assert (brief.blocked_by, [task.id for task in brief.unlocks]) == ([], [three])
+    assert "unblocked" in [entry.type for entry in brief.history]
+    bob.complete(two)
+    assert took(ada) == (three, "next")
+    assert problems(ledger) == []

@@ -1,0 +1,94 @@
+"""Many agents at once: no task is ever two agents' at a time, and every one is done once."""
+
+import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.agent import Agent
+from tests.integration.conftest import Opener
+from tests.support.histories import all_events, problems
+from tests.support.processes import fleet
+
+LAYER = 10
+
+
+def add_dependent_tasks(ledger: Ledger, count: int) -> list[int]:
+    """In layers: each waits for up to three tasks of the layer before."""
+    chance = random.Random(count)
+    items: list[dict[str, Any]] = []
+    for number in range(count):
+        before = range(max(0, number // LAYER * LAYER - LAYER), number // LAYER * LAYER)
+        on = chance.sample(before, k=min(len(before), chance.randrange(4)))
+        items.append({"kind": "step", "ref": f"t{number}", "depends_on": [f"t{other}" for other in on], "priority": number % 3})
+    return [job.id for job in ledger.enqueue_many(items)]
+
+
+def check_each_done_once(ledger: Ledger, ids: list[int], answers: list[list[list[int]]]) -> None:
+    assert sorted(id_ for done in answers for id_, _ in done) == ids
+    assert {attempt for done in answers for _, attempt in done} == {1}
+    counted = Counter((event.job_id, event.type.value) for event in all_events(ledger))
+    for kind in ("claimed", "started", "succeeded"):
+        assert [counted[id_, kind] for id_ in ids] == [1] * len(ids)
+    assert problems(ledger) == []
+
+
+def test_threads_that_resume_at_once_get_a_task_each(store_url: str, opened: Opener) -> None:
+    ledger, crowd = opened(store_url), 16
+    ledger.enqueue_many([{"kind": "work", "priority": number % 2} for number in range(crowd + 4)])
+    together = Barrier(crowd)
+
+    def resume(number: int) -> int | None:
+        agent = Agent(ledger, f"agent-{number}")
+        together.wait(60)
+        task = agent.resume().task
+        return None if task is None else task.id
+
+    with ThreadPoolExecutor(crowd) as pool:
+        got = list(pool.map(resume, range(crowd)))
+    assert None not in got
+    assert len(set(got)) == crowd
+    assert problems(ledger) == []
+
+
+def test_processes_that_resume_at_once_get_a_task_each_while_there_are_some(store_url: str, opened: Opener) -> None:
+    ledger = opened(store_url)
+    ids = [job.id for job in ledger.enqueue_many([{"kind": "work"}] * 5)]
+    got = fleet("agents.resume_once", 8, url=store_url)
+    assert sorted(id_ for id_ in got if id_ is not None) == ids
+    assert problems(ledger) == []
+
+
+def test_processes_of_one_agent_share_its_task(store_url: str, opened: Opener) -> None:
+    """The same name and session is the same agent: its processes take turns, and all get what is in focus."""
+    ledger = opened(store_url)
+    ledger.enqueue_many([{"kind": "work"}] * 5)
+    together = Barrier(6)
+
+    def resume(number: int) -> int:
+        together.wait(60)
+        task = Agent(ledger, "ada").resume().task
+        assert task is not None
+        return task.id
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(resume, range(6)))) == 1
+
+
+def test_a_few_agents_and_tasks_that_wait_for_each_other(store_url: str, opened: Opener) -> None:
+    ledger = opened(store_url)
+    ids = add_dependent_tasks(ledger, 60)
+    answers = fleet("agents.work", 8, url=store_url, tasks=60)
+    check_each_done_once(ledger, ids, answers)
+
+
+@pytest.mark.torture
+def test_fifty_agents_and_a_thousand_tasks_that_wait_for_each_other(store_url: str, opened: Opener) -> None:
+    ledger = opened(store_url)
+    ids = add_dependent_tasks(ledger, 1_000)
+    answers = fleet("agents.work", 50, url=store_url, tasks=1_000, timeout=1_800)
+    check_each_done_once(ledger, ids, answers)
