@@ -124,8 +124,25 @@ def test_answers_are_of_the_form_that_the_schema_says(said: Said, folder: Path) 
     well(said)
     said("migrate")
     said("completion", "fish")
+    tasks(said)
     keys_and_seals(said)
     assert SHAPES.keys() - said.commands <= ELSEWHERE
+
+
+def tasks(said: Said) -> None:
+    who = ["--agent", "ada", "--request-id"]
+    first, second, third = (said("job", "enqueue", "review", "--queue", "tasks")["job"]["id"] for _ in range(3))
+    said("task", "start", "--id", first, *who, "r-1")
+    said("task", "heartbeat", "--id", first, *who, "r-2", "--progress", 3)
+    said("task", "get", "--id", first)
+    said("task", "complete", "--id", first, *who, "r-3", "--result", "3")
+    said("task", "start", "--id", second, *who, "r-4")
+    said("task", "fail", "--id", second, *who, "r-5", "--error", "no route")
+    said("task", "start", "--id", third, *who, "r-6")
+    said("task", "release", "--id", third, *who, "r-7")
+    said("task", "list")
+    said("task", "gc", *who, "r-8")
+    assert said("resume", *who, "r-9")["task"]["id"] == third
 
 
 def well(said: Said) -> None:

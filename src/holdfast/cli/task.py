@@ -45,6 +45,10 @@ def start(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Claim a task, start it and make it the agent's focus.
 
     It has to be free, the agent's own, or one whose claim has expired. The answer has all that the task is about.
+
+    \b
+    Example:
+      holdfast task start --id 12 --agent ada --request-id r-1
     """
     return agent.start(id_, **options)
 
@@ -55,7 +59,12 @@ def start(agent: "Agent", id_: int, **options: Any) -> "Task":
 @json_option("--checkpoint", "What whoever goes on with the task needs to know.")
 @on_a_task
 def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "Task":
-    """Renew the claim on a task: proof that somebody is at it."""
+    """Renew the claim on a task: proof that somebody is at it.
+
+    \b
+    Example:
+      holdfast task heartbeat --id 12 --agent ada --request-id r-2 --progress 3
+    """
     left = {} if checkpoint is None else {"checkpoint": checkpoint}
     return agent.heartbeat(id_, **left, **options)
 
@@ -64,7 +73,12 @@ def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "
 @json_option("--result", "What came of it; null unless it is said.")
 @on_a_task
 def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
-    """The task is done."""
+    """The task is done.
+
+    \b
+    Example:
+      holdfast task complete --id 12 --agent ada --request-id r-3 --result '3'
+    """
     return agent.complete(id_, **options)
 
 
@@ -78,14 +92,24 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
 @click.option("--retry-after", metavar="DURATION", help="Not before: 30s, 5m. Else the task's own backoff.")
 @on_a_task
 def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task":
-    """The task went wrong: it is tried again while attempts are left, unless it is --permanent."""
+    """The task went wrong: it is tried again while attempts are left, unless it is --permanent.
+
+    \b
+    Example:
+      holdfast task fail --id 12 --agent ada --request-id r-4 --error 'no route'
+    """
     return agent.fail(id_, retryable=not permanent, **options)
 
 
 @task.command()
 @on_a_task
 def release(agent: "Agent", id_: int, **options: Any) -> "Task":
-    """Hand a task back in order: others may have it at once, and the attempt does not count."""
+    """Hand a task back in order: others may have it at once, and the attempt does not count.
+
+    \b
+    Example:
+      holdfast task release --id 12 --agent ada --request-id r-5
+    """
     return agent.release(id_, **options)
 
 
@@ -94,7 +118,12 @@ def release(agent: "Agent", id_: int, **options: Any) -> "Task":
 @request_option
 @asks_as_an_agent
 def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
-    """Release tasks whose claims have expired, whoever had them, and say which."""
+    """Release tasks whose claims have expired, whoever had them, and say which.
+
+    \b
+    Example:
+      holdfast task gc --agent ada --request-id r-6
+    """
     done = agent.gc(limit=limit, request_id=request_id)
     listed = ", ".join(map(str, done.released)) or "none"
     more = " There may be more." if done.more else ""
@@ -110,7 +139,12 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
 @asks_a_ledger
 def list_(ledger: "Ledger", *, status: tuple[str, ...], claimed_by: str | None, limit: int, **chosen: Any) -> Answer:
-    """Tasks by id: where they stand and who has them."""
+    """Tasks by id: where they stand and who has them.
+
+    \b
+    Example:
+      holdfast task list --claimed-by ada
+    """
     from holdfast.agent.tasks import task_of
 
     wanted = status or (("claimed", "running") if claimed_by else None)
@@ -139,7 +173,12 @@ def list_(ledger: "Ledger", *, status: tuple[str, ...], claimed_by: str | None, 
 @id_option
 @asks_a_ledger
 def get(ledger: "Ledger", *, id_: int) -> Answer:
-    """All about one task: where it stands, what it is about, the newest part of its history."""
+    """All about one task: where it stands, what it is about, the newest part of its history.
+
+    \b
+    Example:
+      holdfast task get --id 12
+    """
     from holdfast.agent import look
 
     found = look(ledger, id_)

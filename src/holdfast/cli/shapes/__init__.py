@@ -5,8 +5,10 @@ Read by `holdfast schema` alone, so that no command pays for it. Each command ha
 
 import msgspec
 
+from holdfast.agent.brief import Brief, InFull
+from holdfast.agent.tasks import Collected
 from holdfast.cli.board.picture import Picture
-from holdfast.cli.shapes import fleet, jobs, upkeep
+from holdfast.cli.shapes import fleet, jobs, tasks, upkeep
 from holdfast.core.explain import Explanation
 
 SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
@@ -40,6 +42,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "queue list": (jobs.Queues,),
     "queue pause": (jobs.OneQueue,),
     "queue unpause": (jobs.OneQueue,),
+    "resume": (Brief,),
     "schema": (upkeep.Schemas,),
     "seal": (upkeep.Sealed,),
     "sink drop": (upkeep.Dropped,),
@@ -48,6 +51,14 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "sink skip": (upkeep.OneSink,),
     "supervise": (fleet.Ended, fleet.Run, fleet.Runs),
     "sweep": (fleet.Swept,),
+    "task complete": (tasks.OneTask,),
+    "task fail": (tasks.OneTask,),
+    "task gc": (Collected,),
+    "task get": (InFull,),
+    "task heartbeat": (tasks.OneTask,),
+    "task list": (tasks.Tasks,),
+    "task release": (tasks.OneTask,),
+    "task start": (tasks.OneTask,),
     "top": (Picture,),
     "verify": (upkeep.Verified, upkeep.Proved),
     "worker list": (fleet.Workers,),

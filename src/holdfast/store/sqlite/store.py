@@ -240,12 +240,14 @@ class SqliteStore:
     def _migrate(self, draw_id: Callable[[], str]) -> str:
         known = migrations("holdfast.store.sqlite")
         with self._turn() as connection:
-            if (ledger_id := _current(connection, known[-1].version)) is not None:
+            newest = known[-1].version
+            if (ledger_id := _current(connection, newest)) is not None:
+                self.schema = Schema(newest, newest, ())
                 return ledger_id
             connection.execute("BEGIN IMMEDIATE")
             try:
                 connection.execute("CREATE TABLE IF NOT EXISTS holdfast_schema (version INTEGER PRIMARY KEY) STRICT")
-                newest: int = connection.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").get
+                newest = connection.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").get
                 if newest > known[-1].version:
                     raise SchemaTooNew(
                         f"{self.path} has schema {newest}; this Holdfast knows {known[-1].version}",
