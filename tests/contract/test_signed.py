@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Event, Fence, Ledger
+from holdfast.errors import Forbidden
 from holdfast.services.sweep import Sweep
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
@@ -325,3 +326,49 @@ def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: Man
         assert old.sweep() == {"unsigned": 1}
         assert fresh.sweep() == {"stalled": 1}
     assert newest(signing, made.id).key_id == spare.key_id
+
+
+# Policies
+
+
+def _wish(ledger: Ledger, made: Made) -> str:
+    policy = ledger.get(made.id).policy
+    assert policy is not None
+    return policy.signed
+
+
+@pytest.mark.parametrize("scope", ["kind", "tier"])
+@pytest.mark.parametrize("fields", [{"signed": "liveness"}, {"signed": "none"}, {"attempts_max": 3}], ids=str)
+def test_only_who_has_a_key_may_say_that_less_is_to_be_signed(signing: Ledger, robot: Ledger, scope: str, fields: dict[str, Any]):
+    signing.set_policy(**{scope: "tidy"}, signed="all")
+    with pytest.raises(Forbidden) as caught:
+        robot.set_policy(**{scope: "tidy"}, **fields)
+    assert caught.value.context == {scope: "tidy"}
+    assert signing.policies()[scope] == {"tidy": {"signed": "all"}}
+    signing.set_policy(**{scope: "tidy"}, **fields)
+    assert signing.policies()[scope] == {"tidy": fields}
+
+
+def test_anybody_may_say_that_more_is_to_be_signed(bare: Ledger):
+    bare.set_policy("tidy", signed="liveness", attempts_max=3)
+    bare.set_policy("tidy", signed="all")
+    assert bare.policies()["kind"] == {"tidy": {"signed": "all"}}
+
+
+def test_without_keys_there_is_nobody_to_ask(ledger: Ledger):
+    ledger.set_policy("tidy", signed="all")
+    ledger.set_policy("tidy")
+    assert ledger.policies()["kind"] == {"tidy": {}}
+
+
+def test_a_job_gets_no_less_than_its_kind(signing: Ledger, bare: Ledger):
+    signing.set_policy("tidy", signed="all")
+    assert _wish(signing, b.claimed(bare, kind="tidy", policy={"signed": "none"})) == "all"
+
+
+def test_an_amendment_leaves_the_rest_as_it_is(signing: Ledger, bare: Ledger):
+    signing.set_policy("tidy", signed="all", attempts_max=2)
+    bare.amend_policy("tidy", attempts_max=3, lease_ttl="90s")
+    assert signing.policies()["kind"] == {"tidy": {"signed": "all", "attempts_max": 3, "lease_ttl_ms": 90_000}}
+    with pytest.raises(Forbidden):
+        bare.amend_policy("tidy", signed="none")

@@ -247,11 +247,12 @@ class Worker:
 
 
 def declare(ledger: Ledger, handlers: Sequence[Handler]) -> None:
-    """Set what handlers say of their kinds' policies, where the ledger does not know it yet."""
+    """Set what handlers say of their kinds' policies, where the ledger does not know it yet. What they leave unsaid stays."""
     known = ledger.policies()["kind"]
     for handler in handlers:
-        if handler.policy and known.get(handler.kind) != msgspec.to_builtins(policies.settings(handler.policy)):
-            ledger.set_policy(handler.kind, **handler.policy)
+        wanted = msgspec.to_builtins(policies.settings(handler.policy))
+        if not wanted.items() <= known.get(handler.kind, {}).items():
+            ledger.amend_policy(handler.kind, **handler.policy)
 
 
 def _relay(ledger: Ledger, sinks: "Sequence[Sink]", duty_ttl: Any) -> "Relay":
