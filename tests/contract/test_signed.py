@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Event, Fence, Ledger
-from holdfast.errors import Forbidden
+from holdfast.errors import Forbidden, SignatureInvalid
 from holdfast.services.sweep import Sweep
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
@@ -326,6 +326,36 @@ def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: Man
         assert old.sweep() == {"unsigned": 1}
         assert fresh.sweep() == {"stalled": 1}
     assert newest(signing, made.id).key_id == spare.key_id
+
+
+# What is lacking is told
+
+
+def test_a_refusal_says_which_key_lacks_and_which_are_here(signing: Ledger, bare: Ledger, store_url: str, clock: ManualClock):
+    made = b.running(signing, policy=ALL)
+    with opened(store_url, clock, [key("worker", "arm-1")]) as other:
+        for ledger, loaded in ((bare, "none"), (other, "worker arm-1")):
+            for verb in (ledger.heartbeat, ledger.complete, ledger.release):
+                with pytest.raises(SignatureInvalid, match=rf"no key of worker 'w-1' here \(loaded: {loaded}\)"):
+                    verb(made.fence)
+
+
+def test_a_refusal_says_that_the_key_was_revoked(signing: Ledger, robot: Ledger):
+    made = b.running(signing, policy=ALL)
+    signing.revoke_key(WORKER.key_id)
+    for _ in range(2):
+        with pytest.raises(SignatureInvalid, match="was revoked"):
+            robot.complete(made.fence)
+
+
+def test_a_process_can_ask_what_it_lacks_before_it_begins(signing: Ledger, robot: Ledger, bare: Ledger):
+    robot.check_key("w-1")
+    with pytest.raises(SignatureInvalid, match=r"no key of worker 'w-2' here \(loaded: worker w-1\)"):
+        robot.check_key("w-2")
+    with pytest.raises(SignatureInvalid, match="loaded: none"):
+        bare.check_key("w-1")
+    signing.set_policy("tidy", signed="liveness")
+    assert bare.policy_of(bare.enqueue("tidy").id).signed == "liveness"
 
 
 # Policies

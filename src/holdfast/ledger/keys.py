@@ -15,7 +15,7 @@ from holdfast.core.proof.book import ENROLLED, REVOKED, Book, Enrolment, KeyChan
 from holdfast.core.proof.keys import KeyRole, PublicKey, SecretKey
 from holdfast.core.proof.spelling import from_hex
 from holdfast.core.proof.trust import objection
-from holdfast.errors import Forbidden, NotFound, ValidationError
+from holdfast.errors import Forbidden, NotFound, SignatureInvalid, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
 from holdfast.ledger.face import to_datetime
@@ -68,6 +68,12 @@ class Keys(Desk):
         if key.key_id == key_id:
             raise ValidationError("a key is rotated to another one", field="public")
         return self._change(actor, lambda amendment: amendment.rotate(key_id, key))
+
+    def check_key(self, worker: str) -> None:
+        """Raises SignatureInvalid, which says what is lacking, unless this process has a good key of a worker of this name."""
+        lack = self.ring.lack(self._store.peek(self._books.latest), limits.check_name("worker", worker))
+        if lack is not None:
+            raise SignatureInvalid(lack, why="worker_key", worker=worker)
 
     def _change(self, actor: str | Actor | None, decide: "Callable[[_Amendment], Enrolment]") -> KeyRecord:
         who = admit.actor(actor, Role.OPERATOR, self._actor)

@@ -8,9 +8,9 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core import policy as policies
-from holdfast.core.model import Actor, Micros, Role
+from holdfast.core.model import Actor, Micros, Policy, Role
 from holdfast.core.proof.book import Book
-from holdfast.errors import Forbidden, ValidationError
+from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
 from holdfast.ledger.execute import repeats
@@ -112,6 +112,18 @@ class Upkeep(Desk):
         for scope, name, layer in self._store.peek(lambda session: session.all_settings()):
             found[scope][name] = msgspec.to_builtins(layer)
         return found
+
+    def policy_of(self, job_id: int) -> Policy:
+        """The policy that a lease on this job would have if it were issued now."""
+        admit.job_id(job_id)
+
+        def look(session: Session) -> Policy:
+            found = session.load([job_id], lock=False).get(job_id)
+            if found is None:
+                raise NotFound(f"there is no job {job_id}", job_id=job_id)
+            return session.policy_of(found)
+
+        return self._store.read(look)
 
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
         """One liveness tick: everything that is due for up to `limit` jobs. Answers how many of each event that made.
