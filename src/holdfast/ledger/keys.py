@@ -40,6 +40,9 @@ class KeyRecord(msgspec.Struct, frozen=True):
     revoked_pos: int | None
     revoked_at: datetime | None
     revoked_by: str | None
+    vouched_by: str
+    """The id of the key that vouched for its enrolment: its own for the first."""
+    revocation_vouched_by: str | None
 
 
 class Keys(Desk):
@@ -168,4 +171,6 @@ def _shown(key: Enrolment) -> KeyRecord:
         revoked_pos=key.revoked_pos,
         revoked_at=None if key.revoked_at is None else to_datetime(key.revoked_at),
         revoked_by=key.revoked_by,
+        vouched_by=key.vouched_by,
+        revocation_vouched_by=key.revocation_vouched_by,
     )
