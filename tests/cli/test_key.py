@@ -34,6 +34,12 @@ class Desk:
         assert done.code == 0, done
         return done.answer["data"]
 
+    def unenrolled(self, *arguments: object, **env: str) -> Any:
+        """What is said of a key that was made, and could not be enrolled."""
+        done = self(*arguments, "--json", **env)
+        assert (done.code, done.answer["error_code"]) == (1, "not_enrolled"), done
+        return done.answer["error_context"]
+
     def secret(self, file: str) -> str:
         secret: str = json.loads((self.folder / file).read_text())["secret"]
         return secret
@@ -113,8 +119,9 @@ def test_a_key_file_is_its_owners_alone(started: Desk) -> None:
 
 def test_what_nobody_vouches_for_is_made_and_not_enrolled(started: Desk) -> None:
     done = started("new", "arm-1", "--role", "worker")
-    assert done.code == 0
+    assert done.code == 1
     assert "enrolled  no: no key here may vouch" in done.out
+    assert "Then: holdfast key enrol arm-1.key --key" in done.err
     arm = started.ask("new", "arm-2", "--role", "worker", "--no-enrol")
     assert (arm["enrolled"], arm["enrolled_pos"], arm["why_not"]) == (False, None, "nobody was asked")
     assert started.standing == [("main", True)]
@@ -126,7 +133,7 @@ def test_what_nobody_vouches_for_is_made_and_not_enrolled(started: Desk) -> None
 
 
 def test_a_worker_key_makes_no_ledger(key_here: Desk) -> None:
-    made = key_here.ask("new", "arm-1", "--role", "worker")
+    made = key_here.unenrolled("new", "arm-1", "--role", "worker")
     assert made["why_not"] == "there is no ledger at sqlite:///holdfast.db"
     assert not list(key_here.folder.glob("*.db"))
 
@@ -138,7 +145,7 @@ def test_a_ledger_that_a_first_key_makes_is_remarked_upon(key_here: Desk) -> Non
 
 def test_out_of_reach_a_key_is_made_all_the_same(key_here: Desk) -> None:
     key_here.url = "postgresql://127.0.0.1:1/none"
-    made = key_here.ask("new", "main", "--role", "server")
+    made = key_here.unenrolled("new", "main", "--role", "server")
     assert not made["enrolled"]
     assert "cannot reach the database" in made["why_not"]
 
@@ -154,8 +161,9 @@ def test_a_rotation_that_is_refused_leaves_no_file(started: Desk) -> None:
     ("arguments", "code", "message"),
     [
         (["rotate", "nobody"], 2, "no key in use is named"),
-        (["rotate", "twin"], 2, "2 keys are named"),
-        (["revoke", "0123456789abcdef"], 1, "there is no key"),
+        (["rotate", "twin"], 2, "2 keys fit"),
+        (["revoke", "0123456789abcdef"], 2, "no key's id begins so"),
+        (["enrol", "main.key", "--role", "operator", "--name", "ann"], 2, "main.key is a key of server 'main'"),
         (["new", "arm"], 2, "--role"),
         (["new", "../arm", "--role", "worker"], 2, "does not make a file's name"),
         (["new", "arm", "--role", "worker", "--out", "no/folder.key"], 1, "cannot be written"),
@@ -175,6 +183,24 @@ def test_what_makes_no_sense_is_said(key_here: Desk, arguments: list[str], code:
     assert key_here.standing == [("main", True), ("twin", True), ("twin", True)]
 
 
+def test_the_operator_is_whose_key_is_loaded(started: Desk) -> None:
+    started.ask("new", "ann", "--role", "operator", "--key", "main.key")
+    arm = started.ask("new", "arm-1", "--role", "worker", "--key", "ann.key", "--key", "main.key")
+    first, ann, found = started.ask("list")["keys"]
+    assert found["enrolled_by"] == "operator:ann" != ann["enrolled_by"]
+    assert [record["vouched_by"] for record in (first, ann, found)] == [first["key_id"], first["key_id"], ann["key_id"]]
+    shown = started("list").out
+    assert "itself" in shown and f"ann {ann['key_id']}" in shown
+    assert started.ask("revoke", arm["key_id"][:8], "--key", "ann.key")["key"]["revocation_vouched_by"] == ann["key_id"]
+    assert started.ask("revoke", "ann", "--key", "main.key")["key"]["name"] == "ann"
+
+
+def test_a_file_may_be_named_with_what_it_says(started: Desk) -> None:
+    started.ask("new", "ann", "--role", "operator", "--no-enrol")
+    asked = ("--role", "operator", "--name", "ann", "--key", "main.key")
+    assert started.ask("enrol", "ann.key", *asked)["key"]["name"] == "ann"
+
+
 def test_keys_are_named_by_the_environment_or_the_settings(started: Desk) -> None:
     (started.folder / "bad.key").write_text(json.dumps({"secret": "not a key"}))
     (started.folder / "bad.key").chmod(0o600)
@@ -182,7 +208,7 @@ def test_keys_are_named_by_the_environment_or_the_settings(started: Desk) -> Non
     assert started("list", HOLDFAST_KEYS="main.key:bad.key").code == 1
     (started.folder / "holdfast.toml").write_text('keys = ["main.key"]\n')
     assert started.ask("new", "b", "--role", "worker")["enrolled"]
-    assert not started.ask("new", "c", "--role", "worker", HOLDFAST_KEYS="a.key")["enrolled"]
+    assert not started.unenrolled("new", "c", "--role", "worker", HOLDFAST_KEYS="a.key")["enrolled"]
     (started.folder / "holdfast.toml").write_text('keys = ["bad.key"]\n')
     assert started.ask("new", "d", "--role", "worker", "--key", "main.key", HOLDFAST_KEYS="bad.key")["enrolled"]
     assert started("list").code == 1

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import Event, Fence, Ledger
 from holdfast.agent import Agent
+from holdfast.errors import Forbidden, SignatureInvalid
 from holdfast.services.sweep import Sweep
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
@@ -342,3 +343,79 @@ def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: Man
         assert old.sweep() == {"unsigned": 1}
         assert fresh.sweep() == {"stalled": 1}
     assert newest(signing, made.id).key_id == spare.key_id
+
+
+# What is lacking is told
+
+
+def test_a_refusal_says_which_key_lacks_and_which_are_here(signing: Ledger, bare: Ledger, store_url: str, clock: ManualClock):
+    made = b.running(signing, policy=ALL)
+    with opened(store_url, clock, [key("worker", "arm-1")]) as other:
+        for ledger, loaded in ((bare, "none"), (other, "worker arm-1")):
+            for verb in (ledger.heartbeat, ledger.complete, ledger.release):
+                with pytest.raises(SignatureInvalid, match=rf"no key of worker 'w-1' here \(loaded: {loaded}\)"):
+                    verb(made.fence)
+
+
+def test_a_refusal_says_that_the_key_was_revoked(signing: Ledger, robot: Ledger):
+    made = b.running(signing, policy=ALL)
+    signing.revoke_key(WORKER.key_id)
+    for _ in range(2):
+        with pytest.raises(SignatureInvalid, match="was revoked"):
+            robot.complete(made.fence)
+
+
+def test_a_process_can_ask_what_it_lacks_before_it_begins(signing: Ledger, robot: Ledger, bare: Ledger):
+    robot.check_key("w-1")
+    with pytest.raises(SignatureInvalid, match=r"no key of worker 'w-2' here \(loaded: worker w-1\)"):
+        robot.check_key("w-2")
+    with pytest.raises(SignatureInvalid, match="loaded: none"):
+        bare.check_key("w-1")
+    signing.set_policy("tidy", signed="liveness")
+    assert bare.policy_of(bare.enqueue("tidy").id).signed == "liveness"
+
+
+# Policies
+
+
+def _wish(ledger: Ledger, made: Made) -> str:
+    policy = ledger.get(made.id).policy
+    assert policy is not None
+    return policy.signed
+
+
+@pytest.mark.parametrize("scope", ["kind", "tier"])
+@pytest.mark.parametrize("fields", [{"signed": "liveness"}, {"signed": "none"}, {"attempts_max": 3}], ids=str)
+def test_only_who_has_a_key_may_say_that_less_is_to_be_signed(signing: Ledger, robot: Ledger, scope: str, fields: dict[str, Any]):
+    signing.set_policy(**{scope: "tidy"}, signed="all")
+    with pytest.raises(Forbidden) as caught:
+        robot.set_policy(**{scope: "tidy"}, **fields)
+    assert caught.value.context == {scope: "tidy"}
+    assert signing.policies()[scope] == {"tidy": {"signed": "all"}}
+    signing.set_policy(**{scope: "tidy"}, **fields)
+    assert signing.policies()[scope] == {"tidy": fields}
+
+
+def test_anybody_may_say_that_more_is_to_be_signed(bare: Ledger):
+    bare.set_policy("tidy", signed="liveness", attempts_max=3)
+    bare.set_policy("tidy", signed="all")
+    assert bare.policies()["kind"] == {"tidy": {"signed": "all"}}
+
+
+def test_without_keys_there_is_nobody_to_ask(ledger: Ledger):
+    ledger.set_policy("tidy", signed="all")
+    ledger.set_policy("tidy")
+    assert ledger.policies()["kind"] == {"tidy": {}}
+
+
+def test_a_job_gets_no_less_than_its_kind(signing: Ledger, bare: Ledger):
+    signing.set_policy("tidy", signed="all")
+    assert _wish(signing, b.claimed(bare, kind="tidy", policy={"signed": "none"})) == "all"
+
+
+def test_an_amendment_leaves_the_rest_as_it_is(signing: Ledger, bare: Ledger):
+    signing.set_policy("tidy", signed="all", attempts_max=2)
+    bare.amend_policy("tidy", attempts_max=3, lease_ttl="90s")
+    assert signing.policies()["kind"] == {"tidy": {"signed": "all", "attempts_max": 3, "lease_ttl_ms": 90_000}}
+    with pytest.raises(Forbidden):
+        bare.amend_policy("tidy", signed="none")

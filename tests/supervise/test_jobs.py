@@ -11,7 +11,9 @@ import pytest
 
 import holdfast
 from holdfast import EventType, Ledger
+from holdfast.keyfiles import write_key
 from tests.supervise.conftest import QUICK, Ended, Supervise, is_alive, pipe
+from tests.support.signers import enrol
 from tests.support.waiting import wait_until
 
 SHORT = {"heartbeat_interval": "1s", "missed_beats_max": 3, "lease_ttl": "3s"}
@@ -202,3 +204,18 @@ def test_a_program_with_a_job_need_not_know_where_the_ledger_is(ended: Ended, sh
         "    print(json.dumps(ledger.get(int(os.environ['HOLDFAST_JOB'])).args))\n"
     )
     assert ended("--job", job.id, "--", sys.executable, "-c", program).out == '{"page": 3}\n'
+
+
+def test_a_program_whose_job_could_not_be_signed_is_not_started(ended: Ended, shared: Ledger, folder: Path, url: str) -> None:
+    server, arm = holdfast.draw_key("server", "main"), holdfast.draw_key("worker", "arm-1")
+    write_key(folder / "arm-1.key", arm)
+    with holdfast.open(url, keys=[server]) as trusted:
+        enrol(trusted, [server, arm])
+    job = shared.enqueue("render", policy={"signed": "all"})
+    asked = ("--job", job.id, "--key", "arm-1.key")
+    done = ended("--name", "ada", *asked, "--", "echo", "begun")
+    assert (done.code, done.out) == (1, "")
+    assert f"signature_invalid: job {job.id} has to be signed by worker 'ada': there is no key of worker 'ada' here" in done.err
+    assert shared.get(job.id).status == "queued"
+    assert ended("--name", "arm-1", *asked, "--", "true").code == 0
+    assert (shared.get(job.id).status, shared.check(job.id)) == ("succeeded", [])

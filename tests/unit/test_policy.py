@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 
 from holdfast.core.model import Fence, Policy
-from holdfast.core.policy import NO_SETTINGS, Settings, backoff_us, duration_ms, resolve, settings, tier_settings, with_ttl
+from holdfast.core.policy import (
+    NO_SETTINGS,
+    Settings,
+    amended,
+    backoff_us,
+    duration_ms,
+    lowers_signed,
+    resolve,
+    settings,
+    tier_settings,
+    with_ttl,
+)
 from holdfast.errors import HoldfastError
 
 
@@ -169,6 +180,22 @@ LAYERS: list[tuple[str, str | None, Settings, Settings, Settings, Policy]] = [
         Policy(lease_ttl_ms=30_000),
     ),
     (
+        "a job that would have less signed",
+        "in_home",
+        Settings(signed="liveness", heartbeat_interval_ms=5_000),
+        Settings(signed="all"),
+        Settings(signed="none"),
+        Policy(signed="all", heartbeat_interval_ms=5_000, resume_window_ms=15_000),
+    ),
+    (
+        "a job that would have more signed",
+        None,
+        Settings(signed="liveness"),
+        NO_SETTINGS,
+        Settings(signed="all"),
+        Policy(signed="all"),
+    ),
+    (
         "a wide lease",
         None,
         Settings(lease_ttl_ms=7_200_000, lease_widened=True),
@@ -207,3 +234,20 @@ def test_backoff_doubles_up_to_its_ceiling_and_is_spread(tries: int, jitter: flo
 @pytest.mark.parametrize("signed", ["none", "liveness", "all"])
 def test_a_token_says_what_its_attempt_owes(signed: str):
     assert Fence(1, 1, "abc" + Policy(signed=signed).token_tail).signed == signed
+
+
+def test_what_an_amendment_does_not_name_stays():
+    assert amended(Settings(signed="all", attempts_max=2), {"attempts_max": 3, "signed": None}) == Settings(
+        signed="all", attempts_max=3
+    )
+    with pytest.raises(HoldfastError):
+        amended(Settings(lease_ttl_ms=7_200_000, lease_widened=True), {"lease_widened": False})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lowers"),
+    [(None, None, False), ("none", None, False), (None, "all", False), ("liveness", "all", False), ("all", "all", False),
+     ("all", "liveness", True), ("all", None, True), ("liveness", "none", True)],
+)  # fmt: skip
+def test_less_to_sign_is_told_from_more(before: str | None, after: str | None, lowers: bool):
+    assert lowers_signed(Settings(signed=before), Settings(signed=after)) is lowers

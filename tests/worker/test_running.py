@@ -336,6 +336,15 @@ def test_a_handler_declares_its_policy(app: App, start: Starter) -> None:
     assert ended(app, job).result == [90_000, 7, 5_000]
 
 
+def test_what_a_handler_does_not_declare_stays_as_it_was_set(app: App, start: Starter) -> None:
+    @app.handler(attempts=7)
+    def declared() -> None: ...
+
+    app.ledger.set_policy("declared", cancel_grace="5s", attempts_max=2)
+    start()
+    assert app.ledger.policies()["kind"]["declared"] == {"attempts_max": 7, "cancel_grace_ms": 5_000}
+
+
 def test_a_delayed_job_starts_on_time(app: App, start: Starter) -> None:
     @app.handler()
     def soon() -> None: ...

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import App, AsyncContext, Context, Ledger, TransientError
+from holdfast import App, AsyncContext, Context, Ledger, TransientError, ValidationError
+from holdfast.errors import GateDenied
 from holdfast.keyfiles import write_key
 from tests.support.signers import ALL, SERVER, enrol, key
 from tests.support.waiting import wait_until
@@ -82,7 +83,7 @@ def test_handlers_in_processes_sign_with_their_workers_key(
     write_key(tmp_path / "w0.key", WORKER)
     monkeypatch.setenv("HOLDFAST_KEYS", str(tmp_path / "w0.key"))
     fleet.start("w0")
-    job = server.enqueue("signs")
+    job = server.enqueue("signs", policy=ALL)
     wait_until(lambda: server.get(job.id).finished_at is not None, seconds=60, what="the end of the job")
     assert server.get(job.id).result == "signed"
     assert set(unsigned(server, job.id)) == {"enqueued", "claimed", "started"}
@@ -95,7 +96,7 @@ def test_keys_given_to_an_app_reach_its_processes(store_url: str, server: Ledger
 
     with jobs.bound_to(store_url, keys=[WORKER]), jobs.worker(name="w0", shutdown_timeout=0) as worker:
         worker.start()
-        job = server.enqueue("signs")
+        job = server.enqueue("signs", policy=ALL)
         wait_until(lambda: server.get(job.id).finished_at is not None, seconds=60, what="the end of the job")
     assert server.get(job.id).result == "signed"
     assert server.check(job.id) == []
@@ -123,3 +124,45 @@ def test_a_late_outcome_waits_for_a_server_and_is_not_lost(
     wait_until(lambda: server.sweep().get("stalled"))
     found = ended(app, job)
     assert (found.status, found.result, found.attempt) == ("succeeded", 5, 1)
+
+
+def test_a_worker_is_named_like_its_only_key(app: App) -> None:
+    @app.handler()
+    def plain() -> None: ...
+
+    with app.worker() as worker:
+        assert worker.name == "w0"
+
+
+def test_a_worker_that_could_not_sign_does_not_begin(app: App, store_url: str) -> None:
+    @app.handler(policy=ALL)
+    def plain() -> None: ...
+
+    job = app.enqueue(plain)
+    with app.worker(name="other") as worker, pytest.raises(ValidationError, match=r"plain: there is no key of worker 'other'"):
+        worker.start()
+    assert app.ledger.get(job.id).status == "queued"
+
+
+def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Ledger, start: Starter) -> None:
+    begun, refused = threading.Event(), threading.Event()
+    told: list[str] = []
+
+    @app.handler(policy={**TIGHT, **ALL, "resume_window": 600, "missed_beats_max": 60})
+    def hold(job: Context) -> None:
+        job.may_proceed()
+        begun.set()
+        refused.wait(20)
+        wait_until(lambda: job.unsigned)
+        try:
+            job.may_proceed()
+        except GateDenied as denied:
+            told.append(denied.message)
+
+    app.enqueue(hold)
+    start()
+    assert begun.wait(20)
+    server.revoke_key(WORKER.key_id)
+    refused.set()
+    wait_until(lambda: told)
+    assert "its beats are refused" in told[0] and "was revoked" in told[0]

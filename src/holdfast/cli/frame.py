@@ -156,11 +156,14 @@ def loaded_keys(given: Sequence[str]) -> "list[KeyFile]":
 def open_ledger(url: str, keys: "Sequence[KeyFile]" = ()) -> "Ledger":
     import holdfast
 
-    return holdfast.open(url, actor=_who(), keys=keys)
+    return holdfast.open(url, actor=_who(keys), keys=keys)
 
 
-def _who() -> str:
-    """Whose name goes into the record: that of the account."""
+def _who(keys: "Sequence[KeyFile]") -> str:
+    """Whose name goes into the record: the operator's whose key is loaded, if it is one's alone; else that of the account."""
+    names = {key.name for key in keys if key.role == "operator"}
+    if len(names) == 1:
+        return names.pop()
     try:
         name = getpass.getuser()
     except (OSError, KeyError, ImportError):

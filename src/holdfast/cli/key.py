@@ -1,12 +1,13 @@
 """`holdfast key`: who may sign."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.address import is_new, ledger_url
-from holdfast.cli.envelope import misuse
+from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import (
     Answer,
     as_json_option,
@@ -18,7 +19,7 @@ from holdfast.cli.frame import (
     remark_new,
     say,
 )
-from holdfast.cli.keys import named, public_keys, standing, told_made, written
+from holdfast.cli.keys import named, public_keys, standing, told_made, voucher, written
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
 from holdfast.errors import HoldfastError, Unavailable
@@ -52,7 +53,7 @@ def key() -> None:
 def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
     """Make a key in a new file, and enrol it where a key is loaded that may vouch for it, or where it is the first.
 
-    The file is NAME.key unless --out names another. Whether the key was enrolled is part of the answer.
+    The file is NAME.key unless --out names another. It is there even where the key could not be enrolled: that ends with 1.
 
     \b
     Try:
@@ -68,7 +69,12 @@ def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[s
     record, why_not = (None, "nobody was asked") if no_enrol else _enrolled(url, made, ring)
     if first and record is not None and not as_json:
         remark_new(url)
-    say(told_made(made, file, record, why_not), as_json)
+    answer = told_made(made, file, record, why_not)
+    if record is None and not no_enrol:
+        action = f"Then: holdfast key enrol {shlex.quote(str(file))} --key SERVER_OR_OPERATOR.key"
+        failed = Failed("not_enrolled", f"the key is in {file}, and is not enrolled: {why_not}", action=action, **answer.data)
+        answer = answer._replace(failed=failed)
+    say(answer, as_json)
 
 
 def _enrolled(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRecord | None, str | None]":
@@ -76,7 +82,7 @@ def _enrolled(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRec
     if is_new(url) and made.role != "server":
         return None, f"there is no ledger at {url}"
     try:
-        with open_ledger(url, [*ring, made]) as ledger:
+        with open_ledger(url, [*ring, made] if made.role == "server" else ring) as ledger:
             return ledger.enrol_key(made.public, role=made.role, name=made.name), None
     except HoldfastError as error:
         return None, f"{error.message}. {error.action}".rstrip()
@@ -88,19 +94,21 @@ def _enrolled(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRec
 @click.option("--name", help="Likewise.")
 @asks_a_ledger
 def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | None) -> Answer:
-    """Enrol a key that is there already: its 64 hex digits, with --role and --name, or its file.
+    """Enrol a key that is there already: its 64 hex digits, with --role and --name, or its file, which says both.
 
     \b
     Example:
       holdfast key enrol arm-1.key --key main.key
     """
-    if role is not None and name is not None:
-        record = ledger.enrol_key(key_or_file, role=role, name=name)
-    elif role is None and name is None:
+    if (role is None and name is None) or Path(key_or_file).exists():
         from holdfast.keyfiles import read_key
 
         found = read_key(Path(key_or_file))
+        if role not in (None, found.role.value) or name not in (None, found.name):
+            raise misuse(f"{key_or_file} is a key of {found.role.value} {found.name!r}", action="Leave out --role and --name.")
         record = ledger.enrol_key(found.public, role=found.role, name=found.name)
+    elif role is not None and name is not None:
+        record = ledger.enrol_key(key_or_file, role=role, name=name)
     else:
         raise misuse("a key without a file needs both --role and --name")
     return Answer({"key": record}, lambda page: page.line(f"{named(record)} may sign after position {record.enrolled_pos}."))
@@ -117,13 +125,21 @@ def list_(ledger: "Ledger") -> Answer:
     """
     found = ledger.keys()
     rows = [
-        (record.key_id, record.role.value, record.name, standing(record), stamp(record.enrolled_at), record.enrolled_by)
+        (
+            record.key_id,
+            record.role.value,
+            record.name,
+            standing(record),
+            stamp(record.enrolled_at),
+            record.enrolled_by,
+            voucher(record, found),
+        )
         for record in found
     ]
 
     def show(page: Page) -> None:
         if rows:
-            page.table(("key", "role", "name", "state", "enrolled", "by"), rows)
+            page.table(("key", "role", "name", "state", "enrolled", "by", "vouched by"), rows)
         else:
             page.line("There are no keys.")
 
@@ -160,16 +176,16 @@ def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> Answer:
 
 
 @key.command()
-@click.argument("key_id")
+@click.argument("which", metavar="NAME|KEY_ID")
 @asks_a_ledger
-def revoke(ledger: "Ledger", *, key_id: str) -> Answer:
+def revoke(ledger: "Ledger", *, which: str) -> Answer:
     """From now on nothing that this key signs is accepted; what it has signed before stays good.
 
     \b
     Example:
       holdfast key revoke 0123456789abcdef --key main.key
     """
-    record = ledger.revoke_key(key_id)
+    record = ledger.revoke_key(_chosen(ledger.keys(), which).key_id)
     return Answer({"key": record}, lambda page: page.line(f"{named(record)} is revoked at position {record.revoked_pos}."))
 
 
@@ -205,12 +221,13 @@ def _default_file(stem: str) -> Path:
 
 
 def _chosen(found: "list[KeyRecord]", which: str) -> "KeyRecord":
-    """The key of this id, else the only good one of this name."""
+    """The key of this id, else the only good one of this name, else the only one whose id begins so."""
     if by_id := [record for record in found if record.key_id == which]:
         return by_id[0]
-    named = [record for record in found if record.name == which and record.revoked_pos is None]
-    if len(named) == 1:
-        return named[0]
-    if named:
-        raise misuse(f"{len(named)} keys are named {which!r:.80}", action="Name one by its id: see `holdfast key list`.")
-    raise misuse(f"no key in use is named {which!r:.80}", action="See `holdfast key list`.")
+    good = [record for record in found if record.revoked_pos is None]
+    for fitting in ([key for key in good if key.name == which], [key for key in found if key.key_id.startswith(which)]):
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise misuse(f"{len(fitting)} keys fit {which!r:.80}", action="Name one by its id: see `holdfast key list`.")
+    raise misuse(f"no key in use is named {which!r:.80}, and no key's id begins so", action="See `holdfast key list`.")

@@ -63,5 +63,13 @@ def standing(record: "KeyRecord") -> str:
     return "good" if record.revoked_at is None else f"revoked {stamp(record.revoked_at)}"
 
 
+def voucher(record: "KeyRecord", known: "list[KeyRecord]") -> str:
+    """Whose key vouched for this one."""
+    if record.vouched_by == record.key_id:
+        return "itself"
+    names = {each.key_id: each.name for each in known}
+    return f"{names.get(record.vouched_by, '–')} {record.vouched_by}"
+
+
 def named(record: "KeyRecord") -> str:
     return f"Key {record.key_id} of {record.role.value} {record.name}"

@@ -39,7 +39,7 @@ def worker() -> None:
 @click.argument("apps", nargs=-1, required=True, metavar="MODULE:APP…")
 @click.option("--db", metavar="URL", help="Another ledger than the one the apps name.")
 @key_option
-@click.option("--name", help="What it is called in the record. By default its host and process id.")
+@click.option("--name", help="What it is called in the record. By default that of its worker key, else host and process id.")
 @click.option("--queues", type=queues, help="a,b in strict order, or a=3,b=1 by weight. By default those of its handlers.")
 @click.option("--threads", type=click.IntRange(1, 10_000), help="Room for handlers in threads. [default: 10]")
 @click.option("--tasks", type=click.IntRange(1, 10_000), help="Room for async handlers. [default: 100]")

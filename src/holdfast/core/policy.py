@@ -51,6 +51,7 @@ _DURATIONS = {
 _COUNTS = {"missed_beats_max": (1, 100), "attempts_max": (1, 1_000)}
 _CHOICES = {"on_exhausted": ("dead_letter", "fail"), "signed": ("none", "liveness", "all")}
 _SWITCHES = ("requires_operator_coverage", "lease_widened")
+_STRICTNESS = {wish: rank for rank, wish in enumerate(_CHOICES["signed"])}
 
 
 def duration_ms(what: str, value: Any, low: int, high: int) -> int:
@@ -91,7 +92,20 @@ def settings(fields: dict[str, Any]) -> Settings:
             found[name] = value
         else:
             raise ValidationError(f"there is no policy field {name!r:.80}", field="policy")
-    layer = Settings(**found)
+    return _checked(Settings(**found))
+
+
+def amended(layer: Settings, fields: dict[str, Any]) -> Settings:
+    """The layer with these fields set, by the names users write; those that are not named stay as they are."""
+    return _checked(msgspec.structs.replace(layer, **_set_fields(settings(fields))))
+
+
+def lowers_signed(before: Settings, after: Settings) -> bool:
+    """Whether less has to be signed under one layer than under the other."""
+    return _STRICTNESS[after.signed or "none"] < _STRICTNESS[before.signed or "none"]
+
+
+def _checked(layer: Settings) -> Settings:
     if layer.lease_ttl_ms is not None and layer.lease_ttl_ms > LEASE_MS_MAX and not layer.lease_widened:
         raise LimitExceeded(
             f"lease_ttl must be at most {LEASE_MS_MAX} ms unless lease_widened is set",
@@ -111,12 +125,14 @@ def tier_settings(tier: str | None) -> Settings:
 def resolve(tier: str | None, by_kind: Settings, by_tier: Settings, by_job: Settings) -> Policy:
     """The nearest layer that sets a field wins: job, tier, kind, the tier's own numbers, the defaults.
 
-    `lease_ttl` never ends before `stall_after` would, and a tier's `resume_window` is its `stall_after` unless set.
+    `signed` is the strictest that any of them wants: a job or a tier may ask for more, never for less. `lease_ttl` never ends
+    before `stall_after` would, and a tier's `resume_window` is its `stall_after` unless set.
     """
     chosen: dict[str, Any] = {}
     for layer in (tier_settings(tier), by_kind, by_tier, by_job):
         chosen.update(_set_fields(layer))
     chosen.pop("lease_widened", None)
+    chosen["signed"] = max((layer.signed or "none" for layer in (by_kind, by_tier, by_job)), key=_STRICTNESS.__getitem__)
     policy = Policy(**chosen)
     stall_after = policy.stall_after_ms
     lease = max(policy.lease_ttl_ms, stall_after)

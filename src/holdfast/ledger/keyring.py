@@ -38,6 +38,23 @@ class Keyring:
         good = [key.secret for key in self if key.role is role and book.valid(key.key_id, role, name)]
         return good[-1] if good else None
 
+    def lack(self, book: Book, worker: str) -> str | None:
+        """Why nothing here may sign for a worker of this name; None where something may."""
+        if self.find(book, KeyRole.WORKER, worker) is not None:
+            return None
+        own = [key.key_id for key in self if (key.role, key.name) == (KeyRole.WORKER, worker)]
+        if own:
+            state = "is not enrolled" if book.find(own[-1]) is None else "was revoked"
+            return f"the key {own[-1]} of worker {worker!r} that is here {state}"
+        loaded = ", ".join(f"{key.role.value} {key.name}" for key in self)
+        return f"there is no key of worker {worker!r} here (loaded: {loaded or 'none'})"
+
+    @property
+    def worker(self) -> str | None:
+        """The name that its keys of workers have, if they all have one."""
+        names = {key.name for key in self if key.role is KeyRole.WORKER}
+        return names.pop() if len(names) == 1 else None
+
     def server(self, book: Book) -> SecretKey | None:
         """What signs for the system, and heads."""
         return self.find(book, KeyRole.SERVER)

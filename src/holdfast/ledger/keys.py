@@ -15,7 +15,7 @@ from holdfast.core.proof.book import ENROLLED, REVOKED, Book, Enrolment, KeyChan
 from holdfast.core.proof.keys import KeyRole, PublicKey, SecretKey
 from holdfast.core.proof.spelling import from_hex
 from holdfast.core.proof.trust import objection
-from holdfast.errors import Forbidden, NotFound, ValidationError
+from holdfast.errors import Forbidden, NotFound, SignatureInvalid, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
 from holdfast.ledger.face import to_datetime
@@ -40,6 +40,9 @@ class KeyRecord(msgspec.Struct, frozen=True):
     revoked_pos: int | None
     revoked_at: datetime | None
     revoked_by: str | None
+    vouched_by: str
+    """The id of the key that vouched for its enrolment: its own for the first."""
+    revocation_vouched_by: str | None
 
 
 class Keys(Desk):
@@ -68,6 +71,12 @@ class Keys(Desk):
         if key.key_id == key_id:
             raise ValidationError("a key is rotated to another one", field="public")
         return self._change(actor, lambda amendment: amendment.rotate(key_id, key))
+
+    def check_key(self, worker: str) -> None:
+        """Raises SignatureInvalid, which says what is lacking, unless this process has a good key of a worker of this name."""
+        lack = self.ring.lack(self._store.peek(self._books.latest), limits.check_name("worker", worker))
+        if lack is not None:
+            raise SignatureInvalid(lack, why="worker_key", worker=worker)
 
     def _change(self, actor: str | Actor | None, decide: "Callable[[_Amendment], Enrolment]") -> KeyRecord:
         who = admit.actor(actor, Role.OPERATOR, self._actor)
@@ -162,4 +171,6 @@ def _shown(key: Enrolment) -> KeyRecord:
         revoked_pos=key.revoked_pos,
         revoked_at=None if key.revoked_at is None else to_datetime(key.revoked_at),
         revoked_by=key.revoked_by,
+        vouched_by=key.vouched_by,
+        revocation_vouched_by=key.revocation_vouched_by,
     )

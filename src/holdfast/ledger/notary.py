@@ -132,7 +132,7 @@ class Sitting:
         except SignatureInvalid as refusal:
             again = self._signed_here(job, command, refusal) if own and job is not None else None
             if job is None or again is None:
-                raise
+                raise (self._explained(job, refusal) if own and job is not None else refusal) from None
             outcome = decide(job, again, now)
         return outcome if job is None else self._attested(job, outcome)
 
@@ -146,6 +146,13 @@ class Sitting:
             return None
         signed = self._notary.sign(secret, command, holder, job.attempt, job.counter or 0)
         return msgspec.structs.replace(command, signed=signed)
+
+    def _explained(self, job: Job, refusal: SignatureInvalid) -> SignatureInvalid:
+        """With what this process lacks, where that is why nothing was signed."""
+        lack = self._notary.ring.lack(self.book, job.owner or job.last_owner or "")
+        if lack is None or refusal.context.get("why") != "missing":
+            return refusal
+        return SignatureInvalid(f"{refusal.message}: {lack}", **refusal.context)
 
     def _attested(self, job: Job, outcome: Outcome) -> Outcome:
         """Signed by the system, or by the operator who asked, where the policy of the attempt wants that."""

@@ -137,9 +137,12 @@ class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows, Standing, Waiting
         """Hold off anybody else who sets or resolves policies until this transaction ends."""
 
     def _resolve(self, kind: str, tier: str, override: str) -> Policy:
-        layers = {scope: _settings.decode(body) for scope, _, body in self.rows("settings", kind=kind, tier=tier)}
+        layers = self._layers(kind, tier)
         by_job = _settings.decode(override) if override else NO_SETTINGS
         return resolve(tier or None, layers.get("kind", NO_SETTINGS), layers.get("tier", NO_SETTINGS), by_job)
+
+    def _layers(self, kind: str, tier: str) -> dict[str, Settings]:
+        return {scope: _settings.decode(body) for scope, _, body in self.rows("settings", kind=kind, tier=tier)}
 
     def policy_of(self, job: Job) -> Policy:
         """The policy a lease on this job would have now."""
@@ -147,6 +150,12 @@ class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows, Standing, Waiting
         found = self.one("find_profile", kind=key[0], tier=key[1], override=key[2])
         assert found is not None
         return self._policy(found[1])
+
+    def settings_of(self, scope: Literal["kind", "tier"], name: str) -> Settings:
+        """One layer. Nobody else changes it until the transaction ends."""
+        self._lock_settings()
+        layers = self._layers(name, "") if scope == "kind" else self._layers("", name)
+        return layers.get(scope, NO_SETTINGS)
 
     def set_settings(self, scope: Literal["kind", "tier"], name: str, settings: Settings) -> None:
         self._lock_settings()

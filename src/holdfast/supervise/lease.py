@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.model import Fence, Policy, Status
 from holdfast.core.receipts import episode_id
-from holdfast.errors import HoldfastError, LimitExceeded, Unavailable, ValidationError
+from holdfast.errors import HoldfastError, LimitExceeded, SignatureInvalid, Unavailable, ValidationError
 from holdfast.ledger import Beat, Ledger
 from holdfast.supervise.ears import Heard
 
@@ -38,6 +38,7 @@ class Lease:
 
     def claim(self) -> None:
         """Raises what the ledger says where the job cannot be had."""
+        self._check_key()
         began = self._monotonic()
         job = self._ledger.claim_job(self._job_id, self._worker, incarnation=self._incarnation)
         assert job.fence is not None and job.policy is not None
@@ -48,6 +49,18 @@ class Lease:
             self._ledger.start(self.fence)
         self._renewed(began)
         self.cancel_requested = job.cancel_requested_at is not None
+
+    def _check_key(self) -> None:
+        """What would be refused for want of a signature is not begun: the program's work would be on no record."""
+        job = self._ledger.get(self._job_id)
+        policies = [self._ledger.policy_of(self._job_id), *([job.policy] if job.owner is not None and job.policy else [])]
+        if all(policy.signed == "none" for policy in policies):
+            return
+        try:
+            self._ledger.check_key(self._worker)
+        except SignatureInvalid as refused:
+            words = f"job {self._job_id} has to be signed by worker {self._worker!r}: {refused.message}"
+            raise SignatureInvalid(words, job_id=self._job_id, **refused.context) from None
 
     def _renewed(self, began: float) -> None:
         self.expires = began + self._silence_ms / 1_000

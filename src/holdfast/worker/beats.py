@@ -83,6 +83,7 @@ class Beater:
             if isinstance(answer, Unavailable | SignatureInvalid):
                 # The job is still this worker's; the key that lacks may come, or another process has it.
                 self._told_of(answer, context)
+                context.heard(answer, now)
                 context.due = now + TRY_AGAIN_SECONDS
                 if told and not context.has_news:
                     context.tell(told)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.liveness import LivenessHeartbeatReceiptV1
+from holdfast.core.liveness import LivenessDenialReason, LivenessHeartbeatReceiptV1
 from holdfast.core.model import Fence, Status
 from holdfast.core.receipts import check_gate
-from holdfast.errors import GateDenied, HoldfastError, JobCancelled, LeaseConflictError, NotFound, Unavailable
+from holdfast.errors import GateDenied, HoldfastError, JobCancelled, LeaseConflictError, NotFound, SignatureInvalid, Unavailable
 from holdfast.ledger import Beat, Change, Job
 from holdfast.worker.children import AsyncChildren, Children
 from holdfast.worker.pulse import Pulse
@@ -27,6 +27,8 @@ class Context:
     """Somebody asked for a soft cancel."""
     asked_to_leave = False
     """The worker is about to stop and would hand the job back."""
+    unsigned: SignatureInvalid | None = None
+    """Why its newest beat was refused, where that was for want of a signature: nothing it does is on record then."""
     timed_out = False
     abandoned = False
     began = ended = -1.0
@@ -75,9 +77,11 @@ class Context:
         """Call this in front of a step that cannot be undone; `with job.may_proceed():` around it reads well.
 
         Raises LeaseConflictError unless this attempt certainly still holds its lease, JobCancelled if it is to stop, and
-        GateDenied if its receipt does not pass the gate: too long without an answer to a beat, stalled, restarted too often.
+        GateDenied if its receipt does not pass the gate: too long without an answer to a beat, stalled, restarted too often; or
+        if its newest beat was refused for want of a signature.
         """
         self.check_cancelled()
+        self._check_signed()
         try:
             self._check_gate()
         except GateDenied:
@@ -91,6 +95,19 @@ class Context:
 
     def _check_gate(self) -> None:
         check_gate(self.job.record, self.receipt(), self.pulse.now(self._shift.monotonic()))
+
+    def _check_signed(self) -> None:
+        refused = self.unsigned
+        if refused is not None:
+            detail = f"its beats are refused: {refused.message}"
+            reason, shown = LivenessDenialReason.AMBIGUOUS_STATE.value, self.receipt()
+            raise GateDenied(
+                f"job {self.job.id} may not proceed: {detail}",
+                job_id=self.job.id,
+                reason=reason,
+                detail=detail,
+                receipt=None if shown is None else shown.to_object(),
+            )
 
     def _check_lease(self) -> None:
         if not self.lost and self._shift.monotonic() >= self.expires:
@@ -182,6 +199,7 @@ class Context:
     def heard(self, answer: Beat | HoldfastError, sent: float, told: Mapping[str, Any] | None = None) -> None:
         """The ledger's answer to a beat that was sent at this monotonic time, with what it told."""
         if isinstance(answer, Beat):
+            self.unsigned = None
             self.pulse = self.pulse.after(answer, sent, told or {})
             self.due = sent + self.period
             if answer.status is not Status.STALLED:
@@ -191,6 +209,8 @@ class Context:
                 self._trouble()
         elif isinstance(answer, LeaseConflictError | NotFound) or answer.code == "invalid_transition":
             self.lose()
+        elif isinstance(answer, SignatureInvalid):
+            self.unsigned = answer
 
     def begun(self, change: Change, sent: float) -> None:
         """User code begins, which is a beat too."""

@@ -12,7 +12,7 @@ import msgspec
 from holdfast import supervised
 from holdfast.core import limits
 from holdfast.core import policy as policies
-from holdfast.errors import ValidationError
+from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import Presence
@@ -70,7 +70,7 @@ class Worker:
         anchor_every: Any = "60s",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = limits.check_name("worker", name or f"{socket.gethostname()}-{os.getpid()}")
+        self.name = limits.check_name("worker", name or ledger.ring.worker or f"{socket.gethostname()}-{os.getpid()}")
         self._patience = policies.duration_ms("shutdown_timeout", shutdown_timeout, 0, policies.DAY_MS) / 1_000
         self._queues = _queues(queues, registry)
         self._ledgers = (ledger, beats)
@@ -128,6 +128,7 @@ class Worker:
     def start(self) -> None:
         """Begin to work, in threads of its own."""
         declare(self.shift.ledger, self._served)
+        check_signs(self.shift.ledger, self.name, self._served)
         self._at_work = True
         self._services.start()
         if self._alive is not None:
@@ -250,11 +251,26 @@ class Worker:
 
 
 def declare(ledger: Ledger, handlers: Sequence[Handler]) -> None:
-    """Set what handlers say of their kinds' policies, where the ledger does not know it yet."""
+    """Set what handlers say of their kinds' policies, where the ledger does not know it yet. What they leave unsaid stays."""
     known = ledger.policies()["kind"]
     for handler in handlers:
-        if handler.policy and known.get(handler.kind) != msgspec.to_builtins(policies.settings(handler.policy)):
-            ledger.set_policy(handler.kind, **handler.policy)
+        wanted = msgspec.to_builtins(policies.settings(handler.policy))
+        if not wanted.items() <= known.get(handler.kind, {}).items():
+            ledger.amend_policy(handler.kind, **handler.policy)
+
+
+def check_signs(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -> None:
+    """Refuse to work where what is done would go unrecorded: a handler's kind has to be signed, and the key is not here."""
+    known = ledger.policies()["kind"]
+    signed = [handler.kind for handler in handlers if known.get(handler.kind, {}).get("signed", "none") != "none"]
+    if not signed:
+        return
+    try:
+        ledger.check_key(worker)
+    except SignatureInvalid as refused:
+        raise ValidationError(
+            f"worker {worker!r} would have to sign what it does for {', '.join(signed):.200}: {refused.message}", field="keys"
+        ) from None
 
 
 def _relay(ledger: Ledger, sinks: "Sequence[Sink]", duty_ttl: Any) -> "Relay":

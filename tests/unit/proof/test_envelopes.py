@@ -9,7 +9,7 @@ from holdfast.core.proof.canonical import canonical
 from holdfast.core.proof.envelopes import read_envelope, seal, seed_envelope
 from holdfast.core.proof.keys import SecretKey, verify
 from holdfast.core.proof.statements import message, read
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SignatureInvalid
 
 SECRET = SecretKey(b"\1" * 32)
 BOUND: dict[str, Any] = {
@@ -55,13 +55,10 @@ def test_the_order_of_its_fields_does_not_matter():
         None,
         [],
         "text",
-        {},
-        {"keyId": None},
         {"keyId": 1},
         {"keyId": "0" * 15},
         {"keyId": "0" * 17},
         {"keyId": "A" * 16},
-        {"signature": None},
         {"signature": 1},
         {"signature": ""},
         {"signature": "AAAA"},
@@ -78,6 +75,20 @@ def test_another_form_is_no_envelope(bent: Any):
     with pytest.raises(HoldfastError) as caught:
         read_envelope(given)
     assert caught.value.code in ("validation_error", "limit_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("absent", "words"),
+    [
+        (["keyId"], "keyId is missing"),
+        (["signature"], "signature is missing"),
+        (["keyId", "signature"], "keyId and signature are missing"),
+    ],
+)
+def test_an_envelope_that_nobody_has_signed_is_called_so(absent: list[str], words: str):
+    with pytest.raises(SignatureInvalid, match=f"the envelope is not signed: {words}") as caught:
+        read_envelope({name: value for name, value in SENT.items() if name not in absent})
+    assert caught.value.context["why"] == "missing"
 
 
 def test_any_statement_is_sealed_alike():

@@ -86,7 +86,7 @@ def with_children(log: str) -> None:
         child.wait()
 
 
-@app.handler(isolation="process", policy={"signed": "all"})
+@app.handler(isolation="process")
 def signs(job: Context) -> str:
     """Its own beats are signed like its worker's."""
     job.checkpoint({"place": 1})

@@ -62,6 +62,9 @@ class Enrolment(msgspec.Struct, frozen=True):
     revoked_pos: int | None = None
     revoked_at: Micros | None = None
     revoked_by: str | None = None
+    vouched_by: str = ""
+    """The key that vouched for its enrolment; the first vouches for itself."""
+    revocation_vouched_by: str | None = None
 
     def valid(self, pos: int | None = None) -> bool:
         """At a position; without one, at the next that is drawn."""
@@ -92,11 +95,16 @@ class Book:
         """The key as it is after the change. For a book that nobody else reads yet."""
         self.stand = change.pos
         if change.change == REVOKED:
-            ended = {"revoked_pos": change.pos, "revoked_at": change.at, "revoked_by": change.by}
-            made = msgspec.structs.replace(self._keys[change.key_id], **ended)
+            made = msgspec.structs.replace(
+                self._keys[change.key_id],
+                revoked_pos=change.pos,
+                revoked_at=change.at,
+                revoked_by=change.by,
+                revocation_vouched_by=change.signer,
+            )
         else:
             names = change.key_id, change.role, change.name, change.public
-            made = Enrolment(*names, change.pos, change.at, change.by)
+            made = Enrolment(*names, change.pos, change.at, change.by, vouched_by=change.signer)
         self._keys[change.key_id] = made
         return made
 

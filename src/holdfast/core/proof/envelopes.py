@@ -9,7 +9,7 @@ from holdfast.core.proof.keys import KEY_ID_DIGITS, SIGNATURE_BYTES, SecretKey
 from holdfast.core.proof.shapes import VERDICT
 from holdfast.core.proof.spelling import from_base64, to_base64, to_iso
 from holdfast.core.proof.statements import STATEMENT_BYTES_MAX, message
-from holdfast.errors import LimitExceeded, ValidationError
+from holdfast.errors import LimitExceeded, SignatureInvalid, ValidationError
 
 _KEY_ID = re.compile(rf"[0-9a-f]{{{KEY_ID_DIGITS}}}")
 _NAMES = {EventType.HEARTBEAT: "JOB_HEARTBEAT", EventType.RESUMED: "JOB_EXECUTION_RESUMED"}
@@ -27,6 +27,10 @@ def read_envelope(given: Any) -> Envelope:
         raise ValidationError("an envelope is an object", field="envelope")
     fields = dict(given)
     key_id, signature = fields.pop("keyId", None), fields.pop("signature", None)
+    absent = [name for name, value in (("keyId", key_id), ("signature", signature)) if value is None]
+    if absent:
+        words = f"the envelope is not signed: {' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing"
+        raise SignatureInvalid(words, why="missing", fields=absent)
     if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
         raise ValidationError(f"keyId must be {KEY_ID_DIGITS} hex digits", field="keyId")
     found = from_base64("signature", signature) if isinstance(signature, str) else b""
