@@ -104,6 +104,7 @@ def test_a_worker_beats_by_itself(supervise: Supervise, folder: Path) -> None:
         (b'{"stage":', Heard()),
         (b'{"stage":"\xff"}', Heard()),
         (b"[1]", Heard()),
+        (b'{"a":' + b"[" * 4_000, Heard()),
         (b'{"stage":"' + b"x" * 5_000, Heard()),
     ],
 )

@@ -39,7 +39,7 @@ def read(line: bytes) -> Heard:
     """`{"stage": …, "progress": …}`; what is anything else, or out of bounds, is left out."""
     try:
         found = _objects.decode(line) if line.startswith(b"{") and len(line) <= LINE_BYTES_MAX else {}
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         found = {}
     stage = progress = None
     with contextlib.suppress(HoldfastError):
