@@ -134,6 +134,29 @@ def test_both_ears_hear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert list(tmp_path.rglob("*")) == [tmp_path / f"holdfast-{os.getuid()}"]
 
 
+def test_a_path_that_is_too_long_has_a_short_one_for_every_supervisor_of_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sockets: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
+    monkeypatch.setattr("holdfast.supervise.ears._SHORT", sockets)
+    found = []
+    for _ in range(2):
+        with Ears("ledger/web", lambda _: None) as one:
+            found.append(one.path)
+    assert found[0] == found[1]
+    assert list(Path(sockets).rglob("*")) == [found[0].parent]
+
+
+def test_where_every_folder_is_somebody_else_s_nothing_is_left(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
+    taken = Path(sockets) / f"holdfast-{os.getuid()}"
+    taken.write_text("")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
+    monkeypatch.setattr("holdfast.supervise.ears._SHORT", sockets)
+    with Ears("ledger/web", lambda _: None) as one:
+        assert one.path.is_socket()
+    assert list(Path(sockets).rglob("*")) == [taken]
+
+
 def test_nobody_hears_a_program_that_is_not_supervised(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOLDFAST_BEAT_SOCKET", "HOLDFAST_BEAT_FD", "HOLDFAST_BEAT_EVERY"):
         monkeypatch.delenv(name, raising=False)
