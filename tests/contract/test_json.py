@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Fence, Ledger, Raw
 from tests.contract.builders import queued, refused, refused_without_trace, running
+from tests.support.sealing import tamper
 
 MIB = 1_048_576
 Put = Callable[[Ledger, Any], Any]
@@ -233,3 +234,15 @@ def test_a_job_with_odd_text_checks(ledger: Ledger):
     job = ledger.enqueue("a", {"v": "\x00é😀"})
     assert ledger.check(job.id) == []
     assert queued(ledger).id > job.id
+
+
+def test_what_a_stranger_has_written_too_deep_is_unreadable(ledger: Ledger, store_url: str):
+    job = queued(ledger)
+    deep = _nested(4_000).encode().hex()
+    tamper(
+        store_url,
+        f"UPDATE {{events}} SET payload = X'{deep}'"
+        if store_url.startswith("sqlite")
+        else f"UPDATE {{events}} SET payload = decode('{deep}', 'hex')",
+    )
+    assert [found.rule for found in ledger.check(job.id)] == ["unreadable"]

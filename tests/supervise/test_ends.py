@@ -1,14 +1,16 @@
 """Whatever a program has started ends with it, and it ends with its supervisor."""
 
 import os
+import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from tests.cli.conftest import Running
+from tests.cli.conftest import Running, command, environment
 from tests.supervise.conftest import QUICK, Ended, Supervise, is_alive
 from tests.support.waiting import wait_until
 
@@ -49,6 +51,13 @@ if os.fork() == 0:
 os.wait()
 if sys.argv[1] == "stay":
     signal.pause()
+"""
+
+STOP_KEEPER = """
+import os, signal
+os.kill(os.getppid(), signal.SIGSTOP)
+print(os.getpid(), flush=True)
+signal.pause()
 """
 
 
@@ -133,6 +142,40 @@ def test_nothing_survives_a_keeper_that_is_killed(supervise: Supervise) -> None:
     os.kill(parent_of(first), signal.SIGKILL)
     second = int(one.line())
     assert (is_alive(first), is_alive(second)) == (False, True)
+
+
+def test_a_program_that_stops_its_keeper_ends_all_the_same(supervise: Supervise) -> None:
+    one = supervise("--grace", "10ms", "--", *PYTHON, STOP_KEEPER)
+    pid = int(one.line())
+    one.signal()
+    assert one.rest().code == 0
+    assert not is_alive(pid)
+
+
+def test_a_program_that_stops_its_keeper_may_not_hang(ended: Ended) -> None:
+    done = ended("--grace", "10ms", "--stall-timeout", "1s", "--max-restarts", 0, "--", *PYTHON, STOP_KEEPER)
+    assert (done.code, is_alive(int(done.out))) == (1, False)
+    assert "is not started again: stall_timeout" in done.err
+
+
+def test_a_keeper_that_was_stopped_does_not_outlive_its_supervisor(supervise: Supervise) -> None:
+    one = supervise("--", *PYTHON, STOP_KEEPER)
+    pid = int(one.line())
+    keeper = parent_of(pid)
+    one.signal(signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid) and not is_alive(keeper), what="program and keeper are dead")
+    one.rest()
+
+
+def test_what_was_there_before_the_supervisor_stays(folder: Path, sockets: str) -> None:
+    words = shlex.join(command("supervise", "--", "true"))
+    shell = ["sh", "-c", f"sleep 1000 >&- 2>&- & echo $!; exec {words}"]
+    done = subprocess.run(
+        shell, cwd=folder, env=environment(XDG_RUNTIME_DIR=sockets), capture_output=True, text=True, check=True, timeout=120
+    )
+    pid = int(done.stdout)
+    assert is_alive(pid)
+    os.kill(pid, signal.SIGKILL)
 
 
 def parent_of(pid: int) -> int:

@@ -104,6 +104,7 @@ def test_a_worker_beats_by_itself(supervise: Supervise, folder: Path) -> None:
         (b'{"stage":', Heard()),
         (b'{"stage":"\xff"}', Heard()),
         (b"[1]", Heard()),
+        (b'{"a":' + b"[" * 4_000, Heard()),
         (b'{"stage":"' + b"x" * 5_000, Heard()),
     ],
 )
@@ -131,6 +132,29 @@ def test_both_ears_hear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         ears._read_lines()
         assert heard[4:] == [Heard(None, 5)]
     assert list(tmp_path.rglob("*")) == [tmp_path / f"holdfast-{os.getuid()}"]
+
+
+def test_a_path_that_is_too_long_has_a_short_one_for_every_supervisor_of_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sockets: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
+    monkeypatch.setattr("holdfast.supervise.ears._SHORT", sockets)
+    found = []
+    for _ in range(2):
+        with Ears("ledger/web", lambda _: None) as one:
+            found.append(one.path)
+    assert found[0] == found[1]
+    assert list(Path(sockets).rglob("*")) == [found[0].parent]
+
+
+def test_where_every_folder_is_somebody_else_s_nothing_is_left(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
+    taken = Path(sockets) / f"holdfast-{os.getuid()}"
+    taken.write_text("")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
+    monkeypatch.setattr("holdfast.supervise.ears._SHORT", sockets)
+    with Ears("ledger/web", lambda _: None) as one:
+        assert one.path.is_socket()
+    assert list(Path(sockets).rglob("*")) == [taken]
 
 
 def test_nobody_hears_a_program_that_is_not_supervised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ class Reading(Desk):
             if row is None and not events:
                 raise NotFound(f"there is no job {job_id}", job_id=job_id)
             found = check_history(events, row, book, self.id)
-        except (LookupError, ValueError, msgspec.MsgspecError) as error:
+        except (LookupError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             return [Violation(job_id, 0, "unreadable", f"a value nobody but a stranger can have written: {error!r}")]
         return found if row is not None else [*found, Violation(job_id, 0, "row", "there is no row with a first event")]
 

@@ -11,12 +11,19 @@ from collections.abc import Mapping, Sequence
 from holdfast.supervise import keeper
 
 READ_BYTES = 1 << 12
+KEEPER_SECONDS = 2.0
+"""What a keeper may take for an order, beyond the grace, before its supervisor looks whether it can do anything at all."""
 
 
 class Child:
-    """The command, from its start until nothing of it is left. `hear` is to be called whenever its socket can be read."""
+    """The command, from its start until nothing of it is left. `hear` is to be called whenever its socket can be read.
 
-    def __init__(self, command: Sequence[str], grace_s: float, env: Mapping[str, str], *, told: int) -> None:
+    What is orphaned below this process is taken for a part of it, but for the `strangers`.
+    """
+
+    def __init__(
+        self, command: Sequence[str], grace_s: float, env: Mapping[str, str], *, told: int, strangers: frozenset[int]
+    ) -> None:
         self.pid: int | None = None
         self.errno = 0
         """Why it could not be started."""
@@ -26,6 +33,7 @@ class Child:
         """Nothing of it is left."""
         self.channel, theirs = socket.socketpair()
         self._unread = b""
+        self._strangers = strangers
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - a file of this very package
                 [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), str(told), str(grace_s), *command],
@@ -50,8 +58,7 @@ class Child:
                 case b"exited":
                     self.exit_code = int(number)
         if not chunk:
-            self._process.wait()
-            _sweep_up()
+            self._bury()
             self.over = True
 
     def signal(self, number: int) -> None:
@@ -65,6 +72,11 @@ class Child:
     def kill(self) -> None:
         self._tell("kill")
 
+    def overrule(self) -> None:
+        """Kill a keeper that was stopped, and so obeys nobody. One that only waits for what cannot be killed is left to it."""
+        if keeper.is_stopped(self._process.pid):
+            self._process.kill()
+
     def _tell(self, order: str) -> None:
         with contextlib.suppress(OSError):
             self.channel.sendall(order.encode() + b"\n")
@@ -72,14 +84,23 @@ class Child:
     def close(self) -> None:
         """Whatever is left of it is killed."""
         self.channel.close()
-        self._process.wait()
-        _sweep_up()
+        self._bury()
+
+    def _bury(self) -> None:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(KEEPER_SECONDS)
+                break
+            self.overrule()
+        _sweep_up(self._strangers)
 
 
-def _sweep_up() -> None:
+def _sweep_up(strangers: frozenset[int]) -> None:
     """Usually there is nothing: only a keeper that was killed leaves something behind, and then it is below this process."""
-    while found := keeper.descendants(os.getpid()):
-        if not keeper.strike(found, signal.SIGKILL):
+    while found := keeper.descendants(os.getpid(), strangers):
+        struck = [pid for pid in found if keeper.strike([pid], signal.SIGKILL)]
+        if not struck:
             return
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, 0)
+        for pid in struck:  # parents first: whose parent has ended is a child of this process
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)

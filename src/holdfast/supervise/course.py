@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError, Unavailable
-from holdfast.supervise.child import Child
+from holdfast.supervise.child import KEEPER_SECONDS, Child
 from holdfast.supervise.looking import Ending, Looking, after
 from holdfast.supervise.settling import settle
 from holdfast.supervise.watch import Watch, Why, shell_code
@@ -53,7 +53,13 @@ class Course(Looking):
         self._result.unlink(missing_ok=True)
         self.watch = Watch(self.tick(), from_start=self._from_start)
         try:
-            self.child = Child(self._command, self.policy.grace_ms / 1_000, self._environment(), told=self.ears.told)
+            self.child = Child(
+                self._command,
+                self.policy.grace_ms / 1_000,
+                self._environment(),
+                told=self.ears.told,
+                strangers=self._strangers,
+            )
         except OSError as error:  # there may be room for another process later
             self._voice.happened("not started", error=str(error))
             self._again(None)
@@ -73,6 +79,20 @@ class Course(Looking):
 
     # Ending
 
+    def _stop(self, child: Child, number: int) -> None:
+        child.stop(number)
+        self._agenda.after(self.policy.grace_ms / 1_000 + KEEPER_SECONDS, self._overrule)
+
+    def _kill(self, child: Child) -> None:
+        child.kill()
+        self._agenda.after(KEEPER_SECONDS, self._overrule)
+
+    def _overrule(self) -> None:
+        """Whoever runs as the same user may stop the keeper, its command too: no order is carried out then."""
+        if self.child is not None:
+            self.child.overrule()
+            self._agenda.after(KEEPER_SECONDS, self._overrule)
+
     def _hear_child(self) -> None:
         child = self.child
         assert child is not None and self.watch is not None
@@ -84,6 +104,7 @@ class Course(Looking):
             self._selector.unregister(child.channel)
             child.close()
             self.child = None
+            self._agenda.drop(self._overrule)
             self._ended(self.watch.why, child)
 
     def _ended(self, why: Why | None, child: Child | None) -> None:

@@ -22,6 +22,8 @@ LINE_BYTES_MAX = 4_096
 _PIPE_BYTES = 1 << 16
 _PATH_BYTES_MAX = 100
 """What a socket's path may have on every system."""
+_SHORT = "/tmp"  # noqa: S108 - only a folder in it that is nobody else's is used
+"""Where there is always a path that is short enough."""
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -39,7 +41,7 @@ def read(line: bytes) -> Heard:
     """`{"stage": …, "progress": …}`; what is anything else, or out of bounds, is left out."""
     try:
         found = _objects.decode(line) if line.startswith(b"{") and len(line) <= LINE_BYTES_MAX else {}
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         found = {}
     stage = progress = None
     with contextlib.suppress(HoldfastError):
@@ -57,7 +59,10 @@ class Ears:
         self._pipe, self.told = os.pipe()
         os.set_blocking(self._pipe, False)
         self._line = b""
-        self.path = _place(run)
+        place = _place(run)
+        self._passing = place is None
+        """Its folder is for this supervisor alone, and goes with it."""
+        self.path = place or Path(tempfile.mkdtemp(prefix="holdfast-", dir=_SHORT)) / "beats"
         self.path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
@@ -100,6 +105,9 @@ class Ears:
     def close(self) -> None:
         self._socket.close()
         self.path.unlink(missing_ok=True)
+        if self._passing:
+            with contextlib.suppress(OSError):
+                self.path.parent.rmdir()
         os.close(self._pipe)
         os.close(self.told)
 
@@ -110,14 +118,23 @@ class Ears:
         self.close()
 
 
-def _place(run: str) -> Path:
-    """The same for every supervisor of a run, so that one that was killed leaves nothing that its successor does not mend."""
+def _place(run: str) -> Path | None:
+    """The same for every supervisor of a run, so that one that was killed leaves nothing that its successor does not mend.
+
+    None where somebody else has every folder that could be it.
+    """
     name = hashlib.sha256(run.encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    for above in (os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), _SHORT):
+        path = Path(above) / f"holdfast-{os.getuid()}" / name
+        if len(os.fsencode(path)) <= _PATH_BYTES_MAX and _is_ours(path.parent):
+            return path
+    return None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it is there, made here if need be, and nobody else can put anything into it."""
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
-        ours = found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
-        if ours and len(os.fsencode(folder / name)) <= _PATH_BYTES_MAX:
-            return folder / name
-    return Path(tempfile.mkdtemp(prefix="holdfast-", dir="/tmp")) / name
+        return found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+    return False

@@ -9,6 +9,8 @@ It hears lines: `signal N` for the command itself, `stop N` for all of its tree,
 
 On Linux every orphan below the keeper becomes its child, however it was forked, so none can leave. Elsewhere only the
 command's process group is known.
+
+Whatever it keeps may stop it (SIGSTOP). Its supervisor kills it then, and a supervisor that dies first sets it going again.
 """
 
 import contextlib
@@ -39,15 +41,35 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants(root: int) -> list[int]:
-    """Everything alive below a process, parents first. Nothing where there is no /proc."""
+def go_on_alone() -> None:
+    """The end of the parent sets this process going, whoever has stopped it, where the system can do that."""
+    if _LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
+def _stat(pid: str) -> tuple[bytes, int]:
+    """A process's state and its parent."""
+    with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - the keeper starts without pathlib
+        state, parent = stat.read().rpartition(b")")[2].split()[:2]
+    return state, int(parent)
+
+
+def is_stopped(pid: int) -> bool:
+    """By a signal or a tracer. False too where there is no /proc."""
+    with contextlib.suppress(OSError):
+        return _stat(str(pid))[0] in (b"T", b"t")
+    return False
+
+
+def descendants(root: int, spared: frozenset[int] = frozenset()) -> list[int]:
+    """Everything alive below a process, parents first, without the spared and what is below them. Nothing without a /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if _LINUX else []:  # noqa: PTH208 - the keeper starts without pathlib
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123 - likewise
-                state, parent = stat.read().rpartition(b")")[2].split()[:2]
+        if name.isdigit() and int(name) not in spared:
+            with contextlib.suppress(OSError):
+                state, parent = _stat(name)
                 if state not in (b"Z", b"X"):
-                    children.setdefault(int(parent), []).append(int(name))
+                    children.setdefault(parent, []).append(int(name))
     found = list(children.get(root, ()))
     for pid in found:
         found += children.get(pid, ())
@@ -204,6 +226,7 @@ def main() -> None:
     channel, told, grace_s, *words = sys.argv[1:]
     for descriptor in (channel, told):
         os.set_inheritable(int(descriptor), False)
+    go_on_alone()
     adopt_orphans()
     Keeper(int(channel), int(told), float(grace_s), words).run()
 

@@ -63,6 +63,8 @@ class Looking:
         self.child: Child | None = None
         self.watch: Watch | None = None
         """Of the newest start."""
+        self._strangers: frozenset[int] = frozenset()
+        """What was below this process before it supervised anything: it is none of its business."""
         self.lease: Lease | None = None
         self.ending: Ending | None = None
         self._command = list(command)

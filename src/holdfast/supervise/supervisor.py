@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import selectors
 import signal
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ NEWS_SECONDS = 0.5
 
 
 class Supervisor(Course):
-    """Runs one command until a terminal reason stands. It belongs into a process of its own: it ends everything below it."""
+    """Runs one command until a terminal reason stands. It belongs into a process of its own: it ends whatever comes below it."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Supervisor(Course):
 
     def supervise(self) -> Ending:
         """Raises ResetNeeded, or what the ledger refuses, where nothing could be begun."""
+        self._strangers = frozenset(keeper.descendants(os.getpid()))
         keeper.adopt_orphans()
         self.run = Run(self._ledger.supervision, self.name, self.policy, self._command, self._job_id)
         try:
@@ -118,10 +120,10 @@ class Supervisor(Course):
         self._voice.happened("stopping at once" if again else "stopping", signal=number.name)
         if self.child is not None and self.watch is not None:
             if again:
-                self.child.kill()
+                self._kill(self.child)
             else:
                 self.watch.why = Why.SHUTDOWN
-                self.child.stop(number)
+                self._stop(self.child, number)
         elif self.run.controller.terminal_reason() is None:
             self._finish(TerminalReason.OPERATOR_SHUTDOWN)
         else:
@@ -150,14 +152,14 @@ class Supervisor(Course):
         elif self.watch is not None and self.watch.why is None:
             self._voice.happened("stopping", cancelled_job=self._job_id)
             self.watch.why = Why.CANCEL
-            self.child.stop(signal.SIGTERM)
+            self._stop(self.child, signal.SIGTERM)
 
     def _give_up(self, why: Why) -> None:
         """Nobody may go on: what runs is killed at once."""
         if self.child is not None and self.watch is not None:
             if self.watch.why is not why:
                 self.watch.why = why
-                self.child.kill()
+                self._kill(self.child)
         elif self.ending is None and self.run.controller.terminal_reason() is None:
             self._ended(why, None)
 
@@ -172,7 +174,7 @@ class Supervisor(Course):
         if self.run.controller.check_stall(watch.silent_since, now):
             self._voice.happened("stalled", silent_ms=now - watch.silent_since, beats=watch.beats, pid=child.pid)
             watch.why = Why.STALL
-            child.stop(signal.SIGTERM)
+            self._stop(child, signal.SIGTERM)
             self._look()
         else:
             self._agenda.after((watch.silent_since + self.policy.silence_ms + 1 - now) / 1_000, self._listen)

@@ -225,3 +225,9 @@ def test_a_payload_that_cannot_be_read_fits_nothing():
 def test_every_type_covers_itself():
     assert set(COVERS) == set(EventType)
     assert all(kind in covered for kind, covered in COVERS.items())
+
+
+@pytest.mark.parametrize("payload", [b'{"error":' + b"[" * 4_000, b'{"error":"\xff"}', b"{"])
+def test_a_payload_that_cannot_be_read_is_not_what_was_stated(payload: bytes):
+    [event] = _since(History().start(), lambda h: h.do(c.Stall, error=ERROR))
+    assert matches(_stated(E.STALLED, GIVEN), replace(event, payload=payload), "8f2e") == "payload"

@@ -45,7 +45,7 @@ def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
             return what
     try:
         held = _holds(statement, event)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         held = False
     return None if held else "payload"
 
