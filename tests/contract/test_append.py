@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import Fence, HoldfastError, Ledger
-from holdfast.core.model import SYSTEM, EventType
+from holdfast.core.model import SYSTEM, EventType, Policy
 from holdfast.core.payloads import Stalled
 from holdfast.core.proof.envelopes import seal, seed_envelope, verdict_envelope
 from holdfast.core.proof.keyfile import KeyFile
@@ -286,6 +286,14 @@ def test_a_beat_is_for_one_ledger_attempt_boot_and_time(signing: Ledger, ledger:
     made = b.running(ledger, policy=LIVENESS)
     with refused_without_trace(ledger, code):
         ledger.append(seeds(ledger, made, **changes))
+
+
+@pytest.mark.parametrize("extra", [{"rev": 4}, {"reason": "x"}, {"policy": msgspec.to_builtins(Policy())}])
+def test_a_beat_states_nothing_that_is_not_its_own_to_say(ledger: Ledger, extra: dict[str, Any]):
+    made = b.running(ledger, policy=LIVENESS)
+    with refused_without_trace(ledger, "validation_error") as caught:
+        ledger.append(ours(ledger, made, "heartbeat", **extra))
+    assert caught.value.context["field"] in extra
 
 
 @pytest.mark.parametrize("minutes", [-5, 5])

@@ -15,7 +15,7 @@ from holdfast import HoldfastError, Job, Ledger
 from holdfast.core import commands as c
 from holdfast.core.lifecycle import decide
 from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import Actor, Fence, Role
+from holdfast.core.model import Actor, Fence, Policy, Role
 from holdfast.core.payloads import Beat
 from holdfast.core.proof.signed import Signed
 from holdfast.core.proof.statements import encode, message
@@ -42,6 +42,8 @@ class Sent(NamedTuple):
     token: str
     rev: int
     beat: Beat
+    extra: dict[str, Any]
+    """Stated, and not a beat's to state."""
     stalls: bool
     """The system has called the job stalled before."""
 
@@ -64,6 +66,7 @@ SENT = st.builds(
     token=st.sampled_from(["", "", "its", "its", "another"]),
     rev=st.sampled_from([0, 0, 0, 0, 0, 1]),
     beat=BEATS,
+    extra=st.sampled_from([{}] * 9 + [{"rev": 4}, {"reason": "x"}, {"policy": Policy()}]),
     stalls=st.sampled_from([False] * 8 + [True]),
 )
 
@@ -126,6 +129,7 @@ class Side:
         statement = encode(said)
         signer = KEYS[sent.worker].secret
         assert signer is not None
+        said = msgspec.structs.replace(said, **sent.extra)
         signed = Signed(signer.key_id, signer.sign(message(statement)), statement, said)
         return msgspec.structs.replace(command, signed=signed)
 

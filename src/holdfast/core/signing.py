@@ -105,6 +105,8 @@ def check_stated(job: Job, command: Any, holder: Actor, at: Micros) -> None:
         "actor": said.actor == holder,
         "type": said.type is STATES[type(command)],
         "reason": said.shape == "seed" or said.reason == reason_of(command),
+        "policy": said.policy is None,
+        "rev": said.rev is None,
     }
     for what, fit in fits.items():
         if not fit:
@@ -118,6 +120,11 @@ def check_stated(job: Job, command: Any, holder: Actor, at: Micros) -> None:
             **job.held_by,
         )
     check_skew(job, said.at, at)
+
+
+def is_plain(said: Statement) -> bool:
+    """Whether a holder's beat states nothing that a statement for beats does not look at."""
+    return said.reason is None and said.policy is None and said.rev is None
 
 
 def check_verdict(job: Job, said: Statement, at: Micros) -> None:
