@@ -57,7 +57,7 @@ BEATS = st.builds(
 EDGES = [-SKEW_US_MAX - 1, -SKEW_US_MAX, SKEW_US_MAX, SKEW_US_MAX + 1]
 SENT = st.builds(
     Sent,
-    wait_s=st.sampled_from([0, 0, 1, 60, 61]),
+    wait_s=st.sampled_from([0, 0, 1, 60, 61, -3_600]),
     counter=st.sampled_from([1, 1, 1, 0, -1]),
     skew_us=st.sampled_from([0, 0, 0, 0, *EDGES]),
     attempt=st.sampled_from([0, 0, 0, 0, 1]),
@@ -81,7 +81,7 @@ class Side:
         [job] = self.ledger.claim("w-1", ["q"], start=True)
         counter = 0
         for each in sent:
-            self.clock.advance(each.wait_s)
+            (self.clock.advance if each.wait_s >= 0 else self.clock.jump)(each.wait_s)
             counter += each.counter
             self._send(job, each, max(counter, 0))
         assert self.ledger.check(job.id) == []

@@ -93,10 +93,10 @@ def statement_of(ledger_id: str, command: c.JobCommand, holder: Actor, attempt: 
     )
 
 
-def check_stated(job: Job, command: Any, holder: Actor, at: Micros) -> None:
+def check_stated(job: Job, command: Any, holder: Actor, now: Micros) -> None:
     """Refuse a holder's statement that is not about this command on this attempt, was seen before, or is of another time.
 
-    `at` is when the ledger receives it. What the events must have in common with it is checked when they are made.
+    `now` is what the ledger's clock says, which a job's own time may be ahead of. What the events must have in common with it is checked when they are made.
     """
     said = command.signed.said
     fits = {
@@ -119,7 +119,7 @@ def check_stated(job: Job, command: Any, holder: Actor, at: Micros) -> None:
             last=job.counter,
             **job.held_by,
         )
-    check_skew(job, said.at, at)
+    check_skew(job, said.at, now)
 
 
 def is_plain(said: Statement) -> bool:
@@ -127,21 +127,23 @@ def is_plain(said: Statement) -> bool:
     return said.reason is None and said.policy is None and said.rev is None
 
 
-def check_verdict(job: Job, said: Statement, at: Micros) -> None:
+def check_verdict(job: Job, said: Statement, now: Micros) -> None:
     """Refuse a server's statement about another holder, or of another time; what else it says is held against the event."""
     if said.robot not in (None, job.owner):
         raise misfit(job, "robot")
-    check_skew(job, said.at, at)
+    check_skew(job, said.at, now)
 
 
-def check_skew(job: Job, said_at: Micros, at: Micros) -> None:
-    apart, limit = abs(said_at - at), SKEW_US_MAX
+def check_skew(job: Job, said_at: Micros, now: Micros) -> None:
+    """Refuse what was signed far from `now`. Clocks are set right again, so whoever signs anew may be accepted later."""
+    apart, limit = abs(said_at - now), SKEW_US_MAX
     if apart > limit:
         raise SignatureInvalid(
             f"the signer's clock is {apart / 1_000_000:g} s from the ledger's; the limit is {limit / 1_000_000:g} s",
+            retryable=True,
             why="skew",
             at=said_at,
-            received_at=at,
+            received_at=now,
             limit=limit,
             **job.held_by,
         )
