@@ -296,6 +296,19 @@ def test_a_beat_states_nothing_that_is_not_its_own_to_say(ledger: Ledger, extra:
     assert caught.value.context["field"] in extra
 
 
+def test_a_count_that_runs_away_takes_nobody_along(signing: Ledger, ledger: Ledger):
+    made, other = b.running(ledger, policy=LIVENESS), b.running(ledger, policy=LIVENESS)
+    for counter in (2**53 - 1, micros(ledger.now()) + 5 * MINUTE + 1):
+        with refused_without_trace(ledger, "signature_invalid") as caught:
+            ledger.append(seeds(ledger, made, counter))
+        assert caught.value.context["why"] == "counter"
+    ledger.append(seeds(ledger, made, micros(ledger.now()) + 5 * MINUTE))
+    signing.heartbeat(made.fence)
+    signing.heartbeat(other.fence)
+    signing.heartbeat(made.fence)
+    assert ledger.check(made.id) == ledger.check(other.id) == []
+
+
 @pytest.mark.parametrize("minutes", [-5, 5])
 def test_clocks_may_differ_by_five_minutes(ledger: Ledger, minutes: int):
     made = b.running(ledger, policy=LIVENESS)

@@ -173,6 +173,20 @@ def test_what_was_seen_before_is_refused(kind: type[c.JobCommand]):
     assert (found.context["counter"], found.context["last"]) == (history.counter, history.counter)
 
 
+def test_nobody_counts_far_ahead_of_its_time():
+    history = SignedHistory().start()
+    fields = {"fence": history.fence, **BEAT}
+    edge = history.now + SKEW_US_MAX
+    given = history.stated(c.Heartbeat, fields, counter=edge + 1)
+    found = refusal_of(history, c.Heartbeat, signed=given, **fields)
+    assert (found.context["why"], found.context["last"]) == ("counter", None)
+    history.do(c.Heartbeat, signed=history.stated(c.Heartbeat, fields, counter=edge), **fields)
+    beyond = history.stated(c.Heartbeat, fields, counter=edge + 2)
+    assert refusal_of(history, c.Heartbeat, signed=beyond, **fields).context["why"] == "counter"
+    history.do(c.Heartbeat, signed=history.stated(c.Heartbeat, fields, counter=edge + 1), **fields)
+    assert history.job.counter == edge + 1
+
+
 @pytest.mark.parametrize("skew", [-SKEW_US_MAX, SKEW_US_MAX])
 def test_the_signers_clock_may_be_five_minutes_off(skew: int):
     history = SignedHistory().start()

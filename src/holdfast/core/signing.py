@@ -96,7 +96,8 @@ def statement_of(ledger_id: str, command: c.JobCommand, holder: Actor, attempt: 
 def check_stated(job: Job, command: Any, holder: Actor, now: Micros) -> None:
     """Refuse a holder's statement that is not about this command on this attempt, was seen before, or is of another time.
 
-    `now` is what the ledger's clock says, which a job's own time may be ahead of. What the events must have in common with it is checked when they are made.
+    `now` is what the ledger's clock says, which a job's own time may be ahead of. What the events must have in common with it
+    is checked when they are made.
     """
     said = command.signed.said
     fits = {
@@ -111,20 +112,32 @@ def check_stated(job: Job, command: Any, holder: Actor, now: Micros) -> None:
     for what, fit in fits.items():
         if not fit:
             raise misfit(job, what)
-    if job.counter is not None and said.counter <= job.counter:
-        raise SignatureInvalid(
-            f"counter {said.counter} is not above the last one of job {job.id}, {job.counter}: it was seen before, or overtaken",
-            why="counter",
-            counter=said.counter,
-            last=job.counter,
-            **job.held_by,
-        )
+    _check_counter(job, said)
     check_skew(job, said.at, now)
 
 
+def _check_counter(job: Job, said: Statement) -> None:
+    last, counter = job.counter, said.counter or 0
+    if last is not None and counter <= last:
+        problem = f"is not above the last one of job {job.id}, {last}: it was seen before, or overtaken"
+    elif is_rushed(said) and (last is None or counter != last + 1):
+        problem = f"is too far ahead of the time it was signed at, {said.at}"
+    else:
+        return
+    raise SignatureInvalid(f"counter {counter} {problem}", why="counter", counter=counter, last=last, **job.held_by)
+
+
+def is_rushed(said: Statement) -> bool:
+    """Whether a holder counts far ahead of its time: those who come after it would soon have no number left to count to.
+
+    Whoever counts on from the last one of its job by one is let, whatever its clock says: it may have been set back.
+    """
+    return said.counter is not None and said.counter > said.at + SKEW_US_MAX
+
+
 def is_plain(said: Statement) -> bool:
-    """Whether a holder's beat states nothing that a statement for beats does not look at."""
-    return said.reason is None and said.policy is None and said.rev is None
+    """Whether a holder's beat states nothing that the store's statement for beats does not look at."""
+    return said.reason is None and said.policy is None and said.rev is None and not is_rushed(said)
 
 
 def check_verdict(job: Job, said: Statement, now: Micros) -> None:

@@ -73,6 +73,6 @@ class Signatures:
 
 
 def _is_far(job: Job | None, event: Event, said_at: Micros) -> bool:
-    """Where the job's own time stood still, the ledger's clock had been set back, nobody knows how far: the signer's too, then."""
+    """Where the job's own time stood still, its clock may have been set back, nobody knows how far, and signers' with it."""
     stood = job is not None and event.received_at == job.updated_at
     return said_at - event.received_at > SKEW_US_MAX or (not stood and event.received_at - said_at > SKEW_US_MAX)
