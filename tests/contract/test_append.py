@@ -347,7 +347,19 @@ def test_content_that_was_not_signed_is_refused(ledger: Ledger):
 
 
 @pytest.mark.parametrize(
-    "envelope", [b"", b"[]", "{", {"keyId": "x"}, 7, b'{"a":1,"a":2}', b"[" * 100, b" " * 20_000, {"type": "JOB_HEARTBEAT"}]
+    "envelope",
+    [
+        b"",
+        b"[]",
+        "{",
+        {"keyId": "x"},
+        7,
+        b'{"a":1,"a":2}',
+        b"[" * 100,
+        b" " * 20_000,
+        {"type": "JOB_HEARTBEAT"},
+        '{"a":"\ud800"}',
+    ],
 )
 def test_what_is_no_envelope_is_refused(ledger: Ledger, envelope: Any):
     with pytest.raises(HoldfastError) as caught:
