@@ -119,7 +119,8 @@ class GateDenied(HoldfastError):
 class SignatureInvalid(HoldfastError):
     """An event has to be signed and is not, or what was signed is not what is asked for. `context["why"]` says which.
 
-    `retryable` is True where the signature that lacks is the server's: another process has that key, or will.
+    `retryable` is True where the signature that lacks is the server's: another process has that key, or will; and where two
+    clocks are too far apart.
     """
 
     code = "signature_invalid"

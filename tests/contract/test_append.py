@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import Fence, HoldfastError, Ledger
-from holdfast.core.model import SYSTEM, EventType
+from holdfast.core.model import SYSTEM, EventType, Policy
 from holdfast.core.payloads import Stalled
 from holdfast.core.proof.envelopes import seal, seed_envelope, verdict_envelope
 from holdfast.core.proof.keyfile import KeyFile
@@ -288,6 +288,27 @@ def test_a_beat_is_for_one_ledger_attempt_boot_and_time(signing: Ledger, ledger:
         ledger.append(seeds(ledger, made, **changes))
 
 
+@pytest.mark.parametrize("extra", [{"rev": 4}, {"reason": "x"}, {"policy": msgspec.to_builtins(Policy())}])
+def test_a_beat_states_nothing_that_is_not_its_own_to_say(ledger: Ledger, extra: dict[str, Any]):
+    made = b.running(ledger, policy=LIVENESS)
+    with refused_without_trace(ledger, "validation_error") as caught:
+        ledger.append(ours(ledger, made, "heartbeat", **extra))
+    assert caught.value.context["field"] in extra
+
+
+def test_a_count_that_runs_away_takes_nobody_along(signing: Ledger, ledger: Ledger):
+    made, other = b.running(ledger, policy=LIVENESS), b.running(ledger, policy=LIVENESS)
+    for counter in (2**53 - 1, micros(ledger.now()) + 5 * MINUTE + 1):
+        with refused_without_trace(ledger, "signature_invalid") as caught:
+            ledger.append(seeds(ledger, made, counter))
+        assert caught.value.context["why"] == "counter"
+    ledger.append(seeds(ledger, made, micros(ledger.now()) + 5 * MINUTE))
+    signing.heartbeat(made.fence)
+    signing.heartbeat(other.fence)
+    signing.heartbeat(made.fence)
+    assert ledger.check(made.id) == ledger.check(other.id) == []
+
+
 @pytest.mark.parametrize("minutes", [-5, 5])
 def test_clocks_may_differ_by_five_minutes(ledger: Ledger, minutes: int):
     made = b.running(ledger, policy=LIVENESS)
@@ -326,7 +347,18 @@ def test_content_that_was_not_signed_is_refused(ledger: Ledger):
 
 
 @pytest.mark.parametrize(
-    "envelope", [b"", b"[]", "{", {"keyId": "x", "signature": ""}, 7, b'{"a":1,"a":2}', b"[" * 100, b" " * 20_000]
+    "envelope",
+    [
+        b"",
+        b"[]",
+        "{",
+        {"keyId": "x", "signature": ""},
+        7,
+        b'{"a":1,"a":2}',
+        b"[" * 100,
+        b" " * 20_000,
+        '{"a":"\ud800"}',
+    ],
 )
 def test_what_is_no_envelope_is_refused(ledger: Ledger, envelope: Any):
     with pytest.raises(HoldfastError) as caught:

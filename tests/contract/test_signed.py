@@ -176,6 +176,18 @@ def test_a_fence_need_not_say_whose_it_is(signing: Ledger):
     assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
 
 
+def test_a_clock_that_is_set_back_hurts_no_signer(signing: Ledger, clock: ManualClock):
+    made = b.running(signing, policy=ALL)
+    signing.heartbeat(made.fence)
+    clock.jump(-3_600)
+    signing.heartbeat(made.fence, progress=1)
+    signing.heartbeat_many([made.fence])
+    signing.complete(made.fence, 1)
+    event = newest(signing, made.id)
+    assert (event.type, (event.received_at - event.at).total_seconds()) == ("succeeded", 3_600)
+    assert signing.check(made.id) == []
+
+
 def test_a_late_start_is_a_signed_return(signing: Ledger):
     made = b.claimed_stalled(signing, policy=WINDOW | LIVENESS)
     signing.start(made.fence)

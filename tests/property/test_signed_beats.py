@@ -15,7 +15,7 @@ from holdfast import HoldfastError, Job, Ledger
 from holdfast.core import commands as c
 from holdfast.core.lifecycle import decide
 from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import Actor, Fence, Role
+from holdfast.core.model import Actor, Fence, Policy, Role
 from holdfast.core.payloads import Beat
 from holdfast.core.proof.signed import Signed
 from holdfast.core.proof.statements import encode, message
@@ -35,6 +35,9 @@ class Sent(NamedTuple):
 
     wait_s: int
     counter: int
+    """Beyond the last one."""
+    ahead_us: int | None
+    """How far the counter is ahead of the signer's time instead."""
     skew_us: int
     attempt: int
     boot: str
@@ -42,6 +45,8 @@ class Sent(NamedTuple):
     token: str
     rev: int
     beat: Beat
+    extra: dict[str, Any]
+    """Stated, and not a beat's to state."""
     stalls: bool
     """The system has called the job stalled before."""
 
@@ -55,8 +60,9 @@ BEATS = st.builds(
 EDGES = [-SKEW_US_MAX - 1, -SKEW_US_MAX, SKEW_US_MAX, SKEW_US_MAX + 1]
 SENT = st.builds(
     Sent,
-    wait_s=st.sampled_from([0, 0, 1, 60, 61]),
-    counter=st.sampled_from([1, 1, 1, 0, -1]),
+    wait_s=st.sampled_from([0, 0, 1, 60, 61, -3_600]),
+    counter=st.sampled_from([1, 1, 1, 0, -1, 2]),
+    ahead_us=st.sampled_from([None] * 6 + [0, SKEW_US_MAX, SKEW_US_MAX + 1]),
     skew_us=st.sampled_from([0, 0, 0, 0, *EDGES]),
     attempt=st.sampled_from([0, 0, 0, 0, 1]),
     boot=st.sampled_from(["", "", "", "", "another"]),
@@ -64,6 +70,7 @@ SENT = st.builds(
     token=st.sampled_from(["", "", "its", "its", "another"]),
     rev=st.sampled_from([0, 0, 0, 0, 0, 1]),
     beat=BEATS,
+    extra=st.sampled_from([{}] * 9 + [{"rev": 4}, {"reason": "x"}, {"policy": Policy()}]),
     stalls=st.sampled_from([False] * 8 + [True]),
 )
 
@@ -76,21 +83,21 @@ class Side:
     def run(self, policy: str, sent: list[Sent]) -> None:
         self.ledger.enqueue("k", queue="q", policy={"signed": policy, "resume_window": 600})
         [job] = self.ledger.claim("w-1", ["q"], start=True)
-        counter = 0
         for each in sent:
-            self.clock.advance(each.wait_s)
-            counter += each.counter
-            self._send(job, each, max(counter, 0))
+            (self.clock.advance if each.wait_s >= 0 else self.clock.jump)(each.wait_s)
+            self._send(job, each)
         assert self.ledger.check(job.id) == []
         self.ledger.cancel(job.id, hard=True)
 
-    def _send(self, job: Job, sent: Sent, counter: int) -> None:
+    def _send(self, job: Job, sent: Sent) -> None:
         assert job.fence is not None
         if sent.stalls and self.ledger.get(job.id).status == "running":
             self.clock.advance(61)
             self.ledger.sweep()
         now = micros(self.ledger.now())
         before = self._row(job.id)
+        follows = max((before.counter or 0) + sent.counter, 0)
+        counter = follows if sent.ahead_us is None else now + sent.skew_us + sent.ahead_us
         command = self._command(job, sent, counter, now, before.rev)
         try:
             expected: Any = decide(before, command, now)
@@ -126,6 +133,7 @@ class Side:
         statement = encode(said)
         signer = KEYS[sent.worker].secret
         assert signer is not None
+        said = msgspec.structs.replace(said, **sent.extra)
         signed = Signed(signer.key_id, signer.sign(message(statement)), statement, said)
         return msgspec.structs.replace(command, signed=signed)
 

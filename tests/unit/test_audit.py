@@ -300,6 +300,16 @@ def test_a_wish_outlives_the_beat_it_came_with():
     assert check_history([replace(event, payload=beat) if event.rev == 4 else event for event in later]) == []
 
 
+@pytest.mark.parametrize("body", [b'{"pruned":"not a hash"}', b'{"progress":2,"pruned":"%s"}' % (b"0" * 64)])
+def test_a_pruned_beat_has_a_hash_and_nothing_else(body: bytes):
+    assert _rules(check_history(_mutated(_running(), 4, payload=body))) == [(4, "payload")]
+
+
+@pytest.mark.parametrize("reason", ["BECAUSE", None])
+def test_a_stall_has_one_of_the_reasons_to_stall(reason: str | None):
+    assert (4, "reason") in _rules(check_history(_mutated(_stalled(), 4, reason=reason)))
+
+
 def test_pruned_beats_excuse_only_what_beats_carry():
     history = _running()
     beat = payloads.Beat(pruned="0" * 64).encode()

@@ -16,7 +16,7 @@ from holdfast.core.proof.keys import KeyRole
 from holdfast.core.proof.signed import counter_of
 from holdfast.core.proof.stated import Statement
 from holdfast.core.signing import owes, signer_of
-from holdfast.errors import SignatureInvalid
+from holdfast.errors import SignatureInvalid, ValidationError
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, WORKER, History, refusal_of
 from tests.unit.signing import ALL, LEDGER, LIVENESS, SignedHistory, sealed
 
@@ -138,7 +138,6 @@ def test_counters_are_read_from_either_shape():
         ({"actor": Actor(Role.WORKER, "w-1", "boot-2")}, "actor"),
         ({"actor": Actor(Role.WORKER, "w-2", "boot-1")}, "actor"),
         ({"type": E.RESUMED}, "type"),
-        ({"reason": "WORKER_ERROR"}, "reason"),
         ({"payload_sha256": "0" * 64}, "payload"),
         ({"counter": 0}, "counter"),
     ],
@@ -150,6 +149,19 @@ def test_a_statement_is_about_its_command(changes: dict[str, Any], why: str):
     assert (found.code, found.context["why"]) == ("signature_invalid", why)
 
 
+@pytest.mark.parametrize("extra", [{"rev": 5}, {"reason": "WORKER_ERROR"}, {"policy": ALL}])
+def test_a_beat_states_nothing_that_is_not_its_own_to_say(extra: dict[str, Any]):
+    history = SignedHistory().start().beat()
+    assert history.job.rev == 4
+    fields = {"fence": history.fence, **BEAT}
+    given = history.stated(c.Heartbeat, fields)
+    odd = msgspec.structs.replace(given, said=msgspec.structs.replace(given.said, **extra))
+    assert refusal_of(history, c.Heartbeat, **fields, signed=odd).context["why"] in extra
+    with pytest.raises(ValidationError) as caught:
+        sealed(odd.said)
+    assert caught.value.context["field"] in extra
+
+
 @pytest.mark.parametrize("kind", [c.Heartbeat, c.ClaimJob])
 def test_what_was_seen_before_is_refused(kind: type[c.JobCommand]):
     history = SignedHistory().start()
@@ -159,6 +171,20 @@ def test_what_was_seen_before_is_refused(kind: type[c.JobCommand]):
     history.do(kind, signed=given, **fields)
     found = refusal_of(history, kind, signed=given, **fields)
     assert (found.context["counter"], found.context["last"]) == (history.counter, history.counter)
+
+
+def test_nobody_counts_far_ahead_of_its_time():
+    history = SignedHistory().start()
+    fields = {"fence": history.fence, **BEAT}
+    edge = history.now + SKEW_US_MAX
+    given = history.stated(c.Heartbeat, fields, counter=edge + 1)
+    found = refusal_of(history, c.Heartbeat, signed=given, **fields)
+    assert (found.context["why"], found.context["last"]) == ("counter", None)
+    history.do(c.Heartbeat, signed=history.stated(c.Heartbeat, fields, counter=edge), **fields)
+    beyond = history.stated(c.Heartbeat, fields, counter=edge + 2)
+    assert refusal_of(history, c.Heartbeat, signed=beyond, **fields).context["why"] == "counter"
+    history.do(c.Heartbeat, signed=history.stated(c.Heartbeat, fields, counter=edge + 1), **fields)
+    assert history.job.counter == edge + 1
 
 
 @pytest.mark.parametrize("skew", [-SKEW_US_MAX, SKEW_US_MAX])

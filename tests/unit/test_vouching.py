@@ -14,7 +14,7 @@ from holdfast.core.proof.envelopes import read_envelope, verdict_envelope
 from holdfast.core.proof.signed import Signed
 from holdfast.core.proof.statements import read
 from holdfast.errors import SignatureInvalid
-from tests.unit.histories import ERROR, OPERATOR, STEP, T0, History
+from tests.unit.histories import ERROR, OPERATOR, STEP, T0, History, refusal_of
 from tests.unit.signing import ALL, HOLDER, KEYS, LEDGER, LIVENESS, SignedHistory, book
 
 
@@ -95,6 +95,20 @@ def test_a_time_far_from_the_ledgers_is_found():
     history = SignedHistory(LIVENESS).start().beat()
     late = msgspec.structs.replace(history.events[-1], received_at=history.now + 400_000_000)
     assert "skew" in problems([*history.events[:-1], late])
+
+
+def test_a_clock_that_was_set_back_hurts_no_signer():
+    history = SignedHistory().start().wait(1).beat().wait(-3_600).beat().stall().do(c.Resume).complete()
+    assert history.events[-1].at == history.now == history.events[-1].received_at - 3_600_000_000
+    assert check_history(history.events, history.job, book(), LEDGER) == []
+
+
+def test_but_nobody_signs_ahead_of_it():
+    history = SignedHistory().start().wait(1).beat().wait(-3_600)
+    fields = {"fence": history.fence, "beat": Beat()}
+    given = history.stated(c.Heartbeat, fields, at=history.now + 3_600_000_000)
+    found = refusal_of(history, c.Heartbeat, **fields, signed=given)
+    assert (found.context["why"], found.retryable) == ("skew", True)
 
 
 def server_says(history: SignedHistory, **changes: Any) -> None:

@@ -27,6 +27,7 @@ from holdfast.core.model import (
     Status,
 )
 from holdfast.core.proof.book import Book
+from holdfast.core.proof.leaves import pruned_sha256
 from holdfast.core.proof.signed import counter_of
 from holdfast.core.table import SIGNERS, STEPS
 from holdfast.core.vouching import Signatures
@@ -181,6 +182,7 @@ _WITHOUT_REASON = frozenset(
         EventType.SUCCEEDED,
     }
 )
+_STALL_REASONS = frozenset(reason.value for reason in StallReason)
 
 
 def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
@@ -191,7 +193,9 @@ def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
             yield "payload", f"{event.type.value} carries a payload"
     else:
         try:
-            payloads.decode(shape, event.payload)
+            found = payloads.decode(shape, event.payload)
+            if isinstance(found, payloads.Beat) and found.pruned is not None and pruned_sha256(event.payload or b"") is None:
+                yield "payload", "a beat whose contents retention took has their hash, and nothing else"
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             yield "payload", f"the payload of {event.type.value} cannot be read: {error}"
     if event.statement is not None:
@@ -203,6 +207,8 @@ def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
         yield "policy snapshot", f"{event.type.value} carries a policy"
     if event.reason is not None and event.type in _WITHOUT_REASON:
         yield "reason", f"{event.type.value} carries a reason"
+    if event.type is EventType.STALLED and event.reason not in _STALL_REASONS:
+        yield "reason", f"stalled for {event.reason}, which is no reason to stall"
 
 
 _PHASES = {

@@ -120,7 +120,7 @@ def decide(job: Job | None, command: c.JobCommand, now: Micros) -> Outcome:
         raise NotFound(f"there is no job {command.job_id}", job_id=command.job_id)
     fence: Fence | None = getattr(command, "fence", None)
     if fence is not None:
-        command = _by_holder(job, fence, command, max(now, job.updated_at))
+        command = _by_holder(job, fence, command, now)
     elif (verb := _OUTSIDE.get(type(command))) is not None:
         _check_role(verb, command.actor, outsiders(verb))
     if command.expected_rev is not None and command.expected_rev != job.rev:
@@ -137,12 +137,12 @@ def decide(job: Job | None, command: c.JobCommand, now: Micros) -> Outcome:
 # Preconditions
 
 
-def _by_holder(job: Job, fence: Fence, command: Any, at: Micros) -> c.JobCommand:
+def _by_holder(job: Job, fence: Fence, command: Any, now: Micros) -> c.JobCommand:
     """`command` in the name of the holder that its fence, or what it signed, proves it to be."""
     signed: Signed | None = getattr(command, "signed", None)
     holder = holder_of(job, fence, signed)
     if signed is not None:
-        check_stated(job, command, holder, at)
+        check_stated(job, command, holder, now)
     return msgspec.structs.replace(command, actor=holder)  # type: ignore[no-any-return]
 
 
@@ -252,7 +252,7 @@ def _claim_job(draft: _Draft, command: c.ClaimJob) -> None:
     own = (job.owner, job.incarnation) == (command.actor.name, command.actor.incarnation)
     if job.status in HELD and own and (job.status is Status.RUNNING or not lease_over(job, draft.at)):
         if draft.signed is not None:
-            check_stated(job, command, command.actor, draft.at)
+            check_stated(job, command, command.actor, draft.now)
         _return_of_holder(draft)
         draft.emit(EventType.HEARTBEAT)
         return
@@ -397,7 +397,7 @@ def _stall_job(draft: _Draft, command: c.Stall) -> None:
         _stall(draft, command.reason or StallReason.WORKER_ERROR, error=command.error)
         return
     if command.signed is not None:
-        check_verdict(job, command.signed.said, draft.at)
+        check_verdict(job, command.signed.said, draft.now)
     due = _due_stall(job, draft.at, command.reason)
     if due is None or _excused(job, draft.at, command.fresh_since or 0):
         raise NotStalledYet(

@@ -93,10 +93,11 @@ def statement_of(ledger_id: str, command: c.JobCommand, holder: Actor, attempt: 
     )
 
 
-def check_stated(job: Job, command: Any, holder: Actor, at: Micros) -> None:
+def check_stated(job: Job, command: Any, holder: Actor, now: Micros) -> None:
     """Refuse a holder's statement that is not about this command on this attempt, was seen before, or is of another time.
 
-    `at` is when the ledger receives it. What the events must have in common with it is checked when they are made.
+    `now` is what the ledger's clock says, which a job's own time may be ahead of. What the events must have in common with it
+    is checked when they are made.
     """
     said = command.signed.said
     fits = {
@@ -105,36 +106,57 @@ def check_stated(job: Job, command: Any, holder: Actor, at: Micros) -> None:
         "actor": said.actor == holder,
         "type": said.type is STATES[type(command)],
         "reason": said.shape == "seed" or said.reason == reason_of(command),
+        "policy": said.policy is None,
+        "rev": said.rev is None,
     }
     for what, fit in fits.items():
         if not fit:
             raise misfit(job, what)
-    if job.counter is not None and said.counter <= job.counter:
-        raise SignatureInvalid(
-            f"counter {said.counter} is not above the last one of job {job.id}, {job.counter}: it was seen before, or overtaken",
-            why="counter",
-            counter=said.counter,
-            last=job.counter,
-            **job.held_by,
-        )
-    check_skew(job, said.at, at)
+    _check_counter(job, said)
+    check_skew(job, said.at, now)
 
 
-def check_verdict(job: Job, said: Statement, at: Micros) -> None:
+def _check_counter(job: Job, said: Statement) -> None:
+    last, counter = job.counter, said.counter or 0
+    if last is not None and counter <= last:
+        problem = f"is not above the last one of job {job.id}, {last}: it was seen before, or overtaken"
+    elif is_rushed(said) and (last is None or counter != last + 1):
+        problem = f"is too far ahead of the time it was signed at, {said.at}"
+    else:
+        return
+    raise SignatureInvalid(f"counter {counter} {problem}", why="counter", counter=counter, last=last, **job.held_by)
+
+
+def is_rushed(said: Statement) -> bool:
+    """Whether a holder counts far ahead of its time: those who come after it would soon have no number left to count to.
+
+    Whoever counts on from the last one of its job by one is let, whatever its clock says: it may have been set back.
+    """
+    return said.counter is not None and said.counter > said.at + SKEW_US_MAX
+
+
+def is_plain(said: Statement) -> bool:
+    """Whether a holder's beat states nothing that the store's statement for beats does not look at."""
+    return said.reason is None and said.policy is None and said.rev is None and not is_rushed(said)
+
+
+def check_verdict(job: Job, said: Statement, now: Micros) -> None:
     """Refuse a server's statement about another holder, or of another time; what else it says is held against the event."""
     if said.robot not in (None, job.owner):
         raise misfit(job, "robot")
-    check_skew(job, said.at, at)
+    check_skew(job, said.at, now)
 
 
-def check_skew(job: Job, said_at: Micros, at: Micros) -> None:
-    apart, limit = abs(said_at - at), SKEW_US_MAX
+def check_skew(job: Job, said_at: Micros, now: Micros) -> None:
+    """Refuse what was signed far from `now`. Clocks are set right again, so whoever signs anew may be accepted later."""
+    apart, limit = abs(said_at - now), SKEW_US_MAX
     if apart > limit:
         raise SignatureInvalid(
             f"the signer's clock is {apart / 1_000_000:g} s from the ledger's; the limit is {limit / 1_000_000:g} s",
+            retryable=True,
             why="skew",
             at=said_at,
-            received_at=at,
+            received_at=now,
             limit=limit,
             **job.held_by,
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import Event, EventType, Job, Role
+from holdfast.core.model import Event, EventType, Job, Micros, Role
 from holdfast.core.proof.book import Book
 from holdfast.core.proof.covers import matches
 from holdfast.core.proof.keys import verify
@@ -64,9 +64,15 @@ class Signatures:
             yield "statement", f"{event.type.value} is not what was signed: its {what}"
         if said.robot not in (None, None if job is None else job.owner):
             yield "statement", f"{event.type.value} is about {said.robot}"
-        if abs(said.at - event.received_at) > SKEW_US_MAX:
+        if _is_far(job, event, said.at):
             yield "skew", f"signed at {said.at}, received at {event.received_at}"
         last = None if job is None else job.counter
         is_same = event.statement == self._last and event.type not in self._on
         if said.counter is not None and last is not None and not is_same and said.counter <= last:
             yield "counter", f"{said.counter} after {last}: it was seen before"
+
+
+def _is_far(job: Job | None, event: Event, said_at: Micros) -> bool:
+    """Where the job's own time stood still, its clock may have been set back, nobody knows how far, and signers' with it."""
+    stood = job is not None and event.received_at == job.updated_at
+    return said_at - event.received_at > SKEW_US_MAX or (not stood and event.received_at - said_at > SKEW_US_MAX)

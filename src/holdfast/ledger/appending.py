@@ -39,7 +39,10 @@ class Appending(Desk):
 
 def _object(given: Any) -> Any:
     if isinstance(given, bytes | str):
-        body = given.encode() if isinstance(given, str) else given
+        try:
+            body = given.encode() if isinstance(given, str) else given
+        except UnicodeEncodeError:
+            raise ValidationError("envelope holds a lone surrogate, which is not valid Unicode", field="envelope") from None
         return msgspec.json.decode(strictjson.check("envelope", body.strip(), limits.ENVELOPE_BYTES_MAX))
     return dict(given) if isinstance(given, Mapping) else given
 

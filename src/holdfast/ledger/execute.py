@@ -15,7 +15,7 @@ from holdfast.core import commands as c
 from holdfast.core.audit import fold
 from holdfast.core.lifecycle import Outcome, decide, replay_of
 from holdfast.core.model import HELD, TAIL, TERMINAL, Actor, Event, EventType, Job, Phase, Status
-from holdfast.core.signing import BARE
+from holdfast.core.signing import BARE, is_plain
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
 from holdfast.ledger import answers, linked
 from holdfast.ledger.appended import answer_appends
@@ -372,7 +372,7 @@ def _beat(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
     rest: list[Item] = []
     for item in others:
         given = item.command.signed
-        (signed if given is not None and sitting.accepts(given) else rest).append(item)
+        (signed if given is not None and is_plain(given.said) and sitting.accepts(given) else rest).append(item)
     if signed:
         rest += _ran(signed, session.beat_signed([item.command for item in signed]))
     if plain:

@@ -5,7 +5,6 @@ that a revoked key is refused from its position on; and what only turns out ther
 the job's lock. No signature is written that was not checked, those of this process among them.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from holdfast.core.proof.stated import Statement
 from holdfast.core.proof.statements import encode, encode_system, message, read
 from holdfast.core.signing import BARE, STATES, owes, signer_of, statement_of
 from holdfast.errors import SignatureInvalid
+from holdfast.ledger.counts import Counts
 from holdfast.ledger.keyring import Books, Keyring
 from holdfast.store.base import Session, Store
 
@@ -38,8 +38,7 @@ class Notary:
         self.ledger_id = store.ledger_id
         self._store = store
         self._wall = wall
-        self._mutex = threading.Lock()
-        self._counter = 0
+        self._counts = Counts()
 
     def sit(self, session: Session) -> "Sitting":
         return Sitting(self, session)
@@ -89,14 +88,8 @@ class Notary:
 
     def sign(self, secret: SecretKey, command: c.JobCommand, holder: Actor, attempt: int, last: int) -> Signed:
         at = self._wall()
-        said = statement_of(self.ledger_id, command, holder, attempt, counter=self._count(at, last), at=at)
+        said = statement_of(self.ledger_id, command, holder, attempt, counter=self._counts.next(holder.name, at, last), at=at)
         return self.seal(secret, said, encode(said))
-
-    def _count(self, at: Micros, last: int) -> int:
-        """Rises with everything this process signs, and over a restart as well: it is the time wherever that is more."""
-        with self._mutex:
-            self._counter = max(self._counter + 1, last + 1, at)
-            return self._counter
 
     def seal(self, secret: SecretKey, said: Statement, statement: bytes) -> Signed:
         return _checked(secret.public_key, Signed(secret.key_id, secret.sign(message(statement)), statement, said))

@@ -141,7 +141,7 @@ class Settler:
             except (LimitExceeded, ValidationError):
                 raise
             except HoldfastError as error:
-                if _waits_for_a_server(error) and not (context.lost or self._gives_up(context, pause)):
+                if _may_yet_be_signed(error) and not (context.lost or self._gives_up(context, pause)):
                     self._wait(pause)
                     pause = min(2 * pause, PAUSE_SECONDS_MAX)
                     continue
@@ -202,7 +202,7 @@ class Settler:
     def _answered(self, batch: list[tuple[Context, Any]], answers: list[HoldfastError | None]) -> None:
         forget, ran = self._shift.forget, []
         for (context, result), answer in zip(batch, answers, strict=True):
-            if _waits_for_a_server(answer):
+            if _may_yet_be_signed(answer):
                 self.hand(context, self._shift.ledger.complete, result=result)
                 continue
             forget(context)
@@ -248,8 +248,9 @@ class Settler:
         self._hands.shutdown(wait=True)
 
 
-def _waits_for_a_server(answer: HoldfastError | None) -> bool:
-    """A late outcome needs a stall on record first, which a process with a server key will sign, or can: the job is not lost."""
+def _may_yet_be_signed(answer: HoldfastError | None) -> bool:
+    """A late outcome needs a stall on record first, which a process with a server key will sign, or can; a clock that is off is
+    set right: the job is not lost."""
     return isinstance(answer, SignatureInvalid) and answer.retryable
 
 

@@ -123,10 +123,10 @@ def test_another_ledger_and_what_a_holder_need_not_say():
 
 def test_a_reason_is_that_of_the_events_own_type():
     stalled, requeued = _since(History().start(), lambda h: h.do(c.Release))
-    assert matches(_stated(E.REQUEUED, reason="RELEASED"), stalled, "8f2e") is None
-    assert matches(_stated(E.REQUEUED, reason="else"), stalled, "8f2e") is None
-    assert matches(_stated(E.REQUEUED, reason="RELEASED"), requeued, "8f2e") is None
-    assert matches(_stated(E.REQUEUED, reason="else"), requeued, "8f2e") == "reason"
+    assert matches(replace(_stated(E.REQUEUED), reason="RELEASED"), stalled, "8f2e") is None
+    assert matches(replace(_stated(E.REQUEUED), reason="else"), stalled, "8f2e") is None
+    assert matches(replace(_stated(E.REQUEUED), reason="RELEASED"), requeued, "8f2e") is None
+    assert matches(replace(_stated(E.REQUEUED), reason="else"), requeued, "8f2e") == "reason"
 
 
 def test_a_pruned_beat_still_fits():

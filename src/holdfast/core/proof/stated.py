@@ -25,6 +25,8 @@ HOLDER_TYPES = frozenset(
     }
 )
 """What a worker states; the rest of what it does is the ledger's to record."""
+_REASONED = frozenset({EventType.STALLED, EventType.FAILED})
+"""Where a worker has a reason of its own."""
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,7 @@ def _check_signer(statement: Statement) -> None:
             limits.check_name("incarnation", actor.incarnation)
             if statement.type not in HOLDER_TYPES:
                 raise ValidationError(f"a worker does not state {statement.type.value}", field="type")
+            _check_unspoken(statement)
             attempt_min, traced = 1, has_counter
         case Role.SYSTEM | Role.CLIENT:
             traced = has_rev and not has_counter
@@ -93,3 +96,15 @@ def _check_signer(statement: Statement) -> None:
     if Actor.parse(str(actor)) != actor:
         raise ValidationError("an incarnation has no #, and only a worker has one", field="actor")
     limits.check_integer("attempt", statement.attempt, attempt_min, limits.REV_MAX)
+
+
+def _check_unspoken(statement: Statement) -> None:
+    """A worker knows neither the rev nor the policy of what comes of its statement, and gives a reason only where it has one."""
+    unspoken = {
+        "rev": statement.rev is None,
+        "policy": statement.policy is None,
+        "reason": statement.reason is None or statement.type in _REASONED,
+    }
+    for field, fit in unspoken.items():
+        if not fit:
+            raise ValidationError(f"a worker's {statement.type.value} does not state a {field}", field=field)

@@ -236,7 +236,7 @@ class SqliteSession(SqlSession):
         now = self.now()
         for command in commands:
             row = rows.get(command.job_id)
-            if row is not None and _is_signed(command, guard := _Guard(*row), max(now, guard.updated_at)):
+            if row is not None and _is_signed(command, guard := _Guard(*row), now):
                 yield command, guard
 
     def complete(self, commands: Sequence[Complete]) -> list[Change | None]:
@@ -295,7 +295,7 @@ class _Guard(NamedTuple):
         return f"{Role.WORKER.value}:{self.owner}#{self.incarnation}"
 
 
-def _is_signed(command: Heartbeat, guard: _Guard, at: Micros) -> bool:
+def _is_signed(command: Heartbeat, guard: _Guard, now: Micros) -> bool:
     signed, fence, expected = command.signed, command.fence, command.expected_rev
     assert signed is not None
     said = signed.said
@@ -306,7 +306,7 @@ def _is_signed(command: Heartbeat, guard: _Guard, at: Micros) -> bool:
         and (fence.attempt, said.attempt) == (guard.attempt, guard.attempt)
         and (said.actor.name, said.actor.incarnation) == (guard.owner, guard.incarnation)
         and (guard.counter is None or said.counter > guard.counter)
-        and abs(said.at - at) <= SKEW_US_MAX
-        and at <= guard.lease_expires_at
+        and abs(said.at - now) <= SKEW_US_MAX
+        and max(now, guard.updated_at) <= guard.lease_expires_at
         and (expected is None or expected == guard.rev)
     )

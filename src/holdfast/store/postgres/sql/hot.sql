@@ -251,8 +251,7 @@ WITH clock AS MATERIALIZED (
       AND j.owner = i.owner AND j.incarnation = i.incarnation AND i.counter > coalesce(j.counter, -1)
       AND (j.status || '') IN ('claimed', 'running')
       AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
-      AND i.at BETWEEN greatest(clock.at, j.updated_at) - %(skew_us)s * interval '1 microsecond'
-                   AND greatest(clock.at, j.updated_at) + %(skew_us)s * interval '1 microsecond'
+      AND i.at BETWEEN clock.at - %(skew_us)s * interval '1 microsecond' AND clock.at + %(skew_us)s * interval '1 microsecond'
       AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt,
         i.request_id, i.payload, i.at, i.key_id, i.signature, i.statement
