@@ -27,7 +27,7 @@ def test_an_export_is_intact(run: Run, ledger: Path):
     done = run("verify", "all.jsonl", "--keys", "keys.json", "--head", "heads.txt")
     assert done.code == 0 and done.err == ""
     assert done.out.splitlines()[0] == (
-        "3 events of 3 jobs, 0 signatures, 1 changes of keys; a tree of 4 leaves, 1 heads, 1 older heads."
+        "3 events of 3 jobs, 0 signatures, 1 change of keys; a tree of 4 leaves, 1 head, 1 older head."
     )
     assert done.out.splitlines()[-1] == "Intact."
     assert not list(ledger.glob("*.part"))
@@ -65,13 +65,55 @@ def test_a_note_key_will_do(run: Run, ledger: Path):
 
 def test_one_job_s_proof(run: Run, ledger: Path):
     assert run("verify", "--job", 2, "--out", "two.jsonl").out == (
-        "The proof of job 2 is in two.jsonl: 1 events, 1 changes of keys.\n"
+        "The proof of job 2 is in two.jsonl: 1 event, 1 change of keys.\n"
     )
     done = run("verify", "two.jsonl", "--keys", "keys.json")
     assert done.code == 0 and "2 proofs of a place in a tree of 4 leaves" in done.out
     assert run("verify", "--job", 2).out.startswith('{"holdfast_proof":1,')
     assert run("verify", "--job", 9, "--out", "no.jsonl").code == 1
     assert not (ledger / "no.jsonl").exists() and not (ledger / "no.jsonl.part").exists()
+
+
+def test_a_proof_is_compared_with_its_own_head(run: Run, ledger: Path):
+    assert run("verify", "--job", 2, "--out", "two.jsonl").code == 0
+    assert run("verify", "two.jsonl", "--keys", "keys.json", "--head", "heads.txt").code == 0
+    import holdfast
+
+    with holdfast.open(f"sqlite:///{ledger}/holdfast.db") as opened:
+        opened.enqueue("plain", {})
+    assert run("seal", "--once", "--key", "main.key", "--anchor", "newer.txt").code == 0
+    done = run("verify", "two.jsonl", "--keys", "keys.json", "--head", "newer.txt")
+    assert done.code == 2 and "the head of size 4, which the proof leads to, is not among" in done.err
+    assert "rewritten" not in done.err
+
+
+def test_an_event_that_was_taken_out(run: Run, ledger: Path):
+    lines = (ledger / "all.jsonl").read_text().splitlines(keepends=True)
+    (ledger / "all.jsonl").write_text("".join(lines[:3] + lines[4:]))
+    done = run("verify", "all.jsonl", "--keys", "keys.json")
+    assert done.code == 1 and "The newest head was signed over 4 leaves" in done.out and "; 3 are here" in done.out
+
+
+def test_a_row_that_was_changed_is_told_in_the_ledger_s_words(run: Run, ledger: Path):
+    text = (ledger / "all.jsonl").read_text()
+    head, row = text.split('{"job":', 1)
+    (ledger / "all.jsonl").write_text(head + '{"job":' + row.replace('"status":"queued"', '"status":"failed"', 1))
+    done = run("verify", "all.jsonl", "--keys", "keys.json")
+    assert done.code == 1 and "status is 'failed', its events say 'queued'" in done.err
+
+
+def test_work_that_nobody_signed_is_told_where_workers_have_keys(run: Run, ledger: Path):
+    import holdfast
+
+    assert run("key", "new", "arm-1", "--role", "worker", "--key", "main.key").code == 0
+    with holdfast.open(f"sqlite:///{ledger}/holdfast.db") as opened:
+        opened.claim("arm-1", ["default"], limit=1)
+    assert run("seal", "--once", "--key", "main.key").code == 0
+    assert run("events", "export", "--out", "all.jsonl").code == 0
+    done = run("verify", "all.jsonl", "--keys", "keys.json")
+    assert done.code == 0 and "Of 1 attempt 1 was claimed under signed=none" in done.out
+    done = run("verify", "all.jsonl", "--keys", "keys.json", "--require-signed", "liveness")
+    assert done.code == 1 and "signed: attempt 1 was claimed under signed=none, but liveness is required" in done.err
 
 
 def test_what_is_not_sealed_yet_is_told(run: Run, ledger: Path):
@@ -81,7 +123,7 @@ def test_what_is_not_sealed_yet_is_told(run: Run, ledger: Path):
         opened.enqueue("plain", {})
     run("events", "export", "--out", "all.jsonl")
     done = run("verify", "all.jsonl", "--keys", "keys.json")
-    assert done.code == 1 and "unsealed" in done.err and "1 are newer than the newest head" in done.out
+    assert done.code == 1 and "unsealed" in done.err and "1 is newer than the newest head" in done.out
     assert run("verify", "all.jsonl", "--keys", "keys.json", "--allow-unsealed").code == 0
 
 

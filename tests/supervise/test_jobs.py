@@ -81,7 +81,7 @@ def test_a_crash_loop_fails_the_attempt(ended: Ended, shared: Ledger) -> None:
     found = shared.get(job.id)
     assert (found.status, found.attempt, found.releases) == ("queued", 1, 0)
     assert found.last_error["type"] == "RestartLimitExceeded"
-    assert "last ended with 3, after 1 restarts" in found.last_error["message"]
+    assert "last ended with 3, after 1 restart:" in found.last_error["message"]
 
 
 def test_what_cannot_be_started_fails_for_good(ended: Ended, shared: Ledger) -> None:

@@ -125,7 +125,7 @@ def test_an_anchored_head_shows_what_was_cut_back(export: Exported):
     vkey = parse_trusted(_vkey(export))
     assert verified(file.body(), export, trusted=vkey).intact
     verdict = verified(file.body(), export, trusted=vkey, anchors=read_anchor("anchor", export.anchors[-1]))
-    assert first(verdict).rule == "anchor" and "cut off" in first(verdict).detail
+    assert first(verdict).rule == "anchor" and "older than that head" in first(verdict).detail
 
 
 def _vkey(export: Exported) -> str:

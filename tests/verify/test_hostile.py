@@ -80,6 +80,23 @@ def test_a_file_that_is_cut_off_anywhere_is_not_whole(export: Exported):
         assert "file" in {finding.rule for finding in verdict.findings} or verdict.found > 20
 
 
+def test_a_line_that_cannot_be_read_is_told_first_and_alone(export: Exported):
+    """Line 2 enrols the server's key: without it no head has a signer, and whatever came after would only say so."""
+    header, second, *rest = export.body.splitlines(keepends=True)
+    anchors = read_anchor("anchor", "\n".join(export.anchors))
+    verdict = verified(header + b" " + second + b"".join(rest), export, anchors=anchors)
+    assert [(finding.rule, finding.line) for finding in verdict.findings] == [("file", 2)] and verdict.found == 1
+
+
+def test_a_line_that_cannot_be_read_comes_before_what_was_found_above_it(export: Exported):
+    file = File(export)
+    file.event("plain", 4)["actor"] = "nobody"
+    lines = file.body().splitlines(keepends=True)
+    verdict = verified(b"".join([*lines[:-1], b" " + lines[-1]]), export)
+    assert [finding.rule for finding in verdict.findings[:2]] == ["file", "file"]
+    assert verdict.findings[2].line == file.event_at("plain", 4)
+
+
 def test_a_byte_that_is_changed_anywhere_is_noticed(export: Exported):
     chosen = random.Random(11)
     start = export.body.index(b"\n") + 1

@@ -34,6 +34,29 @@ def test_what_is_gone_can_be_refused(export: Exported):
     assert verdict.found == 5 and {finding.rule for finding in verdict.findings} == {"gone"}
 
 
+def test_attempts_whose_policy_wants_no_signatures_are_counted(export: Exported):
+    checked = verified(export.body, export).checked
+    claims = [line["event"] for line in File(export).lines if line.get("event", {}).get("type") == "claimed"]
+    assert checked.attempts == len(claims) and checked.worker_keys == 3
+    assert 0 < checked.unsigned_attempts < checked.attempts
+
+
+def test_signatures_can_be_required(export: Exported):
+    checked = verified(export.body, export).checked
+    for level, lower in (("liveness", {"none"}), ("all", {"none", "liveness"})):
+        verdict = verified(export.body, export, require_signed=level)
+        assert {finding.rule for finding in verdict.findings} == {"signed"}
+        assert verdict.found >= checked.unsigned_attempts
+        assert {finding.detail.split("signed=")[1].split(",")[0] for finding in verdict.findings} <= lower
+    assert first(verified(export.proofs["plain"], export, require_signed="liveness")).job_id == export.jobs["plain"]
+
+
+def test_what_is_signed_enough_is_intact(export: Exported):
+    assert verified(export.proofs["sure"], export, require_signed="all").intact
+    assert verified(export.proofs["live"], export, require_signed="liveness").intact
+    assert first(verified(export.proofs["live"], export, require_signed="all")).rule == "signed"
+
+
 def test_the_tools_of_these_tests_change_nothing(export: Exported):
     file = File(export)
     assert file.body() == export.body

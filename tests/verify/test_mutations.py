@@ -554,13 +554,13 @@ def the_end_is_cut_off(file: File) -> Place:
 @form
 def the_heads_are_cut_off(file: File) -> Place:
     del file.lines[file.heads()[0] - 1 :]
-    return Place("unsealed", 2)
+    return Place("file", len(file.lines))
 
 
 @form
 def everything_after_an_event_is_cut_off(file: File) -> Place:
     del file.lines[file.event_at("plain", 6) :]
-    return Place("unsealed", 2)
+    return Place("file", len(file.lines))
 
 
 @form

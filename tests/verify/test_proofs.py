@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.verify import parse_trusted, read_anchor
@@ -111,9 +112,28 @@ def test_whatever_is_changed_in_it_is_noticed(change: Callable[[Lines], tuple[st
     assert (found.rule, found.line) == (rule, line), found
 
 
+def test_an_event_that_was_changed_is_named(export: Exported):
+    lines = _lines(export)
+    _result(lines)
+    found = first(verified(_body(lines), export))
+    assert (found.job_id, found.rev) == (export.jobs["plain"], 6) and found.pos is not None
+
+
+def test_a_proof_agrees_with_its_own_head_among_those_given(export: Exported):
+    anchors = read_anchor("anchor", "\n".join(export.anchors))
+    assert verified(export.proofs["plain"], export, anchors=anchors).intact
+
+
 def test_an_older_head_is_for_exports(export: Exported):
     verdict = verified(export.proofs["plain"], export, anchors=read_anchor("anchor", export.anchors[0]))
-    assert first(verdict).rule == "anchor"
+    assert [finding.rule for finding in verdict.findings] == ["own head"]
+
+
+def test_two_heads_of_one_size_cannot_both_be(export: Exported):
+    [own] = read_anchor("anchor", export.anchors[-1])
+    other = msgspec.structs.replace(own, head=msgspec.structs.replace(own.head, root=bytes(32)))
+    verdict = verified(export.proofs["plain"], export, anchors=[own, other])
+    assert [finding.rule for finding in verdict.findings] == ["anchor"]
 
 
 def test_what_is_newer_than_the_newest_head_is_told(store_url: str, clock: Any):

@@ -7,6 +7,7 @@ import click
 from holdfast.cli.address import ledger_url
 from holdfast.cli.envelope import misuse
 from holdfast.cli.frame import Answer, as_json_option, db_option, open_ledger, say
+from holdfast.core.words import counted
 
 
 @click.command()
@@ -30,5 +31,7 @@ def export(*, out: Path | None, db: str | None, as_json: bool) -> None:
         made = ledger.export(stream.write, progress=progress)
     progress.over()
     if out is not None:
-        text = f"{made.events:,} events of {made.jobs:,} jobs are in {out}, under {made.heads:,} heads."
+        are = "is" if made.events == 1 else "are"
+        events, jobs, heads = counted(made.events, "event"), counted(made.jobs, "job"), counted(made.heads, "head")
+        text = f"{events} of {jobs} {are} in {out}, under {heads}."
         say(Answer({"file": str(out), "lines": made}, lambda page: page.line(text)), as_json)

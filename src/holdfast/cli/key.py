@@ -190,7 +190,11 @@ def export(ledger: "Ledger", *, out: Path | None) -> Answer:
         out.write_text(written(found) + "\n", encoding="utf-8")
     except OSError as error:
         raise misuse(f"{out} cannot be written: {error.strerror}", action="Name another file.") from None
-    return Answer({"file": str(out), **found}, lambda page: page.line(f"{len(found['keys'])} keys are in {out}."))
+    return Answer({"file": str(out), **found}, lambda page: page.line(f"{_keys(len(found['keys']))} in {out}."))
+
+
+def _keys(count: int) -> str:
+    return "1 key is" if count == 1 else f"{count:,} keys are"
 
 
 def _default_file(stem: str) -> Path:

@@ -24,6 +24,7 @@ from holdfast.cli.frame import (
 )
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, duration
+from holdfast.core.words import counted
 from holdfast.errors import Conflict
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _tell(ending: "Ending", name: str, as_json: bool) -> None:
     if ending.reason == "unrecoverable_error":
         words = f"the command cannot be {'found' if ending.exit_code == NOT_FOUND else 'run'}"
         raise Failed(ending.reason.value, words, exit_code=ending.exit_code or REFUSED, **facts)
-    words = f"{ending.run_id} is not started again: {ending.reason.value}, after {ending.restarts} restarts"
+    words = f"{ending.run_id} is not started again: {ending.reason.value}, after {counted(ending.restarts, 'restart')}"
     raise _denied(ending.reason.value, words, name, **facts)
 
 

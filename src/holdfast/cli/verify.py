@@ -10,10 +10,11 @@ from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, as_json_option, db_option, open_ledger, say
 from holdfast.cli.page import Page
 from holdfast.core.limits import VERIFY_ANCHOR_BYTES_MAX, VERIFY_KEYS_BYTES_MAX
+from holdfast.core.words import counted
 from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
-    from holdfast.verify import Finding, Trusted, Verdict, Wishes
+    from holdfast.verify import Finding, Level, Trusted, Verdict, Wishes
 
 
 @click.command()
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 )
 @click.option("--allow-unsealed", is_flag=True, help="Accept events that are newer than the newest head.")
 @click.option("--no-gone", is_flag=True, help="Accept no event of which retention has left only the hash.")
+@click.option(
+    "--require-signed", type=click.Choice(["liveness", "all"]), help="Accept no attempt whose policy wants less to be signed."
+)
 @click.option("--job", "job_id", type=int, metavar="ID", help="Make this job's proof instead, from the ledger.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where to write that; else to standard output.")
 @db_option
@@ -35,6 +39,7 @@ def verify(
     heads: tuple[Path, ...],
     allow_unsealed: bool,
     no_gone: bool,
+    require_signed: "Level | None",
     job_id: int | None,
     out: Path | None,
     db: str | None,
@@ -56,7 +61,7 @@ def verify(
         _prove(job_id, out, db, as_json)
         return
     assert file is not None
-    wishes = _wishes(keys, heads, allow_unsealed, no_gone)
+    wishes = _wishes(keys, heads, allow_unsealed, no_gone, require_signed)
     say(_told(file, _verified(file, wishes)), as_json)
 
 
@@ -68,11 +73,14 @@ def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None
     with open_ledger(ledger_url(db)) as ledger, written_to(out) as stream:
         made = ledger.prove(job_id, stream.write)
     if out is not None:
-        text = f"The proof of job {job_id} is in {out}: {made.events} events, {made.keys} changes of keys."
+        events, keys = counted(made.events, "event"), counted(made.keys, "change of keys", "changes of keys")
+        text = f"The proof of job {job_id} is in {out}: {events}, {keys}."
         say(Answer({"file": str(out), "job_id": job_id, "lines": made}, lambda page: page.line(text)), as_json)
 
 
-def _wishes(keys: str | None, heads: tuple[Path, ...], allow_unsealed: bool, no_gone: bool) -> "Wishes":
+def _wishes(
+    keys: str | None, heads: tuple[Path, ...], allow_unsealed: bool, no_gone: bool, require_signed: "Level | None"
+) -> "Wishes":
     from holdfast.verify import Wishes, read_anchor
 
     try:
@@ -80,7 +88,7 @@ def _wishes(keys: str | None, heads: tuple[Path, ...], allow_unsealed: bool, no_
         anchors = [head for path in heads for head in read_anchor(path.name, _text(path, VERIFY_ANCHOR_BYTES_MAX))]
     except ValidationError as error:
         raise misuse(error.message) from None
-    return Wishes(trusted, anchors, allow_unsealed, not no_gone)
+    return Wishes(trusted, anchors, allow_unsealed, not no_gone, require_signed or "none")
 
 
 def _trusted(keys: str) -> "Trusted":
@@ -114,6 +122,8 @@ def _verified(file: Path, wishes: "Wishes") -> "Verdict":
     except OSError as error:
         raise misuse(f"{file} cannot be read: {error.strerror}", action="Name another file.") from None
     progress.over()
+    if [finding.rule for finding in found.findings] == ["own head"]:
+        raise misuse(found.findings[0].detail, action=found.findings[0].meaning)
     return found
 
 
@@ -149,19 +159,40 @@ def _show(page: Page, verdict: "Verdict") -> None:
     checked = verdict.checked
     if verdict.ledger is None:
         return
-    what = (
-        f"{checked.events:,} events of {checked.jobs:,} jobs, {checked.signatures:,} signatures, {checked.keys:,} changes of keys"
-    )
-    if verdict.kind == "proof":
-        tree = f"{checked.leaves:,} proofs of a place in a tree of {verdict.sealed:,} leaves"
-    else:
-        tree = f"a tree of {checked.leaves:,} leaves, {checked.heads:,} heads, {checked.anchors:,} older heads"
-    page.line(f"{what}; {tree}.")
+    page.line(f"{_looked_at(verdict)}.")
     if verdict.root is not None:
-        page.line(f"The newest head seals {verdict.sealed:,} leaves of ledger {verdict.ledger}; its root is {verdict.root}.")
+        page.line(f"{_newest(verdict)}; its root is {verdict.root}.")
+    if checked.worker_keys and checked.unsigned_attempts:
+        were = "was" if checked.unsigned_attempts == 1 else "were"
+        page.line(
+            f"Of {counted(checked.attempts, 'attempt')} {checked.unsigned_attempts:,} {were} claimed under signed=none: "
+            "who did them is the server's word only."
+        )
     if checked.gone:
-        page.line(f"Of {checked.gone:,} leaves only the hash is left: retention took their events.")
-    if verdict.unsealed:
-        page.line(f"{verdict.unsealed:,} are newer than the newest head: not yet sealed.")
+        page.line(f"Of {counted(checked.gone, 'leaf', 'leaves')} only the hash is left: retention took what they were.")
+    if verdict.unsealed and verdict.root is not None:
+        newer = "1 is" if verdict.unsealed == 1 else f"{verdict.unsealed:,} are"
+        page.line(f"{newer} newer than the newest head: not yet sealed.")
     if verdict.intact:
         page.line("Intact.", bold=True, fg="green")
+
+
+def _looked_at(verdict: "Verdict") -> str:
+    checked = verdict.checked
+    leaves, jobs = counted(checked.leaves, "leaf", "leaves"), counted(checked.jobs, "job")
+    signatures, keys = counted(checked.signatures, "signature"), counted(checked.keys, "change of keys", "changes of keys")
+    if verdict.kind == "proof":
+        proofs = counted(checked.leaves, "proof of a place", "proofs of a place")
+        tree = f"{proofs} in a tree of {counted(verdict.sealed, 'leaf', 'leaves')}"
+    else:
+        tree = f"a tree of {leaves}, {counted(checked.heads, 'head')}, {counted(checked.anchors, 'older head')}"
+    return f"{counted(checked.events, 'event')} of {jobs}, {signatures}, {keys}; {tree}"
+
+
+def _newest(verdict: "Verdict") -> str:
+    """What the newest head says of itself: only of a file that is intact that it does seal what is here."""
+    leaves, here = counted(verdict.sealed, "leaf", "leaves"), verdict.checked.leaves
+    if verdict.intact:
+        return f"The newest head seals {leaves} of ledger {verdict.ledger}"
+    short = f"; {here:,} are here" if verdict.kind == "export" and here < verdict.sealed else ""
+    return f"The newest head was signed over {leaves} of ledger {verdict.ledger}{short}"

@@ -4,6 +4,7 @@ Tests, simulator and `verify` all use this one checker.
 """
 
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
@@ -289,13 +290,18 @@ def _check_liveness(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[
         yield "resumed without a beat", f"no beat since the stall at {job.stalled_at}"
 
 
+def _shown(value: object) -> str:
+    """As the ledger writes it: a word of its own without its class."""
+    return repr(value.value if isinstance(value, Enum) else value)
+
+
 def _check_row(job: Job | None, row: Job, *, blurred: bool) -> list[Violation]:
     if job is None:
         return [Violation(row.id, row.rev, "fold", "a row without events")]
     ignored = {"token", "waits_for"} | ({"stage", "progress", "progressed_at", "assist_requested"} if blurred else set())
     waits = [Violation(row.id, row.rev, "fold", f"waits_for is {row.waits_for}, its events say: {job.is_waiting}")]
     return (waits if bool(row.waits_for) != job.is_waiting else []) + [
-        Violation(row.id, row.rev, "fold", f"{name} is {getattr(row, name)!r}, its events say {getattr(job, name)!r}")
+        Violation(row.id, row.rev, "fold", f"{name} is {_shown(getattr(row, name))}, its events say {_shown(getattr(job, name))}")
         for name in msgspec.structs.asdict(row)
         if name not in ignored and getattr(row, name) != getattr(job, name)
     ]

@@ -71,7 +71,7 @@ class LivenessHeartbeatReceiptV1(msgspec.Struct, frozen=True, kw_only=True, forb
 
     def to_object(self) -> dict[str, Any]:
         """The receipt as JSON has it, its hashes as arrays of numbers."""
-        found = msgspec.structs.asdict(self)
+        found = msgspec.structs.asdict(self) | {"health_verdict": str(self.health_verdict)}
         return found | {"episode_id": list(self.episode_id), "time_envelope_ref": list(self.time_envelope_ref)}
 
     def to_json(self) -> str:

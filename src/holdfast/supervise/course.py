@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.restart import TerminalReason
+from holdfast.core.words import counted
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.supervise.child import Child
 from holdfast.supervise.looking import Ending, Looking
@@ -157,7 +158,7 @@ class Course(Looking):
     def _said(self, reason: TerminalReason) -> dict[str, Any]:
         code, restarts = self.run.body.exit_code, self.run.body.restarts
         ended = "could not be started" if self._shell_code else f"last ended with {code}"
-        words = f"{self._command[0]} {ended}, after {restarts} restarts: {reason.value}"
+        words = f"{self._command[0]} {ended}, after {counted(restarts, 'restart')}: {reason.value}"
         return {"type": reason.name.title().replace("_", ""), "message": words}
 
     def _patient(self) -> bool:

@@ -26,7 +26,7 @@ def verify_file(file: BinaryIO, wishes: Wishes, progress: Callable[[int], None] 
     try:
         header = header_of(file)
     except ValidationError as error:
-        findings.add(1, "file", error.message)
+        findings.torn(1, error.message)
         return Verdict("none", None, Checked(), 0, 0, None, findings.total, findings.first())
     check = _Check(header, wishes, findings)
     for number, line in lines_of(file):
@@ -43,7 +43,7 @@ class _Check:
         self._header, self._wishes, self._findings = header, wishes, findings
         self._origin = origin_of(header.ledger)
         self._keys = KeyCheck(header.ledger, wishes.trusted, findings)
-        self._leaves = LeafCheck(header, self._keys, findings)
+        self._leaves = LeafCheck(header, self._keys, findings, wishes.require_signed)
         self._heads = HeadCheck(self._origin, self._keys, self._leaves, wishes, findings)
         self._rows = 0
         self._part, self._line, self._job_id = _LEAVES, 1, 0
@@ -56,7 +56,7 @@ class _Check:
         self._line = number
         if isinstance(line, ValidationError):
             self._leaves.tree.skip()
-            self._findings.add(number, "file", line.message)
+            self._findings.torn(number, line.message)
         elif not isinstance(line.event, UnsetType):
             self._enter(_LEAVES)
             self._leaves.event(number, line.event, line.leaf)
@@ -136,7 +136,7 @@ class _Check:
 
     def verdict(self) -> Verdict:
         if self._part != _END:
-            self._findings.add(self._line, "file", "the file ends before its end: it was cut off")
+            self._findings.torn(self._line, "the file ends before its end: it was cut off")
         self._keys.finish(self._line, self._leaves.pos)
         sealed = self._heads.finish(self._line)
         if self._wishes.trusted is None:
@@ -151,7 +151,8 @@ class _Check:
         size, anchors = len(leaves.places if leaves.is_proof else leaves.tree), len(self._wishes.anchors)
         return Verdict(
             "proof" if leaves.is_proof else "export", self._header.ledger,
-            Checked(leaves.events, self._rows, leaves.changes, leaves.gone, leaves.signatures, size, self._heads.count, anchors),
+            Checked(leaves.events, self._rows, leaves.changes, leaves.gone, leaves.signatures, size, self._heads.count, anchors,
+                    leaves.attempts, leaves.unsigned_attempts, self._keys.workers),
             sealed, unsealed, None if newest is None else newest.head.root.hex(),
             self._findings.total, self._findings.first(),
         )  # fmt: skip

@@ -20,10 +20,12 @@ MEANINGS = {
     "counter": "A signed event was used a second time.",
     "skew": "The event was dated back or forward, or a clock was far off.",
     "time": "An event was dated back, or events were put in another order.",
+    "signed": "Whoever may set policies wanted less to be signed than you require: who did this is the server's word only.",
     "unsigned": "The signature was taken away, or the event was made by somebody without the key.",
     "tree": "An event in that range was changed, taken out or put in after it was sealed.",
     "head": "The head was changed, or signed by somebody who may not.",
-    "anchor": "The ledger was rewritten or cut back after that head was anchored, or the file is of another ledger.",
+    "anchor": "The ledger was rewritten or cut back after that head was anchored, or the file is older, or of another ledger.",
+    "own head": "A job's proof can be compared with its own head only: verify an export against older or newer ones.",
     "leaf": "The event was changed, or was never in the tree.",
     "unsealed": "It is newer than the newest head: nothing vouches for it yet.",
     "trust": "Whoever made the file may have made its keys as well.",
@@ -73,6 +75,14 @@ class Findings:
     def __init__(self) -> None:
         self.total = 0
         self._kept: list[Finding] = []
+        self._torn: list[Finding] = []
+
+    def torn(self, line: int, detail: str) -> None:
+        """A line that cannot be read, or an end that is missing: what else is found from then on may only follow from that, and
+        is not told."""
+        self.total += 1
+        if len(self._torn) < KEPT_MAX:
+            self._torn.append(Finding(line, "file", detail[:DETAIL_CHARACTERS_MAX]))
 
     def add(
         self,
@@ -85,13 +95,20 @@ class Findings:
         pos: int | None = None,
         from_line: int | None = None,
     ) -> None:
+        if self._torn:
+            return
         self.total += 1
         if len(self._kept) < KEPT_MAX or rule in ("tree", "head", "anchor", "trust"):
             self._kept.append(Finding(line, rule, detail[:DETAIL_CHARACTERS_MAX], job_id, rev, pos, from_line))
 
     def first(self, count: int = SHOWN_MAX) -> list[Finding]:
-        """In the order of the file. One whose place is known exactly comes before a range that ends there."""
-        return sorted(self._kept, key=lambda found: (found.line, found.from_line is not None))[:count]
+        """What is wrong with the file as a file; then the others in its order, and older heads last. One whose place is known
+        exactly comes before a range that ends there."""
+        return sorted(self._torn + self._kept, key=_turn)[:count]
+
+
+def _turn(found: Finding) -> tuple[bool, bool, int, bool]:
+    return found.rule != "file", found.line == 0, found.line, found.from_line is not None
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -105,6 +122,11 @@ class Checked(msgspec.Struct, frozen=True):
     leaves: int = 0
     heads: int = 0
     anchors: int = 0
+    attempts: int = 0
+    unsigned_attempts: int = 0
+    """Attempts whose policy wants no signatures."""
+    worker_keys: int = 0
+    """Keys that workers have, or had."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from holdfast.core.proof.notes import NoteKey, verify_note
 from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
 from holdfast.verify.findings import Findings
 from holdfast.verify.keys import KeyCheck
-from holdfast.verify.leaves import LeafCheck
+from holdfast.verify.leaves import LeafCheck, Level
 from holdfast.verify.tree import SignedHead, read_head
 from holdfast.verify.trusted import Trusted
 
@@ -55,6 +55,8 @@ class Wishes(msgspec.Struct, frozen=True):
     anchors: Sequence[SignedHead] = ()
     allow_unsealed: bool = False
     allow_gone: bool = True
+    require_signed: Level = "none"
+    """What the policy of every attempt has to want at least."""
 
 
 class HeadCheck:
@@ -87,23 +89,32 @@ class HeadCheck:
                 self._findings.add(found.line, "order", f"{found.title} follows the one of {before.head.size}")
         if self.newest is None:
             self._findings.add(line, "head", "no head is in the file: nothing vouches for it")
-        return self._check_places(line) if self._leaves.is_proof else self._check_tree()
+        return self._check_places() if self._leaves.is_proof else self._check_tree()
 
     def _check_tree(self) -> int:
         tree, heads = self._leaves.tree, [*self._wishes.anchors, *self._heads]
         tree.check(heads, self._findings)
         within = [found for found in heads if found.head.size <= len(tree)]
         self._check_signers([(found, tree.pos_of(found.head.size - 1) if found.head.size else 0) for found in within])
-        return 0 if self.newest is None else min(self.newest.head.size, len(tree))
+        return 0 if self.newest is None else self.newest.head.size
 
-    def _check_places(self, line: int) -> int:
-        if self._wishes.anchors:
-            self._findings.add(line, "anchor", "a job's proof has no tree to compare with an older head: verify an export")
+    def _check_places(self) -> int:
         if self.newest is None:
             return 0
+        self._check_own(self.newest)
         self._check_signers([(self.newest, self._leaves.places.last_pos)])
         self._leaves.places.check(self.newest.head, self._findings)
         return self.newest.head.size
+
+    def _check_own(self, own: SignedHead) -> None:
+        """A job's proof has no tree: of the heads that were given one has to be the very head that it leads to."""
+        anchors = self._wishes.anchors
+        for found in anchors:
+            if found.head.size == own.head.size and found.head != own.head:
+                self._findings.add(0, "anchor", f"{found.title} is not the one of that size that the proof leads to")
+                return
+        if anchors and all(found.head != own.head for found in anchors):
+            self._findings.add(0, "own head", f"{own.title}, which the proof leads to, is not among those that were given")
 
     def _check_signers(self, heads: Sequence[tuple[SignedHead, int]]) -> None:
         """Each head is signed by a key that was good there, and the last one by a key that whoever is trusted vouches for."""

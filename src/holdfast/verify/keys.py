@@ -34,6 +34,11 @@ class KeyCheck:
         if wrong is not None:
             self._findings.add(line, "keys", f"key {change.key_id:.80}, {change.change:.20}: {wrong}", pos=change.pos)
 
+    @property
+    def workers(self) -> int:
+        """How many keys of workers there are, whether good or revoked."""
+        return sum(change.role == KeyRole.WORKER for change in self._enrolled)
+
     def _disagrees(self, change: KeyChange) -> str | None:
         """Whether whoever knows the keys would have known of this."""
         trusted = self._trusted

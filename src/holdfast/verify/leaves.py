@@ -1,28 +1,35 @@
 """The part of a file that the tree is made of: policies, events, changes of keys, and what is gone, in the total order."""
 
 from hashlib import sha256
+from typing import Literal, get_args
 
 import msgspec
 
-from holdfast.core.model import Actor, Policy
+from holdfast.core.model import Actor, EventType, Policy
 from holdfast.core.proof.exported import EventLine, GoneLine, Header, KeyLine, LeafPlace, PolicyLine, event_of
 from holdfast.core.proof.leaves import key_leaf
 from holdfast.core.proof.merkle import Hash
 from holdfast.verify.findings import Findings
 from holdfast.verify.jobs import Jobs
 from holdfast.verify.keys import KeyCheck
-from holdfast.verify.tree import Leaves, Places
+from holdfast.verify.tree import Leaves, Placed, Places
 
 ACTORS_MAX = 10_000
+Level = Literal["none", "liveness", "all"]
+"""What a policy wants to be signed, from the least to the most."""
+_LEVELS = get_args(Level)
 Place = LeafPlace | msgspec.UnsetType
+_About = tuple[int | None, int | None]
+"""A job and a revision."""
 _policy: msgspec.json.Decoder[Policy] = msgspec.json.Decoder(Policy)
 
 
 class LeafCheck:
     """Checks each line by itself and each job's events one after another, and gathers the leaves."""
 
-    def __init__(self, header: Header, keys: KeyCheck, findings: Findings) -> None:
+    def __init__(self, header: Header, keys: KeyCheck, findings: Findings, require_signed: Level = "none") -> None:
         self._findings = findings
+        self._required = require_signed
         self._keys = keys
         self.is_proof = not isinstance(header.holdfast_proof, msgspec.UnsetType)
         self._policies: dict[int, tuple[str, Policy | None]] = {}
@@ -30,6 +37,7 @@ class LeafCheck:
         self.jobs = Jobs(header.ledger, keys.book)
         self.tree, self.places = Leaves(), Places()
         self.events = self.changes = self.gone = self.signatures = 0
+        self.attempts = self.unsigned_attempts = 0
         self.unplaced = 0
         """Lines of a proof that are not in its tree."""
         self.first_unplaced = 0
@@ -40,7 +48,9 @@ class LeafCheck:
         self.events += 1
         self.signatures += line.signature is not None
         text, policy = self.policy_of(number, line.policy, line.job_id, line.rev)
-        self._take(number, line.pos, sha256(b"\0" + line.leaf(text)).digest(), place)
+        self._take(number, line.pos, sha256(b"\0" + line.leaf(text)).digest(), place, (line.job_id, line.rev))
+        if line.type is EventType.CLAIMED:
+            self._attempt(number, line, policy)
         actor = self._actor(line.actor)
         if actor is None:
             detail = f"{line.actor!r:.80} is nobody"
@@ -52,6 +62,15 @@ class LeafCheck:
             correlation_id, trace_id = line.correlation_id, line.trace_id
         for wrong in self.jobs.feed(event_of(line, actor, policy, correlation_id, trace_id)):
             self._findings.add(number, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev, pos=line.pos)
+
+    def _attempt(self, number: int, line: EventLine, policy: Policy | None) -> None:
+        """An attempt begins: what has to be signed of it is what its policy wants. A word that nobody knows wants nothing."""
+        self.attempts += 1
+        level = policy.signed if policy is not None and policy.signed in _LEVELS else "none"
+        self.unsigned_attempts += level == "none"
+        if _LEVELS.index(level) < _LEVELS.index(self._required):
+            detail = f"attempt {line.attempt} was claimed under signed={level}, but {self._required} is required"
+            self._findings.add(number, "signed", detail, job_id=line.job_id, rev=line.rev, pos=line.pos)
 
     def key(self, number: int, line: KeyLine, place: Place) -> None:
         self.changes += 1
@@ -88,9 +107,9 @@ class LeafCheck:
         """How many leaves are not under a head of that size, and the line of the first of them."""
         if self.is_proof:
             return self.unplaced, self.first_unplaced
-        return len(self.tree) - sealed, self.tree.line_of(sealed)
+        return max(0, len(self.tree) - sealed), self.tree.line_of(sealed)
 
-    def _take(self, number: int, pos: int, leaf: Hash, place: Place) -> None:
+    def _take(self, number: int, pos: int, leaf: Hash, place: Place, about: _About = (None, None)) -> None:
         if pos <= self.pos:
             self._findings.add(number, "order", f"position {pos} follows {self.pos}", pos=pos)
         self.pos = max(self.pos, pos)
@@ -100,7 +119,7 @@ class LeafCheck:
             self.unplaced += 1
             self.first_unplaced = self.first_unplaced or number
         else:
-            self.places.add(number, pos, leaf, place)
+            self.places.add(Placed(number, pos, leaf, place, *about))
 
     def _actor(self, text: str) -> Actor | None:
         found = self._actors.get(text)

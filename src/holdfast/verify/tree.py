@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -91,7 +92,8 @@ class Leaves:
         """Leaves are missing, and those up to `sound` are not among them."""
         detail = f"{found.title} was signed over more than the {len(self)} leaves that are here"
         if sound == len(self):
-            findings.add(self.line_of(sound), found.rule_of_leaves, f"{detail}: from here on, they were cut off")
+            older = "" if found.anchor is None else ", or the file is older than that head"
+            findings.add(self.line_of(sound), found.rule_of_leaves, f"{detail}: from here on, they were cut off{older}")
         else:
             first_line, last_line = self.line_of(sound), self.line_of(len(self) - 1)
             findings.add(last_line, found.rule_of_leaves, f"{detail}; {sound} are sound", from_line=first_line)
@@ -106,11 +108,22 @@ class Leaves:
         findings.add(last_line, found.rule_of_leaves, f"{detail}; that of {sound} leaves is sound", from_line=first_line)
 
 
+class Placed(NamedTuple):
+    """A leaf of a job's proof: where it stands in the file, and in the tree. A change of keys is of no job."""
+
+    line: int
+    pos: int
+    leaf: Hash
+    place: LeafPlace
+    job_id: int | None
+    rev: int | None
+
+
 class Places:
     """Leaves of a job's proof, each with its own way to the root."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[int, int, Hash, LeafPlace]] = []
+        self._found: list[Placed] = []
 
     def __len__(self) -> int:
         return len(self._found)
@@ -118,17 +131,19 @@ class Places:
     @property
     def last_pos(self) -> int:
         """The newest position that is sealed."""
-        return max((pos for _, pos, _, _ in self._found), default=0)
+        return max((found.pos for found in self._found), default=0)
 
-    def add(self, line: int, pos: int, leaf: Hash, place: LeafPlace) -> None:
-        self._found.append((line, pos, leaf, place))
+    def add(self, found: Placed) -> None:
+        self._found.append(found)
 
     def check(self, head: Head, findings: Findings) -> None:
         last = -1
-        for line, pos, leaf, place in sorted(self._found, key=lambda found: found[1]):
+        for line, pos, leaf, place, job_id, rev in sorted(self._found, key=lambda found: found.pos):
             proof = [bytes.fromhex(found) for found in place.proof]
             if not verify_inclusion(leaf, place.index, head.size, proof, head.root):
-                findings.add(line, "leaf", f"the proof does not show it to be leaf {place.index} of {head.size}", pos=pos)
+                detail = f"the proof does not show it to be leaf {place.index} of {head.size}"
+                findings.add(line, "leaf", detail, job_id=job_id, rev=rev, pos=pos)
             elif place.index <= last:
-                findings.add(line, "order", f"it is leaf {place.index}, but comes after leaf {last}", pos=pos)
+                detail = f"it is leaf {place.index}, but comes after leaf {last}"
+                findings.add(line, "order", detail, job_id=job_id, rev=rev, pos=pos)
             last = max(last, place.index)
