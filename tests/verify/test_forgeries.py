@@ -157,25 +157,48 @@ def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
     assert "trust" in rules
 
 
-def test_a_head_vouches_for_the_keys_below_it(store_url: str, clock: ManualClock):
-    """One key is known, from between two rotations; the operator that vouched for the second was enrolled before it."""
+def test_a_key_vouches_for_those_that_follow_from_it(store_url: str, clock: ManualClock):
+    """Each of the keys of three rotations is enough to know; the last signs the newest head."""
     from holdfast.core.proof.notes import NoteKey, origin_of
 
-    keys = [SERVER, SERVER_2, key("server", "hq", 3), OPERATOR]
+    keys = [SERVER, SERVER_2, key("server", "hq", 3)]
     with holdfast.open(store_url, clock=clock, keys=keys, actor="ann") as ledger:
-        enrol(ledger, [SERVER, OPERATOR])
-        for old, new in pairwise(keys[:3]):
+        enrol(ledger, [SERVER])
+        for old, new in pairwise(keys):
             ledger.rotate_key(old.key_id, new.public)
             with Sealer(ledger) as sealer:
                 sealer.seal_all()
         out = io.BytesIO()
         ledger.export(out.write)
-        trusted = parse_trusted(NoteKey(origin_of(ledger.id), SERVER_2.public).text())
-    assert verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=trusted)).findings == []
-    lines = out.getvalue().splitlines(keepends=True)
-    first_head = next(number for number, line in enumerate(lines) if line.startswith(b'{"head"'))
-    without = b"".join([*lines[:first_head], *lines[first_head + 1 :]])
-    assert "trust" in {finding.rule for finding in verify_file(io.BytesIO(without), Wishes(trusted=trusted)).findings}
+        vkeys = [NoteKey(origin_of(ledger.id), known.public).text() for known in keys]
+    for vkey in vkeys:
+        assert verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=parse_trusted(vkey))).findings == []
+
+
+def _enrolled_by(file: File, made: KeyFile, by: KeyFile) -> None:
+    """A last leaf that enrols a key."""
+    last = max(number for number, line in enumerate(file.lines, start=1) if any(kind in line for kind in LEAVES))
+    whose = {"key_id": made.key_id, "role": made.role.value, "name": made.name, "public": made.public.public.hex()}
+    at = file.of(file.at("key", key_id=SERVER_2.key_id))["at"]
+    change = {"pos": file.of(last)["pos"] + 1, "change": "enrolled", **whose, "at": at, "by": "operator:ann"}
+    _vouched(change, file.ledger_id, by)
+    file.put(last + 1, {"key": change})
+
+
+@pytest.mark.parametrize("trusted", ["keys", "first", "second"])
+def test_an_operator_s_key_makes_no_server_s(trusted: str, export: Exported):
+    """An operator enrols a server's key, rewrites what was sealed, and signs one head over all of it."""
+    file = _rewritten(export)
+    _enrolled_by(file, MALLORY, OPERATOR)
+    file.lines = [line for line in file.lines if "head" not in line]
+    hashes = file.hashes()
+    assert MALLORY.secret is not None
+    file.put(len(file.lines), {"head": file.head(hashes, len(hashes), MALLORY.secret)})
+    file.recount()
+    known = {"keys": export.trusted, "first": _vkey(export), "second": export.vkey}[trusted]
+    found = verified(file.body(), export, trusted=parse_trusted(known)).findings
+    assert "keys" in {finding.rule for finding in found}
+    assert any("may not vouch for a server's key" in finding.detail for finding in found)
 
 
 def test_what_is_said_to_be_gone_may_hide_the_last_of_a_job(export: Exported):
