@@ -118,10 +118,18 @@ class HeadCheck:
 
     def _check_signers(self, heads: Sequence[tuple[SignedHead, int]]) -> None:
         """Each head is signed by a key that was good there, and the last one by a key that whoever is trusted vouches for."""
-        signers = [(signer_of(found, self._origin, self._keys, pos, self._findings), pos) for found, pos in heads]
-        if self._wishes.trusted is None or not signers:
+        signers = [signer_of(found, self._origin, self._keys, pos, self._findings) for found, pos in heads]
+        if self._wishes.trusted is None or not signers or signers[-1] is None:
             return
-        newest, last = heads[-1][0], signers[-1][0]
-        rooted = self._keys.rooted((key.key_id, pos) for key, pos in signers if key is not None)
-        if last is not None and last.key_id not in rooted:
+        newest, key_id = heads[-1][0], signers[-1].key_id
+        if key_id not in self._keys.rooted():
             self._findings.add(newest.line, "trust", f"{newest.title} is signed by a key that no trusted key vouches for")
+        elif self._keys.is_over(key_id) and not self._is_kept(newest):
+            detail = f"{newest.title} is signed by the key {key_id}, which is revoked by now: whoever has it could have made this"
+            self._findings.add(newest.line, "trust", detail)
+
+    def _is_kept(self, newest: SignedHead) -> bool:
+        """Whether a head that was given, and is compared with the leaves or with this one, seals all that this one does."""
+        if self._leaves.is_proof:
+            return any(found.head == newest.head for found in self._wishes.anchors)
+        return any(found.head.size >= newest.head.size for found in self._wishes.anchors)

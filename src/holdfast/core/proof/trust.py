@@ -1,8 +1,8 @@
 """Who may change the book of keys, and how to check that nobody else did.
 
 The first key of a ledger is a server's and vouches for itself; every later change is signed by a key that is good at that
-position: a server's, or an operator's where the key that is changed is not a server's. So whoever knows the first key can check all
-others, and trusts nobody else.
+position: a server's, or an operator's where the key that is changed is not a server's. So whoever knows the first key can check
+all others, and trusts nobody else.
 """
 
 from collections.abc import Iterable
