@@ -257,6 +257,14 @@ def test_an_operator_s_key_makes_no_server_s(trusted: str, export: Exported):
     assert any("may not vouch for a server's key" in finding.detail for finding in found)
 
 
+def test_a_trace_that_was_planted_on_a_later_event(export: Exported):
+    """It is in no leaf but the first event's."""
+    file = File(export)
+    file.event("plain", 6)["trace_id"] = "00-another"
+    found = first(verified(file.body(), export))
+    assert (found.rule, found.line) == ("correlation", file.event_at("plain", 6))
+
+
 def test_what_is_said_to_be_gone_may_hide_the_last_of_a_job(export: Exported):
     """What a hash cannot show, and --no-gone does: the page on proofs says so."""
     file = File(export)

@@ -15,6 +15,7 @@ from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
     from holdfast.verify import Finding, Level, Trusted, Verdict, Wishes
+    from holdfast.verify.tree import SignedHead
 
 
 @click.command()
@@ -81,14 +82,24 @@ def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None
 def _wishes(
     keys: str | None, heads: tuple[Path, ...], allow_unsealed: bool, no_gone: bool, require_signed: "Level | None"
 ) -> "Wishes":
-    from holdfast.verify import Wishes, read_anchor
+    from holdfast.verify import Wishes
 
     try:
         trusted = None if keys is None else _trusted(keys)
-        anchors = [head for path in heads for head in read_anchor(path.name, _text(path, VERIFY_ANCHOR_BYTES_MAX))]
+        anchors = [head for path in heads for head in _anchored(path)]
     except ValidationError as error:
         raise misuse(error.message) from None
     return Wishes(trusted, anchors, allow_unsealed, not no_gone, require_signed or "none")
+
+
+def _anchored(path: Path) -> "list[SignedHead]":
+    from holdfast.verify import read_anchor
+
+    others: list[str] = []
+    found = read_anchor(path.name, _text(path, VERIFY_ANCHOR_BYTES_MAX), others.append)
+    if others:
+        Page().remark(f"{path.name}: {counted(len(others), 'passage')} passed over, as no whole head is there.")
+    return found
 
 
 def _trusted(keys: str) -> "Trusted":

@@ -1,13 +1,14 @@
 """The heads: whether they fit the leaves, who signed them, and whether those might."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import msgspec
 
 from holdfast.core.limits import VERIFY_HEADS_MAX
 from holdfast.core.proof.book import Enrolment, may_sign_head
+from holdfast.core.proof.keys import SIGNATURE_BYTES
 from holdfast.core.proof.notes import NoteKey, verify_note
 from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
 from holdfast.verify.findings import Findings
@@ -16,17 +17,41 @@ from holdfast.verify.leaves import LeafCheck, Level
 from holdfast.verify.tree import SignedHead, read_head
 from holdfast.verify.trusted import Trusted
 
-_NOTE = re.compile("[^\n]+\n[0-9]{1,19}\n[^\n]{1,64}\n\n(?:— [^\n]+\n)+")
+_NOTE = re.compile("^[^\n]+\n[0-9]{1,19}\n[^\n]{1,64}\n\n(?:— [^\n]+\n)+", re.MULTILINE)
 
 
-def read_anchor(name: str, text: str) -> list[SignedHead]:
-    """The heads in a file that a sealer wrote them to, or in one that holds a single note."""
+def read_anchor(name: str, text: str, passed_over: Callable[[str], None] | None = None) -> list[SignedHead]:
+    """The heads in a file that a sealer wrote them to, or in one that holds a single note.
+
+    A sealer that was killed while it wrote leaves part of a note behind. `passed_over` is told each part that is no whole head.
+    """
     if not text.endswith("\n"):
         text += "\n"
-    found = [read_head(note, 0, name) for note in _NOTE.findall(text)]
+    found, others, end = [], [], 0
+    for part in _NOTE.finditer(text):
+        others.append(text[end : part.start()])
+        end = part.end()
+        head = _whole(part[0], name)
+        if head is None:
+            others.append(part[0])
+        else:
+            found.append(head)
+    others.append(text[end:])
     if not found:
         raise ValidationError(f"{name} holds no head", field="head")
+    if passed_over is not None:
+        for other in filter(str.strip, others):
+            passed_over(other)
     return found
+
+
+def _whole(note: str, name: str) -> SignedHead | None:
+    """The head in a note, unless it cannot be read or ends within its only signature."""
+    try:
+        found = read_head(note, 0, name)
+    except HoldfastError:
+        return None
+    return found if any(len(line.signature) == SIGNATURE_BYTES for line in found.note.signatures) else None
 
 
 def signer_of(found: SignedHead, origin: str, keys: KeyCheck, pos: int, findings: Findings) -> Enrolment | None:
