@@ -87,6 +87,13 @@ def test_a_proof_is_compared_with_its_own_head(run: Run, ledger: Path):
     assert "rewritten" not in done.err
 
 
+def test_a_head_that_was_not_finished_is_passed_over_and_told(run: Run, ledger: Path):
+    text = (ledger / "heads.txt").read_text()
+    (ledger / "heads.txt").write_text(f"{text.rstrip()[:-9]}\n\n{text}")
+    done = run("verify", "all.jsonl", "--keys", "keys.json", "--head", "heads.txt")
+    assert done.code == 0 and "heads.txt: 1 passage passed over" in done.err
+
+
 def test_an_event_that_was_taken_out(run: Run, ledger: Path):
     lines = (ledger / "all.jsonl").read_text().splitlines(keepends=True)
     (ledger / "all.jsonl").write_text("".join(lines[:3] + lines[4:]))

@@ -107,6 +107,25 @@ def test_nobody_else_vouches(server: Ledger, opened: Open, ring: tuple[KeyFile, 
     assert log(server) == before
 
 
+def test_an_operator_does_not_say_who_is_a_server(server: Ledger, opened: Open):
+    """Else the key of any operator could sign heads, through one that it enrols."""
+    enrol(server, OPERATOR)
+    enrol(server, holdfast.draw_key("server", "second"))
+    before = log(server)
+    ledger, following = opened(OPERATOR, actor="ada"), holdfast.draw_key("server", "main")
+    for change in (
+        lambda: enrol(ledger, following),
+        lambda: ledger.revoke_key(SERVER.key_id),
+        lambda: ledger.rotate_key(SERVER.key_id, following.public),
+    ):
+        with refused("forbidden") as caught:
+            change()
+        assert "key of a server (" in caught.value.action
+    assert log(server) == before
+    opened(OPERATOR, SERVER, actor="ada").rotate_key(SERVER.key_id, following.public)
+    assert {change.signer for change in log(server)[len(before) :]} == {SERVER.key_id}
+
+
 def test_a_revoked_key_vouches_no_more(server: Ledger, opened: Open):
     enrol(server, OPERATOR)
     ledger = opened(OPERATOR)
@@ -172,9 +191,8 @@ def test_a_server_key_hands_over_to_the_next(server: Ledger, opened: Open):
 
 
 def test_the_last_server_key_is_not_revoked(server: Ledger, opened: Open):
-    enrol(server, OPERATOR)
     with refused("forbidden") as caught:
-        opened(OPERATOR).revoke_key(SERVER.key_id)
+        server.revoke_key(SERVER.key_id)
     assert "Rotate it" in caught.value.action
     enrol(server, holdfast.draw_key("server", "second"))
     assert server.revoke_key(SERVER.key_id).revoked_pos is not None

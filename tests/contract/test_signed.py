@@ -12,7 +12,7 @@ from holdfast.services.sweep import Sweep
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
-from tests.support.signers import ALL, EVERYBODY, LIVENESS, OPERATOR, SERVER, WORKER, enrol, key, opened
+from tests.support.signers import ALL, EVERYBODY, LIVENESS, SERVER, WORKER, enrol, key, opened
 
 WINDOW = {"resume_window": "60s"}
 
@@ -350,7 +350,7 @@ def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: Man
     signing.enrol_key(spare.public, role="server", name="spare")
     made = b.running(signing, policy=WINDOW | LIVENESS)
     clock.advance(61)
-    with opened(store_url, clock, [SERVER]) as old, opened(store_url, clock, [spare, OPERATOR]) as fresh:
+    with opened(store_url, clock, [SERVER]) as old, opened(store_url, clock, [spare]) as fresh:
         fresh.revoke_key(SERVER.key_id)
         assert old.sweep() == {"unsigned": 1}
         assert fresh.sweep() == {"stalled": 1}

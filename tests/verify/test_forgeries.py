@@ -48,6 +48,27 @@ def _usurped(file: File) -> None:
         _vouched(change, file.ledger_id, MALLORY if change["pos"] <= 102 else SERVER_2)
 
 
+def _hidden(file: File, number: int) -> None:
+    """Say of a leaf that only its hash is left."""
+    index = sum(any(kind in line for kind in LEAVES) for line in file.lines[: number - 1])
+    file.lines[number - 1] = {"gone": {"pos": file.of(number)["pos"], "hash": file.hashes()[index].hex()}}
+
+
+def _cut_back(export: Exported) -> File:
+    """The file as it was before the rotation, with the heads of that time: all of it is true, but it is not all."""
+    file = File(export)
+    before = file.at("key", change="enrolled", key_id=SERVER_2.key_id)
+    del file.lines[before - 1 : file.at("job", id=file.jobs["pruned"]) - 1]
+    file.take(file.heads()[-1])
+    row = file.row("rotated")
+    beat = file.event("rotated", 4)
+    renewed = {"last_beat_at": 0, "updated_at": 0, "progressed_at": 0, "lease_expires_at": 60_000_000}
+    row |= {"rev": 4, "progress": 1, "counter": json.loads(beat["statement"])["counter"]}
+    row |= {name: beat["received_at"] + more for name, more in renewed.items()}
+    file.recount()
+    return file
+
+
 def test_heads_signed_by_a_stranger(export: Exported):
     file = _rewritten(export)
     file.reseal(MALLORY)
@@ -111,17 +132,7 @@ def test_of_many_anchored_heads_the_first_that_does_not_fit_tells_most(export: E
 
 
 def test_an_anchored_head_shows_what_was_cut_back(export: Exported):
-    """The file as it was before the rotation, with the heads of that time: all of it is true, but it is not all."""
-    file = File(export)
-    before = file.at("key", change="enrolled", key_id=SERVER_2.key_id)
-    del file.lines[before - 1 : file.at("job", id=file.jobs["pruned"]) - 1]
-    file.take(file.heads()[-1])
-    row = file.row("rotated")
-    beat = file.event("rotated", 4)
-    renewed = {"last_beat_at": 0, "updated_at": 0, "progressed_at": 0, "lease_expires_at": 60_000_000}
-    row |= {"rev": 4, "progress": 1, "counter": json.loads(beat["statement"])["counter"]}
-    row |= {name: beat["received_at"] + more for name, more in renewed.items()}
-    file.recount()
+    file = _cut_back(export)
     vkey = parse_trusted(_vkey(export))
     assert verified(file.body(), export, trusted=vkey).intact
     verdict = verified(file.body(), export, trusted=vkey, anchors=read_anchor("anchor", export.anchors[-1]))
@@ -157,33 +168,107 @@ def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
     assert "trust" in rules
 
 
-def test_a_head_vouches_for_the_keys_below_it(store_url: str, clock: ManualClock):
-    """One key is known, from between two rotations; the operator that vouched for the second was enrolled before it."""
+def test_a_key_vouches_for_those_that_follow_from_it(store_url: str, clock: ManualClock):
+    """Each of the keys of three rotations is enough to know; the last signs the newest head."""
     from holdfast.core.proof.notes import NoteKey, origin_of
 
-    keys = [SERVER, SERVER_2, key("server", "hq", 3), OPERATOR]
+    keys = [SERVER, SERVER_2, key("server", "hq", 3)]
     with holdfast.open(store_url, clock=clock, keys=keys, actor="ann") as ledger:
-        enrol(ledger, [SERVER, OPERATOR])
-        for old, new in pairwise(keys[:3]):
+        enrol(ledger, [SERVER])
+        for old, new in pairwise(keys):
             ledger.rotate_key(old.key_id, new.public)
             with Sealer(ledger) as sealer:
                 sealer.seal_all()
         out = io.BytesIO()
         ledger.export(out.write)
-        trusted = parse_trusted(NoteKey(origin_of(ledger.id), SERVER_2.public).text())
-    assert verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=trusted)).findings == []
-    lines = out.getvalue().splitlines(keepends=True)
-    first_head = next(number for number, line in enumerate(lines) if line.startswith(b'{"head"'))
-    without = b"".join([*lines[:first_head], *lines[first_head + 1 :]])
-    assert "trust" in {finding.rule for finding in verify_file(io.BytesIO(without), Wishes(trusted=trusted)).findings}
+        vkeys = [NoteKey(origin_of(ledger.id), known.public).text() for known in keys]
+    for vkey in vkeys:
+        assert verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=parse_trusted(vkey))).findings == []
+
+
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_a_revocation_that_is_said_to_be_gone_brings_no_key_back(is_keyed: bool, export: Exported):
+    """Whoever kept the server's old key hides its revocation, puts a worker's key of their own behind everything, and seals that.
+    The tree is the old one as far as it goes, and so is every head."""
+    file = File(export)
+    _hidden(file, file.at("key", change="revoked", role="server"))
+    _enrolled_by(file, key("worker", "w-9"), SERVER)
+    hashes = file.hashes()
+    assert SERVER.secret is not None
+    file.put(file.heads()[-1] + 1, {"head": file.head(hashes, len(hashes), SERVER.secret)})
+    file.recount()
+    anchors = read_anchor("anchor", "\n".join(export.anchors))
+    trusted = parse_trusted(export.trusted if is_keyed else export.vkey)
+    assert "trust" in {finding.rule for finding in verified(file.body(), export, trusted=trusted, anchors=anchors).findings}
+
+
+def test_a_key_that_is_known_to_be_revoked_vouches_for_what_was_kept_only(export: Exported):
+    """Everything before the revocation: the thief of the key could have written it anew, unless somebody kept a head of then."""
+    body = _cut_back(export).body()
+    verdict = verified(body, export)
+    assert [finding.rule for finding in verdict.findings] == ["trust"] and "is revoked by now" in first(verdict).detail
+    assert verified(body, export, anchors=read_anchor("anchor", export.anchors[-2])).intact
+    older = verified(body, export, anchors=read_anchor("anchor", export.anchors[-3]))
+    assert [finding.rule for finding in older.findings] == ["trust"]
+
+
+def test_in_a_proof_a_revoked_key_vouches_for_nothing_new(store_url: str, clock: ManualClock):
+    from holdfast.cli.keys import public_keys, written
+
+    with holdfast.open(store_url, clock=clock, keys=[SERVER, SERVER_2], actor="ann") as ledger:
+        enrol(ledger, [SERVER])
+        job_id = ledger.enqueue("plain").id
+        with Sealer(ledger) as sealer:
+            sealer.seal_all()
+            assert sealer.newest is not None
+            note = sealer.newest.note
+        out = io.BytesIO()
+        ledger.prove(job_id, out.write)
+        ledger.rotate_key(SERVER.key_id, SERVER_2.public)
+        trusted = parse_trusted(written(public_keys(ledger)))
+    verdict = verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=trusted))
+    assert [finding.rule for finding in verdict.findings] == ["trust"] and "is revoked by now" in first(verdict).detail
+    assert verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=trusted, anchors=read_anchor("anchor", note))).intact
+
+
+def _enrolled_by(file: File, made: KeyFile, by: KeyFile) -> None:
+    """A last leaf that enrols a key."""
+    last = max(number for number, line in enumerate(file.lines, start=1) if any(kind in line for kind in LEAVES))
+    whose = {"key_id": made.key_id, "role": made.role.value, "name": made.name, "public": made.public.public.hex()}
+    at = file.of(file.at("key", key_id=SERVER_2.key_id))["at"]
+    change = {"pos": file.of(last)["pos"] + 1, "change": "enrolled", **whose, "at": at, "by": "operator:ann"}
+    _vouched(change, file.ledger_id, by)
+    file.put(last + 1, {"key": change})
+
+
+@pytest.mark.parametrize("trusted", ["keys", "first", "second"])
+def test_an_operator_s_key_makes_no_server_s(trusted: str, export: Exported):
+    """An operator enrols a server's key, rewrites what was sealed, and signs one head over all of it."""
+    file = _rewritten(export)
+    _enrolled_by(file, MALLORY, OPERATOR)
+    file.lines = [line for line in file.lines if "head" not in line]
+    hashes = file.hashes()
+    assert MALLORY.secret is not None
+    file.put(len(file.lines), {"head": file.head(hashes, len(hashes), MALLORY.secret)})
+    file.recount()
+    known = {"keys": export.trusted, "first": _vkey(export), "second": export.vkey}[trusted]
+    found = verified(file.body(), export, trusted=parse_trusted(known)).findings
+    assert "keys" in {finding.rule for finding in found}
+    assert any("may not vouch for a server's key" in finding.detail for finding in found)
+
+
+def test_a_trace_that_was_planted_on_a_later_event(export: Exported):
+    """It is in no leaf but the first event's."""
+    file = File(export)
+    file.event("plain", 6)["trace_id"] = "00-another"
+    found = first(verified(file.body(), export))
+    assert (found.rule, found.line) == ("correlation", file.event_at("plain", 6))
 
 
 def test_what_is_said_to_be_gone_may_hide_the_last_of_a_job(export: Exported):
     """What a hash cannot show, and --no-gone does: the page on proofs says so."""
     file = File(export)
-    number = file.event_at("cancelled", 2)
-    index = sum(any(kind in line for kind in LEAVES) for line in file.lines[: number - 1])
-    file.lines[number - 1] = {"gone": {"pos": file.of(number)["pos"], "hash": file.hashes()[index].hex()}}
+    _hidden(file, file.event_at("cancelled", 2))
     row = file.row("cancelled")
     row |= {"status": "queued", "rev": 1, "updated_at": row["created_at"]}
     del row["finished_at"], row["cancel_reason"]

@@ -148,6 +148,22 @@ def test_an_anchor_with_a_note_that_was_cut_off(export: Exported):
     assert [found.head.size for found in read_anchor("anchor", torn)] == [15, 65]
 
 
+def test_an_anchor_with_a_note_that_was_cut_off_anywhere(export: Exported):
+    """The sealer that goes on keeps its own note apart. A note that was not finished
+    says nothing about the ledger."""
+    before, cut, after = export.anchors[:3]
+    for end in range(1, len(cut) - 1):
+        others: list[str] = []
+        found = read_anchor("anchor", f"{before}\n{cut[:end]}\n\n{after}", others.append)
+        assert [head.head.size for head in found] == [15, 65] and len(others) == 1, end
+        assert len(read_anchor("anchor", f"{before}\n{cut[:end]}")) == 1
+
+
+def test_an_anchor_of_one_long_line(export: Exported):
+    """It is read once, not once for each of its characters."""
+    assert len(read_anchor("anchor", "a" * 4_000_000 + "\n\n" + export.anchors[0])) == 1
+
+
 def test_keys_of_another_ledger(export: Exported):
     other = export.trusted.replace(export.ledger_id, "another")
     found = first(verified(export.body, export, trusted=parse_trusted(other)))

@@ -9,12 +9,11 @@ from holdfast.cli.address import ledger_url
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, as_json_option, db_option, open_ledger, say
 from holdfast.cli.page import Page
-from holdfast.core.limits import VERIFY_ANCHOR_BYTES_MAX, VERIFY_KEYS_BYTES_MAX
+from holdfast.cli.wishes import wishes_of
 from holdfast.core.words import counted
-from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
-    from holdfast.verify import Finding, Level, Trusted, Verdict, Wishes
+    from holdfast.verify import Finding, Level, Verdict, Wishes
 
 
 @click.command()
@@ -61,7 +60,7 @@ def verify(
         _prove(job_id, out, db, as_json)
         return
     assert file is not None
-    wishes = _wishes(keys, heads, allow_unsealed, no_gone, require_signed)
+    wishes = wishes_of(keys, heads, allow_unsealed, no_gone, require_signed)
     say(_told(file, _verified(file, wishes)), as_json)
 
 
@@ -76,39 +75,6 @@ def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None
         events, keys = counted(made.events, "event"), counted(made.keys, "change of keys", "changes of keys")
         text = f"The proof of job {job_id} is in {out}: {events}, {keys}."
         say(Answer({"file": str(out), "job_id": job_id, "lines": made}, lambda page: page.line(text)), as_json)
-
-
-def _wishes(
-    keys: str | None, heads: tuple[Path, ...], allow_unsealed: bool, no_gone: bool, require_signed: "Level | None"
-) -> "Wishes":
-    from holdfast.verify import Wishes, read_anchor
-
-    try:
-        trusted = None if keys is None else _trusted(keys)
-        anchors = [head for path in heads for head in read_anchor(path.name, _text(path, VERIFY_ANCHOR_BYTES_MAX))]
-    except ValidationError as error:
-        raise misuse(error.message) from None
-    return Wishes(trusted, anchors, allow_unsealed, not no_gone, require_signed or "none")
-
-
-def _trusted(keys: str) -> "Trusted":
-    from holdfast.verify import parse_trusted
-
-    is_key = keys.count("+") > 1 and not Path(keys).exists()
-    return parse_trusted(keys if is_key else _text(Path(keys), VERIFY_KEYS_BYTES_MAX))
-
-
-def _text(path: Path, bytes_max: int) -> str:
-    try:
-        with path.open("rb") as file:
-            body = file.read(bytes_max + 1)
-        if len(body) > bytes_max:
-            raise misuse(f"{path} has more than {bytes_max} bytes")
-        return body.decode()
-    except OSError as error:
-        raise misuse(f"{path} cannot be read: {error.strerror}", action="Name another file.") from None
-    except UnicodeDecodeError:
-        raise misuse(f"{path} is no text", action="Name another file.") from None
 
 
 def _verified(file: Path, wishes: "Wishes") -> "Verdict":

@@ -59,8 +59,13 @@ class Keyring:
         """What signs for the system, and heads."""
         return self.find(book, KeyRole.SERVER)
 
-    def voucher(self, book: Book, name: str) -> SecretKey | None:
-        """What vouches for a change of keys: the operator's own key, else a server's, else any operator's."""
+    def voucher(self, book: Book, name: str, role: str) -> SecretKey | None:
+        """What vouches for a change of a key of this role: the operator's own key, else a server's, else any operator's.
+
+        For a server's key, only a server's.
+        """
+        if role == KeyRole.SERVER:
+            return self.server(book)
         return self.find(book, KeyRole.OPERATOR, name) or self.server(book) or self.find(book, KeyRole.OPERATOR)
 
 

@@ -54,7 +54,8 @@ class Keys(Desk):
         """From now on this key may sign for `name`.
 
         The first key of a ledger must be a server's whose secret this process has; later ones are vouched for by a key of a
-        server or an operator that it has. A key that is enrolled like this already is answered as it is.
+        server that it has, or of an operator where it is not a server's key. A key that is enrolled like this already is answered
+        as it is.
         """
         key, whose, who = admit_public(public), _role(role), limits.check_name("name", name)
         return self._change(actor, lambda amendment: amendment.enrol(key, whose, who))
@@ -121,7 +122,7 @@ class _Amendment:
         return known
 
     def _write(self, change: str, key_id: str, role: str, name: str, public: bytes) -> Enrolment:
-        signer = self._signer(key_id)
+        signer = self._signer(key_id, role)
         draft = KeyChange(0, change, key_id, role, name, public, self._session.now(), str(self._who), signer.key_id)
         objects = objection(self._book, draft)
         if objects is not None:
@@ -130,11 +131,12 @@ class _Amendment:
         pos = self._session.add_key_change(signed)
         return self._book.add(msgspec.structs.replace(signed, pos=pos))
 
-    def _signer(self, key_id: str) -> SecretKey:
+    def _signer(self, key_id: str, role: str) -> SecretKey:
         """The first key of all vouches for itself."""
-        found = self._ring.voucher(self._book, self._who.name) if self._book else self._ring.secret(key_id)
+        found = self._ring.voucher(self._book, self._who.name, role) if self._book else self._ring.secret(key_id)
         if found is None and self._book:
-            action = "Open the ledger with an enrolled key of a server or an operator (keys=, HOLDFAST_KEYS, --key)."
+            who = "a server" if role == KeyRole.SERVER else "a server or an operator"
+            action = f"Open the ledger with an enrolled key of {who} (keys=, HOLDFAST_KEYS, --key)."
             raise Forbidden("no key here may vouch for a change of keys", action=action, key_id=key_id)
         if found is None:
             action = "Open the ledger with a new server's key (keys=, HOLDFAST_KEYS, --key), and enrol that one first."

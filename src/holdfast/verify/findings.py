@@ -28,7 +28,7 @@ MEANINGS = {
     "own head": "A job's proof can be compared with its own head only: verify an export against older or newer ones.",
     "leaf": "The event was changed, or was never in the tree.",
     "unsealed": "It is newer than the newest head: nothing vouches for it yet.",
-    "trust": "Whoever made the file may have made its keys as well.",
+    "trust": "Whoever made the file may have made its keys as well, or have stolen one.",
     "fold": "The row was changed without an event, or events were.",
     "row": "A job's row was taken out or put in.",
     "rev": "An event of this job was taken out or put in.",

@@ -1,13 +1,14 @@
 """The heads: whether they fit the leaves, who signed them, and whether those might."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import msgspec
 
 from holdfast.core.limits import VERIFY_HEADS_MAX
 from holdfast.core.proof.book import Enrolment, may_sign_head
+from holdfast.core.proof.keys import SIGNATURE_BYTES
 from holdfast.core.proof.notes import NoteKey, verify_note
 from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
 from holdfast.verify.findings import Findings
@@ -16,17 +17,41 @@ from holdfast.verify.leaves import LeafCheck, Level
 from holdfast.verify.tree import SignedHead, read_head
 from holdfast.verify.trusted import Trusted
 
-_NOTE = re.compile("[^\n]+\n[0-9]{1,19}\n[^\n]{1,64}\n\n(?:— [^\n]+\n)+")
+_NOTE = re.compile("^[^\n]+\n[0-9]{1,19}\n[^\n]{1,64}\n\n(?:— [^\n]+\n)+", re.MULTILINE)
 
 
-def read_anchor(name: str, text: str) -> list[SignedHead]:
-    """The heads in a file that a sealer wrote them to, or in one that holds a single note."""
+def read_anchor(name: str, text: str, passed_over: Callable[[str], None] | None = None) -> list[SignedHead]:
+    """The heads in a file that a sealer wrote them to, or in one that holds a single note.
+
+    A sealer that was killed while it wrote leaves part of a note behind. `passed_over` is told each part that is no whole head.
+    """
     if not text.endswith("\n"):
         text += "\n"
-    found = [read_head(note, 0, name) for note in _NOTE.findall(text)]
+    found, others, end = [], [], 0
+    for part in _NOTE.finditer(text):
+        others.append(text[end : part.start()])
+        end = part.end()
+        head = _whole(part[0], name)
+        if head is None:
+            others.append(part[0])
+        else:
+            found.append(head)
+    others.append(text[end:])
     if not found:
         raise ValidationError(f"{name} holds no head", field="head")
+    if passed_over is not None:
+        for other in filter(str.strip, others):
+            passed_over(other)
     return found
+
+
+def _whole(note: str, name: str) -> SignedHead | None:
+    """The head in a note, unless it cannot be read or ends within its only signature."""
+    try:
+        found = read_head(note, 0, name)
+    except HoldfastError:
+        return None
+    return found if any(len(line.signature) == SIGNATURE_BYTES for line in found.note.signatures) else None
 
 
 def signer_of(found: SignedHead, origin: str, keys: KeyCheck, pos: int, findings: Findings) -> Enrolment | None:
@@ -118,10 +143,18 @@ class HeadCheck:
 
     def _check_signers(self, heads: Sequence[tuple[SignedHead, int]]) -> None:
         """Each head is signed by a key that was good there, and the last one by a key that whoever is trusted vouches for."""
-        signers = [(signer_of(found, self._origin, self._keys, pos, self._findings), pos) for found, pos in heads]
-        if self._wishes.trusted is None or not signers:
+        signers = [signer_of(found, self._origin, self._keys, pos, self._findings) for found, pos in heads]
+        if self._wishes.trusted is None or not signers or signers[-1] is None:
             return
-        newest, last = heads[-1][0], signers[-1][0]
-        rooted = self._keys.rooted((key.key_id, pos) for key, pos in signers if key is not None)
-        if last is not None and last.key_id not in rooted:
+        newest, key_id = heads[-1][0], signers[-1].key_id
+        if key_id not in self._keys.rooted():
             self._findings.add(newest.line, "trust", f"{newest.title} is signed by a key that no trusted key vouches for")
+        elif self._keys.is_over(key_id) and not self._is_kept(newest):
+            detail = f"{newest.title} is signed by the key {key_id}, which is revoked by now: whoever has it could have made this"
+            self._findings.add(newest.line, "trust", detail)
+
+    def _is_kept(self, newest: SignedHead) -> bool:
+        """Whether a head that was given, and is compared with the leaves or with this one, seals all that this one does."""
+        if self._leaves.is_proof:
+            return any(found.head == newest.head for found in self._wishes.anchors)
+        return any(found.head.size >= newest.head.size for found in self._wishes.anchors)

@@ -1,7 +1,5 @@
 """The file's own book of keys: each change vouched for, and all of them in agreement with the keys that are trusted."""
 
-from collections.abc import Iterable
-
 from holdfast.core.proof import trust
 from holdfast.core.proof.book import ENROLLED, REVOKED, Book, KeyChange
 from holdfast.core.proof.keys import KeyRole
@@ -47,7 +45,7 @@ class KeyCheck:
         known = trusted.keys.get(change.key_id)
         if known is None:
             return "the trusted keys do not have it, though they are newer" if change.pos <= trusted.stand else None
-        if (known.role, known.name) != (change.role, change.name):
+        if (known.role, known.name, known.public) != (change.role, change.name, change.public.hex()):
             return f"it is that of {known.role} {known.name!r:.80}"
         pos = known.enrolled_pos if change.change == ENROLLED else known.revoked_pos
         if pos == change.pos or (pos is None and change.pos > trusted.stand):
@@ -61,7 +59,7 @@ class KeyCheck:
         if trusted.server is not None:
             return change.role == KeyRole.SERVER and change.public == trusted.server.public
         known = trusted.keys.get(change.key_id)
-        return known is not None and known.enrolled_pos == change.pos
+        return known is not None and (known.enrolled_pos, known.public) == (change.pos, change.public.hex())
 
     def finish(self, line: int, last_pos: int) -> None:
         """Whether a change is missing that happened before `last_pos`."""
@@ -75,14 +73,19 @@ class KeyCheck:
             if found is not None and is_over and found.revoked_pos is None:
                 self._findings.add(line, "keys", f"key {known.key_id} was {REVOKED} at {known.revoked_pos}, but not here")
 
-    def rooted(self, heads: Iterable[tuple[str, int]]) -> set[str]:
-        """The keys that are trusted, or vouched for by one that is: by signing for the key, or a head over its enrolment.
+    def rooted(self) -> set[str]:
+        """The keys that are trusted, and those that follow from them: enrolled by one that is, or by one that follows.
 
-        `heads` are by whom, and up to which position.
+        Not those that came before: that they were enrolled once does not tell whether they are good still, as their revocation
+        may be among what is gone.
         """
-        found, before, signed = set(self._rooted), -1, list(heads)
-        while len(found) != before:
-            before = len(found)
-            sealed_pos = max((pos for key_id, pos in signed if key_id in found), default=0)
-            found |= {change.key_id for change in self._enrolled if change.signer in found or change.pos <= sealed_pos}
+        found = set(self._rooted)
+        for change in self._enrolled:
+            if change.signer in found:
+                found.add(change.key_id)
         return found
+
+    def is_over(self, key_id: str) -> bool:
+        """Whether whoever knows the keys knows that this one is revoked by now, whatever the file says."""
+        known = None if self._trusted is None else self._trusted.keys.get(key_id)
+        return known is not None and known.revoked_pos is not None

@@ -58,6 +58,8 @@ class LeafCheck:
             return
         if line.correlation_id is None:
             correlation_id, trace_id = self.jobs.correlation(line.job_id)
+            if line.trace_id is not None:  # no leaf vouches for it here: it has to be the job's
+                trace_id = line.trace_id
         else:
             correlation_id, trace_id = line.correlation_id, line.trace_id
         for wrong in self.jobs.feed(event_of(line, actor, policy, correlation_id, trace_id)):

@@ -46,13 +46,21 @@ def test_all_keys_follow_from_the_first():
         FIRST,
         change(5, OPERATOR, "operator"),
         change(6, WORKER, "worker", by=OPERATOR),
-        change(9, SECOND, "server", by=OPERATOR),
-        change(12, SERVER, "server", by=SERVER, what="revoked"),
+        change(9, SECOND, "server"),
+        change(12, SERVER, "server", by=SECOND, what="revoked"),
         change(13, OTHER, "worker", by=SECOND, name="größe 😀"),
         change(14, OPERATOR, "operator", by=OPERATOR, what="revoked"),
     ]
     assert check(LEDGER, changes) == []
     assert check(LEDGER, []) == []
+
+
+def test_an_operator_vouches_for_workers_and_operators_only():
+    operator = change(5, OPERATOR, "operator")
+    assert problems(operator, change(6, OTHER, "operator", by=OPERATOR), change(7, WORKER, "worker", by=OPERATOR)) == []
+    minted = problems(operator, change(6, SECOND, "server", by=OPERATOR))
+    ended = problems(operator, change(6, SECOND, "server"), change(7, SECOND, "server", by=OPERATOR, what="revoked"))
+    assert minted == ended == [f"the key {OPERATOR.key_id} may not vouch for a server's key"]
 
 
 def test_a_book_knows_whose_key_it_was_when():
@@ -67,7 +75,8 @@ def test_a_book_knows_whose_key_it_was_when():
     assert not book.valid(SERVER.key_id, "server", "server-2")
     assert not book.valid(SERVER.key_id, "operator", "server-1")
     assert not book.valid(OTHER.key_id, "worker")
-    assert (book.vouches(SERVER.key_id), book.vouches(WORKER.key_id), book.vouches(OTHER.key_id)) == (True, False, False)
+    for role in KeyRole:
+        assert [book.vouches(key.key_id, role) for key in (SERVER, WORKER, OTHER)] == [True, False, False]
     assert book.public_key(SERVER.key_id) == SERVER.public_key
     assert book.public_key(SERVER.key_id) is book.public_key(SERVER.key_id)
     assert Book().stand == 0

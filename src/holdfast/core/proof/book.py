@@ -14,8 +14,12 @@ from holdfast.core.proof.keys import KeyRole, PublicKey
 DOMAIN = b"holdfast key v1\n"
 """What a change's message begins with, so that no other signature can be taken for one."""
 ENROLLED, REVOKED = "enrolled", "revoked"
-VOUCHING = frozenset({KeyRole.SERVER.value, KeyRole.OPERATOR.value})
-"""Whose keys may vouch for others."""
+VOUCHING = {
+    KeyRole.SERVER: frozenset({KeyRole.SERVER.value}),
+    KeyRole.OPERATOR: frozenset({KeyRole.SERVER.value, KeyRole.OPERATOR.value}),
+    KeyRole.WORKER: frozenset({KeyRole.SERVER.value, KeyRole.OPERATOR.value}),
+}
+"""Whose keys may vouch for keys of each role. An operator who could enrol a server's key could sign heads with it."""
 
 
 class KeyChange(msgspec.Struct, frozen=True):
@@ -123,10 +127,10 @@ class Book:
         found = self._keys.get(key_id)
         return found is not None and found.role == role and name in (None, found.name) and found.valid(pos)
 
-    def vouches(self, key_id: str) -> bool:
-        """Whether the key may vouch for the next change."""
+    def vouches(self, key_id: str, role: str) -> bool:
+        """Whether the key may vouch for the next change, of a key of this role."""
         found = self._keys.get(key_id)
-        return found is not None and found.role in VOUCHING and found.valid()
+        return found is not None and found.role in VOUCHING[KeyRole(role)] and found.valid()
 
     def public_key(self, key_id: str) -> PublicKey:
         """To check signatures with. Made once for each key that is in the book."""

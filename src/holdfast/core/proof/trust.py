@@ -1,7 +1,8 @@
 """Who may change the book of keys, and how to check that nobody else did.
 
-The first key of a ledger is a server's and vouches for itself; every later change is signed by a key of a server or an operator
-that is good at that position. So whoever knows the first key can check all others, and trusts nobody else.
+The first key of a ledger is a server's and vouches for itself; every later change is signed by a key that is good at that
+position: a server's, or an operator's where the key that is changed is not a server's. So whoever knows the first key can check
+all others, and trusts nobody else.
 """
 
 from collections.abc import Iterable
@@ -109,6 +110,7 @@ def _unvouched(book: Book, change: KeyChange) -> Objection | None:
         if change.role == KeyRole.SERVER and change.signer == change.key_id:
             return None
         return Objection("the first key of a ledger is a server's, and vouches for itself", "Enrol a server's key first.")
-    if book.vouches(change.signer):
+    if book.vouches(change.signer, change.role):
         return None
-    return Objection(f"the key {change.signer} may not vouch for this", "Ask with an enrolled key of a server or an operator.")
+    who = "a server" if change.role == KeyRole.SERVER else "a server or an operator"
+    return Objection(f"the key {change.signer} may not vouch for a {change.role}'s key", f"Ask with an enrolled key of {who}.")
