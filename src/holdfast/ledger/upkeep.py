@@ -10,6 +10,7 @@ from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.model import Actor, Micros, Policy, Role
 from holdfast.core.proof.book import Book
+from holdfast.core.proof.keys import KeyRole
 from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
@@ -98,7 +99,7 @@ class Upkeep(Desk):
     def _put(self, session: Session, book: Book, scope: Scope, name: str, layer: policies.Settings) -> None:
         """The book is looked at before settings are locked, as by everybody who needs both."""
         lowers = policies.lowers_signed(session.settings_of(scope, name), layer)
-        if lowers and book and self.ring.voucher(book, self._actor) is None:
+        if lowers and book and self.ring.voucher(book, self._actor, KeyRole.OPERATOR) is None:
             raise Forbidden(
                 f"no key here may say that less of {scope} {name!r} is to be signed",
                 action="Keep signed= as it is, or open the ledger with a good key of a server or an operator (keys=, --key).",
