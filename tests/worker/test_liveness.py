@@ -426,11 +426,12 @@ def test_a_handler_that_pretends_to_be_cancelled_is_handed_back(app: App, start:
 
 
 def test_a_task_that_is_handed_back_may_clear_up(app: App, start: Starter) -> None:
-    cleared = threading.Event()
+    begun, cleared = threading.Event(), threading.Event()
 
     @app.handler()
     async def endless() -> None:
         try:
+            begun.set()
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
@@ -438,7 +439,7 @@ def test_a_task_that_is_handed_back_may_clear_up(app: App, start: Starter) -> No
 
     job = app.enqueue(endless)
     worker = start()
-    became(app, job, "running")
+    wait_until(begun.is_set)
     worker.close()
     assert app.ledger.get(job.id).status == "queued"
     assert cleared.is_set()
