@@ -1,4 +1,4 @@
-"""`python -m bench.peers [--jobs N] [--only name…] [--rounds N] [--quick] [--json FILE]`: Holdfast beside its peers."""
+"""`python -m bench.peers [--jobs N] [--only name…] [--rounds N] [--quick] [--no-recovery] [--json FILE]`: Holdfast beside its peers."""
 
 import argparse
 import json
@@ -43,12 +43,15 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", choices=names, metavar="name", help=f"all by default: {', '.join(names)}")
     parser.add_argument("--rounds", type=int, help=f"drains of each contender ({Sizes().rounds} by default)")
     parser.add_argument("--quick", action="store_true", help="one small round and no recovery; too short to be quoted")
+    parser.add_argument("--no-recovery", action="store_true", help="leave out the kills, which take minutes with some contenders")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, round by round, into a file too")
     return parser
 
 
 def _sizes(asked: argparse.Namespace) -> Sizes:
     sizes = QUICK if asked.quick else Sizes()
+    if asked.no_recovery:
+        sizes = sizes._replace(recovery_seconds=QUICK.recovery_seconds)
     given = {"jobs": asked.jobs, "rounds": asked.rounds}
     return sizes._replace(**{name: max(1, number) for name, number in given.items() if number is not None})
 
