@@ -1,0 +1,16 @@
+"""Which signed beats the store's own statement may take."""
+
+import pytest
+
+from holdfast.core.model import Actor, EventType, Policy, Role
+from holdfast.core.proof.stated import Statement
+from holdfast.core.signing import is_plain
+
+
+@pytest.mark.parametrize(
+    ("extra", "plain"),
+    [({}, True), ({"reason": "x"}, False), ({"policy": Policy()}, False), ({"rev": 3}, False), ({"counter": 2**53 - 1}, False)],
+)
+def test_a_beat_that_states_more_is_decided_one_by_one(extra: dict[str, object], plain: bool):
+    said = {"ledger": "l", "job_id": 7, "attempt": 1, "type": EventType.HEARTBEAT, "at": 100, "counter": 100}
+    assert is_plain(Statement(actor=Actor(Role.WORKER, "w-1", "boot"), **{**said, **extra})) == plain  # type: ignore[arg-type]
