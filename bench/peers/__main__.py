@@ -1,4 +1,4 @@
-"""`python -m bench.peers [--jobs N] [--only name…] [--rounds N] [--quick] [--no-recovery] [--json FILE]`: Holdfast beside its peers."""
+"""`python -m bench.peers [--jobs N] [--only name…] [--rounds N] [--quick] [--no-recovery] [--json FILE]`: beside the peers."""
 
 import argparse
 import json
