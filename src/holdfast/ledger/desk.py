@@ -42,7 +42,6 @@ class Desk:
     ) -> None:
         self._store = store
         self._entropy = entropy
-        self._monotonic = monotonic
         self._actor = actor
         self._monotonic = monotonic
         self.metrics = metrics or Metrics()
