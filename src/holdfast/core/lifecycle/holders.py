@@ -1,0 +1,171 @@
+"""The verbs of whoever holds a job, or wants to."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.deadlines import exhausted, lease_over, stall_limit, window_over_at
+from holdfast.core.lifecycle.draft import Draft, require
+from holdfast.core.lifecycle.silence import excused, silence
+from holdfast.core.lifecycle.steps import backoff, cancel, dead_letter, exhaust, fail, requeue, return_of_holder, stall
+from holdfast.core.model import (
+    ASSIST_REQUESTED,
+    HELD,
+    SYSTEM,
+    TERMINAL,
+    EventType,
+    FailureStage,
+    Micros,
+    Phase,
+    StallReason,
+    Status,
+)
+from holdfast.core.policy import with_ttl
+from holdfast.core.receipts import check_gate, receipt_of
+from holdfast.core.signing import check_stated
+from holdfast.core.undo import check_reason_code, check_undo
+from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable
+
+
+def claim_job(draft: Draft, command: c.ClaimJob) -> None:
+    job = draft.job
+    if job.status is not Status.QUEUED:
+        require("claim by id", job)
+    own = (job.owner, job.incarnation) == (command.actor.name, command.actor.incarnation)
+    if job.status in HELD and own and (job.status is Status.RUNNING or not lease_over(job, draft.at)):
+        if draft.signed is not None:
+            check_stated(job, command, command.actor, draft.now)
+        return_of_holder(draft)
+        draft.emit(EventType.HEARTBEAT)
+        return
+    if job.status in HELD:
+        if draft.at <= stall_limit(job) or excused(job, draft.at, command.fresh_since or 0):
+            raise LeaseConflictError(f"job {job.id} is held by {job.owner}", **job.held_by)
+        stall(draft, silence(job, draft.at), actor=SYSTEM)
+    check_claimable(draft, command)
+    assert command.policy is not None
+    policy = command.policy if command.ttl_ms is None else with_ttl(command.policy, command.ttl_ms)
+    draft.emit(EventType.CLAIMED, Status.CLAIMED, policy=policy)
+    draft.job = msgspec.structs.replace(draft.job, token=command.token + policy.token_tail)
+
+
+def check_claimable(draft: Draft, command: c.ClaimJob) -> None:
+    """When a job becomes available is a matter of the clock as it is, not of the job's own time."""
+    job = draft.job
+    why: str | None = None
+    until: Micros | None = None
+    if job.is_waiting:
+        raise NotClaimable(
+            f"job {job.id} cannot be claimed: it waits for {len(job.waits_for)} others",
+            why="dependency",
+            until=None,
+            waits_for=list(job.waits_for),
+            **job.held_by,
+        )
+    if command.paused:
+        why = "paused"
+    elif job.status is Status.QUEUED and job.available_at > draft.now:
+        why, until = "backoff" if job.attempt else "scheduled", job.available_at
+    elif job.status is Status.STALLED:
+        if job.phase is Phase.ABORTING:
+            why = "cancelling"
+        elif exhausted(job):
+            why = "exhausted"
+        elif draft.at < window_over_at(job):
+            why, until = "resume_window", window_over_at(job)
+    if why is not None:
+        raise NotClaimable(f"job {job.id} cannot be claimed: {why}", why=why, until=until, **job.held_by)
+
+
+def start(draft: Draft, command: c.Start) -> None:
+    job = draft.job
+    if job.status is Status.CLAIMED and lease_over(job, draft.at):
+        stall(draft, StallReason.LEASE_EXPIRED, actor=SYSTEM)
+    if draft.job.status is Status.STALLED and job.started_at is None:
+        draft.emit(EventType.RESUMED, Status.RUNNING)
+        return
+    require("start", job)
+    draft.emit(EventType.STARTED, Status.RUNNING)
+
+
+def heartbeat(draft: Draft, command: c.Heartbeat) -> None:
+    job = draft.job
+    require("heartbeat", job)
+    if job.status is Status.RUNNING:
+        return_of_holder(draft)
+    elif job.status is Status.CLAIMED and lease_over(job, draft.at):
+        stall(draft, StallReason.LEASE_EXPIRED, actor=SYSTEM)
+    check_undo(draft.job, command.beat)
+    wishes = bool(command.beat.assist_requested) and not draft.job.assist_requested
+    draft.emit(
+        EventType.HEARTBEAT,
+        reason=ASSIST_REQUESTED if wishes else None,
+        payload=payloads.beat_payload(command.beat),
+    )
+
+
+def complete(draft: Draft, command: c.Complete) -> None:
+    return_of_holder(draft)
+    require("complete", draft.job)
+    draft.emit(EventType.SUCCEEDED, Status.SUCCEEDED, payload=command.payload)
+
+
+def complete_gated(draft: Draft, command: c.CompleteGated) -> None:
+    """A holder that comes back late does not pass: there is no return to be put on record first."""
+    if draft.job.status not in TERMINAL:
+        check_gate(draft.job, receipt_of(draft.job, draft.at), draft.at)
+    require("complete", draft.job)
+    draft.emit(EventType.SUCCEEDED, Status.SUCCEEDED, payload=command.payload)
+
+
+def fail_job(draft: Draft, command: c.Fail) -> None:
+    return_of_holder(draft)
+    require("fail", draft.job)
+    check_reason_code(draft.job, command.reason_code)
+    if not command.retryable:
+        if command.reason_code is None:
+            fail(draft, command.error)
+        else:
+            dead_letter(draft, command.reason_code, command.failure_stage or FailureStage.EXEC, command.error)
+    elif draft.job.phase is Phase.ABORTING:
+        cancel(draft, draft.job.cancel_reason or "requested")
+    elif exhausted(draft.job):
+        exhaust(draft, command.error, command.failure_stage)
+    else:
+        stall(draft, StallReason.TRANSIENT_ERROR, error=command.error)
+        requeue(draft, backoff(draft, command.jitter) if command.retry_after_us is None else command.retry_after_us)
+
+
+def release(draft: Draft, command: c.Release) -> None:
+    return_of_holder(draft)
+    require("release", draft.job)
+    if draft.job.status is not Status.STALLED:
+        stall(draft, StallReason.RELEASED)
+    if draft.job.phase is Phase.ABORTING:
+        cancel(draft, draft.job.cancel_reason or "requested")
+    else:
+        requeue(draft, 0, StallReason.RELEASED)
+
+
+def acknowledge_cancel(draft: Draft, command: c.AcknowledgeCancel) -> None:
+    return_of_holder(draft)
+    require("acknowledge_cancel", draft.job)
+    if draft.job.phase is not Phase.ABORTING:
+        raise InvalidTransition(f"nobody asked to cancel job {draft.job.id}", verb="acknowledge_cancel", **draft.job.held_by)
+    cancel(draft, draft.job.cancel_reason or "requested")
+
+
+VERBS: dict[type[c.JobCommand], Callable[[Draft, Any], None]] = {
+    c.ClaimJob: claim_job,
+    c.Start: start,
+    c.Heartbeat: heartbeat,
+    c.Complete: complete,
+    c.Settle: complete,
+    c.CompleteGated: complete_gated,
+    c.Fail: fail_job,
+    c.Release: release,
+    c.AcknowledgeCancel: acknowledge_cancel,
+}

@@ -1,0 +1,125 @@
+"""The verbs of those who do not hold the job: the system, operators, clients. Some a holder may say too, with its fence."""
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.deadlines import lease_over, progress_limit, stall_limit, window_over_at
+from holdfast.core.lifecycle.draft import Draft, require
+from holdfast.core.lifecycle.silence import due_stall, excused, grace_over
+from holdfast.core.lifecycle.steps import cancel, dead_letter, requeue_or_exhaust, return_of_holder, stall
+from holdfast.core.model import HELD, EventType, Phase, StallReason, Status
+from holdfast.core.signing import check_verdict
+from holdfast.core.undo import check_reason_code
+from holdfast.errors import InvalidTransition, NotStalledYet
+
+
+def stall_job(draft: Draft, command: c.Stall) -> None:
+    job = draft.job
+    require("stall", job)
+    if command.fence is not None:
+        stall(draft, command.reason or StallReason.WORKER_ERROR, error=command.error)
+        return
+    if command.signed is not None:
+        check_verdict(job, command.signed.said, draft.now)
+    due = due_stall(job, draft.at, command.reason)
+    if due is None or excused(job, draft.at, command.fresh_since or 0):
+        raise NotStalledYet(
+            f"job {job.id} may not be stalled yet",
+            limit=stall_limit(job),
+            progress_limit=progress_limit(job),
+            **job.held_by,
+        )
+    stall(draft, command.reason or due)
+
+
+def resume(draft: Draft, command: c.Resume) -> None:
+    job = draft.job
+    if command.fence is not None and job.status is Status.RUNNING and lease_over(job, draft.at):
+        return_of_holder(draft)
+        return
+    require("resume", job)
+    if command.fence is None and (job.revived_at is None or job.started_at is None):
+        raise InvalidTransition(f"job {job.id} has not beaten since it stalled", verb="resume", **job.held_by)
+    draft.emit(EventType.RESUMED, Status.RUNNING)
+
+
+def requeue_job(draft: Draft, command: c.Requeue) -> None:
+    job = draft.job
+    require("requeue", job)
+    if job.phase is Phase.ABORTING:
+        raise InvalidTransition(f"job {job.id} is being cancelled and will not run again", verb="requeue", **job.held_by)
+    requeue_or_exhaust(draft, command.jitter)
+
+
+def unblock(draft: Draft, command: c.Unblock) -> None:
+    job = draft.job
+    require("unblock", job)
+    if not job.is_waiting or job.wanted_at is None:
+        raise InvalidTransition(f"job {job.id} waits for nobody", verb="unblock", **job.held_by)
+    body = payloads.Unblocked(available_at=max(draft.at, job.wanted_at))
+    draft.emit(EventType.UNBLOCKED, payload=body.encode())
+
+
+def sweep(draft: Draft, command: c.Sweep) -> None:
+    job = draft.job
+    fresh = command.fresh_since or 0
+    if grace_over(job, draft.at, fresh):
+        cancel(draft, job.cancel_reason or "requested")
+        return
+    if job.status in HELD and (reason := due_stall(job, draft.at)) is not None and not excused(job, draft.at, fresh):
+        stall(draft, reason)
+    if draft.job.status is not Status.STALLED:
+        return
+    if draft.job.revived_at is not None and draft.job.started_at is not None:
+        draft.emit(EventType.RESUMED, Status.RUNNING)
+    elif draft.at >= window_over_at(draft.job, fresh):
+        if draft.job.phase is Phase.ABORTING:
+            cancel(draft, draft.job.cancel_reason or "requested")
+        else:
+            requeue_or_exhaust(draft, command.jitter)
+
+
+def cancel_job(draft: Draft, command: c.Cancel) -> None:
+    job = draft.job
+    if job.status is Status.CANCELLED or (job.phase is Phase.ABORTING and job.status is Status.RUNNING and not command.hard):
+        return
+    require("cancel", job)
+    if job.status is Status.RUNNING and not command.hard:
+        draft.emit(EventType.CANCEL_REQUESTED, reason=command.reason)
+    else:
+        cancel(draft, command.reason)
+
+
+def dead_letter_job(draft: Draft, command: c.DeadLetter) -> None:
+    require("dead_letter", draft.job)
+    check_reason_code(draft.job, command.reason_code)
+    dead_letter(draft, command.reason_code, command.failure_stage, command.error)
+
+
+def assist(draft: Draft, command: c.Assist) -> None:
+    verb = "assist" if command.on else "unassist"
+    require(verb, draft.job)
+    if draft.job.phase is not (Phase.EXECUTING if command.on else Phase.ASSISTED):
+        raise InvalidTransition(f"{verb}: job {draft.job.id} is {draft.job.phase}", verb=verb, **draft.job.held_by)
+    draft.emit(EventType.ASSIST_STARTED if command.on else EventType.ASSIST_ENDED)
+
+
+def annotate(draft: Draft, command: c.Annotate) -> None:
+    require("annotate", draft.job)
+    draft.emit(EventType(command.note), reason=command.reason)
+
+
+VERBS: dict[type[c.JobCommand], tuple[str, Callable[[Draft, Any], None]]] = {
+    c.Stall: ("stall", stall_job),
+    c.Resume: ("resume", resume),
+    c.Requeue: ("requeue", requeue_job),
+    c.Unblock: ("unblock", unblock),
+    c.Sweep: ("requeue", sweep),
+    c.Cancel: ("cancel", cancel_job),
+    c.DeadLetter: ("dead_letter", dead_letter_job),
+    c.Assist: ("assist", assist),
+    c.Annotate: ("annotate", annotate),
+}
+"""And the verb whose line of the table says who may ask for it without a fence."""
