@@ -106,9 +106,11 @@ def near_is_done(ledger: Ledger) -> bool:
     return bool(ledger.list(kind="near", status="succeeded"))
 
 
-def test_metrics_are_served_where_it_says(start: Start) -> None:
-    worker = start("worker", "run", "shop:app", "--metrics-port", 0)
+@pytest.mark.parametrize(("options", "host"), [([], "127.0.0.1"), (["--metrics-host", "localhost"], "localhost")])
+def test_metrics_are_served_where_it_says(start: Start, options: list[str], host: str) -> None:
+    worker = start("worker", "run", "shop:app", "--metrics-port", 0, *options)
     url = worker.logged("serving metrics")["url"]
+    assert url.startswith(f"http://{host}:")
     with urlopen(url, timeout=30) as page:  # noqa: S310 - our own worker
         assert b"holdfast_ledger_up 1" in page.read()
 

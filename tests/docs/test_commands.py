@@ -23,7 +23,9 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._behind: subprocess.Popen[bytes] | None = None
+        self._url = f"sqlite:///{folder}/holdfast.db"
+        self._behind: list[subprocess.Popen[bytes]] = []
+        """What runs in the background: `%1` is the first."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         path = f"{self._installed()}{os.pathsep}{os.environ['PATH']}"
         self._env = {**kept, "LOGNAME": "you", "PYTHONWARNINGS": "", "PATH": path}
@@ -43,8 +45,8 @@ class Shell:
     def type(self, line: str) -> str:
         """What it prints, errors too."""
         words = shlex.split(line)
-        if words == ["kill", "%1"]:
-            return self.kill()
+        if words[0] == "kill":
+            return self.kill(*words[1:])
         command = [sys.executable, *(["-m"] if words[0] == "holdfast" else []), *words[words[0] == "python" :]]
         if words[0] == "sh":
             command = words
@@ -65,17 +67,28 @@ class Shell:
         return done.stdout
 
     def _start(self, command: list[str]) -> None:
-        """A worker, until it has done what there was to do."""
-        self._behind = subprocess.Popen(command, cwd=self._folder, env=self._env, stderr=subprocess.DEVNULL)
-        with holdfast.open(f"sqlite:///{self._folder}/holdfast.db") as ledger:
-            wait_until(lambda: ledger.workers() and not ledger.list(status=LIVE, limit=1))
+        """A worker, until it is there and everything has been done that there was to do."""
+        begun = subprocess.Popen(command, cwd=self._folder, env=self._env, stderr=subprocess.DEVNULL)
+        self._behind.append(begun)
+        with holdfast.open(self._url) as ledger:
+            wait_until(lambda: any(there.details.get("pid") == begun.pid for there in ledger.workers()))
+            wait_until(lambda: not ledger.list(status=LIVE, limit=1))
 
-    def kill(self) -> str:
-        if self._behind is not None:
-            self._behind.send_signal(signal.SIGTERM)
-            assert self._behind.wait(60) == 0
-            self._behind = None
+    def kill(self, *words: str) -> str:
+        """As a shell does it; but -9 waits until something runs, as a reader's hand would."""
+        hard = words[:1] == ("-9",)
+        if hard:
+            with holdfast.open(self._url) as ledger:
+                wait_until(lambda: ledger.list(status="running", limit=1))
+        for word in words[hard:]:
+            behind = self._behind[int(word.removeprefix("%")) - 1]
+            behind.send_signal(signal.SIGKILL if hard else signal.SIGTERM)
+            assert behind.wait(60) == (-signal.SIGKILL if hard else 0)
         return ""
+
+    def close(self) -> None:
+        """What the page has left running ends in order."""
+        self.kill(*(f"%{number}" for number, behind in enumerate(self._behind, 1) if behind.poll() is None))
 
 
 def expected(block: Block) -> list[tuple[str, list[str]]]:
@@ -103,4 +116,4 @@ def test_commands_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
                 pattern = "\n".join(re.escape(line).replace("…", ".*") for line in lines)
                 assert re.fullmatch(pattern, "\n".join(said)), f"{name(page)}: {command}\n" + "\n".join(said)
     finally:
-        shell.kill()
+        shell.close()

@@ -95,6 +95,23 @@ def test_a_kind_with_a_limit_goes_on_when_its_job_is_settled(app: App, start: St
     assert [ended(app, job).result for job in jobs] == list(range(20))
 
 
+def test_a_kind_with_a_limit_goes_on_beside_one_that_waits(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that waits for the bell of one kind notices that it has room for another."""
+    monkeypatch.setattr("holdfast.worker.intake.SLICE_SECONDS", 3_600.0)
+
+    @app.handler(concurrency=1)
+    def one_by_one(n: int) -> int:
+        return n
+
+    app.handler()(work)
+    jobs = app.enqueue_many(one_by_one, [{"n": n} for n in range(20)])
+    start()
+    assert [ended(app, job).result for job in jobs] == list(range(20))
+
+    monkeypatch.undo()  # rung once more, it waits as ever, and sees its end
+    ended(app, app.enqueue(work))
+
+
 OPTIONS: dict[str, Any] = {
     "plain": {},
     "limited": {"concurrency": 1},

@@ -246,11 +246,15 @@ def test_a_timedelta_to_wait_comes_through_from_a_child(fleet: Fleet, real: Ledg
     assert again.payload["available_at"] - again.received_at.timestamp() * 1e6 == pytest.approx(300e6, abs=2)
 
 
-def test_a_child_is_told_when_its_worker_stops(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+@pytest.mark.parametrize("everybody", [False, True])
+def test_a_child_is_told_when_its_worker_stops(fleet: Fleet, real: Ledger, tmp_path: Path, everybody: bool) -> None:
+    """By its worker: a signal to everybody, as a supervisor or a control group sends it, ends no attempt."""
     log = tmp_path / "log"
     job = real.enqueue("asked", {"log": str(log)})
     fleet.start("worker", processes=1, shutdown_timeout="3s")
-    wait_until(lambda: lines(log))
+    [[pid]] = wait_until(lambda: lines(log))
+    if everybody:
+        os.kill(int(pid), signal.SIGTERM)
     fleet.send("worker", signal.SIGTERM)
     assert fleet.wait("worker") == 0
     found = real.get(job.id)

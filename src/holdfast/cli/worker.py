@@ -49,7 +49,10 @@ def worker() -> None:
 @click.option("--keep-beats", type=duration, help="Delete what beats said after this time. [default: never]")
 @click.option("--seal", is_flag=True, help="Seal the log as well; needs a key of a server.")
 @anchor_options
-@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there, on 127.0.0.1.")
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there.")
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Whose requests are heard: an address of this machine."
+)
 @click.option("--log", "form", type=click.Choice(["text", "json"]), help="By default text on a terminal, else json.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
 @as_json_option
@@ -59,6 +62,7 @@ def run(
     db: str | None,
     keys: tuple[str, ...],
     metrics_port: int | None,
+    metrics_host: str,
     form: str | None,
     log_level: str,
     as_json: bool,
@@ -84,7 +88,7 @@ def run(
         if metrics_port is not None:
             from holdfast.telemetry.prometheus import serve
 
-            endpoint = serve(worker.shift.ledger, metrics_port)
+            endpoint = serve(worker.shift.ledger, metrics_port, metrics_host)
             log.info("serving metrics", extra={"url": f"{endpoint.url}/metrics"})
         orderly = worker.run()
     for app in found:

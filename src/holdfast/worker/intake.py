@@ -153,7 +153,7 @@ class Intake:
             emptied += claimed < want
         self._outage.over()
         if not found:
-            self._idle(bell)
+            self._idle(bell, full=len(wants) < len(self._groups))
         elif emptied == len(wants):
             self._shift.stopping.wait(BREATH_SECONDS)
 
@@ -191,8 +191,8 @@ class Intake:
             self._policy, self._timing = policy, (beats.period(policy), policy.lease_ttl_ms / 1_000)
         return handler.context_type(job, handler, self._shift, *self._timing, asked)
 
-    def _idle(self, bell: Waiter) -> None:
-        """Until a bell rings, a delayed job is due, or a crew has room for kinds that it had none for."""
+    def _idle(self, bell: Waiter, *, full: bool) -> None:
+        """Until a bell rings, a delayed job is due, or a crew that was `full` has room again."""
         shift = self._shift
         until = shift.ledger.until_ready(self._order.next(), kinds=self._kinds)
         # A job that is ready and was not claimed is somebody else's for the moment.
@@ -201,8 +201,14 @@ class Intake:
         while not shift.stopping.is_set() and not self._room.is_set():
             self._hand_back()
             left = deadline - shift.monotonic()
-            if left <= 0 or bell.wait(min(left, SLICE_SECONDS)):
+            if left <= 0 or self._rang(bell, left, full):
                 return
+
+    def _rang(self, bell: Waiter, seconds: float, full: bool) -> bool:
+        """Nothing can wait for both room and bell. Room comes more often: the bell is only looked at in between."""
+        if not full:
+            return bell.wait(min(seconds, SLICE_SECONDS))
+        return not self._room.wait(min(seconds, PAUSE_SECONDS)) and bell.wait(BREATH_SECONDS)
 
     def _hand_back(self) -> None:
         """Where all hands of a crew are busy, what waits for them may be run elsewhere."""

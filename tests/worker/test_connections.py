@@ -1,0 +1,45 @@
+"""How many connections a worker has to a PostgreSQL server: the guide for fleets counts with it."""
+
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast import App
+from tests.conftest import drop_schema
+from tests.support.waiting import wait_until
+
+CONNECTIONS_MAX = 8
+
+
+@pytest.fixture
+def name(postgres_url: str) -> Iterator[str]:
+    """Of a schema, and of the connections to it."""
+    name = f"hf_{uuid.uuid4().hex}"
+    yield name
+    drop_schema(postgres_url, name)
+
+
+def test_a_worker_has_few_connections(postgres_url: str, name: str) -> None:
+    counted: list[int] = []
+    app = App(f"{postgres_url}?schema={name}&application_name={name}")
+
+    @app.handler()
+    def plain(n: int) -> int:
+        return n
+
+    with psycopg.connect(postgres_url, autocommit=True) as server:
+
+        def is_done() -> bool:
+            row = server.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", [name]).fetchone()
+            counted.append(row[0] if row else 0)
+            done = server.execute(f"SELECT count(*) FROM {name}.jobs WHERE status = 'succeeded'").fetchone()
+            return done == (2_000,)
+
+        app.enqueue_many(plain, [{"n": n} for n in range(2_000)])
+        app.close()
+        with app.worker() as worker:
+            worker.start()
+            wait_until(is_done)
+    assert 0 < max(counted) <= CONNECTIONS_MAX
