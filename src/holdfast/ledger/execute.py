@@ -17,7 +17,7 @@ from holdfast.core.lifecycle import Outcome, decide, replay_of
 from holdfast.core.model import HELD, TAIL, TERMINAL, Actor, Event, EventType, Job, Phase, Status
 from holdfast.core.signing import BARE, is_plain
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict
-from holdfast.ledger import answers, linked
+from holdfast.ledger import answers, linked, telling
 from holdfast.ledger.appended import answer_appends
 from holdfast.ledger.compensate import compensate
 from holdfast.ledger.door import Call
@@ -436,7 +436,7 @@ def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int, si
         if outcome.job.status is Status.QUEUED:
             item.call.wakes.add(outcome.job.queue)
         if outcome.job.status in TERMINAL and not isinstance(command, c.Annotate):
-            told = linked.told_of(session, outcome.job, now, command.request_id)
+            told = telling.told_of(session, outcome.job, now, command.request_id)
             _note_told(item.call, told)
             jobs |= {other.job.id: other.job for other in told}
     if isinstance(command, c.Sweep):
@@ -496,6 +496,17 @@ def _compensate(session: Session, items: Sequence[Item], sitting: Sitting) -> No
             item.call.wakes.add(job.queue)
 
 
+def _tell(session: Session, items: Sequence[Item], _: Sitting) -> None:
+    """All of them together, so that they are not more than one transaction may hold. The first answers for all."""
+    first = items[0]
+    told = telling.tell_on(session, [item.command.job_id for item in items], session.now(), first.command.request_id)
+    for item in items:
+        item.answer(())
+    first.answer(tuple(event.type for outcome in told for event in outcome.events))
+    _note_told(first.call, told)
+    first.call.changed = first.call.changed or bool(told)
+
+
 def _event_change(event: Event) -> Change:
     return Change(event.job_id, event.rev, event.to_status, event.received_at)
 
@@ -507,6 +518,7 @@ _RUNNERS: dict[type[c.Command], Runner] = {
     c.Replay: _replay,
     c.ReplayMany: _replay_many,
     c.Compensate: _compensate,
+    c.Tell: _tell,
     c.Start: _hot(lambda session: session.start),
     c.Heartbeat: _beat,
     c.Complete: _hot(lambda session: session.complete),

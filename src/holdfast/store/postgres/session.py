@@ -14,6 +14,7 @@ from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
 from holdfast.store.postgres.marks import Mark, Marks
 from holdfast.store.postgres.values import (
     POSTGRES_EPOCH_US,
+    array,
     bytes_array,
     cursor,
     moment,
@@ -79,6 +80,10 @@ class PostgresSession(SqlSession):
 
     def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
         self._cursor.executemany(self._sql[name], params)
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        found = zip(*rows, strict=True)
+        self._run(name, {column: array(column, values) for column, values in zip(columns, found, strict=True)})
 
     def _lock_seal(self) -> None:
         self._run("lock_seal")

@@ -46,6 +46,9 @@ class SqliteSession(SqlSession):
     def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
         self._connection.executemany(SQL[name], params)
 
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self.each(name, [dict(zip(columns, row, strict=True)) for row in rows])
+
     def _lock_seal(self) -> None:
         """The only writer needs no lock."""
 
