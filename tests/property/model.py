@@ -241,7 +241,7 @@ class Model:
         return tuple(sorted(left))
 
     def _look_after(self, new: list[int], command: c.Enqueue) -> None:
-        """Of new jobs: those with nobody to wait for are let go, those that wait in vain end, and then those who wait for them."""
+        """Of new jobs: those with nobody to wait for are let go, those that wait in vain end, then those who wait for these."""
         due = [job_id for job_id in new if self.jobs[job_id].is_waiting]
         lost = {job_id: [on for on in self._unmet(job_id) if self.jobs[on].status in TERMINAL] for job_id in due}
         free = {job_id for job_id in due if not self._unmet(job_id)}

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Enqueue
-from holdfast.core.limits import JOB_ID_MAX
+from holdfast.core.limits import JOB_ID_MAX, UNTOLD_BATCH_MAX
 from holdfast.core.model import UNDO_KIND, Actor, Event, Job, Micros, Policy
 from holdfast.core.policy import NO_SETTINGS, Settings, resolve
 from holdfast.core.undo import undo_key
@@ -241,7 +241,12 @@ class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows, Standing, Waiting
 
     def owing(self, limit: int) -> list[int]:
         """Finished jobs that owe undo steps and whose undo job is not there, or over."""
-        return [row[0] for row in self.rows("owing", undo_kind=UNDO_KIND, limit=limit)]
+        return self.left_over(limit)[0]
+
+    def left_over(self, limit: int) -> tuple[list[int], list[int]]:
+        """The same, and ended jobs of which somebody has still to be told, both by id."""
+        rows = self.rows("owing", undo_kind=UNDO_KIND, limit=limit, untold_max=UNTOLD_BATCH_MAX)
+        return [id_ for id_, untold in rows if not untold], [id_ for id_, untold in rows if untold]
 
     def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:
         """In the order they were registered."""

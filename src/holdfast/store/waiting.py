@@ -71,7 +71,7 @@ class Waiting(ABC):
 
     def lock_waiting(self, on_ids: Sequence[int]) -> dict[int, int]:
         """Those who wait for any of these jobs, locked, ascending; and for how many each waits in all."""
-        return dict(self.rows("lock_waiting", on_ids=self._list(on_ids)))  # type: ignore[arg-type]
+        return dict(self.rows("lock_waiting", on_ids=self._list(on_ids)))
 
     def meet(self, ids: Sequence[int]) -> None:
         """Each of these waits for one less, and still for somebody."""
@@ -92,10 +92,6 @@ class Waiting(ABC):
     def note_untold(self, ids: Iterable[int]) -> None:
         """Note which of these ended jobs somebody waits for who is to end with them."""
         self.rows("note_untold", ids=self._list(ids))
-
-    def untold(self, limit: int) -> list[int]:
-        """Ended jobs of which that was noted, by id."""
-        return [row[0] for row in self.rows("untold", limit=limit)]
 
     def forget_untold(self, ids: Iterable[int]) -> None:
         self.rows("forget_untold", ids=self._list(ids))

@@ -97,9 +97,6 @@ WHERE (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
        FROM holdfast.events e WHERE e.job_id = d.job_id AND e.rev = 1)
 ON CONFLICT (name) DO NOTHING;
 
--- name: untold
-SELECT pos FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT %(limit)s;
-
 -- name: forget_untold
 DELETE FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' AND pos = ANY (%(ids)s::bigint[]);
 

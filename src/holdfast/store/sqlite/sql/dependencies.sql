@@ -80,9 +80,6 @@ WHERE (SELECT w.waits_for > 0 FROM holdfast_jobs w WHERE w.id = d.job_id)
        FROM holdfast_events e WHERE e.job_id = d.job_id AND e.rev = 1)
 ON CONFLICT (name) DO NOTHING;
 
--- name: untold
-SELECT pos FROM holdfast_cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT :limit;
-
 -- name: forget_untold
 DELETE FROM holdfast_cursors
 WHERE name >= 'tell/' AND name < 'tell0' AND pos IN (SELECT value FROM json_each(:ids));
