@@ -239,12 +239,9 @@ class SqlSession(FleetSession, Places, KeyLog, Seals, RunRows, Standing, Waiting
 
     # Undoing
 
-    def owing(self, limit: int) -> list[int]:
-        """Finished jobs that owe undo steps and whose undo job is not there, or over."""
-        return self.left_over(limit)[0]
-
     def left_over(self, limit: int) -> tuple[list[int], list[int]]:
-        """The same, and ended jobs of which somebody has still to be told, both by id."""
+        """Finished jobs that owe undo steps and whose undo job is not there, or over; and those of whose end somebody has still
+        to be told."""
         rows = self.rows("owing", undo_kind=UNDO_KIND, limit=limit, untold_max=UNTOLD_BATCH_MAX)
         return [id_ for id_, untold in rows if not untold], [id_ for id_, untold in rows if untold]
 
