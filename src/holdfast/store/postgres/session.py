@@ -11,6 +11,7 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Job, Micros, Status
 from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
+from holdfast.store.memory import Memory
 from holdfast.store.postgres.marks import Mark, Marks
 from holdfast.store.postgres.values import (
     POSTGRES_EPOCH_US,
@@ -24,7 +25,7 @@ from holdfast.store.postgres.values import (
     to_param,
 )
 from holdfast.store.postgres.wake import Bell
-from holdfast.store.session import Memory, SqlSession
+from holdfast.store.session import SqlSession
 
 KEYED_TRIES_MAX = 10
 _job_id = attrgetter("job_id")

@@ -11,7 +11,8 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, Job, Micros, Role, Status
 from holdfast.store.base import STATUSES, Change, Made
-from holdfast.store.session import Memory, SqlSession
+from holdfast.store.memory import Memory
+from holdfast.store.session import SqlSession
 from holdfast.store.statements import statements
 
 _encode = msgspec.json.Encoder().encode
