@@ -43,6 +43,7 @@ STATEMENTS = {
     "meet": BY_KEY,
     "save_told": BY_KEY,
     "falling": BY_KEY,
+    "downstream": BY_KEY,
     "note_untold": BY_KEY,
     "ahead": {"jobs_ready"},
     "leaf_events": BY_KEY,

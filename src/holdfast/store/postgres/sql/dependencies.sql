@@ -61,8 +61,8 @@ FROM unnest(
 ) AS told (job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload);
 
 -- Who waits for these jobs, or for one of those found, and wants to end if it comes to nothing; the nearest first. The choice is
--- the last thing in the payload of the first event. Each step goes through the indexes by key, whatever the planner thinks of
--- how many there are.
+-- the last thing in the payload of the first event. Here and below, each step goes through the indexes by key, whatever the
+-- planner thinks of how many there are: in a long line, any other plan would read a whole table at every step.
 
 -- name: falling
 WITH RECURSIVE down (id) AS (
@@ -106,8 +106,10 @@ DELETE FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' AND pos = 
 WITH RECURSIVE down (id) AS (
     SELECT unnest(%(ids)s::bigint[])
     UNION
-    SELECT d.job_id FROM down JOIN holdfast.dependencies d ON d.on_id = down.id
-    JOIN holdfast.jobs w ON w.id = d.job_id AND w.waits_for > 0
+    SELECT d.job_id
+    FROM down
+    CROSS JOIN LATERAL (SELECT job_id FROM holdfast.dependencies WHERE on_id = down.id OFFSET 0) d
+    WHERE (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
 )
 SELECT id FROM down;
 
