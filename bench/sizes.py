@@ -20,6 +20,8 @@ class Sizes(NamedTuple):
     fleet_jobs: int = 60_000
     fleet_rounds: int = 3
     idle_seconds: float = 30.0
+    dependents: int = 5_000
+    """Jobs that wait for one."""
     tasks: int = 100_000
     """Tasks that wait while an agent resumes, beside two and a half times as many finished ones."""
     resumes: int = 50
@@ -51,6 +53,7 @@ QUICK = Sizes(
     fleet_jobs=5_000,
     fleet_rounds=1,
     idle_seconds=5.0,
+    dependents=1_000,
     tasks=10_000,
     resumes=20,
     runs=5,

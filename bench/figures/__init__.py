@@ -6,6 +6,7 @@ from typing import NamedTuple
 from bench.figures import (
     bulk,
     cli,
+    dependents,
     drain,
     fleet,
     heartbeats,
@@ -44,6 +45,7 @@ FIGURES = {
     "idle": Figure(idle.HEADING, idle.measure),
     "seal": Figure(seal.HEADING, seal.measure),
     "verify": Figure(verify.HEADING, verify.measure),
+    "dependents": Figure(dependents.HEADING, dependents.measure),
     "resume": Figure(resume.HEADING, resume.measure),
     "cli": Figure(cli.HEADING, cli.measure),
 }

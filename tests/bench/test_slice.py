@@ -15,7 +15,7 @@ from tools.pgserver import PostgresServer
 
 TINY = Sizes(
     jobs=1_100, rounds=2, singles=20, threads=4, history=300, leases=60, beats=2, small=100, large=700,
-    fleet_jobs=300, fleet_rounds=1, idle_seconds=0.5, tasks=1_000, resumes=2, runs=1,
+    fleet_jobs=300, fleet_rounds=1, idle_seconds=0.5, dependents=60, tasks=1_000, resumes=2, runs=1,
     patient=False)  # fmt: skip
 
 

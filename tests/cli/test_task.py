@@ -12,6 +12,7 @@ from holdfast import Ledger
 from tests.cli.conftest import Done, Run
 from tests.contract.builders import queued
 from tests.support.histories import problems
+from tests.support.waiting import wait_until
 
 TASK = {"id", "status", "claimed_by", "claimed_at", "claim_expires_at", "last_heartbeat_at", "attempt"}
 
@@ -60,7 +61,8 @@ def test_every_task_says_who_has_it_and_until_when(real: Ledger, ask: Any, run: 
     assert times[1] - times[0] == timedelta(minutes=5)
     listed = run("task", "list", "--json", "--db", store_url).answer["data"]["tasks"]
     got = run("task", "get", "--id", one, "--json", "--db", store_url).answer["data"]
-    for task in (started, *listed, got["task"]):
+    brief = ask("resume").answer["data"]
+    for task in (started, *listed, got["task"], brief["task"]):
         assert task.keys() >= TASK
     assert got["history"][1]["alias"] == "task_claimed"
     held = run("task", "list", "--claimed-by", "ada", "--json", "--db", store_url).answer["data"]["tasks"]
@@ -94,11 +96,12 @@ def test_refusals_say_why(real: Ledger, ask: Any) -> None:
     assert ask("task", "complete", "--id", 10**6).answer["error_code"] == "not_found"
 
 
-@pytest.mark.parametrize("verb", ["heartbeat", "gc"])
+@pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "fail", "release", "gc", "resume"])
 def test_who_asks_and_the_request_have_to_be_named(run: Run, verb: str) -> None:
-    which = [] if verb == "gc" else ["--id", 1]
+    words = ["resume"] if verb == "resume" else ["task", verb]
+    which = [] if verb in ("gc", "resume") else ["--id", 1, *(["--error", "no"] if verb == "fail" else [])]
     for given, missing in ((["--agent", "ada"], "--request-id"), (["--request-id", "r"], "--agent")):
-        done = run("task", verb, *which, *given, "--json")
+        done = run(*words, *which, *given, "--json")
         assert (done.code, done.answer["error_code"]) == (2, "usage")
         assert missing in done.answer["error"]
 
@@ -116,10 +119,13 @@ def test_json_from_a_file_and_from_standard_input(real: Ledger, ask: Any, folder
 
 
 def test_gc_says_which(real: Ledger, ask: Any) -> None:
-    one = queued(real).id
-    fence = real.claim_job(one, "gone").fence
-    assert fence is not None
+    one, kept = queued(real).id, queued(real).id
+    for id_, ttl in ((one, "1s"), (kept, "1h")):
+        real.claim_job(id_, "gone", ttl=ttl)
+    collected = wait_until(lambda: (found := ask("task", "gc").answer["data"])["released"] and found, what="the claim expires")
+    assert collected == {"released": [one], "more": False}
     assert ask("task", "gc").answer["data"] == {"released": [], "more": False}
+    assert (real.get(one).status, real.get(kept).status) == ("queued", "claimed")
 
 
 def test_people_are_told_in_words(real: Ledger, run: Run, store_url: str) -> None:

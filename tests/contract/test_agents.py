@@ -96,6 +96,44 @@ def test_an_expired_claim_is_recorded_as_stalled_and_taken_over(
     assert problems(ledger) == []
 
 
+def test_a_claim_holds_as_long_as_it_says_whatever_the_policy_says_of_silence(
+    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
+) -> None:
+    made = queued(ledger, policy={"heartbeat_interval": "1s"})
+    ada.start(made.id)
+    clock.advance(300)
+    assert (ledger.sweep(), bob.gc().released) == ({}, [])
+    assert refusal(bob.start, made.id).code == "lease_conflict"
+    clock.advance(1)
+    assert bob.start(made.id).attempt == 2
+
+
+def test_attempts_count_what_changes_hands_and_nothing_else(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+    made = queued(ledger)
+    counted = [ada.get(made.id).attempt, ada.start(made.id, request_id="r1").attempt, ada.start(made.id, request_id="r1").attempt]
+    counted += [ada.start(made.id).attempt, ada.heartbeat(made.id).attempt, ada.release(made.id).attempt]
+    assert counted == [0, 1, 1, 1, 1, 1]
+    counted = [bob.start(made.id).attempt]
+    clock.advance(301)
+    counted += [ada.start(made.id).attempt]
+    clock.advance(301)
+    ada.gc()
+    clock.advance(60)
+    assert [*counted, ada.get(made.id).attempt, ada.start(made.id).attempt] == [2, 3, 3, 4]
+    assert problems(ledger) == []
+
+
+@pytest.mark.parametrize("verb", ["heartbeat", "complete", "fail", "release"])
+def test_only_who_has_it_may_say_anything_of_it(ledger: Ledger, ada: Agent, bob: Agent, verb: str) -> None:
+    made, rest = queued(ledger), ("broke",) if verb == "fail" else ()
+    for claimed in (False, True):
+        if claimed:
+            ada.start(made.id)
+        before = ledger.events(made.id)
+        assert refusal(getattr(bob, verb), made.id, *rest).code == "fence_lost"
+        assert ledger.events(made.id) == before
+
+
 def test_a_late_agent_before_anybody_else_loses_nothing(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     ada.start(made.id)
@@ -113,6 +151,7 @@ def test_a_beat_renews_and_carries_what_it_tells(ledger: Ledger, ada: Agent, clo
     assert (task.stage, task.progress, task.attempt, task.last_heartbeat_at) == ("reading", 3, 1, clock.now())
     assert task.claim_expires_at == clock.now() + 5 * MINUTES
     assert ada.get(made.id).checkpoint == {"page": 7}
+    assert types(ledger, made.id)[-1] == "heartbeat"
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "fail", "release"])
@@ -179,6 +218,17 @@ def test_gc_releases_what_has_expired_and_says_which(ledger: Ledger, ada: Agent,
     assert bob.gc().released == []
 
 
+def test_gc_passes_by_what_is_due_for_other_reasons(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    stalled, expired = (queued(ledger, policy={"resume_window": "1s"}).id for _ in range(2))
+    ada.start(stalled)
+    clock.advance(301)
+    ledger.sweep()
+    ada.start(expired, ttl="1s")
+    clock.advance(5)
+    assert ada.gc(limit=1).released == [expired]
+    assert [ledger.get(id_).status.value for id_ in (stalled, expired)] == ["stalled", "stalled"]
+
+
 def test_listing(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     one, two, three = (queued(ledger).id for _ in range(3))
     ada.start(one)
@@ -186,6 +236,19 @@ def test_listing(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     assert [task.id for task in ada.list()] == [one, two, three]
     assert [task.id for task in ada.list(mine=True)] == [one]
     assert [task.claimed_by for task in ada.list(status="in_progress")] == ["ada", "bob"]
+
+
+def test_ones_own_are_listed_however_many_lie_between(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    made = [job.id for job in ledger.enqueue_many([{"kind": "work"}] * 1_003)]
+    ledger.claim("w", limit=1_000)
+    bob.start(made[1_000])
+    for id_ in made[1_001:]:
+        ada.start(id_)
+    Agent(ledger, "ada", session="other").start(queued(ledger).id)
+    assert [task.id for task in ada.list(mine=True)] == made[1_001:]
+    assert [task.id for task in ada.list(mine=True, limit=1)] == made[1_001:1_002]
+    assert [task.id for task in ada.list(mine=True, after=made[1_001])] == made[1_002:]
+    assert refusal(ada.list, mine=True, limit=0).code == "limit_exceeded"
 
 
 def test_what_is_large_is_left_out_of_an_answer_that_is_kept(ledger: Ledger, ada: Agent) -> None:

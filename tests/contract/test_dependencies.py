@@ -195,6 +195,27 @@ def test_an_end_goes_on_down_the_line(ledger: Ledger) -> None:
     sound(ledger)
 
 
+def test_what_its_args_say_is_no_choice(ledger: Ledger) -> None:
+    first = running(ledger)
+    choice = {"on_dependency_failure": "cancel"}
+    patient = ledger.enqueue("index_page", choice, depends_on=[first.id]).id
+    ledger.cancel(first.id, hard=True)
+    assert (ledger.get(patient).status, ledger.get(patient).waits_for) == ("queued", (first.id,))
+
+
+def test_it_ends_once_for_the_nearest_that_came_to_nothing(ledger: Ledger) -> None:
+    """Whoever waits for several hears of the first end, nearest to where it began, and of no other."""
+    first = running(ledger)
+    second = after(ledger, first.id, on_dependency_failure="cancel")
+    third = after(ledger, second, on_dependency_failure="cancel")
+    last = after(ledger, second, third, on_dependency_failure="dead_letter")
+    ledger.fail(first.fence, "no", retryable=False, request_id="end")
+    assert types(ledger, last) == ["enqueued", "dead_lettered"]
+    event = ledger.events(last)[-1]
+    assert (str(event.actor), event.request_id, event.cause) == ("system:ledger", "end", ledger.events(second)[-1].id)
+    sound(ledger)
+
+
 def test_whoever_was_cancelled_is_not_told(ledger: Ledger) -> None:
     first = running(ledger)
     job_id = after(ledger, first.id)

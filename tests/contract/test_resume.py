@@ -8,7 +8,7 @@ import pytest
 from holdfast import Ledger
 from holdfast.agent import Agent, look
 from holdfast.testing import ManualClock
-from tests.contract.builders import queued
+from tests.contract.builders import held, queued, refused
 from tests.support.histories import problems
 
 MINUTES = timedelta(minutes=1)
@@ -71,12 +71,49 @@ def test_the_focus_is_kept_and_its_claim_renewed(ledger: Ledger, ada: Agent, clo
     brief = ada.resume()
     assert brief.task is not None
     assert (brief.task.id, brief.why, brief.task.attempt) == (one, "focus", 1)
-    assert brief.task.claim_expires_at == clock.now() + 5 * MINUTES
+    assert (brief.task.claim_expires_at, brief.task.last_heartbeat_at) == (clock.now() + 5 * MINUTES, clock.now())
     clock.advance(3_600)
     assert took(ada) == (one, "focus")
     assert ledger.get(one).attempt == 1
     assert ledger.get(two).status == "queued"
     assert problems(ledger) == []
+
+
+def test_a_focus_that_has_stalled_is_kept_while_it_can_be_renewed(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    one, two = queued(ledger, policy={"resume_window": "10m"}).id, queued(ledger, priority=9).id
+    ada.start(one)
+    clock.advance(301)
+    assert ledger.sweep() == {"stalled": 1}
+    assert took(ada) == (one, "focus")
+    assert (ledger.get(one).status, ledger.get(one).attempt, ledger.get(two).status) == ("running", 1, "queued")
+
+
+def test_a_refused_start_leaves_the_focus_where_it_is(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    one, two = queued(ledger).id, queued(ledger).id
+    ada.start(one)
+    bob.start(two)
+    with refused("lease_conflict"):
+        ada.start(two)
+    assert took(ada) == (one, "focus")
+
+
+def test_a_focus_that_came_to_an_end_is_none(ledger: Ledger, ada: Agent) -> None:
+    one, two = queued(ledger).id, queued(ledger).id
+    ada.start(one)
+    ledger.cancel(one, hard=True)
+    assert took(ada) == (two, "next")
+    ada.complete(two)
+    assert took(ada) == (None, "nothing")
+
+
+def test_its_own_come_by_id_and_the_same_ledger_gives_the_same_answer(ledger: Ledger, ada: Agent) -> None:
+    ids = [queued(ledger, priority=number).id for number in range(3)]
+    for id_ in reversed(ids):
+        ledger.start(held(ledger.claim_job(id_, "ada", incarnation="agent")))
+    assert took(ada) == (ids[0], "running")
+    assert took(ada) == (ids[0], "focus")
+    ada.complete(ids[0])
+    assert took(ada) == (ids[1], "running")
 
 
 def test_then_its_own_running_one_then_its_own_claimed_one(ledger: Ledger, ada: Agent) -> None:

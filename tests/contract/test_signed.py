@@ -221,6 +221,13 @@ def test_requeues_of_the_system_are_not_about_liveness(signing: Ledger, clock: M
     assert signers(signing, made.id)[-2:] == [("stalled", "hq"), ("requeued", None)]
 
 
+def test_a_gc_without_the_server_key_leaves_them_alone(signing: Ledger, robot: Ledger, clock: ManualClock):
+    made, free = b.running(signing, policy=LIVENESS), b.running(signing)
+    clock.advance(61)
+    assert Agent(robot, "w-2").gc().released == [free.id]
+    assert robot.get(made.id).status == "running"
+
+
 def test_a_sweeper_without_the_server_key_leaves_them_alone(
     signing: Ledger, robot: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ):

@@ -6,13 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from holdfast import Ledger
 from holdfast.agent import Agent
 from tests.integration.conftest import Opener
 from tests.support.histories import all_events, problems
 from tests.support.processes import fleet
+from tests.support.waiting import wait_until
 
 LAYER = 10
 
@@ -77,6 +80,33 @@ def test_processes_of_one_agent_share_its_task(store_url: str, opened: Opener) -
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(resume, range(6)))) == 1
+
+
+def waiting_sessions(server_url: str) -> int:
+    """How many sessions wait for a lock on a row."""
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        [(count,)] = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchall()
+        return int(count)
+
+
+def test_a_focus_that_ends_while_it_is_looked_at_is_passed_over(pg_url: str, postgres_url: str, opened: Opener) -> None:
+    """The resume has read its focus as running, and waits for its row behind the one who ends it."""
+    ledger, other = opened(pg_url), opened(pg_url)
+    one, two = (ledger.enqueue("work").id for _ in range(2))
+    Agent(ledger, "ada").start(one)
+    row = sql.SQL("SELECT 1 FROM {} WHERE id = %s FOR UPDATE").format(sql.Identifier(pg_url.partition("schema=")[2], "jobs"))
+    with ThreadPoolExecutor(2) as pool, psycopg.connect(postgres_url) as holding:
+        holding.execute(row, (one,))
+        ended = pool.submit(other.cancel, one, hard=True)
+        wait_until(lambda: waiting_sessions(postgres_url) == 1, what="the cancel waits")
+        resumed = pool.submit(Agent(ledger, "ada").resume)
+        wait_until(lambda: waiting_sessions(postgres_url) == 2, what="the resume waits")
+        holding.commit()
+        assert ended.result().status == "cancelled"
+        brief = resumed.result()
+    assert brief.task is not None
+    assert (brief.task.id, brief.why) == (two, "next")
+    assert problems(ledger) == []
 
 
 def test_a_few_agents_and_tasks_that_wait_for_each_other(store_url: str, opened: Opener) -> None:

@@ -7,13 +7,17 @@ from typing import Any
 
 import apsw
 import psycopg
+import pytest
 
+import holdfast
 from holdfast import Fence, Ledger
 from holdfast.errors import HoldfastError
 from tests.integration.conftest import Opener
 from tests.support.histories import problems
+from tests.support.waiting import wait_until
 
 ROUNDS = 15
+MANY_ROUNDS = 200
 
 
 def running(ledger: Ledger, count: int) -> list[Fence]:
@@ -87,6 +91,94 @@ def test_batches_whose_dependents_cross_get_through(store_url: str, opened: Open
             lambda: other.complete_many([(fence, None) for fence in fences[1::2][::-1]]),  # noqa: B023 - run within the round
         )
         assert [unblockings(one, job.id) for job in jobs] == [1] * 20
+    assert problems(one) == []
+
+
+def test_ends_whose_dependents_overlap_lock_them_in_one_order(pg_url: str, postgres_url: str) -> None:
+    """Two sessions tell the same jobs of two ends at once, over and over: they wait for each other, and none is ever a victim."""
+    before = deadlocks(postgres_url)
+    with holdfast.open(pg_url) as one, holdfast.open(pg_url) as other:
+        for _ in range(MANY_ROUNDS):
+            first, second = running(one, 2)
+            on = [first.job_id, second.job_id]
+            made = one.enqueue_many(
+                [{"kind": "last", "depends_on": on[:: 1 if n % 2 else -1], "queue": "later"} for n in range(12)]
+                + [
+                    {"kind": "first", "depends_on": on[:1], "queue": "later"},
+                    {"kind": "second", "depends_on": on[1:], "queue": "later"},
+                ]
+            )
+            together(lambda: one.complete(first), lambda: other.complete(second))  # noqa: B023 - run within the round
+            assert {len(one.events(job.id)) for job in made} == {2}
+        assert one.list(waiting=True) == []
+        assert problems(one) == []
+    assert deadlocks(postgres_url) == before
+
+
+def deadlocks(server_url: str) -> int:
+    """How many there have been in the database, once its sessions have ended and have told."""
+    with psycopg.connect(server_url, autocommit=True) as connection:
+
+        def count(question: str) -> int:
+            [(found,)] = connection.execute(question.encode()).fetchall()
+            return int(found)
+
+        alone = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        wait_until(lambda: count(alone) == 0, what="sessions end")
+        return count("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+
+
+def test_a_dependent_that_is_cancelled_while_it_is_let_go_ends_all_the_same(store_url: str, opened: Opener) -> None:
+    one, other = opened(store_url), opened(store_url)
+    for _ in range(ROUNDS):
+        [fence] = running(one, 1)
+        jobs = [one.enqueue("last", depends_on=[fence.job_id], queue="later") for _ in range(5)]
+        together(
+            lambda: one.complete(fence),  # noqa: B023 - run within the round
+            *(lambda job=job: other.cancel(job.id) for job in jobs[1:4]),
+        )
+        assert [one.get(job.id).status for job in jobs] == ["queued", "cancelled", "cancelled", "cancelled", "queued"]
+    assert one.list(waiting=True) == []
+    assert problems(one) == []
+
+
+def test_whoever_begins_to_wait_in_the_middle_of_a_line_that_comes_down_ends_with_it(store_url: str, opened: Opener) -> None:
+    one, other = opened(store_url), opened(store_url)
+    for _ in range(ROUNDS):
+        [fence] = running(one, 1)
+        line = one.enqueue_many(
+            {
+                "kind": "step",
+                "ref": f"s{n}",
+                "depends_on": [f"s{n - 1}" if n else fence.job_id],
+                "on_dependency_failure": "cancel",
+            }
+            for n in range(20)
+        )
+        *made, _ = together(
+            *(
+                lambda on=on: other.enqueue("late", depends_on=[on.id], on_dependency_failure="cancel")
+                for on in (line[3], line[10], line[19])
+            ),
+            lambda: one.cancel(fence.job_id, hard=True),  # noqa: B023 - run within the round
+        )
+        assert {one.get(job.id).status.value for job in [*line, *made]} == {"cancelled"}
+    assert problems(one) == []
+
+
+def test_two_sweeps_that_go_on_with_one_end_tell_everybody_once(
+    store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.ledger.telling.CASCADE_MAX", 3)
+    one, other = opened(store_url), opened(store_url)
+    for _ in range(ROUNDS):
+        [fence] = running(one, 1)
+        items = [{"kind": "leaf", "depends_on": [fence.job_id], "on_dependency_failure": "cancel"}] * 20
+        made = one.enqueue_many(items)
+        one.cancel(fence.job_id, hard=True)
+        counts = together(one.sweep, other.sweep)
+        assert sum(found.get("cancelled", 0) for found in counts) == 17
+        assert {one.get(job.id).status.value for job in made} == {"cancelled"}
     assert problems(one) == []
 
 

@@ -39,6 +39,12 @@ STATEMENTS = {
     "newest_events": BY_KEY,
     "blockers": BY_KEY,
     "unlocks": BY_KEY,
+    "lock_waiting": BY_KEY | {"jobs_waiting"},
+    "meet": BY_KEY,
+    "save_told": BY_KEY,
+    "falling": BY_KEY,
+    "downstream": BY_KEY,
+    "note_untold": BY_KEY,
     "ahead": {"jobs_ready"},
     "leaf_events": BY_KEY,
 }

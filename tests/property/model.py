@@ -241,19 +241,18 @@ class Model:
         return tuple(sorted(left))
 
     def _look_after(self, new: list[int], command: c.Enqueue) -> None:
-        """Of new jobs: those with nobody to wait for are let go, and those that wait in vain end."""
+        """Of new jobs: those with nobody to wait for are let go, those that wait in vain end, then those who wait for these."""
         due = [job_id for job_id in new if self.jobs[job_id].is_waiting]
         lost = {job_id: [on for on in self._unmet(job_id) if self.jobs[on].status in TERMINAL] for job_id in due}
         free = {job_id for job_id in due if not self._unmet(job_id)}
+        over: list[int] = []
         for job_id in due:
-            if not self.jobs[job_id].is_waiting:
-                continue
             if job_id in free:
                 self._decide(unblocked(job_id, None, command.request_id))
             elif lost[job_id] and command.replay_of is None:
                 asked = self._consequence(job_id, lost[job_id][0], command.request_id)
-                if asked is not None:
-                    self._decide(asked)
+                over += self._ended_by(asked)
+        self._tell(over, command.request_id)
         self._refresh()
 
     def _standing(self, job_id: int) -> Standing:
@@ -265,17 +264,21 @@ class Model:
             return consequence(self.jobs[job_id], self._standing(ended), request_id)
         return None if self._unmet(job_id) else unblocked(job_id, self._standing(ended), request_id)
 
-    def _tell(self, ended: int, request_id: str | None) -> None:
-        """Those who wait for a job that is over, and then those who wait for them where that was their end."""
-        over = [ended]
+    def _tell(self, ended: list[int], request_id: str | None) -> None:
+        """Those who wait for jobs that are over, and then those who wait for them where that was their end."""
+        over = list(ended)
         for gone in over:
             for job_id in sorted(job.id for job in self.jobs.values() if job.is_waiting and gone in self.edges[job.id]):
-                command = self._consequence(job_id, gone, request_id)
-                if command is not None:
-                    outcome = decide(self.jobs[job_id], command, self.now())
-                    self.jobs[job_id] = outcome.job
-                    self.history[job_id] += outcome.events
-                    over += [job_id] if outcome.job.status in TERMINAL else []
+                over += self._ended_by(self._consequence(job_id, gone, request_id))
+
+    def _ended_by(self, command: c.JobCommand | None) -> list[int]:
+        """The job of a command, done, if that was its end."""
+        if command is None:
+            return []
+        outcome = decide(self.jobs[command.job_id], command, self.now())
+        self.jobs[command.job_id] = outcome.job
+        self.history[command.job_id] += outcome.events
+        return [command.job_id] if outcome.job.status in TERMINAL else []
 
     def _refresh(self) -> None:
         """Write into the rows whom they wait for."""
@@ -713,7 +716,7 @@ class Model:
             self.jobs[command.job_id] = outcome.job
             self.history[command.job_id] += outcome.events
             if outcome.job.status in TERMINAL and not isinstance(command, c.Annotate):
-                self._tell(command.job_id, command.request_id)
+                self._tell([command.job_id], command.request_id)
                 self._refresh()
         return outcome.job
 

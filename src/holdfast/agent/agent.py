@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.brief import Brief, InFull, brief_of, in_full, weighed
+from holdfast.agent.held import collect, held_by
 from holdfast.agent.rule import Wish, choose, take_up, until
 from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
 from holdfast.core import policy as policies
-from holdfast.core.model import HELD, EventType, FailureStage, ReasonCode
+from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.errors import NotFound
 from holdfast.ledger import Ledger, admit
 from holdfast.ledger.acting import Acts, Failure
@@ -131,25 +132,21 @@ class Agent(Steps):
         return self._act("task_resume", tuple(wish), work, Brief, request_id)
 
     def gc(self, *, limit: int = limits.PAGE_MAX, request_id: str | None = None) -> Collected:
-        """Release what was claimed, by anybody, and has expired: what a sweep does to it. Says which tasks that were."""
+        """Release what was claimed, by anybody, and has expired: what a sweep does to it. Says which tasks that were.
+
+        Tasks whose release would have to be signed, with no server key here, are left alone, as by a sweep.
+        """
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-
-        def work(acts: Acts) -> Collected:
-            _, due = acts.session.due(0, limit)
-            found = acts.session.load(due, lock=True) if due else {}
-            held = [id_ for id_ in due if id_ in found and found[id_].status in HELD]
-            return Collected([id_ for id_ in held if EventType.STALLED in acts.sweep(id_)], len(due) == limit)
-
-        return self._act("task_gc", (limit,), work, Collected, request_id)
+        return self._act("task_gc", (limit,), lambda acts: collect(acts, limit), Collected, request_id)
 
     def get(self, id: int) -> Task:  # noqa: A002
         """A task and what it is about, whoever has it."""
         return look(self._ledger, id).task
 
     def list(self, *, mine: bool = False, **chosen: Any) -> builtins.list[Task]:
-        """Tasks by id, chosen as in `Ledger.list`; with `mine`, those that this agent holds."""
-        found = [task_of(job.record) for job in self._ledger.list(**chosen)]
-        return [task for task in found if not mine or (task.claimed_by, task.session) == (self.name, self.session)]
+        """Tasks by id, chosen as in `Ledger.list`; with `mine`, a page of those that this agent holds."""
+        found = held_by(self._ledger, self.name, self.session, **chosen) if mine else self._ledger.list(**chosen)
+        return [task_of(job.record) for job in found]
 
 
 def look(ledger: Ledger, id_: int) -> InFull:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from holdfast.core import limits
 from holdfast.core.model import HELD, NEVER, Job, Status
-from holdfast.errors import HoldfastError, LeaseConflictError, NotClaimable
+from holdfast.errors import HoldfastError, InvalidTransition, LeaseConflictError, NotClaimable, NotFound
 from holdfast.ledger.acting import Acts
 from holdfast.ledger.face import to_datetime
 from holdfast.store.agents import AgentPlace
@@ -83,10 +83,11 @@ def _next(acts: Acts, wish: Wish) -> Choice | None:
 
 
 def _tried(acts: Acts, job_id: int, ttl_ms: int) -> Job | None:
-    """None where it went to somebody else, or into a backoff, since it was looked at. A refusal has changed nothing."""
+    """None where it went to somebody else, into a backoff, or came to an end since it was looked at. A refusal has changed
+    nothing."""
     try:
         return take_up(acts, job_id, ttl_ms)
-    except (LeaseConflictError, NotClaimable):
+    except (LeaseConflictError, NotClaimable, InvalidTransition, NotFound):
         return None
 
 

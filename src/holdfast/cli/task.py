@@ -145,12 +145,13 @@ def list_(ledger: "Ledger", *, status: tuple[str, ...], claimed_by: str | None, 
     Example:
       holdfast task list --claimed-by ada
     """
+    from holdfast.agent.held import held_by
     from holdfast.agent.tasks import task_of
 
-    wanted = status or (("claimed", "running") if claimed_by else None)
-    page_of = ledger.list(status=wanted, limit=limit, **chosen)
-    found = [task_of(job.record) for job in page_of if claimed_by in (None, job.owner)]
-    more = page_of[-1].id if len(page_of) == limit else None
+    chosen |= {"limit": limit, "status": status or None}
+    jobs = ledger.list(**chosen) if claimed_by is None else held_by(ledger, claimed_by, **chosen)
+    found = [task_of(job.record) for job in jobs]
+    more = jobs[-1].id if len(jobs) == limit else None
 
     def show(page: Page) -> None:
         if not found:

@@ -165,6 +165,10 @@ class Compensate(JobCommand, frozen=True, kw_only=True):
     """Whatever is due for the undo steps of one finished job: start them, or note how they ended."""
 
 
+class Tell(JobCommand, frozen=True, kw_only=True):
+    """Go on telling of one job's end: one transaction was not enough for all whom it brings down."""
+
+
 class Cancel(JobCommand, frozen=True, kw_only=True):
     hard: bool = False
     reason: str = "requested"

@@ -22,6 +22,12 @@ UNDO_BATCH_MAX = 100
 """Jobs whose compensation one sweep starts or notes."""
 DEPENDENCIES_MAX = 1_000
 """Jobs that one job may wait for."""
+DEPENDENTS_MAX = 10_000
+"""Jobs that may ever wait for one job: its end tells all of them in its own transaction."""
+CASCADE_MAX = 10_000
+"""Jobs that an end brings down with it in one transaction; a sweep goes on with the others."""
+UNTOLD_BATCH_MAX = 1_000
+"""Ends that were too much for one transaction and that a sweep takes up at once."""
 NESTING_MAX = 64
 INTEGER_MAX = 2**53 - 1
 """What every JSON reader can hold exactly."""

@@ -18,6 +18,8 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 class Enqueued(Payload, frozen=True):
+    """The last field stays the last: statements look for the choice at the end of the payload, where no args can feign it."""
+
     queue: str
     kind: str
     args: msgspec.Raw

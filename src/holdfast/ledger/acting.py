@@ -11,9 +11,10 @@ from holdfast.core.model import SYSTEM, Actor, EventType, FailureStage, Fence, J
 from holdfast.errors import FenceLost, NotFound
 from holdfast.ledger import admit, tally
 from holdfast.ledger.carry import Carrier
+from holdfast.ledger.deciding import apply
 from holdfast.ledger.door import Call
-from holdfast.ledger.execute import apply, kept_answer
 from holdfast.ledger.notary import Notary, Sitting
+from holdfast.ledger.repeating import kept_answer
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.store.base import Kept, Session, Store
 from holdfast.telemetry.metrics import Metrics

@@ -31,7 +31,7 @@ def census_of(session: Session) -> Census:
     return Census(
         now=now,
         due=len(session.due(0, COUNT_MAX)[1]),
-        owing=len(session.owing(COUNT_MAX)),
+        owing=sum(map(len, session.left_over(COUNT_MAX))),
         sweeper=sweeper_of(session, now),
         paused={name: at for name, at in session.queues() if at is not None},
         ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)),

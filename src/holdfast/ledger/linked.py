@@ -1,4 +1,4 @@
-"""Jobs that wait for others: made, told of an end, handed on to a replay. All within one transaction."""
+"""Jobs that wait for others: made, with what they wait for. All within one transaction."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -8,12 +8,13 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.lifecycle import Outcome, decide
-from holdfast.core.model import NEVER, TERMINAL, Job, Micros, Status
+from holdfast.core.lifecycle import Outcome
+from holdfast.core.model import NEVER, TERMINAL, Status
 from holdfast.core.waiting import Standing, consequence, unblocked
 from holdfast.errors import NotFound
 from holdfast.ledger import answers
 from holdfast.ledger.refs import in_order
+from holdfast.ledger.telling import bring_down, save, standing
 from holdfast.store.base import Session
 
 
@@ -106,53 +107,14 @@ def _link(session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int
     )
     lost = {} if command.replay_of is not None else {id_: on for id_, on in unmet.items() if any(o.came_to_nothing for o in on)}
     due = [job_id for job_id in edges if not unmet[job_id] or job_id in lost]
-    outcomes: list[Outcome] = []
-    ends: dict[int, Job] = {}
-    now = session.now() if due else 0
-    for job_id, job in sorted(session.load(due, lock=False).items()) if due else ():
-        if job_id in ends:
-            continue
-        if job_id in lost:
-            why = next(one for one in lost[job_id] if one.came_to_nothing)
-            asked: c.JobCommand | None = consequence(job, why, command.request_id)
-        else:
-            asked = unblocked(job_id, None, command.request_id)
-        if asked is not None:
-            told = [_decided(session, job, asked, now)]
-            told += told_of(session, told[0].job, now, command.request_id)
-            outcomes += told
-            ends |= {outcome.job.id: outcome.job for outcome in told}
-    return outcomes
-
-
-def _decided(session: Session, job: Job, command: c.JobCommand, now: Micros) -> Outcome:
-    outcome = decide(job, command, now)
-    session.save(outcome.job, outcome.events)
-    return outcome
-
-
-def told_of(session: Session, job: Job, now: Micros, request_id: str | None) -> list[Outcome]:
-    """Tell those who wait for a job that it is over, and those who wait for them where that ends them too; what came of it."""
-    outcomes: list[Outcome] = []
-    over = deque([job] if job.status in TERMINAL else [])
-    while over:
-        ended = over.popleft()
-        for outcome in _tell(session, Standing(ended.id, ended.status, ended.rev), now, request_id):
-            outcomes.append(outcome)
-            if outcome.job.status in TERMINAL:
-                over.append(outcome.job)
-    return outcomes
-
-
-def _tell(session: Session, ended: Standing, now: Micros, request_id: str | None) -> list[Outcome]:
-    waiting = session.lock_waiting([ended.id])
-    if waiting and ended.is_met:
-        waiting = session.meet(waiting)
-    if not waiting:
+    if not due:
         return []
-    outcomes = []
-    for id_, job in sorted(session.load(waiting, lock=False).items()):
-        command = unblocked(id_, ended, request_id) if ended.is_met else consequence(job, ended, request_id)
-        if command is not None:
-            outcomes.append(_decided(session, job, command, now))
-    return outcomes
+    now, asked = session.now(), []
+    for job_id, job in sorted(session.load(due, lock=False).items()):
+        why = next((one for one in lost.get(job_id, ()) if one.came_to_nothing), None)
+        wanted = unblocked(job_id, None, command.request_id) if why is None else consequence(job, why, command.request_id)
+        if wanted is not None:
+            asked.append((job, wanted))
+    outcomes = save(session, asked, now)
+    over = [standing(outcome.job) for outcome in outcomes if outcome.job.status in TERMINAL]
+    return outcomes + (bring_down(session, over, now, command.request_id) if over else [])

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.core.commands import Compensate, JobCommand, Sweep
+from holdfast.core.commands import Compensate, JobCommand, Sweep, Tell
 from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, check_integer
 from holdfast.core.model import SYSTEM, Micros
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
@@ -75,7 +75,7 @@ class Sweeper:
                 after = ids[-1]
             if len(ids) < wanted:
                 break
-        self._compensate(min(limit, UNDO_BATCH_MAX), made)
+        self._finish(min(limit, UNDO_BATCH_MAX), made)
         self._tell_unsigned(made[UNSIGNED])
         return dict(+made)
 
@@ -91,12 +91,17 @@ class Sweeper:
         ]
         return self._make(sweeps, made)
 
-    def _compensate(self, limit: int, made: Counter[str]) -> None:
-        """What is due for finished jobs that owe undo steps."""
-        ids = self._store.peek(lambda session: session.owing(limit))
+    def _finish(self, limit: int, made: Counter[str]) -> None:
+        """What is due for finished jobs: ends that were too much for one transaction are told, undo steps that are owed begin."""
+        owing, untold = self._left_over(limit)
+        while untold and self._make([Tell(actor=SYSTEM, request_id=self._entropy.nonce(), job_id=id_) for id_ in untold], made):
+            owing, untold = self._left_over(limit)
         request_id = self._entropy.nonce()
-        if ids:
-            self._make([Compensate(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in ids], made)
+        if owing:
+            self._make([Compensate(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in owing], made)
+
+    def _left_over(self, limit: int) -> tuple[list[int], list[int]]:
+        return self._store.peek(lambda session: session.left_over(limit))
 
     def _make(self, commands: Sequence[JobCommand], made: Counter[str]) -> int:
         """Count the events that each command made, and how many commands made any.

@@ -14,8 +14,8 @@ from holdfast.core.proof.keys import KeyRole
 from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
-from holdfast.ledger.execute import repeats
 from holdfast.ledger.face import to_datetime
+from holdfast.ledger.repeating import repeats
 from holdfast.store.base import Session
 
 Scope = Literal["kind", "tier"]

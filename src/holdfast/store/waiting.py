@@ -5,8 +5,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.core.limits import DEPENDENTS_MAX
+from holdfast.core.model import Event, Job
 from holdfast.core.waiting import Standing
+from holdfast.errors import LimitExceeded
 from holdfast.store.base import STATUSES
+
+_JOB_COLUMNS = (
+    "id", "status", "rev", "available_at", "updated_at", "finished_at", "cancel_reason", "reason_code", "failure_stage",
+    "last_error",
+)  # fmt: skip
+_EVENT_COLUMNS = (
+    "job_id", "rev", "type", "received_at", "actor", "attempt", "from_status", "to_status", "reason", "request_id", "cause",
+    "payload",
+)  # fmt: skip
 
 
 class Waiting(ABC):
@@ -21,6 +33,10 @@ class Waiting(ABC):
     @abstractmethod
     def _pairs(self, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
         """Pairs of numbers as parameters."""
+
+    @abstractmethod
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement that writes many rows alike, each with these columns."""
 
     @abstractmethod
     def lock(self, ids: Iterable[int]) -> None: ...
@@ -44,15 +60,41 @@ class Waiting(ABC):
         if unmet:
             self.rows("set_waits", **self._pairs((job_id, len(on)) for job_id, on in unmet.items()))
             counted = Counter(on_id for on in unmet.values() for on_id in on)
-            self.rows("add_dependents", **self._pairs(sorted(counted.items())))
+            for on_id, dependents in self.rows("add_dependents", **self._pairs(sorted(counted.items()))):
+                if dependents > DEPENDENTS_MAX:
+                    raise LimitExceeded(
+                        f"more than {DEPENDENTS_MAX} jobs would depend on job {on_id}: let some depend on a job in between",
+                        field="depends_on",
+                        limit=DEPENDENTS_MAX,
+                        job_id=on_id,
+                    )
 
-    def lock_waiting(self, on_ids: Sequence[int]) -> list[int]:
-        """Those who wait for any of these jobs, locked, ascending."""
-        return [row[0] for row in self.rows("lock_waiting", on_ids=self._list(on_ids))]
+    def lock_waiting(self, on_ids: Sequence[int]) -> dict[int, int]:
+        """Those who wait for any of these jobs, locked, ascending; and for how many each waits in all."""
+        return dict(self.rows("lock_waiting", on_ids=self._list(on_ids)))
 
-    def meet(self, ids: Sequence[int]) -> list[int]:
-        """Each of these waits for one less; answers those who wait for nobody now, ascending."""
-        return sorted(id_ for id_, left in self.rows("meet", ids=self._list(ids)) if left == 0)
+    def meet(self, ids: Sequence[int]) -> None:
+        """Each of these waits for one less, and still for somebody."""
+        self.rows("meet", ids=self._list(ids))
+
+    def save_told(self, jobs: Sequence[Job], events: Sequence[Event]) -> None:
+        """What has become of jobs that waited, all at once: nobody has ever held them, and nothing of theirs is signed."""
+        self.table("save_told", _JOB_COLUMNS, [_job_row(job) for job in jobs])
+        self.table("insert_told", _EVENT_COLUMNS, [_event_row(event) for event in events])
+
+    def falling(self, ids: Iterable[int], limit: int) -> list[int]:
+        """Those who wait for one of these jobs, directly or by way of one another, and want to end if it comes to nothing.
+
+        The nearest first. Not locked.
+        """
+        return [row[0] for row in self.rows("falling", ids=self._list(ids), limit=limit)]
+
+    def note_untold(self, ids: Iterable[int]) -> None:
+        """Note which of these ended jobs somebody waits for who is to end with them."""
+        self.rows("note_untold", ids=self._list(ids))
+
+    def forget_untold(self, ids: Iterable[int]) -> None:
+        self.rows("forget_untold", ids=self._list(ids))
 
     def downstream(self, ids: Iterable[int]) -> list[int]:
         """These jobs and everybody who might be told of their end."""
@@ -75,3 +117,18 @@ class Waiting(ABC):
         self.lock(ids)
         waited = {row[0] for row in self.rows("waited_for", ids=self._list(ids))}
         return [id_ for id_ in ids if id_ not in waited]
+
+
+def _job_row(job: Job) -> tuple[Any, ...]:
+    return (
+        job.id, job.status.value, job.rev, job.available_at, job.updated_at, job.finished_at, job.cancel_reason, job.reason_code,
+        job.failure_stage, job.last_error,
+    )  # fmt: skip
+
+
+def _event_row(event: Event) -> tuple[Any, ...]:
+    return (
+        event.job_id, event.rev, event.type.value, event.received_at, str(event.actor), event.attempt,
+        None if event.from_status is None else event.from_status.value, event.to_status.value, event.reason, event.request_id,
+        event.cause, event.payload,
+    )  # fmt: skip

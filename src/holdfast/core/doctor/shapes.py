@@ -104,7 +104,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     due: int = 0
     """Held and stalled jobs for which a sweep has something to do."""
     owing: int = 0
-    """Finished jobs whose undoing has to be started or noted."""
+    """Finished jobs whose undoing has to be started or noted, or whose end has not been told to all."""
     sweeper: str | None = None
     paused: dict[str, Micros] = {}
     ready: tuple[ReadyJobs, ...] = ()

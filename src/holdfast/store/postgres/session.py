@@ -11,9 +11,11 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Job, Micros, Status
 from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
+from holdfast.store.memory import Memory
 from holdfast.store.postgres.marks import Mark, Marks
 from holdfast.store.postgres.values import (
     POSTGRES_EPOCH_US,
+    array,
     bytes_array,
     cursor,
     moment,
@@ -23,7 +25,7 @@ from holdfast.store.postgres.values import (
     to_param,
 )
 from holdfast.store.postgres.wake import Bell
-from holdfast.store.session import Memory, SqlSession
+from holdfast.store.session import SqlSession
 
 KEYED_TRIES_MAX = 10
 _job_id = attrgetter("job_id")
@@ -79,6 +81,10 @@ class PostgresSession(SqlSession):
 
     def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
         self._cursor.executemany(self._sql[name], params)
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        found = zip(*rows, strict=True)
+        self._run(name, {column: array(column, values) for column, values in zip(columns, found, strict=True)})
 
     def _lock_seal(self) -> None:
         self._run("lock_seal")

@@ -16,12 +16,12 @@ from psycopg.pq import TransactionStatus
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter
+from holdfast.store.memory import Memory
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
 from holdfast.store.postgres.wake import Bell, Listener
 from holdfast.store.seals import SettledRows
-from holdfast.store.session import Memory
 from holdfast.store.statements import migrations, statements
 
 if TYPE_CHECKING:

@@ -83,3 +83,17 @@ def _quoted(text: str) -> str:
 
 def bytes_array(values: Iterable[bytes | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else '"\\\\x' + value.hex() + '"' for value in values]) + "}"
+
+
+def time_array(values: Sequence[Micros | None]) -> str:
+    """Those of one batch are mostly the same: each is written once."""
+    written = {at: "NULL" if (when := moment(at)) is None else f'"{when.isoformat()}"' for at in set(values)}
+    return "{" + ",".join([written[at] for at in values]) + "}"
+
+
+def array(name: str, values: Sequence[Any]) -> str:
+    """An array literal of one column, by its name and by what is in it."""
+    if name.endswith("_at"):
+        return time_array(values)
+    kind = next((type(value) for value in values if value is not None), int)
+    return bytes_array(values) if kind is bytes else text_array(values) if issubclass(kind, str) else plain_array(values)

@@ -11,7 +11,8 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, Job, Micros, Role, Status
 from holdfast.store.base import STATUSES, Change, Made
-from holdfast.store.session import Memory, SqlSession
+from holdfast.store.memory import Memory
+from holdfast.store.session import SqlSession
 from holdfast.store.statements import statements
 
 _encode = msgspec.json.Encoder().encode
@@ -45,6 +46,9 @@ class SqliteSession(SqlSession):
 
     def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
         self._connection.executemany(SQL[name], params)
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self.each(name, [dict(zip(columns, row, strict=True)) for row in rows])
 
     def _lock_seal(self) -> None:
         """The only writer needs no lock."""

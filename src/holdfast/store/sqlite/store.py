@@ -14,8 +14,8 @@ import apsw
 from holdfast.core.model import Event, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import EventFilter, Lane, Schema, Session, StatementFailed, Waiter
+from holdfast.store.memory import Memory
 from holdfast.store.seals import SettledRows
-from holdfast.store.session import Memory
 from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
 from holdfast.store.statements import migrations

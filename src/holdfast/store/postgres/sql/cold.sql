@@ -194,17 +194,21 @@ WHERE j.status = 'dead_lettered' AND j.status IN ('failed', 'cancelled', 'dead_l
        OR NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded'))
 ORDER BY j.id LIMIT %(limit)s;
 
--- Finished jobs that owe undo steps, but for those whose undo job is still alive.
+-- Finished jobs that owe undo steps, but for those whose undo job is still alive; then those whose end has still to be told.
 
 -- name: owing
-SELECT j.id FROM holdfast.jobs j
-WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
-  AND NOT EXISTS (
-    SELECT 1 FROM holdfast.jobs u
-    WHERE u.queue = j.queue AND u.dedupe_key = %(undo_kind)s::text || '/' || j.id AND u.dedupe_key IS NOT NULL
-      AND (u.dedupe_forever OR u.status IN ('queued', 'claimed', 'running', 'stalled'))
-      AND u.status IN ('queued', 'claimed', 'running', 'stalled'))
-ORDER BY j.id LIMIT %(limit)s;
+(
+    SELECT j.id, false FROM holdfast.jobs j
+    WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
+      AND NOT EXISTS (
+        SELECT 1 FROM holdfast.jobs u
+        WHERE u.queue = j.queue AND u.dedupe_key = %(undo_kind)s::text || '/' || j.id AND u.dedupe_key IS NOT NULL
+          AND (u.dedupe_forever OR u.status IN ('queued', 'claimed', 'running', 'stalled'))
+          AND u.status IN ('queued', 'claimed', 'running', 'stalled'))
+    ORDER BY j.id LIMIT %(limit)s
+)
+UNION ALL
+(SELECT pos, true FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT %(untold_max)s);
 
 -- name: undo_job
 SELECT id FROM holdfast.jobs

@@ -21,18 +21,84 @@ FROM unnest(%(lefts)s::bigint[], %(rights)s::integer[]) AS counted (id, count) W
 
 -- name: add_dependents
 UPDATE holdfast.jobs j SET dependents = j.dependents + counted.count
-FROM unnest(%(lefts)s::bigint[], %(rights)s::integer[]) AS counted (id, count) WHERE j.id = counted.id;
+FROM unnest(%(lefts)s::bigint[], %(rights)s::integer[]) AS counted (id, count) WHERE j.id = counted.id
+RETURNING j.id, j.dependents;
+
+-- Rows are locked in ascending order, and read as they are once they are locked.
 
 -- name: lock_waiting
-SELECT w.id FROM holdfast.jobs w
+SELECT w.id, w.waits_for FROM holdfast.jobs w
 WHERE w.id = ANY (ARRAY (SELECT d.job_id FROM holdfast.dependencies d WHERE d.on_id = ANY (%(on_ids)s::bigint[])))
   AND w.waits_for > 0
 ORDER BY w.id FOR UPDATE;
 
 -- name: meet
-UPDATE holdfast.jobs SET waits_for = waits_for - 1
-WHERE id = ANY (%(ids)s::bigint[]) AND waits_for > 0
-RETURNING id, waits_for;
+UPDATE holdfast.jobs SET waits_for = waits_for - 1 WHERE id = ANY (%(ids)s::bigint[]);
+
+-- What has become of jobs that waited: let go, or over. Nothing else of their rows can have changed.
+
+-- name: save_told
+UPDATE holdfast.jobs j
+SET status = told.status, rev = told.rev, available_at = told.available_at, updated_at = told.updated_at,
+    finished_at = told.finished_at, cancel_reason = told.cancel_reason, reason_code = told.reason_code,
+    failure_stage = told.failure_stage, last_error = told.last_error, waits_for = 0
+FROM unnest(
+    %(id)s::bigint[], %(status)s::text[], %(rev)s::integer[], %(available_at)s::timestamptz[], %(updated_at)s::timestamptz[],
+    %(finished_at)s::timestamptz[], %(cancel_reason)s::text[], %(reason_code)s::text[], %(failure_stage)s::text[],
+    %(last_error)s::bytea[]
+) AS told (
+    id, status, rev, available_at, updated_at, finished_at, cancel_reason, reason_code, failure_stage, last_error)
+WHERE j.id = told.id;
+
+-- name: insert_told
+INSERT INTO holdfast.events (
+    job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload)
+SELECT job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload
+FROM unnest(
+    %(job_id)s::bigint[], %(rev)s::integer[], %(type)s::text[], %(received_at)s::timestamptz[], %(actor)s::text[],
+    %(attempt)s::integer[], %(from_status)s::text[], %(to_status)s::text[], %(reason)s::text[], %(request_id)s::text[],
+    %(cause)s::text[], %(payload)s::bytea[]
+) AS told (job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload);
+
+-- Who waits for these jobs, or for one of those found, and wants to end if it comes to nothing; the nearest first. The choice is
+-- the last thing in the payload of the first event. Here and below, each step goes through the indexes by key, whatever the
+-- planner thinks of how many there are: in a long line, any other plan would read a whole table at every step.
+
+-- name: falling
+WITH RECURSIVE down (id) AS (
+    SELECT d.job_id
+    FROM unnest(%(ids)s::bigint[]) AS gone (id)
+    CROSS JOIN LATERAL (SELECT job_id FROM holdfast.dependencies WHERE on_id = gone.id OFFSET 0) d
+    WHERE (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
+      AND (SELECT e.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
+               OR e.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
+           FROM holdfast.events e WHERE e.job_id = d.job_id AND e.rev = 1)
+    UNION
+    SELECT d.job_id
+    FROM down
+    CROSS JOIN LATERAL (SELECT job_id FROM holdfast.dependencies WHERE on_id = down.id OFFSET 0) d
+    WHERE (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
+      AND (SELECT e.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
+               OR e.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
+           FROM holdfast.events e WHERE e.job_id = d.job_id AND e.rev = 1)
+)
+SELECT id FROM down LIMIT %(limit)s;
+
+-- Of these jobs, those for which there is somebody whom `falling` would find next: their end has still to be told.
+
+-- name: note_untold
+INSERT INTO holdfast.cursors (name, pos)
+SELECT DISTINCT 'tell/' || gone.id, gone.id
+FROM unnest(%(ids)s::bigint[]) AS gone (id)
+CROSS JOIN LATERAL (SELECT job_id FROM holdfast.dependencies WHERE on_id = gone.id OFFSET 0) d
+WHERE (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
+  AND (SELECT e.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
+           OR e.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
+       FROM holdfast.events e WHERE e.job_id = d.job_id AND e.rev = 1)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: forget_untold
+DELETE FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' AND pos = ANY (%(ids)s::bigint[]);
 
 -- Everybody who might be told of the end of these jobs, however far away; with them themselves.
 
@@ -40,8 +106,10 @@ RETURNING id, waits_for;
 WITH RECURSIVE down (id) AS (
     SELECT unnest(%(ids)s::bigint[])
     UNION
-    SELECT d.job_id FROM down JOIN holdfast.dependencies d ON d.on_id = down.id
-    JOIN holdfast.jobs w ON w.id = d.job_id AND w.waits_for > 0
+    SELECT d.job_id
+    FROM down
+    CROSS JOIN LATERAL (SELECT job_id FROM holdfast.dependencies WHERE on_id = down.id OFFSET 0) d
+    WHERE (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
 )
 SELECT id FROM down;
 

@@ -15,14 +15,15 @@ WHERE d.holder = excluded.holder
    OR d.expires_at > (SELECT at FROM clock) + 2 * %(ttl_us_max)s::bigint * interval '1 microsecond'
 RETURNING 1;
 
--- Whether a duty may be taken, and whether any job wants watching: what everybody may ask all the time.
+-- Whether a duty may be taken, and whether any job wants watching or its end telling: what everybody may ask all the time.
 
 -- name: watch
 SELECT NOT EXISTS (
         SELECT FROM holdfast.duties d
         WHERE d.name = %(name)s AND d.holder <> %(holder)s AND d.expires_at >= coalesce(%(now_at)s::timestamptz, clock_timestamp())),
     EXISTS (SELECT FROM holdfast.jobs j WHERE j.status IN ('claimed', 'running', 'stalled'))
-        OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL);
+        OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL)
+        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0');
 
 -- name: drop_duty
 DELETE FROM holdfast.duties WHERE name = %(name)s AND holder = %(holder)s;

@@ -178,17 +178,23 @@ WHERE j.status = 'dead_lettered' AND j.status IN ('failed', 'cancelled', 'dead_l
        OR NOT EXISTS (SELECT 1 FROM holdfast_events e WHERE e.job_id = j.id AND e.type = 'discarded'))
 ORDER BY j.id LIMIT :limit;
 
--- Finished jobs that owe undo steps, but for those whose undo job is still alive.
+-- Finished jobs that owe undo steps, but for those whose undo job is still alive; then those whose end has still to be told.
 
 -- name: owing
-SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_owing
-WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
-  AND NOT EXISTS (
-    SELECT 1 FROM holdfast_jobs u
-    WHERE u.queue = j.queue AND u.dedupe_key = :undo_kind || '/' || j.id AND u.dedupe_key IS NOT NULL
-      AND (u.dedupe_forever = 1 OR u.status IN ('queued', 'claimed', 'running', 'stalled'))
-      AND u.status IN ('queued', 'claimed', 'running', 'stalled'))
-ORDER BY j.id LIMIT :limit;
+SELECT * FROM (
+    SELECT j.id, 0 FROM holdfast_jobs j INDEXED BY holdfast_jobs_owing
+    WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
+      AND NOT EXISTS (
+        SELECT 1 FROM holdfast_jobs u
+        WHERE u.queue = j.queue AND u.dedupe_key = :undo_kind || '/' || j.id AND u.dedupe_key IS NOT NULL
+          AND (u.dedupe_forever = 1 OR u.status IN ('queued', 'claimed', 'running', 'stalled'))
+          AND u.status IN ('queued', 'claimed', 'running', 'stalled'))
+    ORDER BY j.id LIMIT :limit
+)
+UNION ALL
+SELECT * FROM (
+    SELECT pos, 1 FROM holdfast_cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT :untold_max
+);
 
 -- name: undo_job
 SELECT id FROM holdfast_jobs

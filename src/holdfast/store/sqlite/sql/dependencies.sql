@@ -20,18 +20,69 @@ FROM json_each(:pairs) counted WHERE holdfast_jobs.id = counted.value ->> 0;
 
 -- name: add_dependents
 UPDATE holdfast_jobs SET dependents = dependents + (counted.value ->> 1)
-FROM json_each(:pairs) counted WHERE holdfast_jobs.id = counted.value ->> 0;
+FROM json_each(:pairs) counted WHERE holdfast_jobs.id = counted.value ->> 0
+RETURNING id, dependents;
 
 -- name: lock_waiting
-SELECT DISTINCT w.id FROM json_each(:on_ids) wanted
+SELECT DISTINCT w.id, w.waits_for FROM json_each(:on_ids) wanted
 JOIN holdfast_dependencies d ON d.on_id = wanted.value
 JOIN holdfast_jobs w ON w.id = d.job_id
 WHERE w.waits_for > 0 ORDER BY w.id;
 
 -- name: meet
-UPDATE holdfast_jobs SET waits_for = waits_for - 1
-WHERE id IN (SELECT value FROM json_each(:ids)) AND waits_for > 0
-RETURNING id, waits_for;
+UPDATE holdfast_jobs SET waits_for = waits_for - 1 WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- What has become of jobs that waited: let go, or over. Nothing else of their rows can have changed.
+
+-- name: save_told
+UPDATE holdfast_jobs
+SET status = :status, rev = :rev, available_at = :available_at, updated_at = :updated_at, finished_at = :finished_at,
+    cancel_reason = :cancel_reason, reason_code = :reason_code, failure_stage = :failure_stage, last_error = :last_error,
+    waits_for = 0
+WHERE id = :id;
+
+-- name: insert_told
+INSERT INTO holdfast_events (
+    job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload)
+VALUES (
+    :job_id, :rev, :type, :received_at, :actor, :attempt, :from_status, :to_status, :reason, :request_id, :cause, :payload);
+
+-- Who waits for these jobs, or for one of those found, and wants to end if it comes to nothing; the nearest first. The choice is
+-- the last thing in the payload of the first event.
+
+-- name: falling
+WITH RECURSIVE down (id) AS (
+    SELECT d.job_id
+    FROM json_each(:ids) gone CROSS JOIN holdfast_dependencies d ON d.on_id = gone.value
+    WHERE (SELECT w.waits_for > 0 FROM holdfast_jobs w WHERE w.id = d.job_id)
+      AND (SELECT substr(e.payload, -length('"on_dependency_failure":"cancel"}')) = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
+               OR substr(e.payload, -length('"on_dependency_failure":"dead_letter"}')) = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
+           FROM holdfast_events e WHERE e.job_id = d.job_id AND e.rev = 1)
+    UNION
+    SELECT d.job_id
+    FROM down CROSS JOIN holdfast_dependencies d ON d.on_id = down.id
+    WHERE (SELECT w.waits_for > 0 FROM holdfast_jobs w WHERE w.id = d.job_id)
+      AND (SELECT substr(e.payload, -length('"on_dependency_failure":"cancel"}')) = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
+               OR substr(e.payload, -length('"on_dependency_failure":"dead_letter"}')) = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
+           FROM holdfast_events e WHERE e.job_id = d.job_id AND e.rev = 1)
+)
+SELECT id FROM down LIMIT :limit;
+
+-- Of these jobs, those for which there is somebody whom `falling` would find next: their end has still to be told.
+
+-- name: note_untold
+INSERT INTO holdfast_cursors (name, pos)
+SELECT DISTINCT 'tell/' || d.on_id, d.on_id
+FROM json_each(:ids) gone CROSS JOIN holdfast_dependencies d ON d.on_id = gone.value
+WHERE (SELECT w.waits_for > 0 FROM holdfast_jobs w WHERE w.id = d.job_id)
+  AND (SELECT substr(e.payload, -length('"on_dependency_failure":"cancel"}')) = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
+           OR substr(e.payload, -length('"on_dependency_failure":"dead_letter"}')) = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
+       FROM holdfast_events e WHERE e.job_id = d.job_id AND e.rev = 1)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: forget_untold
+DELETE FROM holdfast_cursors
+WHERE name >= 'tell/' AND name < 'tell0' AND pos IN (SELECT value FROM json_each(:ids));
 
 -- Everybody who might be told of the end of these jobs, however far away; with them themselves.
 

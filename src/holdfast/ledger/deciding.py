@@ -1,0 +1,120 @@
+"""Verbs on a job, one by one: loaded under its lock, decided, saved, and whoever waits for its end is told."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core.model import TERMINAL, Event, EventType, Job, Status
+from holdfast.errors import HoldfastError, IdempotencyConflict
+from holdfast.ledger import telling
+from holdfast.ledger.compensate import compensate
+from holdfast.ledger.door import Call
+from holdfast.ledger.items import Item, change_of, note_told
+from holdfast.ledger.notary import Sitting
+from holdfast.store.base import Change, Session
+
+
+def decide_each(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
+    ids = [item.command.job_id for item in items]
+    jobs = session.load(ids, lock=True)
+    if isinstance(items[0].command, c.Complete):
+        # Many at once, and so their dependents too: one by one they could be locked in any order.
+        session.lock_waiting(ids)
+    now = session.now()
+    for item in items:
+        try:
+            item.answer(_decide_one(session, jobs, item, now, sitting))
+        except HoldfastError as refusal:
+            item.answer(_settled(session, item.command) or refusal)
+
+
+def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int, sitting: Sitting) -> Any:
+    """`jobs` are those of the whole round: what is decided here may change others of them."""
+    command = item.command
+    job = jobs.get(command.job_id)
+    if isinstance(command, c.ClaimJob) and job is not None:
+        policy, paused = session.policy_of(job), session.paused(job.queue)
+        command = msgspec.structs.replace(command, policy=policy, paused=paused)
+    outcome = sitting.decide(job, command, now, own=item.call.verb != "append")
+    if outcome.events:
+        session.save(outcome.job, outcome.events)
+        item.call.changed = True
+        item.call.outcomes.append(outcome)
+        if outcome.job.status is Status.QUEUED:
+            item.call.wakes.add(outcome.job.queue)
+        if outcome.job.status in TERMINAL and not isinstance(command, c.Annotate):
+            told = telling.told_of(session, outcome.job, now, command.request_id)
+            note_told(item.call, told)
+            jobs |= {other.job.id: other.job for other in told}
+    if isinstance(command, c.Sweep):
+        return tuple(event.type for event in outcome.events)
+    return change_of(outcome.job) if isinstance(command, _CHANGE_ONLY) else outcome.job
+
+
+def apply(session: Session, call: Call, command: c.JobCommand, sitting: Sitting) -> Job | None:
+    """Decide one of several commands of a call, and save what it says; the job afterwards.
+
+    A refusal is raised, and what was saved before it must not be committed.
+    """
+    jobs = session.load([command.job_id], lock=True)
+    before = len(call.outcomes)
+    _decide_one(session, jobs, Item(call, 0, command), session.now(), sitting)
+    return call.outcomes[before].job if len(call.outcomes) > before else jobs.get(command.job_id)
+
+
+_CHANGE_ONLY = (c.Start, c.Heartbeat, c.Complete)
+_OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
+    c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
+    c.Complete: frozenset({EventType.SUCCEEDED}),
+    c.Settle: frozenset({EventType.SUCCEEDED}),
+    c.CompleteGated: frozenset({EventType.SUCCEEDED}),
+}
+
+
+def _settled(session: Session, command: Any) -> Change | HoldfastError | None:
+    """A start or completion that was refused because this very request had already done it: the event carries its id."""
+    kinds = _OWN_EVENTS.get(type(command))
+    if kinds is None or command.request_id is None:
+        return None
+    event = session.find_event(command.job_id, command.request_id)
+    if event is None or event.actor.name != command.actor.name:
+        return None
+    if event.type not in kinds or (isinstance(command, c.Complete) and event.payload != command.payload):
+        return IdempotencyConflict(
+            f"request id {command.request_id!r} was used for another {event.type.value}", request_id=command.request_id
+        )
+    return _event_change(event)
+
+
+def compensate_each(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
+    """Under the job's own lock, so that one undo job is made and one note written."""
+    jobs = session.load([item.command.job_id for item in items], lock=True)
+    now = session.now()
+    for item in items:
+        job = jobs.get(item.command.job_id)
+        try:
+            made = () if job is None else compensate(session, job, item.command, now, sitting)
+        except HoldfastError as refusal:
+            item.answer(refusal)
+            continue
+        item.answer(made)
+        if job is not None and made:
+            item.call.changed = True
+            item.call.wakes.add(job.queue)
+
+
+def tell_on(session: Session, items: Sequence[Item], _: Sitting) -> None:
+    """All of them together, so that they are not more than one transaction may hold. The first answers for all."""
+    first = items[0]
+    told = telling.tell_on(session, [item.command.job_id for item in items], session.now(), first.command.request_id)
+    for item in items:
+        item.answer(())
+    first.answer(tuple(event.type for outcome in told for event in outcome.events))
+    note_told(first.call, told)
+    first.call.changed = first.call.changed or bool(told)
+
+
+def _event_change(event: Event) -> Change:
+    return Change(event.job_id, event.rev, event.to_status, event.received_at)

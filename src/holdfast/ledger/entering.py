@@ -1,0 +1,120 @@
+"""Verbs that make or find jobs."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from holdfast.core import commands as c
+from holdfast.core.lifecycle import decide, replay_of
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.ledger import answers, linked
+from holdfast.ledger.door import Call
+from holdfast.ledger.items import Item, note_told
+from holdfast.ledger.notary import Sitting
+from holdfast.store.base import LetterFilter, Made, Session
+
+
+def enqueue(session: Session, items: Sequence[Item], _: Sitting) -> None:
+    """In the items' order, so that ids are too; those without a key go together."""
+    for keyed, group in groupby(items, _is_keyed):
+        run = list(group)
+        if keyed:
+            for item in run:
+                _enqueue_keyed(session, item)
+        else:
+            for (call, place, command), made in zip(run, session.enqueue([item[2] for item in run]), strict=True):
+                call.answers[place] = made
+                _note_work(call, command)
+
+
+def enqueue_linked(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
+    """Call by call: the jobs of one may depend on each other."""
+    for _, group in groupby(items, lambda item: id(item.call)):
+        run = list(group)
+        made = linked.make(session, [item.command for item in run])
+        for item, answer in zip(run, made.answers, strict=True):
+            item.answer(answer)
+            if answer.is_new:
+                _note_work(item.call, item.command)
+        note_told(run[0].call, made.outcomes)
+
+
+def _is_keyed(item: Item) -> bool:
+    return item[2].dedupe_key is not None
+
+
+def _note_work(call: Call, command: c.Enqueue) -> None:
+    """Delayed work rings too: whoever is idle learns when to look."""
+    call.changed = True
+    call.wakes.add(command.queue)
+
+
+def _enqueue_keyed(session: Session, item: Item) -> None:
+    made = session.enqueue_keyed(item.command)
+    if made.is_new:
+        item.answer(made)
+        _note_work(item.call, item.command)
+    else:
+        item.answer(answers.Found(session.load([made.job_id], lock=False)[made.job_id], False))
+
+
+def claim(session: Session, items: Sequence[Item], _: Sitting) -> None:
+    for item in items:
+        held = session.claim(item.command)
+        item.answer(held)
+        item.call.changed = item.call.changed or bool(held)
+
+
+def replay(session: Session, items: Sequence[Item], _: Sitting) -> None:
+    for item in items:
+        try:
+            item.answer(_replay_one(session, item, item.command))
+        except HoldfastError as refusal:
+            item.answer(refusal)
+
+
+def replay_many(session: Session, items: Sequence[Item], _: Sitting) -> None:
+    """Each dead letter by itself: one that is refused does not hurt the others."""
+    for item in items:
+        command: c.ReplayMany = item.command
+        found: list[answers.Found | HoldfastError] = []
+        ids = session.dead_letters(letters(command))
+        session.lock(ids)
+        for id_ in ids:
+            try:
+                found.append(_replay_one(session, item, c.Replay(actor=command.actor, request_id=command.request_id, job_id=id_)))
+            except HoldfastError as refusal:
+                refusal.context.setdefault("job_id", id_)
+                found.append(refusal)
+        item.answer(found)
+
+
+def letters(chosen: c.ReplayMany) -> LetterFilter:
+    """Which dead letters a command means."""
+    fields = {field: getattr(chosen, field) for field in LetterFilter.__struct_fields__}
+    return LetterFilter(**fields)
+
+
+def _replay_one(session: Session, item: Item, command: c.Replay) -> answers.Found:
+    job = session.load([command.job_id], lock=True).get(command.job_id)
+    if job is None or (command.expected_rev is not None and command.expected_rev != job.rev):
+        decide(job, command, 0)
+    assert job is not None
+    fresh = replay_of(job, command)
+    living = session.live_replay(job.id)
+    if living is not None:
+        return answers.Found(session.load([living], lock=False)[living], False)
+    made = _make_replay(session, item.call, fresh)
+    if not made.is_new:
+        raise Conflict(f"the dedupe key {fresh.dedupe_key!r} is held by job {made.job_id}", holder=made.job_id, rev=job.rev)
+    session.hand_on(job.id, made.job_id)
+    item.call.wakes.add(job.queue)
+    item.call.changed = True
+    return answers.Found(session.load([made.job_id], lock=False)[made.job_id], True)
+
+
+def _make_replay(session: Session, call: Call, fresh: c.Enqueue) -> Made:
+    if isinstance(fresh, c.EnqueueLinked):
+        made = linked.make(session, [fresh])
+        note_told(call, made.outcomes)
+        return Made(made.answers[0].job.id, 0, made.answers[0].is_new)
+    return session.enqueue([fresh])[0] if fresh.dedupe_key is None else session.enqueue_keyed(fresh)

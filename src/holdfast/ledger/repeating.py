@@ -1,0 +1,118 @@
+"""Request ids: what was answered before is answered again, and what is answered now is kept."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.audit import fold
+from holdfast.core.model import HELD, TAIL, Actor, Job
+from holdfast.errors import HoldfastError, IdempotencyConflict
+from holdfast.ledger import answers
+from holdfast.ledger.door import Call
+from holdfast.ledger.items import change_of
+from holdfast.store.base import EventFilter, Kept, Session
+
+
+def _key(call: Call) -> tuple[str, str]:
+    command = call.commands[0]
+    assert command.request_id is not None
+    # No caller's own id can have a control character in it.
+    return command.actor.name, f"{command.request_id}\x1f{call.chunk}" if call.chunk else command.request_id
+
+
+def answer_repeats(session: Session, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
+    """Calls still to be run, and those that repeat one of them within this very group."""
+    keys = [_key(call) for call in calls if call.repeat]
+    if not keys:
+        return list(calls), []
+    known = session.find_requests(keys)
+    fresh: list[Call] = []
+    twins: list[Call] = []
+    seen: set[tuple[str, str]] = set()
+    for call in calls:
+        kept = known.get(_key(call)) if call.repeat else None
+        if kept is not None:
+            call.answers = _repeat(session, call, kept)
+        elif call.repeat and _key(call) in seen:
+            twins.append(call)
+        else:
+            fresh.append(call)
+            if call.repeat:
+                seen.add(_key(call))
+    return fresh, twins
+
+
+def repeats(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bool:
+    """Whether this setting was made by this request before; if not, it is noted that it is now."""
+    if kept_answer(session, who, request_id, verb, body_hash) is not None:
+        return True
+    session.keep_requests([Kept(who.name, request_id, verb, body_hash, answers.NONE)])
+    return False
+
+
+def kept_answer(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bytes | None:
+    """What this request was answered before; None where it was not. Raises where it was another request."""
+    key = (who.name, request_id)
+    kept = session.find_requests([key]).get(key)
+    if kept is not None and (kept.verb, kept.body_hash) != (verb, body_hash):
+        raise _conflict(kept)
+    return None if kept is None else kept.answer
+
+
+def _conflict(kept: Kept) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"request id {kept.request_id!r} was used by {kept.actor!r} for another {kept.verb}",
+        request_id=kept.request_id,
+        actor=kept.actor,
+    )
+
+
+def _repeat(session: Session, call: Call, kept: Kept) -> list[Any]:
+    """What the first call answered; nothing is changed."""
+    if (kept.verb, kept.body_hash) != (call.verb, call.body_hash):
+        return [_conflict(kept)] * len(call.commands)
+    saved = answers.decode(kept.answer)
+    if call.verb == "replay_many":
+        return [[item.error() or _job_at(session, "replay", item, None) for item in saved.items]]
+    if call.verb == "claim":
+        found = session.load([item.job_id for item in saved.items], lock=False)
+        jobs = [found[item.job_id] for item in saved.items if item.job_id in found]
+        return [[job for job in jobs if job.status in HELD and _drawn(job) == saved.token]]
+    return [item.error() or _job_at(session, call.verb, item, saved.token) for item in saved.items]
+
+
+def _drawn(job: Job) -> str | None:
+    """The part of a job's token that was drawn for its claim."""
+    return None if job.token is None else job.token.partition(TAIL)[0]
+
+
+def _job_at(session: Session, verb: str, item: answers.Item, token: str | None) -> Any:
+    """The job as it was right after the change that was answered."""
+    job = fold(session.events(EventFilter(job_id=item.job_id, rev_max=item.rev, limit=1_000_000)))
+    if job is None:
+        return IdempotencyConflict(f"job {item.job_id} has been pruned since", job_id=item.job_id)
+    if verb in ("enqueue", "replay"):
+        return answers.Found(job, item.is_new)
+    if verb in ("start", "heartbeat", "complete"):
+        return change_of(job)
+    if token is not None:
+        now = session.load([job.id], lock=False).get(job.id)
+        if now is not None and now.token == token and now.status in HELD:
+            return msgspec.structs.replace(job, token=token)
+    return job
+
+
+def keep(session: Session, calls: Iterable[Call]) -> None:
+    rows = []
+    for call in calls:
+        if call.keep and any(map(_is_kept, call.answers)):
+            actor, request_id = _key(call)
+            rows.append(Kept(actor, request_id, call.verb, call.body_hash, answers.encode(call)))
+    if rows:
+        session.keep_requests(rows)
+
+
+def _is_kept(answer: Any) -> bool:
+    """Refusals, and lists with nothing else in them, are not kept."""
+    return any(map(_is_kept, answer)) if isinstance(answer, list) else not isinstance(answer, HoldfastError)

@@ -1,0 +1,99 @@
+"""Policies: what kinds, tiers and jobs have set, resolved, and kept by content."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.core.commands import Enqueue
+from holdfast.core.model import Job, Policy
+from holdfast.core.policy import NO_SETTINGS, Settings, resolve
+from holdfast.store.memory import Memory
+
+_settings = msgspec.json.Decoder(Settings)
+_policy = msgspec.json.Decoder(Policy)
+_encode = msgspec.json.Encoder().encode
+
+
+class Policies(ABC):
+    """The part of a transaction that resolves policies. What it alone knows as yet is in `learned` and `policies`."""
+
+    memory: Memory
+    learned: dict[tuple[str, str, str], int]
+    policies: dict[int, Policy]
+    _policy_ids: dict[Policy, int]
+
+    @abstractmethod
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    def one(self, name: str, /, **params: Any) -> tuple[Any, ...] | None:
+        rows = self.rows(name, **params)
+        return rows[0] if rows else None
+
+    def _policy(self, policy_id: int) -> Policy:
+        found = self.memory.policies.get(policy_id) or self.policies.get(policy_id)
+        if found is None:
+            self.policies = {id_: _policy.decode(body) for id_, body in self.rows("policies")}
+            found = self.policies[policy_id]
+        return found
+
+    def _policy_id(self, policy: Policy) -> int:
+        """Looked for once: the jobs of one transaction mostly share it."""
+        known = self._policy_ids.get(policy)
+        if known is not None:
+            return known
+        body = _encode(policy).decode()
+        found = self.one("find_policy", body=body)
+        if found is None:
+            found = self.one("insert_policy", body=body, lease_us=policy.lease_ttl_ms * 1_000, token_tail=policy.token_tail)
+        assert found is not None
+        self._policy_ids[policy] = int(found[0])
+        return int(found[0])
+
+    def profile_id(self, item: Enqueue) -> int:
+        """The row that stands for an item's kind, tier and own settings."""
+        key = (item.kind, item.tier or "", "" if item.override is None else item.override.decode())
+        known = self.memory.profiles.get(key) or self.learned.get(key)
+        return known if known is not None else self.intern_profile(key)
+
+    def intern_profile(self, key: tuple[str, str, str]) -> int:
+        kind, tier, override = key
+        self._lock_settings()
+        found = self.one("find_profile", kind=kind, tier=tier, override=override)
+        if found is None:
+            policy_id = self._policy_id(self._resolve(kind, tier, override))
+            found = self.one("insert_profile", kind=kind, tier=tier, override=override, policy_id=policy_id)
+        assert found is not None
+        self.learned[key] = int(found[0])
+        return int(found[0])
+
+    @abstractmethod
+    def _lock_settings(self) -> None:
+        """Hold off anybody else who sets or resolves policies until this transaction ends."""
+
+    def _resolve(self, kind: str, tier: str, override: str) -> Policy:
+        layers = self._layers(kind, tier)
+        by_job = _settings.decode(override) if override else NO_SETTINGS
+        return resolve(tier or None, layers.get("kind", NO_SETTINGS), layers.get("tier", NO_SETTINGS), by_job)
+
+    def _layers(self, kind: str, tier: str) -> dict[str, Settings]:
+        return {scope: _settings.decode(body) for scope, _, body in self.rows("settings", kind=kind, tier=tier)}
+
+    def policy_of(self, job: Job) -> Policy:
+        """The policy a lease on this job would have now."""
+        key = (job.kind, job.tier or "", "" if job.override is None else job.override.decode())
+        found = self.one("find_profile", kind=key[0], tier=key[1], override=key[2])
+        assert found is not None
+        return self._policy(found[1])
+
+    def settings_of(self, scope: Literal["kind", "tier"], name: str) -> Settings:
+        """One layer. Nobody else changes it until the transaction ends."""
+        self._lock_settings()
+        layers = self._layers(name, "") if scope == "kind" else self._layers("", name)
+        return layers.get(scope, NO_SETTINGS)
+
+    def set_settings(self, scope: Literal["kind", "tier"], name: str, settings: Settings) -> None:
+        self._lock_settings()
+        self.rows("upsert_settings", scope=scope, name=name, body=_encode(settings).decode())
+        for id_, kind, tier, override in self.rows(f"profiles_of_{scope}", name=name):
+            self.rows("update_profile", policy_id=self._policy_id(self._resolve(kind, tier, override)), id=id_)
