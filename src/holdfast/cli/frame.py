@@ -13,7 +13,7 @@ import click
 from holdfast.cli.address import is_new, key_files, ledger_url
 from holdfast.cli.envelope import Failed, failure, misuse, success
 from holdfast.cli.page import Page
-from holdfast.errors import Forbidden, HoldfastError
+from holdfast.errors import HoldfastError, NoLedger
 
 if TYPE_CHECKING:
     from holdfast.core.proof.keyfile import KeyFile
@@ -70,8 +70,9 @@ def _end(error: HoldfastError | Failed, given: Sequence[str]) -> int:
     if "--json" in given:
         click.echo(failure(error))
     elif isinstance(error, HoldfastError):
-        told = f"{error.code}: {error.message}"
-        Page().fail(f"{told}. {error.action}" if isinstance(error, Forbidden) and error.action else told)
+        # What all errors of a code have in common is in the documentation; what was found for this one is said.
+        action = error.action if isinstance(error, NoLedger) else vars(error).get("action")
+        Page().fail(f"{error.code}: {error.message}" + (f". {action}" if action else ""))
     else:
         Page().fail(f"{error.message}. {error.action}" if error.action else error.message)
     return exit_code_of(error)
@@ -123,16 +124,24 @@ key_option = click.option(
 
 
 def asks_a_ledger(function: "Callable[..., Answer]") -> Callable[..., None]:
-    """A command whose function is given an open ledger first, and whose answer is then said."""
+    """A command whose function is given an open ledger first, made where none is there, and whose answer is then said."""
+    return _asking(function, create=True)
 
+
+def reads_a_ledger(function: "Callable[..., Answer]") -> Callable[..., None]:
+    """The same for a command that changes nothing: where no ledger is, none is made."""
+    return _asking(function, create=False)
+
+
+def _asking(function: "Callable[..., Answer]", *, create: bool) -> Callable[..., None]:
     @key_option
     @db_option
     @as_json_option
     @wraps(function)
     def command(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any) -> None:
         url, ring = ledger_url(db), loaded_keys(keys)
-        made = is_new(url)
-        with open_ledger(url, ring) as ledger:
+        made = create and is_new(url)
+        with open_ledger(url, ring, create=create) as ledger:
             if made and not as_json:
                 remark_new(url)
             answer = function(ledger, **options)
@@ -153,10 +162,11 @@ def loaded_keys(given: Sequence[str]) -> "list[KeyFile]":
     return list(keyring(key_files(given)))
 
 
-def open_ledger(url: str, keys: "Sequence[KeyFile]" = ()) -> "Ledger":
+def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool) -> "Ledger":
+    """With `create`, one that is not there is made."""
     import holdfast
 
-    return holdfast.open(url, actor=_who(keys), keys=keys)
+    return holdfast.open(url, actor=_who(keys), keys=keys, create=create)
 
 
 def _who(keys: "Sequence[KeyFile]") -> str:

@@ -79,8 +79,8 @@ def supervise(
         raise misuse("give a command after --, or one of --list and --reset", action="For example: holdfast supervise -- ./serve")
     url = ledger_url(db)
     quiet = as_json or (bool(command) and not sys.stderr.isatty())  # only the log is on standard error then
-    made = is_new(url)
-    with open_ledger(url, loaded_keys(keys)) as ledger:
+    made = not listing and is_new(url)
+    with open_ledger(url, loaded_keys(keys), create=not listing) as ledger:
         if made and not quiet:
             remark_new(url)
         if listing:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.address import is_new, ledger_url
+from holdfast.cli.address import ledger_url
 from holdfast.cli.envelope import success
-from holdfast.cli.frame import as_json_option, db_option, open_ledger, remark_new
+from holdfast.cli.frame import as_json_option, db_option, open_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
 from holdfast.core.limits import JOB_ID_MAX
@@ -51,12 +51,8 @@ def tail(*, after: int | None, job_id: int | None, types: tuple[str, ...], follo
     Example:
       holdfast events tail --type stalled --type dead_lettered
     """
-    url = ledger_url(db)
-    made = is_new(url)
     tell = _tell_json if as_json else _teller(Page())
-    with _until_told(), open_ledger(url) as ledger:
-        if made and not as_json:
-            remark_new(url)
+    with _until_told(), open_ledger(ledger_url(db), create=False) as ledger:
         start = (ledger.position() if follow else 0) if after is None else after
         for event in _following(ledger, start, job_id, set(types)) if follow else _there(ledger, start, job_id, types):
             tell(event)
