@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.envelope import misuse
-from holdfast.cli.frame import Answer, asks_a_ledger, reads_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.job import replayed
 from holdfast.cli.letters import described, in_full, show_letter, told
 from holdfast.cli.page import Page
@@ -35,7 +35,7 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.group()
+@click.group(cls=Noun)
 def dlq() -> None:
     """Look at dead letters, replay them, put them aside.
 

@@ -8,8 +8,9 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.cli.address import ledger_url, without_password
+from holdfast.cli.ending import exit_code_of
 from holdfast.cli.envelope import Failed
-from holdfast.cli.frame import Answer, as_json_option, db_option, exit_code_of, key_option, loaded_keys, open_ledger, say
+from holdfast.cli.frame import Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, say
 from holdfast.cli.page import Page
 from holdfast.errors import HoldfastError
 

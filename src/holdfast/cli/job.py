@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.enqueuing import enqueue, request_option
-from holdfast.cli.frame import Answer, asks_a_ledger, reads_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.several import each, only_for_one, refusal
 from holdfast.cli.values import JOB_ID
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
 
-@click.group()
+@click.group(cls=Noun)
 def job() -> None:
     """Put jobs in, look at them, cancel them, start them over.
 

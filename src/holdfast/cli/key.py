@@ -10,6 +10,7 @@ from holdfast.cli.address import is_new, ledger_url
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import (
     Answer,
+    Noun,
     as_json_option,
     asks_a_ledger,
     db_option,
@@ -33,7 +34,7 @@ ROLES = ("worker", "operator", "server")
 out_option = click.option("--out", type=click.Path(path_type=Path), help="The file to write; it must not be there yet.")
 
 
-@click.group()
+@click.group(cls=Noun)
 def key() -> None:
     """Make keys, and say whose signatures count.
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.address import is_new, ledger_url
+from holdfast.cli.ending import REFUSED
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import (
-    REFUSED,
     Answer,
     as_json_option,
     db_option,

@@ -1,6 +1,5 @@
 """`holdfast events tail`: events as they come, one line each."""
 
-import os
 import select
 import signal
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.address import ledger_url
+from holdfast.cli.ending import forget_output
 from holdfast.cli.envelope import success
 from holdfast.cli.frame import as_json_option, db_option, open_ledger
 from holdfast.cli.page import Page
@@ -96,7 +96,7 @@ def _until_told() -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError):
-        _forget_output()
+        forget_output()
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -110,11 +110,3 @@ def _interrupt_when_unread(main_thread: int) -> None:
         return
     poll.poll()
     signal.pthread_kill(main_thread, signal.SIGINT)
-
-
-def _forget_output() -> None:
-    """Python would complain at its end about what it could not write; whole lines are written already."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

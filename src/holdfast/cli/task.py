@@ -15,7 +15,7 @@ from holdfast.cli.agents import (
     show_task,
     ttl_option,
 )
-from holdfast.cli.frame import Answer, reads_a_ledger
+from holdfast.cli.frame import Answer, Noun, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, PAGE_MAX
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.ledger import Ledger
 
 
-@click.group()
+@click.group(cls=Noun)
 def task() -> None:
     """Tasks for agents: claim one by its id, keep it, end it.
 
