@@ -71,6 +71,12 @@ class Terminal:
             self._read(0)
         return self._process.returncode
 
+    def hang_up(self) -> int:
+        """The exit code of the program once its terminal is no more. No signal tells it: it is in the session of the test."""
+        os.close(self._ours)
+        self._ours = os.open(os.devnull, os.O_RDWR)
+        return self._process.wait(PATIENCE_SECONDS)
+
     def is_restored(self) -> bool:
         """It echoes and waits for whole lines again, and shows its cursor."""
         return termios.tcgetattr(self._theirs) == self.settings and not self.screen.cursor.hidden
