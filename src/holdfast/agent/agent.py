@@ -4,19 +4,16 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from holdfast.agent.brief import Brief, InFull, brief_of, in_full, weighed
+from holdfast.agent.brief import Brief, brief_of, weighed
+from holdfast.agent.looking import look
 from holdfast.agent.rule import Wish, choose, take_up, until
 from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
 from holdfast.core import policy as policies
 from holdfast.core.model import HELD, EventType, FailureStage, ReasonCode
-from holdfast.errors import NotFound
-from holdfast.ledger import Ledger, admit
+from holdfast.ledger import admit
 from holdfast.ledger.acting import Acts, Failure
-from holdfast.store.base import Session
 
 TTL = "5m"
 """How long an agent's claim lasts unless it says otherwise."""
@@ -150,19 +147,6 @@ class Agent(Steps):
         """Tasks by id, chosen as in `Ledger.list`; with `mine`, those that this agent holds."""
         found = [task_of(job.record) for job in self._ledger.list(**chosen)]
         return [task for task in found if not mine or (task.claimed_by, task.session) == (self.name, self.session)]
-
-
-def look(ledger: Ledger, id_: int) -> InFull:
-    """All about a task, whoever has it."""
-    admit.job_id(id_)
-
-    def work(session: Session) -> bytes:
-        job = session.load([id_], lock=False).get(id_)
-        if job is None:
-            raise NotFound(f"there is no job {id_}", job_id=id_)
-        return msgspec.json.encode(in_full(session, job))
-
-    return msgspec.json.decode(ledger.acting.look(work), type=InFull)
 
 
 def _ttl(given: Any) -> int:

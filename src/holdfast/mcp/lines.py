@@ -1,0 +1,62 @@
+"""Standard input, line by line, in a way that can be given up: a read that blocks would outlive every signal."""
+
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+
+log = logging.getLogger("holdfast.mcp")
+
+CHUNK = 65_536
+
+
+class Lines:
+    """The lines of a descriptor, to be iterated once. One that is too long is passed over, and is an empty line instead."""
+
+    def __init__(self, descriptor: int, bytes_max: int) -> None:
+        self._descriptor = descriptor
+        self._bytes_max = bytes_max
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        send, receive = anyio.create_memory_object_stream[str](0)
+        token = anyio.lowlevel.current_token()
+
+        def pass_on() -> None:
+            try:
+                for line in self._split():
+                    anyio.from_thread.run(send.send, line, token=token)
+                anyio.from_thread.run_sync(send.close, token=token)
+            except (anyio.BrokenResourceError, anyio.RunFinishedError):
+                return  # nobody listens any more
+
+        threading.Thread(target=pass_on, name="holdfast-mcp-stdin", daemon=True).start()
+        async with receive:
+            async for line in receive:
+                yield line
+
+    def _split(self) -> Iterator[str]:
+        held, skipping = bytearray(), False
+        while chunk := self._read():
+            *ended, rest = chunk.split(b"\n")
+            for part in ended:
+                too_long = skipping or len(held) + len(part) > self._bytes_max
+                yield "" if too_long else (held + part).decode(errors="replace")
+                held.clear()
+                skipping = False
+            held += rest
+            if len(held) > self._bytes_max:
+                log.warning("a message is too long", extra={"bytes_max": self._bytes_max})
+                held.clear()
+                skipping = True
+        if held:
+            yield held.decode(errors="replace")
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._descriptor, CHUNK)
+        except OSError:
+            return b""
