@@ -66,7 +66,7 @@ LIMITS = {
     "OWN_TASKS_MAX": "tasks of its own that a resume looks at",
     "RESUME_TRIES_MAX": "queues and priorities at which a resume tries to get the next task",
     "MCP_PAGE_MAX": "tasks or events in one answer of the MCP server",
-    "MCP_TEXT_CHARACTERS_MAX": "each of a task's contents in the words of its answers, in characters; the structured part has more",
+    "MCP_TEXT_CHARACTERS_MAX": "each of a task's contents in the text of its answers, in characters; the structure has more",
     "MCP_BODY_BYTES_MAX": "one message to the MCP server, in bytes",
     "MCP_SESSIONS_MAX": "open sessions of an MCP server over HTTP, and sessions for which it holds tasks",
     "MCP_IDLE_MS_MAX": "the longest `--idle-limit` of an MCP server, in milliseconds",

@@ -43,17 +43,21 @@ class Lines:
         while chunk := self._read():
             *ended, rest = chunk.split(b"\n")
             for part in ended:
-                too_long = skipping or len(held) + len(part) > self._bytes_max
-                yield "" if too_long else (held + part).decode(errors="replace")
+                yield self._line(held + part, skipping)
                 held.clear()
                 skipping = False
             held += rest
             if len(held) > self._bytes_max:
-                log.warning("a message is too long", extra={"bytes_max": self._bytes_max})
                 held.clear()
                 skipping = True
         if held:
-            yield held.decode(errors="replace")
+            yield self._line(held, skipping)
+
+    def _line(self, line: bytearray, skipping: bool) -> str:
+        if skipping or len(line) > self._bytes_max:
+            log.warning("a message is too long", extra={"bytes_max": self._bytes_max})
+            return ""
+        return line.decode(errors="replace")
 
     def _read(self) -> bytes:
         try:

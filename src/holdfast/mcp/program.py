@@ -13,12 +13,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from holdfast.core import limits
-from holdfast.ledger import Ledger
+from holdfast.ledger import Ledger, admit
 from holdfast.mcp.http import bound, listener
 from holdfast.mcp.keeper import Keeper
 from holdfast.mcp.lines import Lines
 from holdfast.mcp.seats import Seats
-from holdfast.mcp.server import Reception, build
+from holdfast.mcp.server import NAMELESS, Reception, build
 
 log = logging.getLogger("holdfast.mcp")
 
@@ -43,7 +43,7 @@ class Door(NamedTuple):
 
 def serve_stdio(ledger: Ledger, wishes: Wishes) -> None:
     """One client, on standard input and output, until its end of input, SIGTERM or SIGINT."""
-    seats = Seats(ledger, time.monotonic)
+    seats = _seats(ledger, wishes)
     # A session that was named is to be found again by the process that comes next, with what it holds.
     with Keeper(seats, wishes.idle_s, keep=wishes.keep or wishes.session is not None):
         server = build(Reception(seats, wishes.agent, wishes.session or draw_session(), draw_session))
@@ -52,7 +52,7 @@ def serve_stdio(ledger: Ledger, wishes: Wishes) -> None:
 
 def serve_http(ledger: Ledger, wishes: Wishes, door: Door) -> None:
     """Any number of clients, until SIGTERM or SIGINT. Raises OSError where it cannot listen."""
-    seats = Seats(ledger, time.monotonic)
+    seats = _seats(ledger, wishes)
     with bound(door.host, door.port) as knocks, Keeper(seats, wishes.idle_s, keep=wishes.keep) as keeper:
         server = build(Reception(seats, wishes.agent, None, draw_session))
         listening = listener(
@@ -66,6 +66,12 @@ def serve_http(ledger: Ledger, wishes: Wishes, door: Door) -> None:
             listening.should_exit = True
 
         anyio.run(_until_told, serve, server, stop)
+
+
+def _seats(ledger: Ledger, wishes: Wishes) -> Seats:
+    """Raises what is wrong with the names now, not with the first call."""
+    admit.worker(NAMELESS if wishes.agent is None else wishes.agent, NAMELESS if wishes.session is None else wishes.session)
+    return Seats(ledger, time.monotonic)
 
 
 def draw_session() -> str:

@@ -115,7 +115,15 @@ def claim_job(caller: Caller, ask: asks.ClaimJob) -> OneTask:
 
 def resume(caller: Caller, ask: asks.Resume) -> Brief:
     wish: dict[str, Any] = {"queues": ask.queues, "kinds": ask.kinds, "ttl": ask.ttl_s}
-    brief: Brief = caller.take(ask, lambda agent, request_id: agent.resume(request_id=request_id, **wish))
+
+    def go_on(agent: Agent, request_id: str | None) -> Brief:
+        brief = agent.resume(request_id=request_id, **wish)
+        if brief.task is None and agent.gc().released:
+            # Where only agents work, nobody else sweeps up after those that died.
+            return agent.resume(request_id=request_id, **wish)
+        return brief
+
+    brief: Brief = caller.take(ask, go_on)
     return brief
 
 
