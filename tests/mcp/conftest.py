@@ -123,6 +123,15 @@ class Served:
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())
 
+    def deafen(self) -> None:
+        """From here on nobody reads what it says."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        return self._process.wait(60)
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -134,7 +143,10 @@ class Served:
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
-        self._process.communicate()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+        self._process.wait()
 
 
 Serve = Callable[..., Served]

@@ -46,34 +46,46 @@ async def test_a_long_thought_costs_no_lease(ledger: Ledger, seats: Seats) -> No
     job = ledger.enqueue("draft")
     with Keeper(seats, 60, keep=True):
         async with desk(seats) as ask:
-            await ask("claim_job", id=job.id, **SHORT)
+            await ask("claim_job", id=job.id, ttl_s=3)
             claimed = ledger.get(job.id)
             wait_until(lambda: outlived(ledger, job, claimed))
             done = await ask("complete", id=job.id)
             assert (done["task"]["status"], done["task"]["attempt"]) == ("succeeded", 1)
         assert "stalled" not in [event.type for event in ledger.events(job.id)]
-        seats.changed.acquire()
         assert seats.next_at(60) is None
-        seats.changed.release()
 
 
-async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(
-    ledger: Ledger, seats: Seats, caplog: pytest.LogCaptureFixture
-) -> None:
+class Watch:
+    """Seconds that pass when they are told to, for a keeper."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._now = 0.0
+        self.seats = Seats(ledger, lambda: self._now)
+
+    def advance(self, seconds: float) -> None:
+        with self.seats.changed:
+            self._now += seconds
+            self.seats.changed.notify_all()
+
+
+async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
-    job = ledger.enqueue("draft")
-    with Keeper(seats, 0.5, keep=True):
-        async with desk(seats) as ask:
-            await ask("claim_job", id=job.id, **SHORT)
+    job, watch = ledger.enqueue("draft"), Watch(ledger)
+    with Keeper(watch.seats, 1_000, keep=True):
+        async with desk(watch.seats) as ask:
+            await ask("claim_job", id=job.id, ttl_s=300)
+            for count in (1, 2):
+                watch.advance(100)
+                wait_until(lambda: beats(ledger, job) == count)  # noqa: B023
+            watch.advance(800)
             wait_until(lambda: "its leases are left to end" in caplog.text)
-            before = beats(ledger, job)
-            expires_at = ledger.get(job.id).claim_expires_at
-            assert expires_at is not None
-            wait_until(lambda: ledger.now() > expires_at)
-            assert beats(ledger, job) == before
+            watch.advance(100)
+            assert watch.seats.next_at(1_000) is None
+            assert beats(ledger, job) == 2
             assert (await ask("heartbeat", id=job.id))["task"]["attempt"] == 1
-            wait_until(lambda: beats(ledger, job) > before + 1)
-    assert caplog.text.count("its leases are left to end") >= 1
+            watch.advance(100)
+            wait_until(lambda: beats(ledger, job) == 4)
+    assert caplog.text.count("its leases are left to end") == 1
 
 
 async def test_a_lost_job_is_told_with_the_next_call(ledger: Ledger, seats: Seats, caplog: pytest.LogCaptureFixture) -> None:

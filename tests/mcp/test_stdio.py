@@ -102,6 +102,19 @@ def test_a_killed_server_loses_its_job_when_the_lease_is_over(sqlite_url: str, s
         assert ledger.check(job) == []
 
 
+def test_a_client_that_does_not_listen_any_more_ends_it_in_order(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url)
+        server.send(json.dumps(INITIALIZE))
+        server.answer()
+        server.deafen()
+        server.send(json.dumps(RESUME))
+        server.logged("the client does not listen any more")
+        assert server.logged("handed back")["job_id"] == job
+        assert server.wait() == 0
+
+
 def test_a_missing_extra_says_how_to_get_it(sqlite_url: str) -> None:
     program = "import sys; sys.modules['mcp'] = None; sys.argv[1:] = ['mcp', '--json']; from holdfast.program import main; main()"
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False)

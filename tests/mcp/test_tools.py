@@ -13,6 +13,7 @@ from holdfast.core import limits
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger
 from holdfast.mcp.guidance import INSTRUCTIONS
+from holdfast.mcp.server import agent_name
 from holdfast.mcp.tools import TOOLS
 from holdfast.testing import ManualClock
 from tests.mcp.conftest import Desk, desk, seated, text_of
@@ -242,6 +243,14 @@ async def test_resources(ledger: Ledger) -> None:
 
 
 # Who calls
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("Claude Code", "claude-code"), ("Ünï\x1b[1m#7", "n-1m-7"), ("", "mcp"), ("…", "mcp"), ("x" * 99, "x" * 64)],
+)
+async def test_a_client_is_known_by_what_it_calls_itself(given: str, name: str) -> None:
+    assert agent_name(given) == name
 
 
 async def test_a_session_without_a_name_is_a_new_one_with_each_claim(ledger: Ledger) -> None:

@@ -68,7 +68,7 @@ def mcp(
     if door is None and (token_file or allow_remote or allow_host):
         raise misuse("--token-file, --allow-remote and --allow-host are for --http")
     if door is not None and session is not None:
-        raise misuse("--session is for one client alone, and --http serves many", action="Leave --session out.")
+        raise misuse("--session (or HOLDFAST_SESSION) is for one client alone, and --http serves many", action="Leave it out.")
     from holdfast.telemetry import logs
 
     url, ring = ledger_url(db), loaded_keys(keys)

@@ -3,7 +3,6 @@
 import logging
 import secrets
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, cast
@@ -14,13 +13,15 @@ from mcp.server.stdio import stdio_server
 
 from holdfast.core import limits
 from holdfast.ledger import Ledger, admit
-from holdfast.mcp.http import bound, listener
 from holdfast.mcp.keeper import Keeper
 from holdfast.mcp.lines import Lines
 from holdfast.mcp.seats import Seats
 from holdfast.mcp.server import NAMELESS, Reception, build
 
 log = logging.getLogger("holdfast.mcp")
+
+
+STDIN = 0
 
 
 class Wishes(NamedTuple):
@@ -52,6 +53,8 @@ def serve_stdio(ledger: Ledger, wishes: Wishes) -> None:
 
 def serve_http(ledger: Ledger, wishes: Wishes, door: Door) -> None:
     """Any number of clients, until SIGTERM or SIGINT. Raises OSError where it cannot listen."""
+    from holdfast.mcp.http import bound, listener
+
     seats = _seats(ledger, wishes)
     with bound(door.host, door.port) as knocks, Keeper(seats, wishes.idle_s, keep=wishes.keep) as keeper:
         server = build(Reception(seats, wishes.agent, None, draw_session))
@@ -70,6 +73,9 @@ def serve_http(ledger: Ledger, wishes: Wishes, door: Door) -> None:
 
 def _seats(ledger: Ledger, wishes: Wishes) -> Seats:
     """Raises what is wrong with the names now, not with the first call."""
+    for talkative in ("mcp", "uvicorn"):
+        # The SDK tells the ids of sessions, with which anybody could speak for their clients.
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     admit.worker(NAMELESS if wishes.agent is None else wishes.agent, NAMELESS if wishes.session is None else wishes.session)
     return Seats(ledger, time.monotonic)
 
@@ -79,10 +85,13 @@ def draw_session() -> str:
 
 
 async def _over_stdio(server: Server[Any]) -> None:
-    lines = cast("anyio.AsyncFile[str]", Lines(sys.stdin.fileno(), limits.MCP_BODY_BYTES_MAX))
-    async with stdio_server(stdin=lines) as (read, write):
-        log.info("serving MCP", extra={"url": "stdio"})
-        await server.run(read, write, server.create_initialization_options())
+    lines = cast("anyio.AsyncFile[str]", Lines(STDIN, limits.MCP_BODY_BYTES_MAX))
+    try:
+        async with stdio_server(stdin=lines) as (read, write):
+            log.info("serving MCP", extra={"url": "stdio"})
+            await server.run(read, write, server.create_initialization_options())
+    except* OSError as gone:
+        log.info("the client does not listen any more", extra={"error": str(gone.exceptions[0])})
 
 
 async def _until_told(

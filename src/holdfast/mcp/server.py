@@ -42,13 +42,13 @@ class Reception:
         self._draw = draw
 
     def caller(self, ctx: Context) -> Caller:
-        return Caller(self.seats, self._agent or agent_name(ctx), self._session or _transport_session(ctx), self._draw)
+        params = ctx.session.client_params
+        name = self._agent or agent_name("" if params is None else params.client_info.name)
+        return Caller(self.seats, name, self._session or _transport_session(ctx), self._draw)
 
 
-def agent_name(ctx: Context) -> str:
+def agent_name(given: str) -> str:
     """What the client calls itself, as a name in the record: `Claude Code` is claude-code."""
-    params = ctx.session.client_params
-    given = "" if params is None else params.client_info.name
     return _ODD.sub("-", given.lower()).strip("-._")[:NAME_CHARACTERS_MAX] or NAMELESS
 
 
