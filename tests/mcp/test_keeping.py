@@ -12,6 +12,7 @@ from holdfast.mcp.keeper import Keeper
 from holdfast.mcp.seats import Place, Seats
 from tests.mcp.conftest import desk, seated
 from tests.support.waiting import wait_until
+from tools.pgserver import PostgresServer
 
 pytestmark = pytest.mark.anyio
 
@@ -124,21 +125,15 @@ async def test_the_end_hands_back_what_is_held(ledger: Ledger, seats: Seats, kee
     assert [ledger.get(job.id).status for job in jobs] == [status] * 3
 
 
-async def test_an_outage_does_not_end_the_keeper(
-    ledger: Ledger, seats: Seats, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from holdfast.agent import Agent
-
-    job, heartbeat = ledger.enqueue("draft"), Agent.heartbeat
-    with Keeper(seats, 60, keep=True):
-        async with desk(seats) as ask:
-            await ask("claim_job", id=job.id, **SHORT)
-
-            def out(*_: object, **__: object) -> None:
-                raise holdfast.errors.Unavailable("no route")
-
-            monkeypatch.setattr(Agent, "heartbeat", out)
-            wait_until(lambda: "a beat failed" in caplog.text)
-            monkeypatch.setattr(Agent, "heartbeat", heartbeat)
-            before = beats(ledger, job)
-            wait_until(lambda: beats(ledger, job) > before)
+async def test_an_outage_does_not_end_the_keeper(restartable_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
+    with holdfast.open(restartable_server.url) as ledger:
+        job, watch = ledger.enqueue("draft"), Watch(ledger)
+        with Keeper(watch.seats, 1_000, keep=True):
+            async with desk(watch.seats) as ask:
+                await ask("claim_job", id=job.id, ttl_s=300)
+                restartable_server.stop_immediate()
+                watch.advance(100)
+                wait_until(lambda: "a beat failed" in caplog.text)
+                restartable_server.start()
+                watch.advance(30)
+                wait_until(lambda: beats(ledger, job) == 1)

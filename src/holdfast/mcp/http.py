@@ -125,6 +125,7 @@ def listener(
             access_log=False,
             lifespan="on",
             server_header=False,
+            ws="none",
             timeout_graceful_shutdown=GRACE_S,
         )
     )

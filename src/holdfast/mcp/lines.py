@@ -1,17 +1,16 @@
 """Standard input, line by line, in a way that can be given up: a read that blocks would outlive every signal."""
 
+import asyncio
 import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 
-import anyio
-import anyio.from_thread
-import anyio.lowlevel
-
 log = logging.getLogger("holdfast.mcp")
 
 CHUNK = 65_536
+AHEAD_MAX = 8
+"""Lines that are read before anybody has asked for them."""
 
 
 class Lines:
@@ -22,21 +21,22 @@ class Lines:
         self._bytes_max = bytes_max
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        send, receive = anyio.create_memory_object_stream[str](0)
-        token = anyio.lowlevel.current_token()
+        loop, room = asyncio.get_running_loop(), threading.Semaphore(AHEAD_MAX)
+        lines: asyncio.Queue[str | None] = asyncio.Queue()
 
         def pass_on() -> None:
             try:
                 for line in self._split():
-                    anyio.from_thread.run(send.send, line, token=token)
-                anyio.from_thread.run_sync(send.close, token=token)
-            except (anyio.BrokenResourceError, anyio.RunFinishedError):
-                return  # nobody listens any more
+                    room.acquire()
+                    loop.call_soon_threadsafe(lines.put_nowait, line)
+                loop.call_soon_threadsafe(lines.put_nowait, None)
+            except RuntimeError:
+                return  # the loop is closed: nobody listens any more
 
         threading.Thread(target=pass_on, name="holdfast-mcp-stdin", daemon=True).start()
-        async with receive:
-            async for line in receive:
-                yield line
+        while (line := await lines.get()) is not None:
+            room.release()
+            yield line
 
     def _split(self) -> Iterator[str]:
         held, skipping = bytearray(), False
