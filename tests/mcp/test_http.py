@@ -1,6 +1,8 @@
 """`holdfast mcp --http`: many clients at one server, and who is not let in."""
 
+import json
 import os
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -119,6 +121,16 @@ async def test_on_both_stores_and_a_signal_hands_everything_back(store_url: str,
             server.signal(SIGTERM)
             assert server.end()[0] == 0
         assert ledger.get(job).status == "queued"
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SystemExit) as ended:
+            main(["mcp", "--http", place, "--db", f"sqlite:///{tmp_path}/holdfast.db", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (ended.value.code, found["error_code"]) == (1, "unavailable")
+    assert place in found["error"]
 
 
 @pytest.mark.parametrize(
