@@ -4,7 +4,7 @@
 changing. `fault` names whose move it is: the caller's, a rival's (somebody else holds what was asked for), the store's.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 Fault = Literal["caller", "rival", "store"]
 
@@ -227,3 +227,26 @@ class SchemaTooNew(HoldfastError):
     http_status = 503
     fault = "store"
     action = "Upgrade this Holdfast: the ledger was written by a newer one."
+
+
+class Refusal(Protocol):
+    """Whatever says no."""
+
+    @property
+    def code(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def context(self) -> dict[str, Any]: ...
+    @property
+    def action(self) -> str: ...
+
+
+def told(refusal: Refusal) -> dict[str, Any]:
+    """A refusal as programs are told of it, by whichever way they asked."""
+    return {
+        "error": refusal.message,
+        "error_code": refusal.code,
+        "error_context": refusal.context,
+        "suggested_action": refusal.action,
+    }

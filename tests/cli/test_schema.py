@@ -75,7 +75,7 @@ def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return Said(capsys)
 
 
-ELSEWHERE = {"beat", "demo", "events append", "worker run", "supervise"}
+ELSEWHERE = {"beat", "demo", "events append", "mcp", "worker run", "supervise"}
 """Commands that want a process of their own: see below."""
 
 

@@ -4,20 +4,17 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from holdfast.agent.brief import Brief, InFull, brief_of, in_full, weighed
+from holdfast.agent.brief import Brief, brief_of, weighed
 from holdfast.agent.held import collect, held_by
+from holdfast.agent.looking import look
 from holdfast.agent.rule import Wish, choose, take_up, until
 from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
 from holdfast.core import policy as policies
 from holdfast.core.model import FailureStage, ReasonCode
-from holdfast.errors import NotFound
-from holdfast.ledger import Ledger, admit
+from holdfast.ledger import admit
 from holdfast.ledger.acting import Acts, Failure
-from holdfast.store.base import Session
 
 TTL = "5m"
 """How long an agent's claim lasts unless it says otherwise."""
@@ -147,19 +144,6 @@ class Agent(Steps):
         """Tasks by id, chosen as in `Ledger.list`; with `mine`, a page of those that this agent holds."""
         found = held_by(self._ledger, self.name, self.session, **chosen) if mine else self._ledger.list(**chosen)
         return [task_of(job.record) for job in found]
-
-
-def look(ledger: Ledger, id_: int) -> InFull:
-    """All about a task, whoever has it."""
-    admit.job_id(id_)
-
-    def work(session: Session) -> bytes:
-        job = session.load([id_], lock=False).get(id_)
-        if job is None:
-            raise NotFound(f"there is no job {id_}", job_id=id_)
-        return msgspec.json.encode(in_full(session, job))
-
-    return msgspec.json.decode(ledger.acting.look(work), type=InFull)
 
 
 def _ttl(given: Any) -> int:

@@ -104,10 +104,10 @@ def brief_of(acts: Acts, job: Job, why: str, cursor: int) -> Brief:
     )
 
 
-def in_full(session: Session, job: Job) -> InFull:
+def in_full(session: Session, job: Job, bytes_max: int | None = None) -> InFull:
     events, older = history(session, job, 0)
     return InFull(
-        task=task_of(job, contents_of(job, None)),
+        task=task_of(job, contents_of(job, bytes_max)),
         history=[entry(event) for event in events],
         history_omitted=older,
         blocked_by=blockers(session, job),

@@ -19,6 +19,7 @@ from holdfast.cli.frame import Nouns, json_before_option, no_color_option
         "gate",
         "job",
         "key",
+        "mcp",
         "migrate",
         "queue",
         "resume",

@@ -14,7 +14,16 @@ DEFAULT = "sqlite:///holdfast.db"
 
 def ledger_url(db: str | None) -> str:
     """What was typed, else HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
-    return db or os.environ.get("HOLDFAST_URL") or setting("url") or DEFAULT
+    return _named(db) or DEFAULT
+
+
+def is_named(db: str | None) -> bool:
+    """Whether somebody said which ledger; else it is whatever the folder has, and the folder may be the wrong one."""
+    return _named(db) is not None
+
+
+def _named(db: str | None) -> str | None:
+    return db or os.environ.get("HOLDFAST_URL") or setting("url") or None
 
 
 def key_files(given: Sequence[str]) -> Sequence[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, told
 
 SCHEMA_VERSION = "v1"
 JSON_ASKED = "holdfast.json"
@@ -34,16 +34,7 @@ def success(data: Any) -> str:
 
 
 def failure(error: Failed | HoldfastError) -> str:
-    return _line(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "success": False,
-            "error": error.message,
-            "error_code": error.code,
-            "error_context": error.context,
-            "suggested_action": error.action,
-        }
-    )
+    return _line({"schema_version": SCHEMA_VERSION, "success": False, **told(error)})
 
 
 def _line(whole: dict[str, Any]) -> str:

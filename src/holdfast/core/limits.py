@@ -79,6 +79,16 @@ OWN_TASKS_MAX = 100
 """Tasks of its own that a resume looks at."""
 RESUME_TRIES_MAX = 100
 """Queues and priorities at which a resume tries to get the next task."""
+MCP_PAGE_MAX = 100
+"""Tasks or events in one answer of the MCP server."""
+MCP_TEXT_CHARACTERS_MAX = 4_000
+"""Each of a task's contents in the words of such an answer; its structured part has them whole."""
+MCP_BODY_BYTES_MAX = 4_194_304
+"""What a client sends to the MCP server at once."""
+MCP_SESSIONS_MAX = 1_000
+"""Sessions that an MCP server has open, and sessions it holds tasks for."""
+MCP_IDLE_MS_MAX = 86_400_000
+"""How long an MCP server may hold tasks for a client that does not call."""
 RUN_BYTES_MAX = 65_536
 """What a supervisor keeps of its run."""
 SEAL_MS_MIN = 50

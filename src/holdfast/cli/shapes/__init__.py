@@ -38,6 +38,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "key new": (upkeep.KeyMade,),
     "key revoke": (upkeep.OneKey,),
     "key rotate": (upkeep.KeyMade,),
+    "mcp": (),
     "migrate": (upkeep.Migrated,),
     "queue list": (jobs.Queues,),
     "queue pause": (jobs.OneQueue,),

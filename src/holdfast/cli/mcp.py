@@ -1,0 +1,135 @@
+"""`holdfast mcp`: the agents' verbs for whatever speaks the Model Context Protocol."""
+
+import os
+import stat
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.address import is_named, ledger_url, setting
+from holdfast.cli.envelope import Failed, misuse
+from holdfast.cli.frame import as_json_option, db_option, key_option, loaded_keys, open_ledger
+from holdfast.cli.values import duration
+from holdfast.core.limits import MCP_IDLE_MS_MAX
+
+if TYPE_CHECKING:
+    from holdfast.mcp.program import Door
+
+TOKEN_VARIABLE = "HOLDFAST_MCP_TOKEN"  # noqa: S105 - its name, not a token
+TOKEN_CHARACTERS_MIN = 16
+PORT_MAX = 65_535
+IDLE_MAX = timedelta(milliseconds=MCP_IDLE_MS_MAX)
+IDLE_MIN = timedelta(seconds=1)
+
+
+@click.command()
+@click.option("--http", metavar="HOST:PORT", help="Serve streamable HTTP there, at /mcp, instead of standard input and output.")
+@click.option(
+    "--agent",
+    envvar="HOLDFAST_AGENT",
+    default=lambda: setting("agent"),
+    metavar="NAME",
+    help="Who asks. Else HOLDFAST_AGENT, agent in holdfast.toml, or the client's name.",
+)
+@click.option("--session", envvar="HOLDFAST_SESSION", metavar="NAME", help="Found again by the next process of this name.")
+@click.option("--idle-limit", type=duration, default="30m", show_default=True, help="How long jobs are held without a call.")
+@click.option("--keep", is_flag=True, help="Leave jobs held at the end, until their leases are over.")
+@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help=f"A bearer token. Else {TOKEN_VARIABLE}.")
+@click.option("--allow-remote", is_flag=True, help="Listen on an address that others can reach; needs a token.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="Another name by which clients may call the server.")
+@key_option
+@db_option
+@as_json_option
+def mcp(
+    *,
+    http: str | None,
+    agent: str | None,
+    session: str | None,
+    idle_limit: timedelta,
+    keep: bool,
+    token_file: Path | None,
+    allow_remote: bool,
+    allow_host: tuple[str, ...],
+    keys: tuple[str, ...],
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Serve the verbs of agents to a client that speaks MCP, until it has gone, SIGTERM or SIGINT.
+
+    Jobs that a client holds are kept alive while it thinks, and handed back when it goes.
+
+    \b
+    Example:
+      holdfast mcp --db sqlite:////srv/holdfast.db
+      holdfast mcp --http 127.0.0.1:8765 --agent reviewer
+    """
+    if not IDLE_MIN <= idle_limit <= IDLE_MAX:
+        raise misuse("--idle-limit is from 1s to 24h")
+    program = _program()
+    door = None if http is None else _door(http, token_file, allow_remote, allow_host)
+    if door is None and (token_file or allow_remote or allow_host):
+        raise misuse("--token-file, --allow-remote and --allow-host are for --http")
+    if door is not None and session is not None:
+        raise misuse("--session (or HOLDFAST_SESSION) is for one client alone, and --http serves many", action="Leave it out.")
+    from holdfast.telemetry import logs
+
+    url, ring = ledger_url(db), loaded_keys(keys)
+    logs.configure(json=not sys.stderr.isatty())
+    wishes = program.Wishes(agent, session, idle_limit.total_seconds(), keep)
+    with open_ledger(url, ring, create=is_named(db)) as ledger:
+        if door is None:
+            program.serve_stdio(ledger, wishes)
+            return
+        try:
+            program.serve_http(ledger, wishes, door)
+        except OSError as error:
+            raise Failed("unavailable", f"cannot listen at {http}: {error.strerror}", action="Choose another port.") from None
+
+
+def _program() -> ModuleType:
+    """What serves; the packages that it needs may not be there."""
+    try:
+        from holdfast.mcp import program
+    except ImportError as error:
+        if (error.name or "").startswith("holdfast"):
+            raise
+        action = "pip install 'holdfast[mcp]'"
+        raise Failed("missing_extra", f"the MCP server needs the package {error.name}", action=action) from None
+    return program
+
+
+def _door(http: str, token_file: Path | None, allow_remote: bool, allow_host: tuple[str, ...]) -> "Door":
+    from holdfast.mcp.http import is_loopback
+    from holdfast.mcp.program import Door
+
+    host, _, port = http.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        raise misuse(f"--http {http!r:.80} is not HOST:PORT, such as 127.0.0.1:8765")
+    token = _token(token_file)
+    if not is_loopback(host) and not (allow_remote and token):
+        need = "--allow-remote and a token (--token-file)"
+        raise misuse(f"{host} can be reached by others: that needs {need}", action="Listen on 127.0.0.1, or give both.")
+    return Door(host, int(port), token, allow_host)
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        found = os.environ.get(TOKEN_VARIABLE)
+        return None if found is None else _checked(found, TOKEN_VARIABLE)
+    try:
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:
+            raise misuse(f"others can read {file}", action=f"chmod 600 {file}")
+        return _checked(file.read_text(encoding="utf-8").strip(), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise misuse(f"{file} cannot be read: {error}") from None
+
+
+def _checked(token: str, where: str) -> str:
+    if len(token) < TOKEN_CHARACTERS_MIN or not token.isascii() or not token.isprintable() or " " in token:
+        raise misuse(f"the token in {where} is not one of {TOKEN_CHARACTERS_MIN} or more printable ASCII characters")
+    return token

@@ -1,0 +1,133 @@
+"""What each tool is asked: its arguments, their bounds, and what they mean. Nothing else is accepted."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.core import limits
+from holdfast.core.model import FailureStage, ReasonCode, Status
+
+TTL_S = 300
+PAGE = 20
+REQUEST_ID_MAX = limits.KEY_BYTES_MAX - limits.NAME_BYTES_MAX - 1
+"""The ledger is given it behind the session's name: what one client calls its requests is nothing to another."""
+
+
+def _name(about: str) -> Any:
+    return Meta(min_length=1, max_length=limits.NAME_BYTES_MAX, description=about)
+
+
+def _key(about: str) -> Any:
+    return Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description=about)
+
+
+JobId = Annotated[int, Meta(ge=1, le=limits.JOB_ID_MAX, description="The job.")]
+Names = Annotated[list[Annotated[str, _name("A name.")]], Meta(min_length=1, max_length=limits.NAMES_PER_CLAIM_MAX)]
+Ttl = Annotated[
+    int,
+    Meta(
+        ge=limits.LEASE_MS_MIN // 1_000,
+        le=limits.LEASE_MS_MAX // 1_000,
+        description="Seconds that the claim lasts without a sign of life. The server renews it by itself while you work.",
+    ),
+]
+RequestId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=REQUEST_ID_MAX,
+        description="Names this request within your session: sent again with the same id, it is done once and answered alike. "
+        "Without one, a repetition is a request of its own.",
+    ),
+]
+Attempt = Annotated[
+    int,
+    Meta(ge=0, le=limits.REV_MAX, description="Only if this is the job's attempt. By default the one you claimed."),
+]
+SessionName = Annotated[
+    str,
+    _name("Whose session it is, as `task.session` says in the answer to claim_job or resume. Only needed where a refusal asks."),
+]
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arguments of a tool."""
+
+
+class OfASession(Ask, frozen=True, kw_only=True):
+    session: SessionName | None = None
+
+
+class Change(OfASession, frozen=True, kw_only=True):
+    request_id: RequestId | None = None
+
+
+class OnAJob(Change, frozen=True, kw_only=True):
+    id: JobId
+    attempt: Attempt | None = None
+
+
+class GetJob(Ask, frozen=True, kw_only=True):
+    id: JobId
+
+
+class ListJobs(OfASession, frozen=True, kw_only=True):
+    status: Annotated[list[Status], Meta(min_length=1, max_length=len(Status), description="Only these.")] | None = None
+    queue: Annotated[str, _name("Only those in this queue.")] | None = None
+    kind: Annotated[str, _name("Only those of this kind.")] | None = None
+    mine: Annotated[bool, Meta(description="Only those that you hold.")] = False
+    after: Annotated[int, Meta(ge=0, le=limits.JOB_ID_MAX, description="The next page: `next_after` of the page before.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=limits.MCP_PAGE_MAX, description="Jobs at most.")] = PAGE
+
+
+class ClaimJob(OnAJob, frozen=True, kw_only=True):
+    ttl_s: Ttl = TTL_S
+
+
+class Resume(Change, frozen=True, kw_only=True):
+    queues: Names | None = None
+    kinds: Names | None = None
+    ttl_s: Ttl = TTL_S
+
+
+class Progress(OnAJob, frozen=True, kw_only=True):
+    progress: Annotated[int, Meta(ge=0, le=limits.INTEGER_MAX, description="How far it is, in whatever unit the job has.")]
+    stage: Annotated[str, _name("Where the work is.")] | None = None
+    checkpoint: Annotated[Any, Meta(description="Any JSON value for whoever goes on with the job, be it you.")] = msgspec.UNSET
+
+
+class Complete(OnAJob, frozen=True, kw_only=True):
+    result: Annotated[Any, Meta(description="What came of it: any JSON value.")] = None
+
+
+class Fail(OnAJob, frozen=True, kw_only=True):
+    error: Annotated[
+        str, Meta(min_length=1, max_length=limits.ERROR_BYTES_MAX, description="What went wrong, for whoever tries next.")
+    ]
+    retryable: Annotated[bool, Meta(description="False where no retry will mend it.")] = True
+    reason_code: Annotated[ReasonCode, Meta(description="Where it is not retryable: dead-letter it, for this reason.")] | None = (
+        None
+    )
+    failure_stage: Annotated[FailureStage, Meta(description="Where it broke.")] | None = None
+    retry_after_s: (
+        Annotated[int, Meta(ge=0, le=limits.DELAY_US_MAX // 1_000_000, description="Not before so many seconds.")] | None
+    ) = None
+
+
+class Enqueue(Change, frozen=True, kw_only=True):
+    kind: Annotated[str, _name("What kind of work it is.")]
+    args: Annotated[dict[str, Any], Meta(description="What it is about.")] = {}
+    queue: Annotated[str, _name("Where it waits.")] = "default"
+    priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX, le=limits.PRIORITY_MAX, description="Higher goes first.")] = 0
+    delay_s: Annotated[
+        int, Meta(ge=0, le=limits.DELAY_US_MAX // 1_000_000, description="Not before so many seconds from now.")
+    ] = 0
+    dedupe_key: Annotated[str, _key("Where a live job has it, that one is the answer, and `is_new` is false.")] | None = None
+    correlation_id: Annotated[str, _key("What it belongs to.")] | None = None
+    depends_on: Annotated[
+        list[JobId], Meta(max_length=limits.DEPENDENCIES_MAX, description="Not before these have succeeded.")
+    ] = []
+    on_dependency_failure: Annotated[
+        Literal["wait", "cancel", "dead_letter"], Meta(description="What becomes of it if one of those comes to nothing.")
+    ] = "wait"

@@ -1,0 +1,20 @@
+"""What a model is told of the server as a whole."""
+
+INSTRUCTIONS = """\
+Holdfast is a ledger of jobs. You hold a job under a lease; nobody else can have it meanwhile, and everything you do is on record.
+The loop:
+1. resume: it gives you the job you were at, or the next one, with its arguments, history and earlier checkpoints.
+2. Do the work. After each step that would be a pity to repeat, call progress with a checkpoint.
+3. complete with the result; or fail with what went wrong; or release if you stop before the end. Then go to 1.
+Where resume says that there is nothing to do, stop, or come back at the time it tells.
+Your claim is renewed by the server while you work and keep calling now and then.
+An answer with cancel_requested true: somebody wants the job cancelled. Make your safe exit, then release it.
+An error has error_code and suggested_action: follow the latter. After fence_lost the job is not yours any more: leave it alone.
+After lease_conflict somebody else has the job: take another one.
+New work that you find goes in with enqueue; explain says why a job does not run.
+"""
+
+PROMPT = """\
+Work through the jobs of this Holdfast ledger. Call resume. If it gives you a job, do what its kind and arguments ask for, with \
+progress and a checkpoint after each step, then complete it with the result, or fail it with what went wrong. Go on until resume \
+says that there is nothing to do, then say in a few words what you did."""

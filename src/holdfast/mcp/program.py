@@ -1,0 +1,111 @@
+"""`holdfast mcp` at work: a ledger, a keeper, a server, until the client has gone or a signal comes."""
+
+import logging
+import secrets
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, cast
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from holdfast.core import limits
+from holdfast.ledger import Ledger, admit
+from holdfast.mcp.keeper import Keeper
+from holdfast.mcp.lines import Lines
+from holdfast.mcp.seats import Seats
+from holdfast.mcp.server import NAMELESS, Reception, build
+
+log = logging.getLogger("holdfast.mcp")
+
+
+STDIN = 0
+
+
+class Wishes(NamedTuple):
+    """How the server is to behave. `session` is for a process with one client alone."""
+
+    agent: str | None
+    session: str | None
+    idle_s: float
+    keep: bool
+
+
+class Door(NamedTuple):
+    """Where it listens, and to whom."""
+
+    host: str
+    port: int
+    token: str | None
+    allowed_hosts: tuple[str, ...]
+
+
+def serve_stdio(ledger: Ledger, wishes: Wishes) -> None:
+    """One client, on standard input and output, until its end of input, SIGTERM or SIGINT."""
+    seats = _seats(ledger, wishes)
+    # A session that was named is to be found again by the process that comes next, with what it holds.
+    with Keeper(seats, wishes.idle_s, keep=wishes.keep or wishes.session is not None):
+        server = build(Reception(seats, wishes.agent, wishes.session or draw_session(), draw_session))
+        anyio.run(_until_told, _over_stdio, server)
+
+
+def serve_http(ledger: Ledger, wishes: Wishes, door: Door) -> None:
+    """Any number of clients, until SIGTERM or SIGINT. Raises OSError where it cannot listen."""
+    from holdfast.mcp.http import bound, listener
+
+    seats = _seats(ledger, wishes)
+    with bound(door.host, door.port) as knocks, Keeper(seats, wishes.idle_s, keep=wishes.keep) as keeper:
+        server = build(Reception(seats, wishes.agent, None, draw_session))
+        listening = listener(
+            server, door.host, allowed_hosts=door.allowed_hosts, token=door.token, idle_s=wishes.idle_s, ended=keeper.end
+        )
+
+        async def serve(_: Server[Any]) -> None:
+            await listening.serve(sockets=[knocks])
+
+        def stop() -> None:
+            listening.should_exit = True
+
+        anyio.run(_until_told, serve, server, stop)
+
+
+def _seats(ledger: Ledger, wishes: Wishes) -> Seats:
+    """Raises what is wrong with the names now, not with the first call."""
+    for talkative in ("mcp", "uvicorn"):
+        # The SDK tells the ids of sessions, with which anybody could speak for their clients.
+        logging.getLogger(talkative).setLevel(logging.WARNING)
+    admit.worker(NAMELESS if wishes.agent is None else wishes.agent, NAMELESS if wishes.session is None else wishes.session)
+    return Seats(ledger, time.monotonic)
+
+
+def draw_session() -> str:
+    return secrets.token_hex(8)
+
+
+async def _over_stdio(server: Server[Any]) -> None:
+    lines = cast("anyio.AsyncFile[str]", Lines(STDIN, limits.MCP_BODY_BYTES_MAX))
+    try:
+        async with stdio_server(stdin=lines) as (read, write):
+            log.info("serving MCP", extra={"url": "stdio"})
+            await server.run(read, write, server.create_initialization_options())
+    except* OSError as gone:
+        log.info("the client does not listen any more", extra={"error": str(gone.exceptions[0])})
+
+
+async def _until_told(
+    serve: Callable[[Server[Any]], Awaitable[None]], server: Server[Any], stop: Callable[[], None] | None = None
+) -> None:
+    """`stop` ends it in order; where there is none, it is cut off."""
+    async with anyio.create_task_group() as tasks:
+
+        async def listen() -> None:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for number in signals:
+                    log.info("ending", extra={"signal": signal.Signals(number).name})
+                    (stop or tasks.cancel_scope.cancel)()
+
+        tasks.start_soon(listen)
+        await serve(server)
+        tasks.cancel_scope.cancel()

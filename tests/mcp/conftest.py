@@ -1,0 +1,171 @@
+"""The MCP server and its official client: in one process, or as people start them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp_types import CallToolResult
+
+from holdfast.ledger import Ledger
+from holdfast.mcp.seats import Seats
+from holdfast.mcp.server import Reception, build
+from tests.support.processes import ROOT
+
+TOKEN = "not-a-secret-in-a-test"  # noqa: S105
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Desk:
+    """A client, by what its tools answer."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def ask(self, tool: str, **arguments: Any) -> CallToolResult:
+        found = await self.client.call_tool(tool, arguments)
+        assert isinstance(found, CallToolResult)
+        return found
+
+    async def __call__(self, tool: str, **arguments: Any) -> Any:
+        """What it answers, which is no refusal."""
+        answer = await self.ask(tool, **arguments)
+        assert not answer.is_error, answer.content
+        return answer.structured_content
+
+    async def refused(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        answer = await self.ask(tool, **arguments)
+        assert answer.is_error, answer.structured_content
+        found: dict[str, Any] = answer.structured_content
+        assert found.keys() == {"error", "error_code", "error_context", "suggested_action"}
+        assert found["suggested_action"] in text_of(answer)
+        return found
+
+
+def text_of(answer: CallToolResult) -> str:
+    [block] = answer.content
+    assert block.type == "text"
+    return block.text
+
+
+def seated(ledger: Ledger) -> Seats:
+    return Seats(ledger, time.monotonic)
+
+
+@asynccontextmanager
+async def desk(
+    seats: Seats, *, agent: str = "ada", session: str | None = "s1", mode: str = "auto", drawn: Iterator[int] | None = None
+) -> AsyncIterator[Desk]:
+    """A client and a server in this process, at these seats."""
+    numbers = drawn or count(1)
+    reception = Reception(seats, agent, session, lambda: f"drawn-{next(numbers)}")
+    async with Client(build(reception), mode=mode) as client:
+        yield Desk(client)
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), **more}
+
+
+def command(url: str, *options: str) -> list[str]:
+    return ["-m", "holdfast", "mcp", "--db", url, *options]
+
+
+@asynccontextmanager
+async def over_stdio(url: str, *options: str, mode: str = "auto", **env: str) -> AsyncIterator[Desk]:
+    """A client, and the process that it starts."""
+    server = StdioServerParameters(command=sys.executable, args=command(url, *options), env=environment(**env))
+    async with Client(server, mode=mode) as client:
+        yield Desk(client)
+
+
+class Served:
+    """A server as a process, of which a test has both ends of every pipe."""
+
+    def __init__(self, url: str, *options: str, **env: str) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            [sys.executable, *command(url, *options)], env=environment(**env), stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        self.url: str = self.logged("serving MCP")["url"]
+
+    def logged(self, message: str) -> dict[str, Any]:
+        """The next line of its log that says this."""
+        assert self._process.stderr is not None
+        said = []
+        for text in self._process.stderr:
+            said.append(text)
+            found: dict[str, Any] = json.loads(text) if text.startswith("{") else {"message": text}
+            if found["message"].startswith(message):
+                return found
+        raise AssertionError(f"never logged: {message}: {said}")
+
+    def send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def deafen(self) -> None:
+        """From here on nobody reads what it says."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        return self._process.wait(60)
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> tuple[int, str, str]:
+        """Its exit code and what it said that nobody has read, once its input has ended."""
+        out, err = self._process.communicate(timeout=60)
+        return self._process.returncode, out, err
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+        self._process.wait()
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts a server; what is left of it ends with the test."""
+    running: list[Served] = []
+
+    def server(url: str, *options: str, **env: str) -> Served:
+        running.append(Served(url, *options, **env))
+        return running[-1]
+
+    yield server
+    for one in running:
+        one.close()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/holdfast.db"

@@ -1,0 +1,164 @@
+"""`holdfast mcp --http`: many clients at one server, and who is not let in."""
+
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from signal import SIGTERM
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+import holdfast
+from holdfast.cli import main
+from holdfast.core import limits
+from holdfast.ledger import Ledger
+from tests.mcp.conftest import TOKEN, Desk, Serve, Served
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+MODES = ["auto", "legacy"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Ledger]]:
+    """One server with a token, for all of these."""
+    folder = tmp_path_factory.mktemp("http")
+    token = folder / "token"
+    token.touch(mode=0o600)
+    token.write_text(TOKEN + "\n")
+    url = f"sqlite:///{folder}/holdfast.db"
+    with holdfast.open(url) as ledger:
+        server = Served(url, "--http", "127.0.0.1:0", "--token-file", str(token), "--agent", "ada")
+        yield server, ledger
+        server.signal(SIGTERM)
+        code, out, err = server.end()
+        assert (code, out, "Traceback" in err) == (0, "", False), err
+
+
+@asynccontextmanager
+async def over_http(url: str, *, mode: str = "auto") -> AsyncIterator[Desk]:
+    async with (
+        httpx2.AsyncClient(headers=BEARER, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield Desk(client)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_clients_resume_at_once_and_never_share_a_job(place: tuple[Served, Ledger], mode: str) -> None:
+    server, ledger = place
+    queue = f"share-{mode}"
+    jobs = [ledger.enqueue("draft", queue=queue).id for _ in range(20)]
+    done: list[int] = []
+
+    async def work(ask: Desk) -> None:
+        session: dict[str, Any] = {}
+        while (task := (await ask("resume", queues=[queue], **session))["task"]) is not None:
+            if mode == "auto":
+                session = {"session": task["session"]}
+            await ask("progress", id=task["id"], progress=1, **session)
+            await ask("complete", id=task["id"], **session)
+            done.append(task["id"])
+
+    async with (
+        over_http(server.url, mode=mode) as one,
+        over_http(server.url, mode=mode) as two,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(work, one)
+        tasks.start_soon(work, two)
+    assert sorted(done) == jobs
+    assert all(ledger.get(job).attempt == 1 and not ledger.check(job) for job in jobs)
+
+
+async def test_the_end_of_a_session_hands_its_job_back(place: tuple[Served, Ledger]) -> None:
+    server, ledger = place
+    mine, other = ledger.enqueue("draft", queue="end").id, ledger.enqueue("draft", queue="end").id
+    async with over_http(server.url, mode="legacy") as stays:
+        await stays("claim_job", id=other)
+        async with over_http(server.url, mode="legacy") as goes:
+            held = (await goes("claim_job", id=mine))["task"]
+            assert (await stays.refused("claim_job", id=mine))["error_code"] == "lease_conflict"
+            assert held["session"] != (await stays("get_job", id=other))["task"]["session"]
+        wait_until(lambda: ledger.get(mine).status == "queued")
+        assert ledger.get(other).status == "running"
+
+
+def test_who_has_no_token_or_comes_by_another_name_is_not_let_in(place: tuple[Served, Ledger]) -> None:
+    server, _ = place
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    accept = {"Accept": "application/json, text/event-stream"}
+
+    def status(**headers: str) -> int:
+        return httpx2.post(server.url, json=body, headers={**accept, **headers}).status_code
+
+    assert status() == 401
+    assert status(Authorization=f"Bearer {TOKEN}x") == 401
+    assert status(Authorization=f"Basic {TOKEN}") == 401
+    assert status(**BEARER, Host="evil.example") == 421
+    assert status(**BEARER, Origin="http://evil.example") == 403
+    large = httpx2.post(server.url, content=b"x" * (limits.MCP_BODY_BYTES_MAX + 1), headers={**accept, **BEARER})
+    assert large.status_code == 413
+    assert httpx2.get(server.url.replace("/mcp", "/other"), headers=BEARER).status_code == 404
+
+
+async def test_on_both_stores_and_a_signal_hands_everything_back(store_url: str, serve: Serve) -> None:
+    with holdfast.open(store_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(store_url, "--http", "127.0.0.1:0")
+        async with Client(server.url) as client:
+            brief = await Desk(client)("resume")
+            assert (brief["task"]["id"], brief["task"]["claimed_by"]) == (job, "mcp")
+            server.signal(SIGTERM)
+            assert server.end()[0] == 0
+        assert ledger.get(job).status == "queued"
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SystemExit) as ended:
+            main(["mcp", "--http", place, "--db", f"sqlite:///{tmp_path}/holdfast.db", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (ended.value.code, found["error_code"]) == (1, "unavailable")
+    assert place in found["error"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--http", "0.0.0.0:0"], "needs --allow-remote and a token"),
+        (["--http", "0.0.0.0:0", "--allow-remote"], "needs --allow-remote and a token"),
+        (["--http", "0.0.0.0:0", "--token-file", "token"], "needs --allow-remote and a token"),
+        (["--http", "127.0.0.1:0", "--token-file", "open"], "others can read open"),
+        (["--http", "127.0.0.1:0", "--token-file", "short"], "is not one of 16 or more"),
+        (["--http", "127.0.0.1:0", "--token-file", "none"], "cannot be read"),
+        (["--http", "127.0.0.1:0", "--session", "night"], "--http serves many"),
+        (["--http", "8765"], "is not HOST:PORT"),
+        (["--token-file", "token"], "are for --http"),
+        (["--idle-limit", "0s"], "--idle-limit is from 1s to 24h"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+        monkeypatch.delenv(name)
+    for name, token, mode in (("token", TOKEN, 0o600), ("open", TOKEN, 0o644), ("short", "abc", 0o600)):
+        (tmp_path / name).write_text(token)
+        (tmp_path / name).chmod(mode)
+    with pytest.raises(SystemExit) as ended:
+        main(["mcp", *options])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "holdfast.db").exists()

@@ -1,0 +1,139 @@
+"""A job is kept alive while its client thinks, for so long; and it is handed back when the client goes."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.ledger import Job, Ledger
+from holdfast.mcp.keeper import Keeper
+from holdfast.mcp.seats import Place, Seats
+from tests.mcp.conftest import desk, seated
+from tests.support.waiting import wait_until
+from tools.pgserver import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+SHORT = {"ttl_s": 1}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """By the real clock: a lease is over when it is over."""
+    with holdfast.open(f"sqlite:///{tmp_path}/holdfast.db") as found:
+        yield found
+
+
+@pytest.fixture
+def seats(ledger: Ledger) -> Seats:
+    return seated(ledger)
+
+
+def beats(ledger: Ledger, job: Job) -> int:
+    return len(ledger.events(job.id, types=["heartbeat"]))
+
+
+def outlived(ledger: Ledger, job: Job, claimed: Job) -> bool:
+    """Whether its lease has gone on beyond the end of the one that was claimed."""
+    now = ledger.get(job.id).claim_expires_at
+    assert now is not None and claimed.claim_expires_at is not None
+    ledger.sweep()
+    return ledger.now() > claimed.claim_expires_at and now > ledger.now()
+
+
+async def test_a_long_thought_costs_no_lease(ledger: Ledger, seats: Seats) -> None:
+    job = ledger.enqueue("draft")
+    with Keeper(seats, 60, keep=True):
+        async with desk(seats) as ask:
+            await ask("claim_job", id=job.id, ttl_s=3)
+            claimed = ledger.get(job.id)
+            wait_until(lambda: outlived(ledger, job, claimed))
+            done = await ask("complete", id=job.id)
+            assert (done["task"]["status"], done["task"]["attempt"]) == ("succeeded", 1)
+        assert "stalled" not in [event.type for event in ledger.events(job.id)]
+        assert seats.next_at(60) is None
+
+
+class Watch:
+    """Seconds that pass when they are told to, for a keeper."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._now = 0.0
+        self.seats = Seats(ledger, lambda: self._now)
+
+    def advance(self, seconds: float) -> None:
+        with self.seats.changed:
+            self._now += seconds
+            self.seats.changed.notify_all()
+
+
+async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast.mcp")
+    job, watch = ledger.enqueue("draft"), Watch(ledger)
+    with Keeper(watch.seats, 1_000, keep=True):
+        async with desk(watch.seats) as ask:
+            await ask("claim_job", id=job.id, ttl_s=300)
+            for count in (1, 2):
+                watch.advance(100)
+                wait_until(lambda: beats(ledger, job) == count)  # noqa: B023
+            watch.advance(800)
+            wait_until(lambda: "its leases are left to end" in caplog.text)
+            watch.advance(100)
+            assert watch.seats.next_at(1_000) is None
+            assert beats(ledger, job) == 2
+            assert (await ask("heartbeat", id=job.id))["task"]["attempt"] == 1
+            watch.advance(100)
+            wait_until(lambda: beats(ledger, job) == 4)
+    assert caplog.text.count("its leases are left to end") == 1
+
+
+async def test_a_lost_job_is_told_with_the_next_call(ledger: Ledger, seats: Seats, caplog: pytest.LogCaptureFixture) -> None:
+    job = ledger.enqueue("draft")
+    with Keeper(seats, 60, keep=False):
+        async with desk(seats) as ask:
+            await ask("claim_job", id=job.id, **SHORT)
+            ledger.cancel(job.id, hard=True)
+            wait_until(lambda: "the job is lost" in caplog.text)
+            assert seats.attempt(Place("ada", "s1"), job.id) == 1
+            assert (await ask.refused("progress", id=job.id, progress=1))["error_code"] in ("fence_lost", "invalid_transition")
+            assert (await ask("explain", id=job.id))["status"] == "cancelled"
+
+
+async def test_a_wish_to_cancel_is_told_in_every_answer_on_the_job(ledger: Ledger, seats: Seats) -> None:
+    job = ledger.enqueue("draft")
+    async with desk(seats) as ask:
+        assert not (await ask("claim_job", id=job.id))["task"]["cancel_requested"]
+        ledger.cancel(job.id)
+        for tool, more in (("heartbeat", {}), ("progress", {"progress": 1}), ("get_job", {}), ("claim_job", {})):
+            assert (await ask(tool, id=job.id, **more))["task"]["cancel_requested"], tool
+        assert (await ask("resume"))["task"]["cancel_requested"]
+        assert (await ask("release", id=job.id))["task"]["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(("keep", "status"), [(False, "queued"), (True, "running")])
+async def test_the_end_hands_back_what_is_held(ledger: Ledger, seats: Seats, keep: bool, status: str) -> None:
+    jobs = [ledger.enqueue("draft") for _ in range(3)]
+    with Keeper(seats, 60, keep=keep) as keeper:
+        async with desk(seats) as ada, desk(seats, session="s2") as twin:
+            await ada("claim_job", id=jobs[0].id)
+            await ada("claim_job", id=jobs[1].id)
+            await twin("claim_job", id=jobs[2].id)
+            keeper.end("s2")
+            assert [ledger.get(job.id).status for job in jobs] == ["running", "running", status]
+    assert [ledger.get(job.id).status for job in jobs] == [status] * 3
+
+
+async def test_an_outage_does_not_end_the_keeper(restartable_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
+    with holdfast.open(restartable_server.url) as ledger:
+        job, watch = ledger.enqueue("draft"), Watch(ledger)
+        with Keeper(watch.seats, 1_000, keep=True):
+            async with desk(watch.seats) as ask:
+                await ask("claim_job", id=job.id, ttl_s=300)
+                restartable_server.stop_immediate()
+                watch.advance(100)
+                wait_until(lambda: "a beat failed" in caplog.text)
+                restartable_server.start()
+                watch.advance(30)
+                wait_until(lambda: beats(ledger, job) == 1)

@@ -1,0 +1,147 @@
+"""`holdfast mcp` as clients start it, over standard input and output."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import holdfast
+from holdfast.core import limits
+from tests.mcp.conftest import Desk, Serve, environment, over_stdio
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "Claude Code!", "version": "1"}},
+}
+RESUME = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "resume", "arguments": {"ttl_s": 1}}}
+
+
+async def test_two_clients_race_for_one_job_and_one_wins(sqlite_url: str) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        won: list[Any] = []
+        lost: list[Any] = []
+        async with over_stdio(sqlite_url) as one, over_stdio(sqlite_url, mode="legacy") as two:
+
+            async def claim(ask: Desk) -> None:
+                answer = await ask.ask("claim_job", id=job)
+                (lost if answer.is_error else won).append(answer.structured_content)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(claim, one)
+                tasks.start_soon(claim, two)
+            assert len(won) == 1
+            [refused] = lost
+            assert refused["error_code"] == "lease_conflict" and refused["suggested_action"]
+            assert ledger.get(job).status == "running"
+        # Both clients have gone.
+        wait_until(lambda: ledger.get(job).status == "queued")
+        assert ledger.check(job) == []
+
+
+def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url)
+        for line in ("not json", '{"jsonrpc": "2.0"}', "[1]", "\udcff\x00", "x" * (limits.MCP_BODY_BYTES_MAX + 1)):
+            server.send(line.encode("utf-8", "replace").decode())
+        server.send(json.dumps(INITIALIZE))
+        assert server.answer()["result"]["serverInfo"]["name"] == "holdfast"
+        server.send(json.dumps(RESUME))
+        task = server.answer()["result"]["structuredContent"]["task"]
+        assert (task["id"], task["claimed_by"]) == (job, "claude-code")
+        code, out, err = server.end()
+        assert (code, out) == (0, "")
+        assert "Traceback" not in err
+        assert [json.loads(line)["message"] for line in err.splitlines()] == ["a message is too long", "handed back"]
+        assert ledger.get(job).status == "queued"
+
+
+def test_a_signal_ends_it_in_order_and_the_next_process_of_a_named_session_goes_on(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        whys = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server = serve(sqlite_url, "--session", "night", HOLDFAST_AGENT="ada")
+            server.send(json.dumps(INITIALIZE))
+            server.answer()
+            server.send(json.dumps({**RESUME, "params": {"name": "resume", "arguments": {}}}))
+            brief = server.answer()["result"]["structuredContent"]
+            whys.append((brief["task"]["id"], brief["why"], brief["task"]["attempt"]))
+            server.signal(number)
+            assert server.logged("ending")["signal"] == number.name
+            code, out, err = server.end()
+            assert (code, out, "Traceback" in err) == (0, "", False)
+            assert (ledger.get(job).status, ledger.get(job).owner) == ("running", "ada")
+        assert whys == [(job, "next", 1), (job, "focus", 1)]
+
+
+def test_a_killed_server_loses_its_job_when_the_lease_is_over(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url)
+        server.send(json.dumps(INITIALIZE))
+        server.answer()
+        server.send(json.dumps(RESUME))
+        assert server.answer()["result"]["structuredContent"]["task"]["id"] == job
+        server.signal(signal.SIGKILL)
+        server.end()
+        held = ledger.get(job)
+        assert held.status == "running"
+        wait_until(lambda: ledger.sweep() and ledger.get(job).status == "queued")
+        wait_until(lambda: ledger.claim("next"))
+        assert ledger.check(job) == []
+
+
+def test_a_client_that_does_not_listen_any_more_ends_it_in_order(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url)
+        server.send(json.dumps(INITIALIZE))
+        server.answer()
+        server.deafen()
+        server.send(json.dumps(RESUME))
+        server.logged("the client does not listen any more")
+        assert server.logged("handed back")["job_id"] == job
+        assert server.wait() == 0
+
+
+def test_a_missing_extra_says_how_to_get_it(sqlite_url: str) -> None:
+    program = "import sys; sys.modules['mcp'] = None; sys.argv[1:] = ['mcp', '--json']; from holdfast.program import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["error_code"]) == (1, "missing_extra")
+    assert found["suggested_action"] == "pip install 'holdfast[mcp]'"
+
+
+def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path) -> None:
+    """A client starts its servers wherever it likes: an empty ledger there would look like one with nothing to do."""
+    command = [sys.executable, "-m", "holdfast", "mcp", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), input="", capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)["error_code"]) == (3, "no_ledger")
+    assert list(tmp_path.iterdir()) == []
+
+
+OTHERS = """
+import sys
+from holdfast.cli import main
+main(["job", "enqueue", "noop", "--db", sys.argv[1]], standalone_mode=False)
+"""
+
+
+def test_other_commands_do_not_pay_for_it(sqlite_url: str) -> None:
+    command = [sys.executable, "-X", "importtime", "-c", OTHERS, sqlite_url]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert done.returncode == 0 and "apsw" in imported
+    assert not imported & {"mcp", "mcp_types", "anyio", "pydantic"}

@@ -1,0 +1,317 @@
+"""Every tool: what it takes, what it answers, how it refuses. With the official client, on both stores."""
+
+import json
+from itertools import count
+from typing import Any
+
+import jsonschema
+import pytest
+from mcp_types import Tool
+
+from holdfast.cli.schemas import schema_of
+from holdfast.core import limits
+from holdfast.errors import HoldfastError
+from holdfast.ledger import Ledger
+from holdfast.mcp.guidance import INSTRUCTIONS
+from holdfast.mcp.server import agent_name
+from holdfast.mcp.tools import TOOLS
+from holdfast.testing import ManualClock
+from tests.mcp.conftest import Desk, desk, seated, text_of
+
+pytestmark = pytest.mark.anyio
+
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
+CLI = {
+    "claim_job": "task start",
+    "complete": "task complete",
+    "explain": "explain",
+    "fail": "task fail",
+    "get_job": "task get",
+    "heartbeat": "task heartbeat",
+    "list_jobs": "task list",
+    "progress": "task heartbeat",
+    "release": "task release",
+    "resume": "resume",
+}
+"""The commands that say the same."""
+
+
+class Checked(Desk):
+    """Every answer is of the form that the tool's schema says, and of that of the command that says the same."""
+
+    def __init__(self, found: Desk, tools: list[Tool]) -> None:
+        super().__init__(found.client)
+        self._tools = {tool.name: tool for tool in tools}
+        self.asked: set[str] = set()
+
+    async def ask(self, tool: str, **arguments: Any) -> Any:
+        answer = await super().ask(tool, **arguments)
+        schema = self._tools[tool].output_schema
+        assert schema is not None
+        jsonschema.Draft202012Validator(schema).validate(answer.structured_content)
+        if not answer.is_error and tool in CLI:
+            line = {"schema_version": "v1", "success": True, "data": answer.structured_content}
+            jsonschema.Draft202012Validator(schema_of(CLI[tool])).validate(line)
+        self.asked.add(tool)
+        return answer
+
+
+@MODES
+async def test_every_tool_answers_in_its_form(ledger: Ledger, mode: str) -> None:
+    async with desk(seated(ledger), mode=mode) as plain:
+        ask = Checked(plain, (await plain.client.list_tools()).tools)
+        first = (await ask("enqueue", kind="draft", args={"page": 7, "nothing": None}, priority=5))["task"]["id"]
+        waiting = (await ask("enqueue", kind="review", depends_on=[first]))["task"]["id"]
+        brief = await ask("resume")
+        assert (brief["task"]["id"], brief["why"], brief["task"]["args"]) == (first, "next", {"page": 7, "nothing": None})
+        assert [one["id"] for one in brief["unlocks"]] == [waiting]
+        moved = await ask("progress", id=first, progress=3, stage="writing", checkpoint={"lines": 40})
+        assert (moved["task"]["progress"], moved["task"]["stage"]) == (3, "writing")
+        beaten = await ask("heartbeat", id=first)
+        assert (beaten["task"]["claimed_by"], beaten["task"]["session"], beaten["task"]["attempt"]) == ("ada", "s1", 1)
+        assert [task["id"] for task in (await ask("list_jobs", mine=True))["tasks"]] == [first]
+        assert (await ask("get_job", id=first))["task"]["checkpoint"] == {"lines": 40}
+        assert (await ask("release", id=first))["task"]["status"] == "queued"
+        assert (await ask("claim_job", id=first))["task"]["attempt"] == 2
+        assert (await ask("complete", id=first, result={"lines": 92}))["task"]["status"] == "succeeded"
+        assert (await ask("claim_job", id=waiting, ttl_s=60))["task"]["status"] == "running"
+        assert (await ask("fail", id=waiting, error="no route"))["task"]["status"] == "queued"
+        assert (await ask("explain", id=waiting))["situation"] == "backoff"
+        assert await ask("list_jobs", status=["succeeded"], limit=1) == await ask("list_jobs", limit=1)
+        assert (await ask("resume"))["why"] == "nothing"
+        assert ask.asked == TOOLS.keys()
+    assert ledger.get(first).result == {"lines": 92}
+
+
+async def test_the_words_have_what_matters(ledger: Ledger) -> None:
+    ledger.enqueue("draft", {"page": 7, "long": "x" * limits.MCP_TEXT_CHARACTERS_MAX})
+    async with desk(seated(ledger)) as ask:
+        said = text_of(await ask.ask("resume"))
+        assert "Job 1: draft in default, running, attempt 1, ada's (s1)" in said
+        assert 'args: {"page":7' in said
+        assert len(said) < limits.MCP_TEXT_CHARACTERS_MAX + 500
+        ledger.cancel(1)
+        assert "wants it cancelled" in text_of(await ask.ask("heartbeat", id=1))
+
+
+async def test_what_is_long_is_left_out_and_is_in_the_resource(ledger: Ledger) -> None:
+    ledger.enqueue("draft", {"long": "x" * limits.AGENT_VALUE_BYTES_MAX})
+    async with desk(seated(ledger)) as ask:
+        found = (await ask("get_job", id=1))["task"]
+        assert "args" not in found and found["omitted"]["args"] > limits.AGENT_VALUE_BYTES_MAX
+        whole = await ask.client.read_resource("holdfast://jobs/1")
+        assert "x" * limits.AGENT_VALUE_BYTES_MAX in whole.contents[0].model_dump()["text"]
+
+
+# Refusals
+
+
+async def test_refusals_say_what_to_do(ledger: Ledger, clock: ManualClock) -> None:
+    seats = seated(ledger)
+    job, other = ledger.enqueue("draft").id, ledger.enqueue("draft").id
+    ledger.enqueue("draft", queue="paused")
+    ledger.pause("paused")
+    async with desk(seats) as ada, desk(seats, agent="bob", session="s2") as bob:
+        await ada("claim_job", id=job, request_id="r1")
+        cases: list[tuple[Desk, str, dict[str, Any], str]] = [
+            (ada, "get_job", {"id": 99}, "not_found"),
+            (ada, "complete", {"id": other}, "fence_lost"),
+            (bob, "claim_job", {"id": job}, "lease_conflict"),
+            (bob, "claim_job", {"id": 3}, "not_claimable"),
+            (ada, "claim_job", {"id": other, "request_id": "r1"}, "idempotency_conflict"),
+            (ada, "heartbeat", {"id": job, "attempt": 9}, "fence_lost"),
+            (ada, "enqueue", {"kind": "x", "depends_on": [99]}, "not_found"),
+            (ada, "fail", {"id": job, "error": "x" * 20_000}, "validation_error"),
+            (ada, "enqueue", {"kind": "é" * 150}, "limit_exceeded"),
+        ]
+        for who, tool, arguments, code in cases:
+            assert (await who.refused(tool, **arguments))["error_code"] == code, (tool, arguments)
+        await ada("complete", id=job)
+        assert (await ada.refused("complete", id=job))["error_code"] == "invalid_transition"
+    assert ledger.get(job).status == "succeeded"
+
+
+async def test_a_lease_conflict_says_who_has_it_and_until_when(ledger: Ledger) -> None:
+    seats, job = seated(ledger), ledger.enqueue("draft").id
+    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+        held = (await ada("claim_job", id=job))["task"]
+        found = await twin.refused("claim_job", id=job)
+        assert (found["error_code"], found["error_context"]["holder"]) == ("lease_conflict", "ada")
+        assert found["error_context"]["held_until"] == held["claim_expires_at"]
+        assert found["suggested_action"] == "Work on something else, or wait for the lease to end."
+
+
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("get_job", {}),
+    ("get_job", {"id": 0}),
+    ("get_job", {"id": "1"}),
+    ("get_job", {"id": 1, "more": 1}),
+    ("list_jobs", {"limit": limits.MCP_PAGE_MAX + 1}),
+    ("list_jobs", {"status": ["asleep"]}),
+    ("claim_job", {"id": 1, "ttl_s": 0}),
+    ("progress", {"id": 1}),
+    ("fail", {"id": 1, "error": ""}),
+    ("enqueue", {"kind": "x", "args": []}),
+    ("resume", {"queues": []}),
+]
+
+
+async def test_arguments_are_held_against_their_schema(ledger: Ledger) -> None:
+    async with desk(seated(ledger)) as ask:
+        tools = {tool.name: tool for tool in (await ask.client.list_tools()).tools}
+        for tool, arguments in WRONG:
+            assert not jsonschema.Draft202012Validator(tools[tool].input_schema).is_valid(arguments), (tool, arguments)
+            assert (await ask.refused(tool, **arguments))["error_code"] == "validation_error", (tool, arguments)
+
+
+async def test_a_ledger_out_of_reach_and_a_fault_are_answers_too(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with desk(seated(ledger)) as ask:
+        ledger.close()
+        assert (await ask.refused("list_jobs"))["error_code"] == "unavailable"
+
+        def broken(*_: object) -> None:
+            raise RuntimeError("a secret of the house")
+
+        monkeypatch.setitem(TOOLS, "explain", TOOLS["explain"]._replace(verb=broken))
+        found = await ask.refused("explain", id=1)
+        assert found["error_code"] == HoldfastError.code
+        assert "secret" not in found["error"]
+        with pytest.raises(Exception, match="there is no tool 'sweep'"):
+            await ask.ask("sweep")
+
+
+# What is told of the tools
+
+
+async def test_annotations() -> None:
+    looks, renews, adds, ends = (True, True, False), (False, True, False), (False, False, False), (False, False, True)
+    assert {name: tuple(tool.hints) for name, tool in TOOLS.items()} == {
+        "claim_job": renews,
+        "complete": ends,
+        "enqueue": adds,
+        "explain": looks,
+        "fail": ends,
+        "get_job": looks,
+        "heartbeat": renews,
+        "list_jobs": looks,
+        "progress": renews,
+        "release": adds,
+        "resume": adds,
+    }
+
+
+async def test_what_a_client_is_told_of_the_tools(ledger: Ledger) -> None:
+    async with desk(seated(ledger), mode="legacy") as ask:
+        assert ask.client.instructions == INSTRUCTIONS
+        for tool in (await ask.client.list_tools()).tools:
+            assert tool.annotations is not None and tool.annotations.open_world_hint is False
+            assert tool.title and tool.description and 1 <= tool.description.count(". ") + 1 <= 4
+            for schema in (tool.input_schema, tool.output_schema):
+                assert schema is not None and schema["type"] == "object"
+                jsonschema.Draft202012Validator.check_schema(schema)
+            assert tool.input_schema["additionalProperties"] is False
+        assert [prompt.name for prompt in (await ask.client.list_prompts()).prompts] == ["work"]
+        assert "Call resume" in (await ask.client.get_prompt("work")).messages[0].content.model_dump()["text"]
+    assert len(INSTRUCTIONS.splitlines()) <= 15
+
+
+async def test_resources(ledger: Ledger) -> None:
+    job = ledger.enqueue("draft", {"page": 7})
+    [held] = ledger.claim("w", start=True)
+    assert held.fence is not None
+    for number in range(limits.MCP_PAGE_MAX):
+        ledger.heartbeat(held.fence, progress=number)
+    async with desk(seated(ledger)) as ask:
+
+        async def read(uri: str) -> Any:
+            [found] = (await ask.client.read_resource(uri)).contents
+            return json.loads(found.model_dump()["text"])
+
+        templates = (await ask.client.list_resource_templates()).resource_templates
+        assert [one.uri_template for one in templates] == ["holdfast://jobs/{id}", "holdfast://jobs/{id}/events{?after}"]
+        assert [one.uri for one in (await ask.client.list_resources()).resources] == ["holdfast://counts"]
+        assert (await read(f"holdfast://jobs/{job.id}"))["task"]["args"] == {"page": 7}
+        assert await read("holdfast://counts") == {"counts": {"default": {"running": 1}}}
+        page = await read(f"holdfast://jobs/{job.id}/events")
+        assert len(page["events"]) == limits.MCP_PAGE_MAX
+        rest = await read(page["next"])
+        assert [event["rev"] for event in page["events"] + rest["events"]] == list(range(1, limits.MCP_PAGE_MAX + 4))
+        assert rest["next"] is None
+        for wrong in ("holdfast://jobs/99", "holdfast://jobs/x", "holdfast://elsewhere"):
+            with pytest.raises(Exception, match="there is no"):
+                await read(wrong)
+
+
+# Who calls
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("Claude Code", "claude-code"), ("Ünï\x1b[1m#7", "n-1m-7"), ("", "mcp"), ("…", "mcp"), ("x" * 99, "x" * 64)],
+)
+async def test_a_client_is_known_by_what_it_calls_itself(given: str, name: str) -> None:
+    assert agent_name(given) == name
+
+
+async def test_a_session_without_a_name_is_a_new_one_with_each_claim(ledger: Ledger) -> None:
+    seats, numbers = seated(ledger), count(1)
+    for _ in range(3):
+        ledger.enqueue("draft")
+    async with desk(seats, session=None, drawn=numbers) as ada, desk(seats, session=None, drawn=numbers) as twin:
+        mine, other = (await ada("resume"))["task"], (await twin("resume"))["task"]
+        assert mine["id"] != other["id"] and mine["session"] != other["session"]
+        found = await ada.refused("complete", id=mine["id"])
+        assert (found["error_code"], "task.session" in found["suggested_action"]) == ("validation_error", True)
+        assert (await ada.refused("complete", id=other["id"], session=mine["session"]))["error_code"] == "fence_lost"
+        assert (await ada("resume", session=mine["session"]))["task"]["id"] == mine["id"]
+        assert (await ada("complete", id=mine["id"], session=mine["session"]))["task"]["status"] == "succeeded"
+
+
+async def test_a_request_is_done_once_and_two_sessions_may_call_theirs_alike(ledger: Ledger) -> None:
+    seats = seated(ledger)
+    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+        first = await ada("enqueue", kind="draft", request_id="r1")
+        assert (await ada("enqueue", kind="draft", request_id="r1"))["task"] == first["task"]
+        assert (await twin("enqueue", kind="draft", request_id="r1"))["task"]["id"] != first["task"]["id"]
+        taken = await ada("resume", request_id="r2")
+        assert await ada("resume", request_id="r2") == taken
+        assert (await twin("resume", request_id="r2"))["task"]["id"] != taken["task"]["id"]
+
+
+async def test_the_attempt_that_was_claimed_fences_off_what_came_after(ledger: Ledger, clock: ManualClock) -> None:
+    """An older process of the same session, whose lease ended and was taken up again."""
+    old, new, job = seated(ledger), seated(ledger), ledger.enqueue("draft").id
+    async with desk(old) as before, desk(new) as after:
+        await before("claim_job", id=job, ttl_s=1)
+        clock.advance(2)
+        ledger.sweep()
+        clock.advance(60)
+        assert (await after("claim_job", id=job))["task"]["attempt"] == 2
+        assert (await before.refused("complete", id=job))["error_code"] == "fence_lost"
+        assert (await after("complete", id=job))["task"]["status"] == "succeeded"
+
+
+async def test_resume_collects_what_has_expired_where_nobody_sweeps(ledger: Ledger, clock: ManualClock) -> None:
+    job, seats = ledger.enqueue("draft").id, seated(ledger)
+    async with desk(seats) as dead, desk(seats, agent="bob") as bob:
+        await dead("resume", ttl_s=1)
+        clock.advance(2)
+        nothing = await bob("resume")
+        assert (nothing["task"], nothing["until"] is not None) == (None, True)
+        clock.advance(120)
+        assert (await bob("resume"))["task"]["attempt"] == 2
+        assert (await dead.refused("complete", id=job))["error_code"] == "fence_lost"
+
+
+async def test_a_session_holds_so_many_jobs_and_no_more(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "OWN_TASKS_MAX", 2)
+    monkeypatch.setattr(limits, "MCP_SESSIONS_MAX", 1)
+    jobs, seats = [ledger.enqueue("draft").id for _ in range(3)], seated(ledger)
+    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+        for job in jobs[:2]:
+            await ada("claim_job", id=job)
+        assert (await ada.refused("claim_job", id=jobs[2]))["error_code"] == "limit_exceeded"
+        assert (await twin.refused("claim_job", id=jobs[2]))["error_code"] == "limit_exceeded"
+        for job in jobs[:2]:
+            await ada("release", id=job)
+        await twin("claim_job", id=jobs[2])
