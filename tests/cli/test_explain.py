@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import apsw
 import click
@@ -132,3 +133,17 @@ def test_a_doctor_keeps_a_password_to_itself(postgres_url: str, run: Run) -> Non
     done = run("doctor", "--db", f"{postgres_url}{joined}password=secret&schema=doctors", "--json")
     assert "secret" not in done.out + done.err
     assert done.code in (0, 1)
+
+
+def test_a_url_that_cannot_be_read_is_refused(run: Run) -> None:
+    done = run("doctor", "--db", "postgresql://u:secret@[::1/jobs", "--json")
+    assert (done.code, done.answer["error_code"]) == (1, "validation_error")
+    assert "secret" not in done.out + done.err
+
+
+def test_a_server_may_be_named_by_options_alone(postgres_url: str, run: Run) -> None:
+    """As one is that listens on a socket in a folder."""
+    parts = urlsplit(postgres_url)
+    url = f"postgresql://{parts.path}?host={parts.hostname}&port={parts.port}&user={parts.username}&schema=by_options"
+    done = run("doctor", "--db", url, "--json").answer
+    assert (done.get("data") or done["error_context"])["url"] == url
