@@ -50,7 +50,7 @@ class Terminal:
 
     def run(self) -> None:
         """Until somebody quits, or SIGTERM or SIGINT comes."""
-        locale.setlocale(locale.LC_ALL, "")
+        _prepare_environment()
         _check_terminal()
         before = signal.signal(signal.SIGTERM, _interrupt)
         try:
@@ -113,6 +113,17 @@ class Terminal:
             window.addnstr(row, 0, line.text, width, self._styles.get(line.tone, 0))
 
 
+def _prepare_environment() -> None:
+    """For curses, which takes its characters from the locale and its size from variables, if they are set, whatever they say."""
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+    except locale.Error:  # SSH brings along the name of one that may not be installed here
+        with suppress(locale.Error):
+            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    for name in ("LINES", "COLUMNS"):
+        os.environ.pop(name, None)
+
+
 def _check_terminal() -> None:
     try:
         curses.setupterm()
@@ -126,7 +137,7 @@ def _check_terminal() -> None:
 
 
 def _resized(window: curses.window) -> bool:
-    """Asked of the terminal itself: curses does not look where LINES or COLUMNS are set, nor where a signal was lost."""
+    """Asked of the terminal itself: curses does not look where a signal was lost."""
     columns, lines = os.get_terminal_size(sys.stdout.fileno())
     if (lines, columns) == window.getmaxyx() or not lines or not columns:
         return False
