@@ -11,6 +11,7 @@ from holdfast.cli.address import is_new, ledger_url, without_password
 from holdfast.cli.envelope import Failed
 from holdfast.cli.frame import UNAVAILABLE, Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, say
 from holdfast.cli.page import Page
+from holdfast.cli.pasting import pasteable
 
 if TYPE_CHECKING:
     from holdfast.core.doctor import Diagnosis
@@ -36,9 +37,14 @@ def doctor(*, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
     if is_new(url):
         raise Failed("no_ledger", f"there is no ledger at {named}", action="Check --db.", exit_code=UNAVAILABLE, url=named)
     with open_ledger(url, loaded_keys(keys)) as ledger:
-        found = ledger.diagnose(clock=lambda: datetime.now(UTC))
+        found = _with_commands(ledger.diagnose(clock=lambda: datetime.now(UTC)))
     whole = {"url": named, "holdfast_version": __version__, **msgspec.structs.asdict(found)}
     say(Answer(whole, lambda page: _show(page, found, named), _unwell(found, whole)), as_json)
+
+
+def _with_commands(found: "Diagnosis") -> "Diagnosis":
+    findings = [msgspec.structs.replace(finding, action=pasteable(finding.action)) for finding in found.findings]
+    return msgspec.structs.replace(found, findings=findings)
 
 
 def _unwell(found: "Diagnosis", whole: dict[str, Any]) -> Failed | None:
