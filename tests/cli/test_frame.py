@@ -59,42 +59,6 @@ def test_help_names_every_noun(run: Run) -> None:
     assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 
-# Where the ledger is
-
-
-def workers(run: Run, *arguments: str, **env: str) -> list[str]:
-    return [worker["name"] for worker in run("worker", "list", "--json", *arguments, **env).answer["data"]["workers"]]
-
-
-def test_the_nearest_ledger_is_meant(run: Run, folder: Path) -> None:
-    for name in ("typed", "env", "toml", "holdfast"):
-        with holdfast.open(f"sqlite:///{folder}/{name}.db") as ledger:
-            ledger.sign_in(name)
-    assert workers(run) == ["holdfast"]
-    (folder / "holdfast.toml").write_text('url = "sqlite:///toml.db"\n')
-    assert workers(run) == ["toml"]
-    assert workers(run, HOLDFAST_URL="sqlite:///env.db") == ["env"]
-    assert workers(run, "--db", "sqlite:///typed.db", HOLDFAST_URL="sqlite:///env.db") == ["typed"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("url = \n", "cannot be read"),
-        ('ulr = "sqlite:///x.db"\n', "has no setting 'ulr'"),
-        ("url = 3\n", "url must be a text"),
-        ('keys = "main.key"\n', "keys must be a list of files"),
-        ("keys = [3]\n", "keys must be a list of files"),
-    ],
-)
-def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: str, message: str) -> None:
-    (folder / "holdfast.toml").write_text(text)
-    done = run("sweep")
-    assert done.code == 2
-    assert message in done.err
-    assert not list(folder.glob("*.db"))
-
-
 # How they answer
 
 
@@ -104,6 +68,7 @@ def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: str, m
     ids=" ".join,
 )
 def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
+    assert run("migrate").code == 0
     done = run(*arguments, "--json")
     assert (done.code, done.err) == (0, "")
     assert done.answer.keys() == {"schema_version", "success", "data"}
@@ -114,7 +79,7 @@ def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "error_code"),
     [
-        (["dlq", "show", "1"], 1, "not_found"),
+        (["dlq", "show", "1"], 3, "no_ledger"),
         (["dlq", "discard", "1"], 1, "not_found"),
         (["sink", "revive", "hook"], 1, "not_found"),
         (["sweep", "--db", "sqlite:///no/such/folder.db"], 1, "validation_error"),
@@ -134,16 +99,6 @@ def test_a_failure_as_json(run: Run, arguments: list[str], code: int, error_code
     plain = run(*arguments)
     assert (plain.code, plain.out) == (code, "")
     assert plain.err and "Traceback" not in plain.err
-
-
-def test_a_ledger_that_was_not_there_is_remarked_upon_once(run: Run) -> None:
-    first, second = (
-        run("worker", "list", "--db", "sqlite:///elsewhere.db"),
-        run("worker", "list", "--db", "sqlite:///elsewhere.db"),
-    )
-    assert (first.code, first.out) == (0, "Nobody is there.\n")
-    assert first.err == "sqlite:///elsewhere.db was not there: it is new, and empty.\n"
-    assert second.err == ""
 
 
 # The small nouns

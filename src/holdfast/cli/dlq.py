@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.envelope import misuse
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.job import replayed
 from holdfast.cli.letters import described, in_full, show_letter, told
 from holdfast.cli.page import Page
@@ -35,7 +35,7 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.group()
+@click.group(cls=Noun)
 def dlq() -> None:
     """Look at dead letters, replay them, put them aside.
 
@@ -50,7 +50,7 @@ def dlq() -> None:
 @click.option("--discarded", is_flag=True, help="Those that were discarded too.")
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
-@asks_a_ledger
+@reads_a_ledger
 def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, **chosen: Any) -> Answer:
     """Dead letters, oldest job first.
 
@@ -84,7 +84,7 @@ def _row(job: "Job", now: datetime) -> tuple[object, ...]:
 
 @dlq.command()
 @click.argument("id", type=JOB_ID)
-@asks_a_ledger
+@reads_a_ledger
 def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
     """Everything about one dead letter: its fields, its last error, its history without beats.
 
@@ -119,22 +119,21 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: i
         raise misuse("name the jobs, or choose them with --all and filters")
     if ids and (limit is not None or any(value is not None for value in chosen.values())):
         raise misuse("filters and --limit go with --all, not with ids")
-    done = _replay_all(ledger, limit, chosen) if everything else each(ids, ledger.replay)
+    with Progress("replayed") as progress:
+        done = _replay_all(ledger, limit, chosen, progress) if everything else each(ids, ledger.replay)
     return replayed([job for job in done.values() if not isinstance(job, HoldfastError)], done)
 
 
-def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> Outcomes:
+def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any], progress: Progress) -> Outcomes:
     """Page by page, each in one transaction."""
     chosen = {**chosen, "since": moment(ledger, chosen["since"])}
     done: Outcomes = {}
     after = 0
-    progress = Progress("Replayed")
     while limit is None or len(done) < limit:
         size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
         try:
             found = ledger.replay_many(**chosen, after=after, limit=size)
         except HoldfastError as error:
-            progress.over()
             if not done:
                 raise
             return {**done, NO_JOB: error}
@@ -144,7 +143,6 @@ def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> 
         progress(len(done), limit)
         if len(found) < size:
             break
-    progress.over()
     return done
 
 
