@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import apsw
 import click
@@ -13,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import Ledger
 from holdfast.cli import main
+from holdfast.cli.pasting import pasteable
 from tests.cli.conftest import Run, Start
 from tests.contract.builders import dead_lettered, queued, running
 from tests.support.waiting import wait_until
@@ -32,12 +34,12 @@ def test_the_words_come_first_then_facts_then_commands(real: Ledger, store_url: 
     assert lines[0].startswith(f"Job {made.id} (index_page, in queue ")
     assert [line for line in lines if line and not line.startswith(" ")][1:] == ["Facts", "Next", "Commands"]
     assert re.search(r"requeued  in \d+ s \(\d\d:\d\d:\d\dZ\) ", said.out)
-    assert f"holdfast job cancel {made.id}" in said.out
+    assert f"holdfast job cancel --db {shlex.quote(store_url)} {made.id}" in said.out
 
 
 def test_the_same_for_machines(real: Ledger, store_url: str, run: Run) -> None:
     made = queued(real, queue="crawl")
-    data = run("explain", made.id, "--db", store_url, "--json").answer["data"]
+    data = run("explain", made.id, "--json", HOLDFAST_URL=store_url).answer["data"]
     assert (data["status"], data["situation"], data["holder"]) == ("queued", "no_worker", None)
     assert data["why_not_running"]["code"] == "no_worker"
     assert data["commands"][0]["command"] == "holdfast worker run MODULE:APP --queues crawl"
@@ -135,3 +137,56 @@ def test_a_doctor_keeps_a_password_to_itself(postgres_url: str, run: Run) -> Non
     done = run("doctor", "--db", url, "--json")
     assert "secret" not in nowhere.out + nowhere.err + done.out + done.err
     assert done.code in (0, 1)
+
+
+def test_a_url_that_cannot_be_read_is_refused(run: Run) -> None:
+    done = run("doctor", "--db", "postgresql://u:secret@[::1/jobs", "--json")
+    assert (done.code, done.answer["error_code"]) == (1, "validation_error")
+    assert "secret" not in done.out + done.err
+
+
+def test_a_server_may_be_named_by_options_alone(postgres_url: str, run: Run) -> None:
+    """As one is that listens on a socket in a folder."""
+    parts = urlsplit(postgres_url)
+    url = f"postgresql://{parts.path}?host={parts.hostname}&port={parts.port}&user={parts.username}&schema=by_options"
+    done = run("doctor", "--db", url, "--json").answer
+    assert (done.get("data") or done["error_context"])["url"] == url
+
+
+def test_what_is_suggested_is_for_the_ledger_that_was_asked(run: Run, folder: Path) -> None:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as near, holdfast.open(f"sqlite:///{folder}/far.db") as far:
+        for ledger in (near, far):
+            assert ledger.enqueue("k", queue="-q").id == 1
+            ledger.pause("-q")
+        suggested = run("explain", 1, "--db", "sqlite:///far.db", "--json").answer["data"]["commands"]
+        findings = run("doctor", "--db", "sqlite:///far.db", "--json").answer["error_context"]["findings"]
+        [action] = [finding["action"] for finding in findings if finding["code"] == "queue_paused"]
+        assert action == "Let it go on: holdfast queue unpause --db sqlite:///far.db -- -q."
+        for remedy in (suggested[0], suggested[-1]):
+            assert run(*shlex.split(remedy["command"])[1:]).code == 0
+        assert (near.get(1).status, far.get(1).status) == ("queued", "cancelled")
+        far.enqueue("k", queue="-q")
+        assert (len(near.claim("w", queues=["-q"])), len(far.claim("w", queues=["-q"]))) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "pasted"),
+    [
+        ("holdfast sweep", "holdfast sweep --db {}"),
+        ("holdfast explain 7", "holdfast explain --db {} 7"),
+        ("Look (holdfast dlq list), or holdfast sweep.", "Look (holdfast dlq list --db {}), or holdfast sweep --db {}."),
+        ("holdfast queue unpause 'holdfast sweep'", "holdfast queue unpause --db {} 'holdfast sweep'"),
+        ("a ledger's holdfast sweep, and its clock's", "a ledger's holdfast sweep --db {}, and its clock's"),
+        ("holdfast supervise", "holdfast supervise --db {}"),
+        ("holdfast schema x", "holdfast schema x"),
+        ("holdfast dlq", "holdfast dlq"),
+        ("no holdfast here", "no holdfast here"),
+    ],
+)
+def test_every_command_of_ours_gets_the_url_before_its_arguments(text: str, pasted: str) -> None:
+    context = click.Context(main)
+    context.params["db"] = "postgresql://ann:secret@h/a b?password=secret"
+    with context:
+        assert pasteable(text) == pasted.replace("{}", "'postgresql://ann@h/a b'")
+        context.params["db"] = None
+        assert pasteable(text) == text

@@ -130,6 +130,8 @@ def test_what_one_refuses_does_not_hurt_the_others(here: Desk) -> None:
         ["enqueue", "index", "--args", "[1]"],
         ["enqueue", "index", "--args", "{"],
         ["enqueue", "index", "--args", "@missing.json"],
+        ["enqueue", "index", "--args", "@deep.json"],
+        ["enqueue", "--lines", "deep.json"],
         ["enqueue", "index", "--at", "tomorrow"],
         ["cancel", "1", "2", "--request-id", "r"],
         ["cancel", "1", "2", "--expected-rev", "1"],
@@ -139,7 +141,8 @@ def test_what_one_refuses_does_not_hurt_the_others(here: Desk) -> None:
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_meant(here: Desk, arguments: list[str]) -> None:
+def test_what_cannot_be_meant(here: Desk, folder: Path, arguments: list[str]) -> None:
+    (folder / "deep.json").write_text('{"a":' * 100_000)
     assert here.refused("job", *arguments)[:2] == (2, "usage")
     plain = here("job", *arguments)
     assert (plain.code, plain.out, "Traceback" in plain.err) == (2, "", False)

@@ -1,5 +1,6 @@
 """A plain beat from the command line is recorded without most of Holdfast, and is the same beat."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -7,13 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
 import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
-from holdfast.quick import beat
+from holdfast.quick import beat, written
+from holdfast.store.sqlite.store import BUSY_MS
 from holdfast.testing import ManualClock
 from tests.contract.builders import queued
 from tests.support.histories import problems
@@ -137,6 +140,18 @@ def test_a_lease_that_is_over_is_left_to_decide(url: str) -> None:
         one = queued(ledger).id
         Agent(ledger, "ada").start(one)
     assert quickly(url, one) is None
+
+
+def test_a_locked_file_is_left_to_whoever_waits_for_it(ledger: Ledger, ada: Agent, url: str, tmp_path: Path) -> None:
+    """Somebody who does not know of the lock file: both ways one after the other would wait twice as long as either means to."""
+    one = queued(ledger).id
+    ada.start(one)
+    with contextlib.closing(apsw.Connection(f"{tmp_path}/holdfast.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert quickly(url, one) is None
+        other.execute("ROLLBACK")
+    assert ledger.get(one).rev == 3
+    assert 10 * written._BUSY_MS <= BUSY_MS
 
 
 def test_another_schema_is_left_to_whoever_knows_it(ledger: Ledger, ada: Agent, url: str) -> None:

@@ -113,7 +113,7 @@ def test_json_from_a_file_and_from_standard_input(real: Ledger, ask: Any, folder
     ask("task", "complete", "--id", one, "--result", "@result.json")
     assert real.get(one).result == {"text": "grüße"}
     ask("task", "start", "--id", two)
-    for wrong in ("{", "@nowhere.json"):
+    for wrong in ("{", "@nowhere.json", "[" * 100_000):
         done = ask("task", "complete", "--id", two, "--result", wrong)
         assert (done.code, done.answer["error_code"]) == (2, "usage")
 

@@ -148,6 +148,18 @@ def test_it_goes_along_with_the_size_of_the_terminal(ledger: Ledger, watch: Watc
     assert "q quit" in top.screen.display[29]
 
 
+@pytest.mark.parametrize("variables", [["LC_ALL=xx_XX.ISO-8859-1"], ["LINES=1000000", "COLUMNS=1000000"]], ids=" ".join)
+def test_variables_that_are_not_true_here_do_no_harm(ledger: Ledger, watch: Watch, variables: list[str]) -> None:
+    job = held(ledger)
+    assert job.fence is not None
+    ledger.heartbeat(job.fence, progress=50)
+    top = watch(program=["env", *variables, *command("top")])
+    top.until("█████░░░░░ 50")
+    assert "q quit" in top.screen.display[39]
+    top.type("q")
+    assert top.end() == 0
+
+
 @pytest.mark.parametrize(("lines", "columns"), [(5, 20), (100, 300)])
 def test_it_is_drawn_on_terminals_of_any_size(ledger: Ledger, watch: Watch, lines: int, columns: int) -> None:
     for number in range(30):

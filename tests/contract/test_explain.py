@@ -261,6 +261,16 @@ def test_every_situation_has_its_case():
     assert {*SITUATIONS} == {*Situation}
 
 
+def test_what_is_announced_of_a_job_that_waits_and_has_a_time_is_so(ledger: Ledger, clock: ManualClock):
+    parent = builders.running(ledger)
+    made = served(ledger, depends_on=[parent.id], delay=3_600)
+    [announced] = ledger.explain(made).next
+    assert announced.at == clock.now() + timedelta(hours=1)
+    ledger.complete(parent.fence)
+    found = ledger.explain(made)
+    assert (found.situation, found.next[0].at) == (Situation.SCHEDULED, announced.at)
+
+
 @pytest.mark.parametrize("state", BUILDERS)
 def test_every_status_can_be_explained(ledger: Ledger, state: str):
     made = BUILDERS[state](ledger)

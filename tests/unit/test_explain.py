@@ -8,8 +8,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.explain import Explanation, Facts, Situation, explain
 from holdfast.core.explain.shapes import AHEAD_MAX, Linked, SeenWorker
-from holdfast.core.explain.words import clock, span, told, when
-from holdfast.core.model import SYSTEM, UNDO_KIND, EventType, FailureStage, Policy, ReasonCode, StallReason, Status
+from holdfast.core.explain.words import clock, span, told, unpause, when
+from holdfast.core.model import NEVER, SYSTEM, UNDO_KIND, EventType, FailureStage, Policy, ReasonCode, StallReason, Status
 from holdfast.core.payloads import Beat
 from tests.unit.histories import OPERATOR, SECOND, STEP, T0, WINDOW, History
 
@@ -100,6 +100,32 @@ def test_a_waiting_job_is_not_called_scheduled():
     found = of(History(available_at=253_402_300_799_000_000), unmet=(Linked(3, Status.QUEUED),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "9999" not in found.text
+
+
+def test_a_job_that_waits_for_others_has_a_time_of_its_own():
+    history = History(available_at=NEVER)
+    history.job = msgspec.structs.replace(history.job, wanted_at=T0 + 60 * SECOND)
+    found = of(history, unmet=(Linked(3, Status.QUEUED),))
+    assert found.situation is Situation.WAITS_FOR_DEPENDENCY
+    assert "Besides: it was enqueued for later, and may not be claimed before its time either: in 60 s (00:01:00Z)." in found.text
+    assert [(step.what, step.at and step.at.timestamp() * SECOND) for step in found.next] == [
+        ("it may be claimed once they have succeeded", T0 + 60 * SECOND)
+    ]
+    found = of(history.wait(61), unmet=(Linked(3, Status.QUEUED),), workers=(SeenWorker("w-1", history.now),))
+    assert (found.next[0].at, "later" in found.text) == (None, False)
+
+
+@pytest.mark.parametrize(("choice", "ends"), [("wait", []), ("cancel", ["cancelled"]), ("dead_letter", ["dead-lettered"])])
+def test_what_becomes_of_a_job_that_waits_in_vain_comes_next(choice: str, ends: list[str]):
+    history = History(available_at=NEVER)
+    history.job = msgspec.structs.replace(history.job, on_dependency_failure=choice)
+    found = of(history, unmet=(Linked(3, Status.QUEUED),))
+    assert [step.what for step in found.next[1:]] == [f"it is {end} if one of them ends otherwise" for end in ends]
+
+
+def test_a_queue_may_begin_with_a_dash():
+    assert unpause("-q").command == "holdfast queue unpause -- -q"
+    assert unpause("q -").command == "holdfast queue unpause 'q -'"
 
 
 def test_further_obstacles_are_told_too():
@@ -223,7 +249,22 @@ def test_a_signed_job_needs_a_server_key():
     assert "Unless w-9, who sweeps, has a server key" in of(history).text
 
 
+def test_what_an_operator_has_to_sign_says_so():
+    by_key = "; needs an operator's key, by --key or HOLDFAST_KEYS"
+    assert of(signed(History().start(), "all")).commands[0].does.endswith(by_key)
+    assert of(signed(History().start().wait(31), "all")).commands[-1].does.endswith(by_key)
+    assert not any(remedy.does.endswith(by_key) for remedy in of(signed(History().start(), "liveness")).commands)
+    dead = signed(History(Policy(attempts_max=1)).start().fail(), "all")
+    assert [remedy.does.endswith(by_key) for remedy in of(dead).commands] == [False, False, True]
+
+
 # Stalled
+
+
+def test_nothing_is_to_be_swept_before_it_is_due():
+    history = History(WINDOW).start().stall()
+    assert commands(of(history)) == ["holdfast job cancel 7"]
+    assert commands(of(history.wait(61))) == ["holdfast sweep", "holdfast job cancel 7"]
 
 
 def test_a_claimed_job_that_stalled_and_beats_is_waited_for():

@@ -1,15 +1,18 @@
 """What holds where nothing else is typed: which ledger a command is for, with which keys, and who asks."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, unquote_plus
 
 from holdfast import settings
 from holdfast.cli.envelope import misuse
 
 DEFAULT = "sqlite:///holdfast.db"
+_PASSWORD = re.compile(r"^(\w+://[^:@/]*):(?:[^/]*|[^?]*)@", re.DOTALL)
+"""Up to the last @ that may end it, whether or not it was escaped as it should be."""
 
 
 def ledger_url(db: str | None) -> str:
@@ -49,11 +52,8 @@ def is_new(url: str) -> bool:
         return False
 
 
-def without_password(url: str) -> str:
-    """For people to see."""
-    parts = urlsplit(url)
-    if parts.password is None and "password" not in parts.query:
-        return url
-    host = parts.netloc.replace(f":{parts.password}@", ":…@") if parts.password is not None else parts.netloc
-    kept = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
-    return urlunsplit(parts._replace(netloc=host, query=urlencode(kept)))
+def without_password(url: str, instead: str = ":…") -> str:
+    """For people to see, whether or not it is a url that can be used."""
+    place, mark, query = _PASSWORD.sub(rf"\1{instead}@", url, count=1).partition("?")
+    kept = [part for part in query.split("&") if "password" not in unquote_plus(part.partition("=")[0]).casefold()]
+    return f"{place}{mark}{'&'.join(kept)}" if kept else place

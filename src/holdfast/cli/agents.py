@@ -12,6 +12,7 @@ import msgspec
 from holdfast.cli.address import setting
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
+from holdfast.cli.typed import TOO_DEEP
 from holdfast.cli.values import stamp
 from holdfast.core.limits import JOB_ID_MAX, REV_MAX
 
@@ -67,6 +68,8 @@ def json_text(value: str) -> msgspec.Raw:
         raise click.BadParameter(f"{value[1:]!r:.80} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise click.BadParameter(f"it is not JSON: {error}") from None
+    except RecursionError:
+        raise click.BadParameter(TOO_DEEP) from None
     return msgspec.Raw(body)
 
 

@@ -12,6 +12,7 @@ from holdfast.cli.ending import exit_code_of
 from holdfast.cli.envelope import Failed
 from holdfast.cli.frame import Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, say
 from holdfast.cli.page import Page
+from holdfast.cli.pasting import pasteable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def doctor(*, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
     named, ring = without_password(url), loaded_keys(keys)
     try:
         with open_ledger(url, ring, create=False) as ledger:
-            found = ledger.diagnose(clock=lambda: datetime.now(UTC))
+            found = _with_commands(ledger.diagnose(clock=lambda: datetime.now(UTC)))
     except HoldfastError as error:
         say(_unseen(error, named), as_json)
         return
@@ -47,13 +48,19 @@ def doctor(*, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
     say(Answer(whole, lambda page: _show(page, found, named), _unwell(found, whole)), as_json)
 
 
+def _with_commands(found: "Diagnosis") -> "Diagnosis":
+    findings = [msgspec.structs.replace(finding, action=pasteable(finding.action)) for finding in found.findings]
+    return msgspec.structs.replace(found, findings=findings)
+
+
 def _unseen(error: HoldfastError, named: str) -> Answer:
     """Of a ledger that cannot be looked at there is one thing to say: why not."""
     from holdfast.core.doctor import Finding, Severity
 
-    finding = Finding("ledger", Severity.WARNING, f"{error.code}: {error.message}", error.action)
+    action = pasteable(error.action)
+    finding = Finding("ledger", Severity.WARNING, f"{error.code}: {error.message}", action)
     whole = {**error.context, "url": named, "holdfast_version": __version__, "well": False, "findings": [finding]}
-    failed = Failed(error.code, error.message, action=error.action, exit_code=exit_code_of(error), **whole)
+    failed = Failed(error.code, error.message, action=action, exit_code=exit_code_of(error), **whole)
 
     def show(page: Page) -> None:
         page.line(f"{named} cannot be looked at; Holdfast {__version__}", bold=True)

@@ -4,10 +4,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from holdfast.cli.frame import Answer, reads_a_ledger
 from holdfast.cli.letters import told
 from holdfast.cli.page import Page
+from holdfast.cli.pasting import pasteable
 from holdfast.cli.values import JOB_ID
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def explain(ledger: "Ledger", *, job: int) -> Answer:
       holdfast explain 7 --json
     """
     found = ledger.explain(job)
+    commands = [msgspec.structs.replace(remedy, command=pasteable(remedy.command)) for remedy in found.commands]
+    found = msgspec.structs.replace(found, commands=commands)
     return Answer(found, lambda page: _show(page, found))
 
 
@@ -41,7 +45,8 @@ def _show(page: Page, found: "Explanation") -> None:
         page.table(("what", "when", "by"), [(s.what, "–" if s.at is None else _when(s.at, found.now), s.by) for s in found.next])
     if found.commands:
         page.heading("Commands")
-        page.table(("command", "what it does"), [(remedy.command, remedy.does) for remedy in found.commands])
+        suggested = [(remedy.command, remedy.does) for remedy in found.commands]
+        page.fields([("command", "what it does"), *suggested])  # a table would cut them: part of a command is another one
 
 
 def _facts(found: "Explanation") -> list[tuple[str, object]]:

@@ -7,6 +7,10 @@ from typing import Any
 import click
 
 from holdfast.cli.envelope import misuse
+from holdfast.core.limits import NESTING_MAX
+
+TOO_DEEP = f"it is nested deeper than {NESTING_MAX}"
+"""Said here of what is too deep to be read at all; the ledger says the same of the rest."""
 
 
 def json_object(value: str) -> dict[str, Any]:
@@ -19,6 +23,8 @@ def json_object(value: str) -> dict[str, Any]:
         raise click.BadParameter(f"{value[1:]!r:.80} cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise click.BadParameter(f"it is not a JSON object: {error}") from None
+    except RecursionError:
+        raise click.BadParameter(TOO_DEEP) from None
 
 
 def json_lines(file: str, limit: int) -> list[dict[str, Any]]:
@@ -44,6 +50,8 @@ def _object(text: bytes, where: str) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise misuse(f"{where}: it is not a JSON object: {error}", action="Correct it: nothing was done.") from None
+    except RecursionError:
+        raise misuse(f"{where}: {TOO_DEEP}", action="Correct it: nothing was done.") from None
 
 
 def _text(value: str) -> bytes:

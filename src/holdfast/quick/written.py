@@ -15,6 +15,8 @@ from holdfast.store.statements import named
 _HOME = Path(__file__).parents[1] / "store" / "sqlite"
 _WAL_PAGES = 256
 """The log is copied into the database this often: nobody else may be there to keep it short, and each process reads all of it."""
+_BUSY_MS = 1_000
+"""Beats take turns by the lock file. Whoever has locked the database itself is waited for by the command line, and only there."""
 _TIMES = {"claimed_at": "claimed_at", "claim_expires_at": "lease_expires_at", "last_heartbeat_at": "last_beat_at"}
 
 
@@ -24,7 +26,7 @@ def recorded(asked: Asked) -> dict[str, Any]:
     try:
         with contextlib.closing(apsw.Connection(asked.path, flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            connection.set_busy_timeout(10_000)
+            connection.set_busy_timeout(_BUSY_MS)
             connection.pragma("synchronous", "FULL")
             connection.pragma("wal_autocheckpoint", _WAL_PAGES)
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -50,7 +50,7 @@ class Terminal:
 
     def run(self) -> None:
         """Until somebody quits, the terminal has gone, or SIGTERM, SIGHUP or SIGINT comes."""
-        locale.setlocale(locale.LC_ALL, "")
+        _prepare_environment()
         _check_terminal()
         before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
         try:
@@ -117,6 +117,17 @@ class Terminal:
             window.addstr(row, 0, line.text, self._styles.get(line.tone, 0))
 
 
+def _prepare_environment() -> None:
+    """For curses, which takes its characters from the locale and its size from variables, if they are set, whatever they say."""
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+    except locale.Error:  # SSH brings along the name of one that may not be installed here
+        with suppress(locale.Error):
+            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    for name in ("LINES", "COLUMNS"):
+        os.environ.pop(name, None)
+
+
 def _check_terminal() -> None:
     try:
         curses.setupterm()
@@ -130,7 +141,7 @@ def _check_terminal() -> None:
 
 
 def _resized(window: curses.window) -> bool:
-    """Asked of the terminal itself: curses does not look where LINES or COLUMNS are set, nor where a signal was lost."""
+    """Asked of the terminal itself: curses does not look where a signal was lost."""
     try:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())
     except OSError:  # it has gone, and nobody was told by a signal

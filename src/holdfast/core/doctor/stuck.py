@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.core.doctor.shapes import COUNT_MAX, Census, Finding, Severity
 from holdfast.core.explain.shapes import WORKER_SEEN_US
-from holdfast.core.explain.words import count, span, when
+from holdfast.core.explain.words import count, span, typed, when
 
 READY_US_MAX = 60_000_000
 """How long jobs may be ready before it is worth a word that nobody serves them."""
@@ -64,7 +64,7 @@ def _paused(census: Census) -> Iterator[Finding]:
         waiting[ready.queue] += ready.jobs
     for queue, at in census.paused.items():
         words = f"queue {queue} was paused {when(at, census.now)}; {count(waiting[queue], 'job')} of it could be claimed"
-        action = f"Let it go on: holdfast queue unpause {shlex.quote(queue)}."
+        action = f"Let it go on: holdfast queue unpause {typed(queue)}."
         yield Finding("queue_paused", Severity.WARNING if waiting[queue] else Severity.NOTE, words, action)
 
 
@@ -86,7 +86,7 @@ def _sinks(census: Census) -> Finding:
     dead = [sink for sink in census.sinks if sink.dead]
     if dead:
         named = ", ".join(f"{sink.name} ({sink.last_error})" for sink in dead[:NAMED_MAX])
-        action = f"Mend what it says, then: holdfast sink revive {shlex.quote(dead[0].name)}."
+        action = f"Mend what it says, then: holdfast sink revive {typed(dead[0].name)}."
         return Finding("sinks", Severity.WARNING, f"{count(len(dead), 'sink')} given up on: {named}", action)
     failing = [sink.name for sink in census.sinks if sink.failures]
     if failing:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from holdfast.core.deadlines import exhausted, tries
 from holdfast.core.explain.shapes import Account, Facts, NextStep, Remedy, Situation
 from holdfast.core.explain.sweeping import sweeper
-from holdfast.core.explain.words import SWEEP, remedy, step, told, when
+from holdfast.core.explain.words import SWEEP, discard, remedy, step, told, when
 from holdfast.core.model import LIVE, EventType, Job, Micros, ReasonCode, Status
 from holdfast.core.undo import owes_undo
 
@@ -85,4 +85,4 @@ def _commands(job: Job, facts: Facts) -> Iterator[Remedy]:
     yield remedy("starts it over, as a new job", "dlq", "replay", job.id)
     yield remedy("shows its error and its history", "dlq", "show", job.id)
     if job.note != EventType.DISCARDED:
-        yield remedy("notes that nobody needs to look at it", "dlq", "discard", job.id)
+        yield discard(job)

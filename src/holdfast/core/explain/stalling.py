@@ -5,7 +5,7 @@ import msgspec
 from holdfast.core.deadlines import MS, exhausted, tries, window_over_at
 from holdfast.core.explain.shapes import Account, Facts, Situation
 from holdfast.core.explain.sweeping import overdue, sweeper
-from holdfast.core.explain.words import SWEEP, cancel, stalled, step, told, until, when
+from holdfast.core.explain.words import cancel, stalled, step, told, until, when
 from holdfast.core.model import EventType, Job, Micros, Phase, Policy
 from holdfast.core.signing import owes
 
@@ -16,18 +16,17 @@ def stalling(job: Job, facts: Facts, now: Micros) -> Account:
     situation, words, what = _outlook(job, job.policy, now)
     error = () if job.last_error is None else (f"Its last error: {told(job.last_error)}.",)
     fell = f"It stalled {when(job.stalled_at, now)} in the hands of {job.last_owner}: {stalled(job.stall_reason)}."
-    account = Account(situation, (fell, *error, words), (step(what, due, sweeper(facts)),), (SWEEP, cancel(job)))
+    account = Account(situation, (fell, *error, words), (step(what, due, sweeper(facts)),), (cancel(job),))
     makes = EventType.RESUMED if situation is Situation.RESUME_DUE else EventType.REQUEUED
     late = overdue(facts, due, now, signed=owes(job.policy, makes))
     if late is None:
         return account
     blocked = late.situation in (Situation.NOBODY_SWEEPS, Situation.NO_SERVER_KEY)
-    commands = dict.fromkeys((*late.commands, *account.commands))
     return msgspec.structs.replace(
         account,
         situation=late.situation if blocked else situation,
         words=(*account.words, *late.words),
-        commands=tuple(commands),
+        commands=(*late.commands, *account.commands),
     )
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from holdfast.core.explain.shapes import AHEAD_MAX, WORKER_SEEN_US, Account, Facts, SeenWorker, Situation
-from holdfast.core.explain.words import cancel, count, remedy, run_a_worker, span, stalled, step, told, when
+from holdfast.core.explain.shapes import AHEAD_MAX, WORKER_SEEN_US, Account, Facts, NextStep, SeenWorker, Situation
+from holdfast.core.explain.words import cancel, count, remedy, run_a_worker, span, stalled, step, told, unpause, when
 from holdfast.core.model import TERMINAL, Job, Micros, StallReason
 
 NAMED_MAX = 5
@@ -23,15 +23,17 @@ def waiting(job: Job, facts: Facts, now: Micros) -> Account:
 
 def _obstacles(job: Job, facts: Facts, now: Micros) -> Iterator[Account]:
     if facts.unmet:
-        yield _dependencies(facts)
+        yield _dependencies(job, facts, now)
     if facts.paused_at is not None:
         yield Account(
             Situation.QUEUE_PAUSED,
             (f"Its queue {job.queue} was paused {when(facts.paused_at, now)}: nothing is claimed from it.",),
             (step("it may be claimed", None, "whoever unpauses the queue"),),
-            (remedy(f"lets {job.queue} be claimed from again", "queue", "unpause", job.queue),),
+            (unpause(job.queue),),
         )
-    if job.available_at > now and not facts.unmet:
+    if facts.unmet:
+        yield from _not_before(job, now)
+    elif job.available_at > now:
         yield _later(job, now)
     serving = lately_seen(job, facts, now)
     if not serving:
@@ -45,7 +47,7 @@ def lately_seen(job: Job, facts: Facts, now: Micros) -> list[SeenWorker]:
     return [w for w in facts.workers if w.serves(job.queue, job.kind) and now - w.seen_at <= WORKER_SEEN_US]
 
 
-def _dependencies(facts: Facts) -> Account:
+def _dependencies(job: Job, facts: Facts, now: Micros) -> Account:
     broken = [link for link in facts.unmet if link.status in TERMINAL]
     names = _named([f"{link.job_id} ({link.status.value})" for link in facts.unmet])
     commands = tuple(
@@ -57,12 +59,33 @@ def _dependencies(facts: Facts) -> Account:
         return Account(
             Situation.DEPENDENCY_FAILED, (words,), (step("it goes on waiting", None, "whoever replays the job"),), commands
         )
+    met = step("it may be claimed once they have succeeded", _wanted_at(job, now), "whoever completes them")
     return Account(
         Situation.WAITS_FOR_DEPENDENCY,
         (f"It waits for {_jobs(facts)} {names}.",),
-        (step("it may be claimed once they have succeeded", None, "whoever completes them"),),
+        (met, *_in_vain(job)),
         tuple(remedy(f"says what job {link.job_id} waits for", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
     )
+
+
+def _in_vain(job: Job) -> Iterator[NextStep]:
+    """What becomes of it without further ado once one of them comes to nothing."""
+    if job.on_dependency_failure != "wait":
+        ends = "cancelled" if job.on_dependency_failure == "cancel" else "dead-lettered"
+        yield step(f"it is {ends} if one of them ends otherwise", None, "whoever ends that one")
+
+
+def _wanted_at(job: Job, now: Micros) -> Micros | None:
+    """When it was to be available had it nobody to wait for; None where that is past."""
+    return job.wanted_at if job.wanted_at is not None and job.wanted_at > now else None
+
+
+def _not_before(job: Job, now: Micros) -> Iterator[Account]:
+    """Of a job that waits for others, whose row knows of its own time only once they have succeeded."""
+    at = _wanted_at(job, now)
+    if at is not None:
+        words = f"It was enqueued for later, and may not be claimed before its time either: {when(at, now)}."
+        yield Account(Situation.SCHEDULED, (words,))
 
 
 def _jobs(facts: Facts) -> str:

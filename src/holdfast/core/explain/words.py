@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.core.explain.shapes import NextStep, Remedy
 from holdfast.core.limits import TIME_US_MAX
-from holdfast.core.model import Job, Micros, StallReason
+from holdfast.core.model import EventType, Job, Micros, StallReason
+from holdfast.core.signing import owes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000))
@@ -82,8 +83,18 @@ def step(what: str, at: Micros | None, by: str) -> NextStep:
     return NextStep(what, None if at is None else moment(at), by)
 
 
+def typed(name: str) -> str:
+    """A name as an argument of a command; those after `--` may begin with a dash."""
+    return f"-- {shlex.quote(name)}" if name.startswith("-") else shlex.quote(name)
+
+
 def remedy(does: str, *arguments: object) -> Remedy:
+    """A text among the arguments is a word of the command, not a name."""
     return Remedy(shlex.join(["holdfast", *map(str, arguments)]), does)
+
+
+def unpause(queue: str) -> Remedy:
+    return Remedy(f"holdfast queue unpause {typed(queue)}", f"lets {queue} be claimed from again")
 
 
 def run_a_worker(queue: str) -> Remedy:
@@ -95,8 +106,19 @@ SWEEP = Remedy("holdfast sweep", "does at once whatever is due")
 
 
 def cancel(job: Job) -> Remedy:
-    return remedy("ends it; a holder is asked to make its safe exit", "job", "cancel", job.id)
+    does = "ends it; a holder is asked to make its safe exit"
+    return remedy(does + _by_key(job, EventType.CANCELLED), "job", "cancel", job.id)
 
 
 def cancel_hard(job: Job) -> Remedy:
-    return remedy("ends it at once, whatever its holder does", "job", "cancel", job.id, "--hard")
+    does = "ends it at once, whatever its holder does"
+    return remedy(does + _by_key(job, EventType.CANCELLED), "job", "cancel", job.id, "--hard")
+
+
+def discard(job: Job) -> Remedy:
+    does = "notes that nobody needs to look at it"
+    return remedy(does + _by_key(job, EventType.DISCARDED), "dlq", "discard", job.id)
+
+
+def _by_key(job: Job, makes: EventType) -> str:
+    return "; needs an operator's key, by --key or HOLDFAST_KEYS" if owes(job.policy, makes) else ""

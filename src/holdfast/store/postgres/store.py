@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote
 
 import psycopg
 from psycopg import errors as pg
@@ -397,14 +397,16 @@ class _Address(NamedTuple):
 
 
 def _split(url: str) -> _Address:
-    """The url for libpq, and what is ours in it, which libpq does not know: `schema`, and `lanes=1` for one connection less."""
-    parts = urlsplit(url)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {"schema": "holdfast", "lanes": "2", **dict(query)}
+    """The url for libpq, and what is ours in it, which libpq does not know: `schema`, and `lanes=1` for one connection less.
+
+    What is left for libpq stays as it was typed: it has rules of its own for what may be empty, and how it is escaped.
+    """
+    place, _, query = url.partition("?")
+    ours = {"schema": "holdfast", "lanes": "2", **dict(parse_qsl(query, keep_blank_values=True))}
     if not _SCHEMA.fullmatch(ours["schema"]):
         raise ValidationError("schema must be a plain lower-case name of at most 51 characters", field="url")
     if ours["lanes"] not in ("1", "2"):
         raise ValidationError("lanes must be 1 or 2", field="url")
-    rest = urlencode([(name, value) for name, value in query if name not in ("schema", "lanes")])
+    rest = "&".join(part for part in query.split("&") if unquote(part.partition("=")[0]) not in ("schema", "lanes"))
     lanes: Sequence[Lane] = ("work", "keyed") if ours["lanes"] == "1" else ("claim", "work", "keyed")
-    return _Address(urlunsplit(parts._replace(query=rest)), ours["schema"], lanes)
+    return _Address(f"{place}?{rest}" if rest else place, ours["schema"], lanes)
