@@ -4,6 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from holdfast import Ledger
 from holdfast.agent import Agent, Task
@@ -125,7 +127,7 @@ def test_a_request_is_done_once_and_answered_alike(ledger: Ledger, ada: Agent, c
     first = getattr(ada, verb)(made.id, *rest, request_id="r1")
     rev = ledger.get(made.id).rev
     clock.advance(10)
-    assert getattr(ada, verb)(made.id, *rest, request_id="r1") == first
+    assert getattr(ada, verb)(made.id, *rest, request_id="r1") == replace(first, replayed=True)
     assert ledger.get(made.id).rev == rev
     assert isinstance(refusal(getattr(ada, verb), other.id, *rest, request_id="r1"), IdempotencyConflict)
 
@@ -175,8 +177,9 @@ def test_gc_releases_what_has_expired_and_says_which(ledger: Ledger, ada: Agent,
     clock.advance(400)
     assert bob.gc(request_id="r1").released == [old, older]
     assert [ledger.get(id_).status.value for id_ in (old, older, kept)] == ["queued", "queued", "running"]
-    assert bob.gc(request_id="r1").released == [old, older]
-    assert bob.gc().released == []
+    again = bob.gc(request_id="r1")
+    assert (again.released, again.replayed) == ([old, older], True)
+    assert (bob.gc().released, bob.gc().replayed) == ([], UNSET)
 
 
 def test_listing(ledger: Ledger, ada: Agent, bob: Agent) -> None:

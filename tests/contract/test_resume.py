@@ -129,7 +129,8 @@ def test_the_same_request_gets_the_same_brief(ledger: Ledger, ada: Agent, clock:
     brief = ada.resume(request_id="r1")
     rev = ledger.get(one).rev
     ada.complete(one)
-    assert ada.resume(request_id="r1") == brief
+    assert ada.resume(request_id="r1") == msgspec.structs.replace(brief, replayed=True)
+    assert brief.replayed is msgspec.UNSET
     assert ledger.get(one).rev == rev + 1
 
 

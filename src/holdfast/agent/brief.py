@@ -55,7 +55,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
     `history` is what has happened since the agent last looked, up to the newest 50 events; `history_omitted` more are older.
     `blocked_by` is what the task waits for, `unlocks` what waits for it, each up to 20.
-    `tokens` is about what the brief costs to read: its bytes as JSON divided by four, rounded up.
+    `tokens` is about what the brief costs to read: its bytes as JSON divided by four, rounded up. `replayed` as in a Task.
     """
 
     task: Task | None
@@ -68,6 +68,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     unlocks: list[Related] = []
     cursor: int = 0
     tokens: int = 0
+    replayed: bool | msgspec.UnsetType = UNSET
 
 
 class InFull(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,9 +35,11 @@ class Steps:
     def _act(self, verb: str, body: tuple[Any, ...], work: Callable[[Acts], A], answer: type[A], request_id: str | None) -> A:
         try:
             body = (self.session, *body)
-            return msgspec.json.decode(self._ledger.acting.act(verb, self._who, body, work, request_id=request_id), type=answer)
+            acted = self._ledger.acting.act(verb, self._who, body, work, request_id=request_id)
         except HoldfastError as error:
             raise said(error) from error.__cause__
+        found = msgspec.json.decode(acted.answer, type=answer)
+        return msgspec.structs.replace(found, replayed=True) if acted.replayed else found
 
     def _end(
         self,

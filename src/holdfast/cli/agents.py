@@ -15,7 +15,7 @@ from holdfast.cli.values import stamp
 from holdfast.core.limits import JOB_ID_MAX, REV_MAX
 
 if TYPE_CHECKING:
-    from holdfast.agent import Agent, Task
+    from holdfast.agent import Agent, Brief, Collected, Task
     from holdfast.agent.brief import Entry, Related
     from holdfast.ledger import Ledger
 
@@ -90,8 +90,15 @@ def on_a_task(function: Callable[..., "Task"]) -> Callable[..., None]:
     return asking
 
 
+def show_replayed(page: Page, answer: "Task | Brief | Collected") -> None:
+    """Whoever counts its requests anew with every process must not take an old answer for a new one."""
+    if answer.replayed is True:
+        page.line("This request was answered before; nothing was changed. A new call needs a new --request-id.")
+
+
 def told(task: "Task", agent: "Agent") -> Answer:
     def show(page: Page) -> None:
+        show_replayed(page, task)
         if task.claimed_by is None:
             page.line(f"Task {task.id} is {task.status}.")
             return

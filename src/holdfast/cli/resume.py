@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.agents import asks_as_an_agent, request_option, show_history, show_related, show_task, ttl_option
+from holdfast.cli.agents import (
+    asks_as_an_agent,
+    request_option,
+    show_history,
+    show_related,
+    show_replayed,
+    show_task,
+    ttl_option,
+)
 from holdfast.cli.frame import Answer
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
@@ -43,6 +51,7 @@ def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], *
 
 
 def _show(page: Page, brief: "Brief") -> None:
+    show_replayed(page, brief)
     if brief.task is None:
         later = "" if brief.until is None else f" The next task is available from {stamp(brief.until)}."
         page.line(f"There is nothing to do.{later}")

@@ -12,6 +12,7 @@ from holdfast.cli.agents import (
     request_option,
     show_history,
     show_related,
+    show_replayed,
     show_task,
     ttl_option,
 )
@@ -127,7 +128,12 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
     done = agent.gc(limit=limit, request_id=request_id)
     listed = ", ".join(map(str, done.released)) or "none"
     more = " There may be more." if done.more else ""
-    return Answer(done, lambda page: page.line(f"Released: {listed}.{more}"))
+
+    def show(page: Page) -> None:
+        show_replayed(page, done)
+        page.line(f"Released: {listed}.{more}")
+
+    return Answer(done, show)
 
 
 @task.command("list")
