@@ -67,6 +67,20 @@ def test_every_task_says_who_has_it_and_until_when(real: Ledger, ask: Any, run: 
     assert [task["id"] for task in held] == [one]
 
 
+def test_a_page_of_what_an_agent_holds_is_full(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+    others, one = [queued(real).id for _ in range(3)], queued(real).id
+    for id_ in others:
+        real.claim_job(id_, "bob")
+    ask("task", "start", "--id", one)
+    for whose in (["--claimed-by", "ada"], ["--mine", "--agent", "ada"]):
+        page = run("task", "list", *whose, "--limit", 2, "--json", "--db", store_url).answer["data"]
+        assert ([task["id"] for task in page["tasks"]], page["next_after"]) == ([one], None)
+    mine = ["task", "list", "--mine", "--json", "--db", store_url]
+    assert run(*mine, HOLDFAST_AGENT="ada", HOLDFAST_SESSION="two").answer["data"]["tasks"] == []
+    nobody = run(*mine)
+    assert (nobody.code, nobody.answer["suggested_action"]) == (2, "Add --agent NAME, or export HOLDFAST_AGENT=NAME.")
+
+
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "fail"])
 def test_the_same_request_is_done_once(real: Ledger, ask: Any, verb: str) -> None:
     one, two = queued(real).id, queued(real).id

@@ -189,6 +189,21 @@ def test_listing(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     assert [task.id for task in ada.list()] == [one, two, three]
     assert [task.id for task in ada.list(mine=True)] == [one]
     assert [task.claimed_by for task in ada.list(status="in_progress")] == ["ada", "bob"]
+    assert ada.list(mine=True, status="queued") == []
+
+
+def test_a_page_of_ones_own_is_full(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    others, own, elsewhere, later = ([queued(ledger).id for _ in range(2)] for _ in range(4))
+    for agent, ids in ((bob, others), (ada, own), (Agent(ledger, "ada", session="two"), elsewhere), (ada, later)):
+        for id_ in ids:
+            agent.start(id_)
+    assert [task.id for task in ada.list(mine=True, limit=3)] == [*own, later[0]]
+    assert [task.id for task in ada.list(mine=True, limit=3, after=later[0])] == [later[1]]
+    assert [job.id for job in ledger.list(owner="ada", limit=3)] == [*own, elsewhere[0]]
+    assert [job.id for job in ledger.list(owner="bob", status="running")] == others
+    correlated = ledger.get(own[0]).correlation_id
+    assert [job.id for job in ledger.list(owner="ada", correlation_id=correlated)] == own[:1]
+    assert ledger.list(owner="ada", waiting=True) == []
 
 
 def test_what_is_large_is_left_out_of_an_answer_that_is_kept(ledger: Ledger, ada: Agent) -> None:

@@ -2,6 +2,7 @@
 
 from holdfast.agent.agent import Agent, look
 from holdfast.agent.brief import Brief, InFull
+from holdfast.agent.idle import Nothing
 from holdfast.agent.tasks import Collected, Task
 
-__all__ = ["Agent", "Brief", "Collected", "InFull", "Task", "look"]
+__all__ = ["Agent", "Brief", "Collected", "InFull", "Nothing", "Task", "look"]

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.brief import Brief, InFull, brief_of, in_full, weighed
-from holdfast.agent.rule import Wish, choose, take_up, until
+from holdfast.agent.idle import Wish, idleness
+from holdfast.agent.rule import choose, take_up
 from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
@@ -107,8 +108,8 @@ class Agent(Steps):
         """Go on with what this agent was at, or with what is next, and be told all about it. One transaction.
 
         The focus is kept if its claim holds or can be renewed. Else the rule: its own running task, its own claimed one, its last
-        one if that was put back, then by higher priority, earlier `available_at`, lower id. `queues` and `kinds` limit the last
-        two.
+        one if that was put back, then by higher priority, earlier `available_at`, lower id; then one whose claim somebody has let
+        expire, the longest expired first, taken over as `start` does. `queues` and `kinds` limit the last three.
         """
         wish = Wish(
             _ttl(ttl),
@@ -122,7 +123,8 @@ class Agent(Steps):
             if chosen is None:
                 if place.focus is not None:
                     self._move(acts, place, focus=None)
-                return weighed(Brief(task=None, why="nothing", until=until(acts, wish.queues, wish.kinds), cursor=place.cursor))
+                nothing, until = idleness(acts, wish)
+                return weighed(Brief(task=None, why="nothing", nothing=nothing, until=until, cursor=place.cursor))
             job, why = chosen
             brief = weighed(brief_of(acts, job, why, place.cursor))
             self._move(acts, place, focus=job.id, last=job.id, cursor=brief.cursor)
@@ -148,8 +150,8 @@ class Agent(Steps):
 
     def list(self, *, mine: bool = False, **chosen: Any) -> builtins.list[Task]:
         """Tasks by id, chosen as in `Ledger.list`; with `mine`, those that this agent holds."""
-        found = [task_of(job.record) for job in self._ledger.list(**chosen)]
-        return [task for task in found if not mine or (task.claimed_by, task.session) == (self.name, self.session)]
+        whose = {"owner": self.name, "incarnation": self.session} if mine else {}
+        return [task_of(job.record) for job in self._ledger.list(**whose, **chosen)]
 
 
 def look(ledger: Ledger, id_: int) -> InFull:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 Command = Callable[..., Answer]
 
 id_option = click.option("--id", "id_", type=click.IntRange(1, JOB_ID_MAX), required=True, metavar="ID", help="The task.")
-agent_option = click.option(
-    "--agent", envvar="HOLDFAST_AGENT", required=True, metavar="NAME", help="Who asks. Else HOLDFAST_AGENT."
-)
 session_option = click.option(
     "--session",
     envvar="HOLDFAST_SESSION",
@@ -42,6 +39,12 @@ attempt_option = click.option(
     help="Only if this is the task's attempt: fences off an older process.",
 )
 ttl_option = click.option("--ttl", default="5m", show_default=True, metavar="DURATION", help="How long the claim lasts.")
+
+
+def agent_option(*, required: bool = True) -> Callable[[Any], Any]:
+    return click.option(
+        "--agent", envvar="HOLDFAST_AGENT", required=required, metavar="NAME", help="Who asks. Else HOLDFAST_AGENT."
+    )
 
 
 def json_text(value: str) -> msgspec.Raw:
@@ -75,7 +78,7 @@ def asks_as_an_agent(function: Command) -> Callable[..., None]:
         return function(Agent(ledger, agent, session=session), **options)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
-    asking: Callable[..., None] = session_option(agent_option(asks_a_ledger(command)))
+    asking: Callable[..., None] = session_option(agent_option()(asks_a_ledger(command)))
     return asking
 
 

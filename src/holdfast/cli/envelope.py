@@ -10,6 +10,13 @@ from holdfast.errors import HoldfastError
 SCHEMA_VERSION = "v1"
 
 
+HINTS = {
+    "agent": "Add --agent NAME, or export HOLDFAST_AGENT=NAME.",
+    "request_id": "Add --request-id with an id that was not used before.",
+}
+"""What to do where an option is missing, by the option's name."""
+
+
 class Failed(Exception):
     """A command came to nothing, for a reason that is not a ledger's refusal. `code` never changes once released."""
 

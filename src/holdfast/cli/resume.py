@@ -17,6 +17,7 @@ from holdfast.cli.agents import (
 from holdfast.cli.frame import Answer
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
+from holdfast.core.limits import IDLE_COUNT_MAX
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Brief
@@ -27,6 +28,7 @@ _WHY = {
     "claimed": "It was claimed already.",
     "last": "It was the last one, and was put back.",
     "next": "It is next in order.",
+    "expired": "Whoever had it has let its claim expire.",
 }
 
 
@@ -40,7 +42,8 @@ def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], *
     """Go on: keep the task in focus, or take the next one, and be briefed.
 
     The rule: the focus if its claim holds or can be renewed; an own task that runs; one that is claimed; the last one if it was
-    put back; then higher priority, earlier availability, lower id. The task is claimed, started and in focus afterwards.
+    put back; then higher priority, earlier availability, lower id; then one whose claim somebody has let expire. The task is
+    claimed, started and in focus afterwards.
 
     \b
     Example:
@@ -53,8 +56,7 @@ def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], *
 def _show(page: Page, brief: "Brief") -> None:
     show_replayed(page, brief)
     if brief.task is None:
-        later = "" if brief.until is None else f" The next task is available from {stamp(brief.until)}."
-        page.line(f"There is nothing to do.{later}")
+        page.line(_idle(brief))
         return
     show_task(page, brief.task)
     page.line(f"  {_WHY[brief.why]} Reading all of this takes about {brief.tokens} tokens.", dim=True)
@@ -65,3 +67,23 @@ def _show(page: Page, brief: "Brief") -> None:
     older = brief.history_omitted
     page.heading("Since the agent last looked" if not older else f"Since the agent last looked, without {older} older")
     show_history(page, brief.history)
+
+
+def _idle(brief: "Brief") -> str:
+    """Why there is nothing, and whether to come back."""
+    found = brief.nothing
+    if found is None or found.then == "done":
+        return "There is nothing to do, and no task is left to wait for."
+    parts = [
+        (found.held, "held by others"),
+        (found.waiting, "waiting for other tasks"),
+        (found.scheduled, "scheduled for later"),
+        (found.paused, "in paused queues"),
+    ]
+    told = ", ".join(f"{_count(number)} {what}" for number, what in parts if number)
+    again = "in a minute" if brief.until is None else f"at {stamp(brief.until)}, when the next one is due, or before"
+    return f"There is nothing to do now: {told}. Resume again {again}."
+
+
+def _count(number: int) -> str:
+    return f"{number:,} or more" if number >= IDLE_COUNT_MAX else f"{number:,}"

@@ -5,17 +5,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.agents import (
+    agent_option,
     asks_as_an_agent,
     id_option,
     json_option,
     on_a_task,
     request_option,
+    session_option,
     show_history,
     show_related,
     show_replayed,
     show_task,
     ttl_option,
 )
+from holdfast.cli.envelope import HINTS, misuse
 from holdfast.cli.frame import Answer, Noun, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
@@ -140,23 +143,31 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
 @click.option("--status", multiple=True, type=click.Choice([*(status.value for status in Status), "in_progress"]))
 @click.option("--queue")
 @click.option("--kind")
-@click.option("--claimed-by", metavar="NAME", help="Those that this agent holds.")
+@click.option("--claimed-by", "owner", metavar="NAME", help="Those that this agent holds, in any session.")
+@click.option("--mine", is_flag=True, help="Those that --agent holds, in its --session.")
+@agent_option(required=False)
+@session_option
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
 @reads_a_ledger
-def list_(ledger: "Ledger", *, status: tuple[str, ...], claimed_by: str | None, limit: int, **chosen: Any) -> Answer:
+def list_(
+    ledger: "Ledger", *, mine: bool, agent: str | None, session: str, status: tuple[str, ...], limit: int, **chosen: Any
+) -> Answer:
     """Tasks by id: where they stand and who has them.
 
     \b
     Example:
       holdfast task list --claimed-by ada
+      holdfast task list --mine --agent ada
     """
     from holdfast.agent.tasks import task_of
 
-    wanted = status or (("claimed", "running") if claimed_by else None)
-    page_of = ledger.list(status=wanted, limit=limit, **chosen)
-    found = [task_of(job.record) for job in page_of if claimed_by in (None, job.owner)]
-    more = page_of[-1].id if len(page_of) == limit else None
+    if mine:
+        if agent is None:
+            raise misuse("--mine is about --agent, and none is named", action=HINTS["agent"])
+        chosen |= {"owner": agent, "incarnation": session}
+    found = [task_of(job.record) for job in ledger.list(status=status or None, limit=limit, **chosen)]
+    more = found[-1].id if len(found) == limit else None
 
     def show(page: Page) -> None:
         if not found:

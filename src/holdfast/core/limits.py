@@ -72,7 +72,9 @@ CHECKPOINT_BEATS_MAX = 200
 OWN_TASKS_MAX = 100
 """Tasks of its own that a resume looks at."""
 RESUME_TRIES_MAX = 100
-"""Queues and priorities at which a resume tries to get the next task."""
+"""Queues and priorities, and then expired claims, at which a resume tries to get a task."""
+IDLE_COUNT_MAX = 1_000
+"""How far the tasks are counted that a resume could not take."""
 RUN_BYTES_MAX = 65_536
 """What a supervisor keeps of its run."""
 SEAL_MS_MIN = 50

@@ -108,6 +108,9 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
     correlation_id: str | None = None
     replay_of: int | None = None
+    owner: str | None = None
+    """Only what this worker holds; of all its incarnations, unless one is named."""
+    incarnation: str | None = None
     waiting: bool = False
     """Only those that wait for others."""
     after: int = 0
