@@ -62,6 +62,7 @@ LIMITS = {
     "BRIEF_PAYLOAD_MAX": "the payload of an event in a brief, in bytes; longer ones are left out",
     "BRIEF_CHECKPOINTS_MAX": "earlier attempts whose checkpoints are in a brief",
     "BRIEF_RELATED_MAX": "tasks in a brief that wait for its task, and those that this one waits for",
+    "BLOCKERS_NAMED_MAX": "tasks that an agent's refusal names where a task waits for them",
     "CHECKPOINT_EVENTS_MAX": "newest events of a task that are searched for those checkpoints",
     "CHECKPOINT_BEATS_MAX": "beats with checkpoints among them that are read",
     "OWN_TASKS_MAX": "tasks of its own that a resume looks at",

@@ -133,8 +133,7 @@ def test_of_expired_claims_those_are_passed_over_that_cannot_be_taken_over(
     ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
 ) -> None:
     cancelled, exhausted, other, paused = (
-        queued(ledger, **options).id
-        for options in ({}, {"policy": {"attempts_max": 1}}, {"kind": "other"}, {"queue": "still"})  # type: ignore[arg-type]
+        queued(ledger, **options).id for options in ({}, {"policy": {"attempts_max": 1}}, {"kind": "other"}, {"queue": "still"})
     )
     for id_ in (cancelled, exhausted, other, paused):
         bob.start(id_)

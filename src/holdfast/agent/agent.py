@@ -42,7 +42,7 @@ class Agent(Steps):
             self._move(acts, place, focus=id, last=id)
             return task_of(done, contents_of(done))
 
-        return self._act("task_start", (admit.job_id(id), attempt, ttl_ms), work, Task, request_id)
+        return self._act("task_start", (admit.job_id(id), attempt, ttl_ms), work, Task, request_id, attempt)
 
     def heartbeat(
         self,
@@ -58,9 +58,11 @@ class Agent(Steps):
         beat = admit.beat(stage, progress, None, checkpoint)
         left = payloads.body_of(beat.checkpoint)
         body = (admit.job_id(id), attempt, stage, progress, None if left is None else left.decode())
-        return self._act(
-            "task_heartbeat", body, lambda acts: task_of(acts.beat(self._held(acts, id, attempt), beat)), Task, request_id
-        )
+
+        def work(acts: Acts) -> Task:
+            return task_of(acts.beat(self._held(acts, id, attempt), beat))
+
+        return self._act("task_heartbeat", body, work, Task, request_id, attempt)
 
     def complete(self, id: int, result: Any = None, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
         """Done. `result` is any JSON value."""
@@ -150,7 +152,7 @@ class Agent(Steps):
 
     def list(self, *, mine: bool = False, **chosen: Any) -> builtins.list[Task]:
         """Tasks by id, chosen as in `Ledger.list`; with `mine`, those that this agent holds."""
-        whose = {"owner": self.name, "incarnation": self.session} if mine else {}
+        whose: dict[str, Any] = {"owner": self.name, "incarnation": self.session} if mine else {}
         return [task_of(job.record) for job in self._ledger.list(**whose, **chosen)]
 
 

@@ -5,9 +5,8 @@ from typing import NamedTuple
 from holdfast.agent.idle import Wish
 from holdfast.core import limits
 from holdfast.core.model import HELD, Job, Status
-from holdfast.errors import HoldfastError, LeaseConflictError, NotClaimable
+from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, NotFound
 from holdfast.ledger.acting import Acts
-from holdfast.ledger.face import to_datetime
 from holdfast.store.agents import AgentPlace
 
 
@@ -83,18 +82,8 @@ def _expired(acts: Acts, wish: Wish) -> Choice | None:
 
 
 def _tried(acts: Acts, job_id: int, ttl_ms: int) -> Job | None:
-    """None where it went to somebody else, or into a backoff, since it was looked at. A refusal has changed nothing."""
+    """None where it went to somebody else, into a backoff or to its end since it was looked at. A refusal has changed nothing."""
     try:
         return take_up(acts, job_id, ttl_ms)
-    except (LeaseConflictError, NotClaimable):
+    except (LeaseConflictError, NotClaimable, InvalidTransition, NotFound):
         return None
-
-
-def said(error: HoldfastError) -> HoldfastError:
-    """A conflict over a lease, with who holds it and until when in words."""
-    until_us, holder = error.context.get("lease_expires_at"), error.context.get("holder")
-    if not isinstance(error, LeaseConflictError) or until_us is None or holder is None:
-        return error
-    end = to_datetime(until_us)
-    text = f"{error.message}, until {end.isoformat().replace('+00:00', 'Z')}"
-    return type(error)(text, **{**error.context, "held_until": end})

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.agent.rule import said
+from holdfast.agent.refusals import DEFAULT_SESSION, Asked, explained
 from holdfast.agent.tasks import Task, task_of
 from holdfast.core import limits
 from holdfast.core.model import Job
@@ -16,12 +16,12 @@ from holdfast.store.agents import AgentPlace
 
 A = TypeVar("A", bound=msgspec.Struct)
 
-SESSION = "agent"
-
 
 class Steps:
-    def __init__(self, ledger: Ledger, name: str, *, session: str = SESSION) -> None:
+    def __init__(self, ledger: Ledger, name: str, *, session: str = DEFAULT_SESSION) -> None:
         self._ledger = ledger
+        limits.check_name("agent", name)
+        limits.check_name("session", session)
         self._who = admit.worker(name, session)
 
     @property
@@ -32,12 +32,24 @@ class Steps:
     def session(self) -> str:
         return self._who.incarnation
 
-    def _act(self, verb: str, body: tuple[Any, ...], work: Callable[[Acts], A], answer: type[A], request_id: str | None) -> A:
-        try:
-            body = (self.session, *body)
-            acted = self._ledger.acting.act(verb, self._who, body, work, request_id=request_id)
-        except HoldfastError as error:
-            raise said(error) from error.__cause__
+    def _act(
+        self,
+        verb: str,
+        body: tuple[Any, ...],
+        work: Callable[[Acts], A],
+        answer: type[A],
+        request_id: str | None,
+        attempt: int | None = None,
+    ) -> A:
+        """One transaction. A refusal is put into an agent's words before the transaction ends, from how the task stands there."""
+
+        def explaining(acts: Acts) -> A:
+            try:
+                return work(acts)
+            except HoldfastError as error:
+                raise explained(error, acts.session, Asked(self._who, attempt)) from error.__cause__
+
+        acted = self._ledger.acting.act(verb, self._who, (self.session, *body), explaining, request_id=request_id)
         found = msgspec.json.decode(acted.answer, type=answer)
         return msgspec.structs.replace(found, replayed=True) if acted.replayed else found
 
@@ -59,7 +71,7 @@ class Steps:
                 self._move(acts, place, focus=None)
             return task_of(done)
 
-        return self._act(verb, (admit.job_id(id_), attempt, *body), work, Task, request_id)
+        return self._act(verb, (admit.job_id(id_), attempt, *body), work, Task, request_id, attempt)
 
     def _held(self, acts: Acts, id_: int, attempt: int | None) -> Job:
         self._check(acts, id_, attempt)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli import fields as fields_of_answers
+from holdfast.cli.frame import Answer, reads_a_ledger
 from holdfast.cli.page import Page
-from holdfast.cli.values import stamp
+from holdfast.cli.values import duration, stamp
 from holdfast.core.limits import JOB_ID_MAX, REV_MAX
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ attempt_option = click.option(
     metavar="N",
     help="Only if this is the task's attempt: fences off an older process.",
 )
-ttl_option = click.option("--ttl", default="5m", show_default=True, metavar="DURATION", help="How long the claim lasts.")
+ttl_option = click.option(
+    "--ttl", type=duration, default="5m", show_default=True, metavar="DURATION", help="How long the claim lasts: 30s, 5m."
+)
 
 
 def agent_option(*, required: bool = True) -> Callable[[Any], Any]:
@@ -55,7 +58,10 @@ def json_text(value: str) -> msgspec.Raw:
     except OSError as error:
         raise click.BadParameter(f"{value[1:]!r:.80} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise click.BadParameter(f"it is not JSON: {error}") from None
+        said = (
+            f"it is not JSON: {error}. A text needs quotes of its own, as in '\"done\"'; @FILE is read from a file, - from a pipe"
+        )
+        raise click.BadParameter(said) from None
     return msgspec.Raw(body)
 
 
@@ -70,23 +76,39 @@ def json_option(name: str, about: str) -> Callable[[Any], Any]:
 
 
 def asks_as_an_agent(function: Command) -> Callable[..., None]:
-    """A command whose function is given the agent that asks."""
+    """A command whose function is given the agent that asks. In a ledger that is not there it has no tasks: none is made."""
 
-    def command(ledger: "Ledger", *, agent: str, session: str, **options: Any) -> Answer:
+    def command(ledger: "Ledger", *, agent: str, session: str, fields: tuple[str, ...], **options: Any) -> Answer:
         from holdfast.agent import Agent
 
-        return function(Agent(ledger, agent, session=session), **options)
+        fields_of_answers.check(fields)
+        return fields_of_answers.picked(function(Agent(ledger, agent, session=session), **options), fields)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
-    asking: Callable[..., None] = session_option(agent_option()(asks_a_ledger(command)))
+    named = session_option(agent_option()(reads_a_ledger(command)))
+    asking: Callable[..., None] = fields_of_answers.field_option(named)
     return asking
 
 
 def on_a_task(function: Callable[..., "Task"]) -> Callable[..., None]:
     """A mutating verb on one task."""
+    return _on_a_task(function, _show_standing)
 
+
+def takes_a_task(function: Callable[..., "Task"]) -> Callable[..., None]:
+    """The same, for a verb whose answer has all that the task is about."""
+    return _on_a_task(function, show_task)
+
+
+def _on_a_task(function: Callable[..., "Task"], show: Callable[[Page, "Task"], None]) -> Callable[..., None]:
     def command(agent: "Agent", *, id_: int, **options: Any) -> Answer:
-        return told(function(agent, id_, **options), agent)
+        task = function(agent, id_, **options)
+
+        def shown(page: Page) -> None:
+            show_replayed(page, task)
+            show(page, task)
+
+        return Answer({"task": task}, shown)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     asking: Callable[..., None] = id_option(request_option(attempt_option(asks_as_an_agent(command))))
@@ -99,16 +121,12 @@ def show_replayed(page: Page, answer: "Task | Brief | Collected") -> None:
         page.line("This request was answered before; nothing was changed. A new call needs a new --request-id.")
 
 
-def told(task: "Task", agent: "Agent") -> Answer:
-    def show(page: Page) -> None:
-        show_replayed(page, task)
-        if task.claimed_by is None:
-            page.line(f"Task {task.id} is {task.status}.")
-            return
-        wish = " Somebody wants it cancelled: make your safe exit, and release it." if task.cancel_requested else ""
-        page.line(f"Task {task.id} is {task.claimed_by}'s until {stamp(task.claim_expires_at)}.{wish}")
-
-    return Answer({"task": task}, show)
+def _show_standing(page: Page, task: "Task") -> None:
+    if task.claimed_by is None:
+        page.line(f"Task {task.id} is {task.status}.")
+        return
+    wish = " Somebody wants it cancelled: make your safe exit, and release it." if task.cancel_requested else ""
+    page.line(f"Task {task.id} is {task.claimed_by}'s until {stamp(task.claim_expires_at)}.{wish}")
 
 
 def show_task(page: Page, task: "Task") -> None:

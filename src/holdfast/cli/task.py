@@ -16,12 +16,13 @@ from holdfast.cli.agents import (
     show_related,
     show_replayed,
     show_task,
+    takes_a_task,
     ttl_option,
 )
 from holdfast.cli.envelope import HINTS, misuse
 from holdfast.cli.frame import Answer, Noun, reads_a_ledger
 from holdfast.cli.page import Page
-from holdfast.cli.values import stamp
+from holdfast.cli.values import duration, stamp
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import FailureStage, ReasonCode, Status
 
@@ -44,7 +45,7 @@ def task() -> None:
 
 @task.command()
 @ttl_option
-@on_a_task
+@takes_a_task
 def start(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Claim a task, start it and make it the agent's focus.
 
@@ -81,7 +82,8 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
 
     \b
     Example:
-      holdfast task complete --id 12 --agent ada --request-id r-3 --result '3'
+      holdfast task complete --id 12 --agent ada --request-id r-3 --result '{"pages": 3}'
+      holdfast task complete --id 12 --agent ada --request-id r-3 --result @result.json
     """
     return agent.complete(id_, **options)
 
@@ -93,7 +95,7 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
     "--reason", "reason_code", type=click.Choice([code.value for code in ReasonCode]), help="With --permanent: dead-letter it."
 )
 @click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help="Where it broke.")
-@click.option("--retry-after", metavar="DURATION", help="Not before: 30s, 5m. Else the task's own backoff.")
+@click.option("--retry-after", type=duration, metavar="DURATION", help="Not before: 30s, 5m. Else the task's own backoff.")
 @on_a_task
 def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task":
     """The task went wrong: it is tried again while attempts are left, unless it is --permanent.

@@ -66,6 +66,8 @@ BRIEF_CHECKPOINTS_MAX = 5
 """Earlier attempts whose checkpoints a brief shows."""
 BRIEF_RELATED_MAX = 20
 """Tasks in a brief that wait for the one it is about, and that this one waits for."""
+BLOCKERS_NAMED_MAX = 5
+"""Tasks that a refusal names where a task waits for them."""
 CHECKPOINT_EVENTS_MAX = 5_000
 """How many of a task's newest events are searched for them."""
 CHECKPOINT_BEATS_MAX = 200
