@@ -119,22 +119,21 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: i
         raise misuse("name the jobs, or choose them with --all and filters")
     if ids and (limit is not None or any(value is not None for value in chosen.values())):
         raise misuse("filters and --limit go with --all, not with ids")
-    done = _replay_all(ledger, limit, chosen) if everything else each(ids, ledger.replay)
+    with Progress("replayed") as progress:
+        done = _replay_all(ledger, limit, chosen, progress) if everything else each(ids, ledger.replay)
     return replayed([job for job in done.values() if not isinstance(job, HoldfastError)], done)
 
 
-def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> Outcomes:
+def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any], progress: Progress) -> Outcomes:
     """Page by page, each in one transaction."""
     chosen = {**chosen, "since": moment(ledger, chosen["since"])}
     done: Outcomes = {}
     after = 0
-    progress = Progress("Replayed")
     while limit is None or len(done) < limit:
         size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
         try:
             found = ledger.replay_many(**chosen, after=after, limit=size)
         except HoldfastError as error:
-            progress.over()
             if not done:
                 raise
             return {**done, NO_JOB: error}
@@ -144,7 +143,6 @@ def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> 
         progress(len(done), limit)
         if len(found) < size:
             break
-    progress.over()
     return done
 
 
