@@ -90,7 +90,7 @@ def test_a_doctor_speaks_to_people(run: Run, folder: Path) -> None:
     said = run("doctor")
     assert said.code == 1
     assert "→ Take that right from group and others: chmod go-w." in said.out
-    assert said.err == "Failed: 1 thing needs somebody: permissions. Do what each finding says.\n"
+    assert said.err == "Failed: 1 thing needs somebody: permissions\nTry: Do what each finding says.\n"
 
 
 def test_what_real_workers_say_of_themselves_is_understood(real: Ledger, store_url: str, run: Run, start: Start) -> None:

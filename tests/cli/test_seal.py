@@ -96,4 +96,4 @@ def test_a_worker_seals_where_it_is_asked_to(folder: Path, start: Start):
 
 def test_a_worker_that_does_not_seal_has_nothing_to_anchor(folder: Path, run: Run):
     done = run("worker", "run", "shop:app", "--anchor", "heads.txt")
-    assert (done.code, done.err) == (2, "Failed: --anchor and --anchor-url are for a worker that seals. Add --seal.\n")
+    assert (done.code, done.err) == (2, "Failed: --anchor and --anchor-url are for a worker that seals\nTry: Add --seal.\n")

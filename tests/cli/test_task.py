@@ -69,6 +69,20 @@ def test_every_task_says_who_has_it_and_until_when(real: Ledger, ask: Any, run: 
     assert [task["id"] for task in held] == [one]
 
 
+def test_a_page_of_what_an_agent_holds_is_full(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+    others, one = [queued(real).id for _ in range(3)], queued(real).id
+    for id_ in others:
+        real.claim_job(id_, "bob")
+    ask("task", "start", "--id", one)
+    for whose in (["--claimed-by", "ada"], ["--mine", "--agent", "ada"]):
+        page = run("task", "list", *whose, "--limit", 2, "--json", "--db", store_url).answer["data"]
+        assert ([task["id"] for task in page["tasks"]], page["next_after"]) == ([one], None)
+    mine = ["task", "list", "--mine", "--json", "--db", store_url]
+    assert run(*mine, HOLDFAST_AGENT="ada", HOLDFAST_SESSION="two").answer["data"]["tasks"] == []
+    nobody = run(*mine)
+    assert (nobody.code, nobody.answer["suggested_action"]) == (2, "Add --agent NAME, or export HOLDFAST_AGENT=NAME.")
+
+
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "fail"])
 def test_the_same_request_is_done_once(real: Ledger, ask: Any, verb: str) -> None:
     one, two = queued(real).id, queued(real).id
@@ -78,7 +92,9 @@ def test_the_same_request_is_done_once(real: Ledger, ask: Any, verb: str) -> Non
     first = ask("task", verb, "--id", one, *rest, "--request-id", "same")
     rev = real.get(one).rev
     again = ask("task", verb, "--id", one, *rest, "--request-id", "same")
-    assert first.answer["success"] and again.answer == first.answer
+    task = first.answer["data"]["task"]
+    assert first.answer["success"] and "replayed" not in task
+    assert again.answer["data"]["task"] == {**task, "replayed": True}
     assert real.get(one).rev == rev
     other = ask("task", verb, "--id", two, *rest, "--request-id", "same")
     assert (other.code, other.answer["error_code"]) == (1, "idempotency_conflict")
@@ -104,6 +120,8 @@ def test_who_asks_and_the_request_have_to_be_named(run: Run, verb: str) -> None:
         done = run(*words, *which, *given, "--json")
         assert (done.code, done.answer["error_code"]) == (2, "usage")
         assert missing in done.answer["error"]
+        assert missing in done.answer["suggested_action"]
+        assert run(*words, *which, *given).err.endswith(f"Try: {done.answer['suggested_action']}\n")
 
 
 def test_json_from_a_file_and_from_standard_input(real: Ledger, ask: Any, folder: Path) -> None:
@@ -116,6 +134,11 @@ def test_json_from_a_file_and_from_standard_input(real: Ledger, ask: Any, folder
     for wrong in ("{", "@nowhere.json", "[" * 100_000):
         done = ask("task", "complete", "--id", two, "--result", wrong)
         assert (done.code, done.answer["error_code"]) == (2, "usage")
+    assert "A text needs quotes of its own" in ask("task", "complete", "--id", two, "--result", "done").answer["error"]
+    for wrong in ("5days", "soon"):
+        done = ask("task", "start", "--id", two, "--ttl", wrong)
+        assert (done.code, done.answer["error_code"]) == (2, "usage")
+    assert ask("task", "start", "--id", two, "--ttl", "60").answer["success"]
 
 
 def test_gc_says_which(real: Ledger, ask: Any) -> None:
@@ -137,6 +160,64 @@ def test_people_are_told_in_words(real: Ledger, run: Run, store_url: str) -> Non
     beat = run("task", "heartbeat", "--id", one, *who, "--request-id", "c")
     assert beat.out.endswith("Somebody wants it cancelled: make your safe exit, and release it.\n")
     assert run("task", "release", "--id", one, *who, "--request-id", "d").out == f"Task {one} is cancelled.\n"
-    assert run("resume", *who, "--request-id", "e").out == "There is nothing to do.\n"
+    nothing = "There is nothing to do, and no task is left to wait for.\n"
+    assert run("resume", *who, "--request-id", "e").out == nothing
     assert run("task", "get", "--id", one, "--db", store_url).out.startswith(f"Task {one}: index_page in ")
     assert run("task", "list", "--kind", "none", "--db", store_url).out == "There are no such tasks.\n"
+
+
+def test_starting_a_task_shows_what_it_is_about(real: Ledger, run: Run, store_url: str) -> None:
+    one = queued(real).id
+    said = run("task", "start", "--id", one, "--agent", "ada", "--request-id", "a", "--db", store_url).out
+    assert said.startswith(f"Task {one}: index_page in ")
+    assert '  args            {"n":1}\n' in said and "  attempt         1\n" in said
+
+
+def test_single_fields_of_an_answer(real: Ledger, run: Run, store_url: str) -> None:
+    one = real.enqueue("draft", {"text": 'a "task":{"id":5,"attempt":9}\n', "n": [1]}).id
+    who = ("--agent", "ada", "--db", store_url)
+    fields = [word for name in ("task.id", "task.attempt", "task.args.n", "nothing.then") for word in ("--field", name)]
+    assert run("resume", *who, "--request-id", "a", *fields).out == f"{one}\n1\n[1]\n\n"
+    text = run("task", "start", "--id", one, *who, "--request-id", "b", "--field", "task.args.text").out
+    assert text == 'a "task":{"id":5,"attempt":9}\\n\n'
+    assert run("task", "complete", "--id", one, *who, "--request-id", "c", "--field", "task.status").out == "succeeded\n"
+    assert run("resume", *who, "--request-id", "d", *fields).out == "\n\n\ndone\n"
+
+
+def test_a_field_that_no_answer_has_is_refused_before_anything_is_done(real: Ledger, run: Run, store_url: str) -> None:
+    one = queued(real).id
+    who = ("--agent", "ada", "--db", store_url, "--request-id", "a")
+    for wrong in ("id", "task.idd", "task.id.more", "tokens.x"):
+        done = run("resume", *who, "--field", wrong)
+        assert (done.code, done.out) == (2, "")
+        assert "Try: See what there is: holdfast schema resume" in done.err
+    assert run("task", "start", "--id", one, *who, "--field", "why").code == 2
+    assert run("resume", *who, "--field", "task.id", "--json").code == 2
+    assert real.get(one).status == "queued"
+
+
+def test_people_are_told_why_there_is_nothing_and_when_to_come_back(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+    one = queued(real).id
+    queued(real, depends_on=[one])
+    ask("task", "start", "--id", one)
+    bob = ("--agent", "bob", "--db", store_url)
+    said = run("resume", *bob, "--request-id", "a").out
+    assert said == "There is nothing to do now: 1 held by others, 1 waiting for other tasks. Resume again in a minute.\n"
+    queued(real, delay="1h")
+    assert "1 scheduled for later. Resume again at 20" in run("resume", *bob, "--request-id", "b").out
+
+
+def test_people_are_told_what_to_do_in_a_second_line(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+    one = queued(real).id
+    ask("task", "start", "--id", one)
+    done = run("task", "start", "--id", one, "--agent", "bob", "--request-id", "a", "--db", store_url)
+    first, second = done.err.splitlines()
+    assert first.startswith(f"Failed: lease_conflict: task {one} is held by ada, until ")
+    assert second == "Try: Take another task: holdfast resume --agent bob --request-id NEW"
+
+
+@pytest.mark.parametrize("words", ["resume", "task start --id 1", "task heartbeat --id 1", "task gc"])
+def test_an_agent_in_a_wrong_folder_is_told_so(run: Run, folder: Path, words: str) -> None:
+    done = run(*words.split(), "--agent", "ada", "--request-id", "a", "--json")
+    assert (done.code, done.answer["error_code"]) == (3, "no_ledger")
+    assert not list(folder.glob("*.db*"))

@@ -4,6 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from holdfast import Ledger
 from holdfast.agent import Agent, Task
@@ -164,7 +166,7 @@ def test_a_request_is_done_once_and_answered_alike(ledger: Ledger, ada: Agent, c
     first = getattr(ada, verb)(made.id, *rest, request_id="r1")
     rev = ledger.get(made.id).rev
     clock.advance(10)
-    assert getattr(ada, verb)(made.id, *rest, request_id="r1") == first
+    assert getattr(ada, verb)(made.id, *rest, request_id="r1") == replace(first, replayed=True)
     assert ledger.get(made.id).rev == rev
     assert isinstance(refusal(getattr(ada, verb), other.id, *rest, request_id="r1"), IdempotencyConflict)
 
@@ -214,8 +216,9 @@ def test_gc_releases_what_has_expired_and_says_which(ledger: Ledger, ada: Agent,
     clock.advance(400)
     assert bob.gc(request_id="r1").released == [old, older]
     assert [ledger.get(id_).status.value for id_ in (old, older, kept)] == ["queued", "queued", "running"]
-    assert bob.gc(request_id="r1").released == [old, older]
-    assert bob.gc().released == []
+    again = bob.gc(request_id="r1")
+    assert (again.released, again.replayed) == ([old, older], True)
+    assert (bob.gc().released, bob.gc().replayed) == ([], UNSET)
 
 
 def test_gc_passes_by_what_is_due_for_other_reasons(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
@@ -236,6 +239,21 @@ def test_listing(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     assert [task.id for task in ada.list()] == [one, two, three]
     assert [task.id for task in ada.list(mine=True)] == [one]
     assert [task.claimed_by for task in ada.list(status="in_progress")] == ["ada", "bob"]
+    assert ada.list(mine=True, status="queued") == []
+
+
+def test_a_page_of_ones_own_is_full(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    others, own, elsewhere, later = ([queued(ledger).id for _ in range(2)] for _ in range(4))
+    for agent, ids in ((bob, others), (ada, own), (Agent(ledger, "ada", session="two"), elsewhere), (ada, later)):
+        for id_ in ids:
+            agent.start(id_)
+    assert [task.id for task in ada.list(mine=True, limit=3)] == [*own, later[0]]
+    assert [task.id for task in ada.list(mine=True, limit=3, after=later[0])] == [later[1]]
+    assert [job.id for job in ledger.list(owner="ada", limit=3)] == [*own, elsewhere[0]]
+    assert [job.id for job in ledger.list(owner="bob", status="running")] == others
+    correlated = ledger.get(own[0]).correlation_id
+    assert [job.id for job in ledger.list(owner="ada", correlation_id=correlated)] == own[:1]
+    assert ledger.list(owner="ada", waiting=True) == []
 
 
 def test_ones_own_are_listed_however_many_lie_between(ledger: Ledger, ada: Agent, bob: Agent) -> None:

@@ -64,6 +64,89 @@ def test_nothing_to_do_says_until_when(ledger: Ledger, ada: Agent, clock: Manual
     assert ada.resume(request_id="r1").task is not None
 
 
+def told(agent: Agent, **options: object) -> tuple[object, ...]:
+    """Why there is nothing, as held, waiting, scheduled, paused, and what then."""
+    brief = agent.resume(**options)  # type: ignore[arg-type]
+    assert brief.task is None and brief.nothing is not None
+    return msgspec.structs.astuple(brief.nothing)
+
+
+def test_nothing_to_do_says_why_and_whether_to_come_back(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    assert told(ada) == (0, 0, 0, 0, "done")
+    one = queued(ledger, queue="a").id
+    two = queued(ledger, queue="a", depends_on=[one], kind="review").id
+    queued(ledger, queue="b", depends_on=[two])
+    queued(ledger, queue="b", delay="1h")
+    queued(ledger, queue="c", delay="1h")
+    queued(ledger, queue="c")
+    ledger.pause("c")
+    bob.start(one)
+    assert told(ada) == (1, 2, 1, 2, "wait")
+    assert told(ada, queues=["a"]) == (1, 1, 0, 0, "wait")
+    assert told(ada, queues=["c", "b"]) == (0, 1, 1, 2, "wait")
+    assert told(ada, kinds=["review"]) == (0, 1, 0, 0, "wait")
+    assert told(ada, queues=["nowhere"]) == (0, 0, 0, 0, "done")
+    bob.complete(one)
+    assert bob.resume(queues=["a"]).nothing is None
+    bob.complete(two)
+    assert told(ada, queues=["a"]) == (0, 0, 0, 0, "done")
+
+
+def test_why_there_is_nothing_is_counted_up_to_a_limit(ledger: Ledger, ada: Agent) -> None:
+    ledger.enqueue_many([{"kind": "work", "delay": "1h"}] * 1_001)
+    assert told(ada) == (0, 0, 1_000, 0, "wait")
+
+
+def test_jobs_that_undo_keep_nobody_waiting(ledger: Ledger, ada: Agent) -> None:
+    fence = ledger.claim_job(queued(ledger).id, "w").fence
+    assert fence is not None
+    ledger.start(fence)
+    ledger.heartbeat(fence, undo={"kind": "unread"})
+    ledger.fail(fence, "broken", retryable=False)
+    ledger.sweep()
+    assert told(ada) == (0, 0, 0, 0, "done")
+
+
+def test_then_one_whose_claim_has_expired_the_longest_expired_first(
+    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
+) -> None:
+    later, first, kept = (queued(ledger).id for _ in range(3))
+    bob.start(later, ttl="4m")
+    bob.start(first, ttl="3m")
+    bob.start(kept, ttl="1h")
+    assert told(ada)[0] == 3
+    clock.advance(400)
+    ready = queued(ledger).id
+    assert took(ada) == (ready, "next")
+    ada.complete(ready)
+    assert took(ada) == (first, "expired")
+    assert (ledger.get(first).attempt, ledger.get(first).owner) == (2, "ada")
+    assert [event.type.value for event in ledger.events(first)][-3:] == ["stalled", "claimed", "started"]
+    ada.complete(first)
+    assert took(ada) == (later, "expired")
+    ada.complete(later)
+    assert told(ada) == (1, 0, 0, 0, "wait")
+    assert problems(ledger) == []
+
+
+def test_of_expired_claims_those_are_passed_over_that_cannot_be_taken_over(
+    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
+) -> None:
+    cancelled, exhausted, other, paused = (
+        queued(ledger, **options).id for options in ({}, {"policy": {"attempts_max": 1}}, {"kind": "other"}, {"queue": "still"})
+    )
+    for id_ in (cancelled, exhausted, other, paused):
+        bob.start(id_)
+    ledger.cancel(cancelled)
+    ledger.pause("still")
+    clock.advance(400)
+    before = [ledger.get(id_).rev for id_ in (cancelled, exhausted, paused)]
+    assert took(ada, kinds=["another"]) == (None, "nothing")
+    assert took(ada) == (other, "expired")
+    assert [ledger.get(id_).rev for id_ in (cancelled, exhausted, paused)] == before
+    assert problems(ledger) == []
+
+
 def test_the_focus_is_kept_and_its_claim_renewed(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     one, two = queued(ledger).id, queued(ledger, priority=9).id
     ada.start(one)
@@ -166,7 +249,8 @@ def test_the_same_request_gets_the_same_brief(ledger: Ledger, ada: Agent, clock:
     brief = ada.resume(request_id="r1")
     rev = ledger.get(one).rev
     ada.complete(one)
-    assert ada.resume(request_id="r1") == brief
+    assert ada.resume(request_id="r1") == msgspec.structs.replace(brief, replayed=True)
+    assert brief.replayed is msgspec.UNSET
     assert ledger.get(one).rev == rev + 1
 
 

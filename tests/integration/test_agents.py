@@ -12,6 +12,7 @@ from psycopg import sql
 
 from holdfast import Ledger
 from holdfast.agent import Agent
+from holdfast.testing import ManualClock
 from tests.integration.conftest import Opener
 from tests.support.histories import all_events, problems
 from tests.support.processes import fleet
@@ -55,6 +56,30 @@ def test_threads_that_resume_at_once_get_a_task_each(store_url: str, opened: Ope
         got = list(pool.map(resume, range(crowd)))
     assert None not in got
     assert len(set(got)) == crowd
+    assert problems(ledger) == []
+
+
+def test_threads_that_resume_at_once_share_no_expired_claim(store_url: str, opened: Opener, clock: ManualClock) -> None:
+    crowd = 8
+    ledger = opened(store_url, clock=clock)
+    ids = [job.id for job in ledger.enqueue_many([{"kind": "work"}] * crowd)]
+    for number, id_ in enumerate(ids):
+        Agent(ledger, f"gone-{number}").start(id_)
+    clock.advance(400)
+    together = Barrier(crowd)
+
+    def resume(number: int) -> tuple[int | None, str]:
+        agent = Agent(ledger, f"agent-{number}")
+        together.wait(60)
+        brief = agent.resume()
+        return (None if brief.task is None else brief.task.id), brief.why
+
+    with ThreadPoolExecutor(crowd) as pool:
+        got = list(pool.map(resume, range(crowd)))
+    taken = [id_ for id_, why in got if why == "expired"]
+    assert taken and len(set(taken)) == len(taken)
+    assert all((id_ is None) == (why == "nothing") for id_, why in got)
+    assert [ledger.get(id_).attempt for id_ in ids].count(2) == len(taken)
     assert problems(ledger) == []
 
 

@@ -138,7 +138,9 @@ async def test_a_lease_conflict_says_who_has_it_and_until_when(ledger: Ledger) -
         found = await twin.refused("claim_job", id=job)
         assert (found["error_code"], found["error_context"]["holder"]) == ("lease_conflict", "ada")
         assert found["error_context"]["held_until"] == held["claim_expires_at"]
-        assert found["suggested_action"] == "Work on something else, or wait for the lease to end."
+        assert found["suggested_action"] == "If that session is you: give session 's1'. If not: call resume"
+    async with desk(seats, agent="bob", session="s3") as bob:
+        assert (await bob.refused("claim_job", id=job))["suggested_action"] == "Take another task: call resume"
 
 
 WRONG: list[tuple[str, dict[str, Any]]] = [
@@ -274,7 +276,7 @@ async def test_a_request_is_done_once_and_two_sessions_may_call_theirs_alike(led
         assert (await ada("enqueue", kind="draft", request_id="r1"))["task"] == first["task"]
         assert (await twin("enqueue", kind="draft", request_id="r1"))["task"]["id"] != first["task"]["id"]
         taken = await ada("resume", request_id="r2")
-        assert await ada("resume", request_id="r2") == taken
+        assert await ada("resume", request_id="r2") == {**taken, "replayed": True}
         assert (await twin("resume", request_id="r2"))["task"]["id"] != taken["task"]["id"]
 
 
@@ -291,15 +293,15 @@ async def test_the_attempt_that_was_claimed_fences_off_what_came_after(ledger: L
         assert (await after("complete", id=job))["task"]["status"] == "succeeded"
 
 
-async def test_resume_collects_what_has_expired_where_nobody_sweeps(ledger: Ledger, clock: ManualClock) -> None:
+async def test_resume_takes_over_what_has_expired_where_nobody_sweeps(ledger: Ledger, clock: ManualClock) -> None:
     job, seats = ledger.enqueue("draft").id, seated(ledger)
     async with desk(seats) as dead, desk(seats, agent="bob") as bob:
         await dead("resume", ttl_s=1)
-        clock.advance(2)
         nothing = await bob("resume")
-        assert (nothing["task"], nothing["until"] is not None) == (None, True)
-        clock.advance(120)
-        assert (await bob("resume"))["task"]["attempt"] == 2
+        assert (nothing["task"], nothing["nothing"]["held"], nothing["nothing"]["then"]) == (None, 1, "wait")
+        clock.advance(2)
+        taken = await bob("resume")
+        assert (taken["task"]["attempt"], taken["why"]) == (2, "expired")
         assert (await dead.refused("complete", id=job))["error_code"] == "fence_lost"
 
 

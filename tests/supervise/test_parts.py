@@ -213,13 +213,14 @@ def test_on_a_terminal_nothing_is_written_over(tmp_path: Path) -> None:
     text = said.decode()
     lines = text.splitlines()
     assert "\x1b[2K" not in text and '"message"' not in text
-    assert [line for line in lines if not line.startswith("tty: started, pid ")][1:-1] == [
+    assert [line for line in lines if not line.startswith("tty: started, pid ")][1:-2] == [
         "one",
         "two",
         "tty: ended with exit code 3",
         "tty: over, after 0 restarts: restart_limit_exceeded",
     ]
-    assert "Failed: tty/1 is not started again: restart_limit_exceeded, after 0 restarts." in lines[-1]
+    assert "Failed: tty/1 is not started again: restart_limit_exceeded, after 0 restarts" in lines[-2]
+    assert "Try: Find out why" in lines[-1]
 
 
 def _read(terminal: int) -> bytes:

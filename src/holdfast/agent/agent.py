@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.agent.brief import Brief, brief_of, weighed
-from holdfast.agent.held import collect, held_by
+from holdfast.agent.collecting import collect
+from holdfast.agent.idle import Wish, idleness
 from holdfast.agent.looking import look
-from holdfast.agent.rule import Wish, choose, take_up, until
+from holdfast.agent.rule import choose, take_up
 from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
@@ -39,7 +40,7 @@ class Agent(Steps):
             self._move(acts, place, focus=id, last=id)
             return task_of(done, contents_of(done))
 
-        return self._act("task_start", (admit.job_id(id), attempt, ttl_ms), work, Task, request_id)
+        return self._act("task_start", (admit.job_id(id), attempt, ttl_ms), work, Task, request_id, attempt)
 
     def heartbeat(
         self,
@@ -55,9 +56,11 @@ class Agent(Steps):
         beat = admit.beat(stage, progress, None, checkpoint)
         left = payloads.body_of(beat.checkpoint)
         body = (admit.job_id(id), attempt, stage, progress, None if left is None else left.decode())
-        return self._act(
-            "task_heartbeat", body, lambda acts: task_of(acts.beat(self._held(acts, id, attempt), beat)), Task, request_id
-        )
+
+        def work(acts: Acts) -> Task:
+            return task_of(acts.beat(self._held(acts, id, attempt), beat))
+
+        return self._act("task_heartbeat", body, work, Task, request_id, attempt)
 
     def complete(self, id: int, result: Any = None, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
         """Done. `result` is any JSON value."""
@@ -105,8 +108,8 @@ class Agent(Steps):
         """Go on with what this agent was at, or with what is next, and be told all about it. One transaction.
 
         The focus is kept if its claim holds or can be renewed. Else the rule: its own running task, its own claimed one, its last
-        one if that was put back, then by higher priority, earlier `available_at`, lower id. `queues` and `kinds` limit the last
-        two.
+        one if that was put back, then by higher priority, earlier `available_at`, lower id; then one whose claim somebody has let
+        expire, the longest expired first, taken over as `start` does. `queues` and `kinds` limit the last three.
         """
         wish = Wish(
             _ttl(ttl),
@@ -120,7 +123,8 @@ class Agent(Steps):
             if chosen is None:
                 if place.focus is not None:
                     self._move(acts, place, focus=None)
-                return weighed(Brief(task=None, why="nothing", until=until(acts, wish.queues, wish.kinds), cursor=place.cursor))
+                nothing, until = idleness(acts, wish)
+                return weighed(Brief(task=None, why="nothing", nothing=nothing, until=until, cursor=place.cursor))
             job, why = chosen
             brief = weighed(brief_of(acts, job, why, place.cursor))
             self._move(acts, place, focus=job.id, last=job.id, cursor=brief.cursor)
@@ -141,9 +145,9 @@ class Agent(Steps):
         return look(self._ledger, id).task
 
     def list(self, *, mine: bool = False, **chosen: Any) -> builtins.list[Task]:
-        """Tasks by id, chosen as in `Ledger.list`; with `mine`, a page of those that this agent holds."""
-        found = held_by(self._ledger, self.name, self.session, **chosen) if mine else self._ledger.list(**chosen)
-        return [task_of(job.record) for job in found]
+        """Tasks by id, chosen as in `Ledger.list`; with `mine`, those that this agent holds."""
+        whose: dict[str, Any] = {"owner": self.name, "incarnation": self.session} if mine else {}
+        return [task_of(job.record) for job in self._ledger.list(**whose, **chosen)]
 
 
 def _ttl(given: Any) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agent.idle import Nothing
 from holdfast.agent.tasks import UNSET, Task, contents_of, task_of
 from holdfast.core import limits, payloads, vocabulary
 from holdfast.core.model import Event, EventType, Job
@@ -50,16 +51,17 @@ class Related(msgspec.Struct, frozen=True):
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
-    """`why` says by which part of the rule the task was found: focus, running, claimed, last or next; nothing where there is
-    none, and then `until` is when the next one becomes available, if it is known.
+    """`why` says by which part of the rule the task was found: focus, running, claimed, last, next or expired; nothing where
+    there is none. Then `nothing` says why not, and `until` when the next one becomes available, if that is known.
 
     `history` is what has happened since the agent last looked, up to the newest 50 events; `history_omitted` more are older.
     `blocked_by` is what the task waits for, `unlocks` what waits for it, each up to 20.
-    `tokens` is about what the brief costs to read: its bytes as JSON divided by four, rounded up.
+    `tokens` is about what the brief costs to read: its bytes as JSON divided by four, rounded up. `replayed` as in a Task.
     """
 
     task: Task | None
     why: str
+    nothing: Nothing | None = None
     until: datetime | None = None
     history: list[Entry] = []
     history_omitted: int = 0
@@ -68,6 +70,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     unlocks: list[Related] = []
     cursor: int = 0
     tokens: int = 0
+    replayed: bool | msgspec.UnsetType = UNSET
 
 
 class InFull(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,28 +1,18 @@
 """Which task an agent goes on with. The rule is stated, and the same ledger always gives the same answer."""
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import NamedTuple
 
+from holdfast.agent.idle import Wish
 from holdfast.core import limits
-from holdfast.core.model import HELD, NEVER, Job, Status
-from holdfast.errors import HoldfastError, InvalidTransition, LeaseConflictError, NotClaimable, NotFound
+from holdfast.core.model import HELD, Job, Status
+from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, NotFound
 from holdfast.ledger.acting import Acts
-from holdfast.ledger.face import to_datetime
 from holdfast.store.agents import AgentPlace
 
 
 class Choice(NamedTuple):
     job: Job
     why: str
-
-
-class Wish(NamedTuple):
-    """What an agent is willing to take up."""
-
-    ttl_ms: int
-    queues: tuple[str, ...] | None = None
-    kinds: tuple[str, ...] | None = None
 
 
 def take_up(acts: Acts, job_id: int, ttl_ms: int) -> Job:
@@ -36,8 +26,9 @@ def take_up(acts: Acts, job_id: int, ttl_ms: int) -> Job:
 
 
 def choose(acts: Acts, place: AgentPlace, wish: Wish) -> Choice | None:
-    """Its focus, an own task that runs, one that is claimed, its last one if that was put back, then the next in order."""
-    return _own(acts, place, wish) or _last(acts, place, wish) or _next(acts, wish)
+    """Its focus, an own task that runs, one that is claimed, its last one if that was put back, then the next in order, then
+    one that somebody has let expire."""
+    return _own(acts, place, wish) or _last(acts, place, wish) or _next(acts, wish) or _expired(acts, wish)
 
 
 def _own(acts: Acts, place: AgentPlace, wish: Wish) -> Choice | None:
@@ -82,27 +73,17 @@ def _next(acts: Acts, wish: Wish) -> Choice | None:
     return None
 
 
+def _expired(acts: Acts, wish: Wish) -> Choice | None:
+    """The longest expired first; one that somebody else is just taking is passed over."""
+    for id_ in acts.session.expired_tasks(wish.queues, wish.kinds, limits.RESUME_TRIES_MAX):
+        if acts.session.lock_task(id_) and (taken := _tried(acts, id_, wish.ttl_ms)) is not None:
+            return Choice(taken, "expired")
+    return None
+
+
 def _tried(acts: Acts, job_id: int, ttl_ms: int) -> Job | None:
-    """None where it went to somebody else, into a backoff, or came to an end since it was looked at. A refusal has changed
-    nothing."""
+    """None where it went to somebody else, into a backoff or to its end since it was looked at. A refusal has changed nothing."""
     try:
         return take_up(acts, job_id, ttl_ms)
     except (LeaseConflictError, NotClaimable, InvalidTransition, NotFound):
         return None
-
-
-def until(acts: Acts, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> datetime | None:
-    """When the next task becomes available, if that is a matter of time alone."""
-    later = [first.available_at for first in acts.session.first_tasks(queues, kinds)]
-    soon = min((at for at in later if at < NEVER), default=None)
-    return None if soon is None else to_datetime(soon)
-
-
-def said(error: HoldfastError) -> HoldfastError:
-    """A conflict over a lease, with who holds it and until when in words."""
-    until_us, holder = error.context.get("lease_expires_at"), error.context.get("holder")
-    if not isinstance(error, LeaseConflictError) or until_us is None or holder is None:
-        return error
-    end = to_datetime(until_us)
-    text = f"{error.message}, until {end.isoformat().replace('+00:00', 'Z')}"
-    return type(error)(text, **{**error.context, "held_until": end})

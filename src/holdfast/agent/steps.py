@@ -5,8 +5,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.agent.rule import said
+from holdfast.agent.refusals import Asked, explained
 from holdfast.agent.tasks import Task, task_of
+from holdfast.agent.ways import DEFAULT_SESSION, Commands, Ways
 from holdfast.core import limits
 from holdfast.core.model import Job
 from holdfast.errors import FenceLost, HoldfastError
@@ -16,12 +17,14 @@ from holdfast.store.agents import AgentPlace
 
 A = TypeVar("A", bound=msgspec.Struct)
 
-SESSION = "agent"
-
 
 class Steps:
-    def __init__(self, ledger: Ledger, name: str, *, session: str = SESSION) -> None:
+    def __init__(self, ledger: Ledger, name: str, *, session: str = DEFAULT_SESSION, ways: Ways | None = None) -> None:
+        """`ways` is how refusals tell what to do next; as commands to type, by default."""
         self._ledger = ledger
+        self._ways = ways or Commands()
+        limits.check_name("agent", name)
+        limits.check_name("session", session)
         self._who = admit.worker(name, session)
 
     @property
@@ -32,12 +35,26 @@ class Steps:
     def session(self) -> str:
         return self._who.incarnation
 
-    def _act(self, verb: str, body: tuple[Any, ...], work: Callable[[Acts], A], answer: type[A], request_id: str | None) -> A:
-        try:
-            body = (self.session, *body)
-            return msgspec.json.decode(self._ledger.acting.act(verb, self._who, body, work, request_id=request_id), type=answer)
-        except HoldfastError as error:
-            raise said(error) from error.__cause__
+    def _act(
+        self,
+        verb: str,
+        body: tuple[Any, ...],
+        work: Callable[[Acts], A],
+        answer: type[A],
+        request_id: str | None,
+        attempt: int | None = None,
+    ) -> A:
+        """One transaction. A refusal is put into an agent's words before the transaction ends, from how the task stands there."""
+
+        def explaining(acts: Acts) -> A:
+            try:
+                return work(acts)
+            except HoldfastError as error:
+                raise explained(error, acts.session, Asked(self._who, self._ways, attempt)) from error.__cause__
+
+        acted = self._ledger.acting.act(verb, self._who, (self.session, *body), explaining, request_id=request_id)
+        found = msgspec.json.decode(acted.answer, type=answer)
+        return msgspec.structs.replace(found, replayed=True) if acted.replayed else found
 
     def _end(
         self,
@@ -57,7 +74,7 @@ class Steps:
                 self._move(acts, place, focus=None)
             return task_of(done)
 
-        return self._act(verb, (admit.job_id(id_), attempt, *body), work, Task, request_id)
+        return self._act(verb, (admit.job_id(id_), attempt, *body), work, Task, request_id, attempt)
 
     def _held(self, acts: Acts, id_: int, attempt: int | None) -> Job:
         self._check(acts, id_, attempt)

@@ -14,7 +14,8 @@ UNSET = msgspec.UNSET
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """Where a task stands. What it is about (`args`, `checkpoint`, `last_error`, `result`) is in the answers to get, start and
-    resume; in those to the latter two, what is longer than 16 KiB is left out, and `omitted` says how many bytes it has."""
+    resume; in those to the latter two, what is longer than 16 KiB is left out, and `omitted` says how many bytes it has.
+    `replayed` is there, and true, where the request was answered before: this is that answer, and nothing was done now."""
 
     id: int
     kind: str
@@ -43,13 +44,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     last_error: Any = UNSET
     result: Any = UNSET
     omitted: dict[str, int] | msgspec.UnsetType = UNSET
+    replayed: bool | msgspec.UnsetType = UNSET
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What a `gc` did: the tasks whose claims had expired, and whether there may be more of them."""
+    """What a `gc` did: the tasks whose claims had expired, and whether there may be more of them. `replayed` as in a Task."""
 
     released: list[int]
     more: bool = False
+    replayed: bool | msgspec.UnsetType = UNSET
 
 
 def _time(at: Micros | None) -> datetime | None:

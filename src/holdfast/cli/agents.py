@@ -9,37 +9,36 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from holdfast.cli import fields as fields_of_answers
 from holdfast.cli.address import setting
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.typed import TOO_DEEP
-from holdfast.cli.values import stamp
+from holdfast.cli.values import duration, stamp
 from holdfast.core.limits import JOB_ID_MAX, REV_MAX
 
 if TYPE_CHECKING:
-    from holdfast.agent import Agent, Task
+    from holdfast.agent import Agent, Brief, Collected, Task
     from holdfast.agent.brief import Entry, Related
     from holdfast.ledger import Ledger
 
 Command = Callable[..., Answer]
 
 
+def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    found: str | None = setting("agent") if value is None else value
+    return found
+
+
 def _whoever_asks(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Somebody has to. A default of click's would do for a missing option, whatever it is."""
-    found: str | None = setting("agent") if value is None else value
+    found = _named(ctx, param, value)
     if found is None and not ctx.resilient_parsing:
         raise click.MissingParameter(ctx=ctx, param=param)
     return found
 
 
 id_option = click.option("--id", "id_", type=click.IntRange(1, JOB_ID_MAX), required=True, metavar="ID", help="The task.")
-agent_option = click.option(
-    "--agent",
-    envvar="HOLDFAST_AGENT",
-    callback=_whoever_asks,
-    metavar="NAME",
-    help="Who asks. Else HOLDFAST_AGENT, or agent in holdfast.toml.",
-)
 session_option = click.option(
     "--session",
     envvar="HOLDFAST_SESSION",
@@ -56,7 +55,19 @@ attempt_option = click.option(
     metavar="N",
     help="Only if this is the task's attempt: fences off an older process.",
 )
-ttl_option = click.option("--ttl", default="5m", show_default=True, metavar="DURATION", help="How long the claim lasts.")
+ttl_option = click.option(
+    "--ttl", type=duration, default="5m", show_default=True, metavar="DURATION", help="How long the claim lasts: 30s, 5m."
+)
+
+
+def agent_option(*, required: bool = True) -> Callable[[Any], Any]:
+    return click.option(
+        "--agent",
+        envvar="HOLDFAST_AGENT",
+        callback=_whoever_asks if required else _named,
+        metavar="NAME",
+        help="Who asks. Else HOLDFAST_AGENT, or agent in holdfast.toml.",
+    )
 
 
 def json_text(value: str) -> msgspec.Raw:
@@ -67,7 +78,10 @@ def json_text(value: str) -> msgspec.Raw:
     except OSError as error:
         raise click.BadParameter(f"{value[1:]!r:.80} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise click.BadParameter(f"it is not JSON: {error}") from None
+        said = (
+            f"it is not JSON: {error}. A text needs quotes of its own, as in '\"done\"'; @FILE is read from a file, - from a pipe"
+        )
+        raise click.BadParameter(said) from None
     except RecursionError:
         raise click.BadParameter(TOO_DEEP) from None
     return msgspec.Raw(body)
@@ -84,38 +98,57 @@ def json_option(name: str, about: str) -> Callable[[Any], Any]:
 
 
 def asks_as_an_agent(function: Command) -> Callable[..., None]:
-    """A command whose function is given the agent that asks."""
+    """A command whose function is given the agent that asks. In a ledger that is not there it has no tasks: none is made."""
 
-    def command(ledger: "Ledger", *, agent: str, session: str, **options: Any) -> Answer:
+    def command(ledger: "Ledger", *, agent: str, session: str, fields: tuple[str, ...], **options: Any) -> Answer:
         from holdfast.agent import Agent
 
-        return function(Agent(ledger, agent, session=session), **options)
+        fields_of_answers.check(fields)
+        return fields_of_answers.picked(function(Agent(ledger, agent, session=session), **options), fields)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
-    asking: Callable[..., None] = session_option(agent_option(asks_a_ledger(command)))
+    named = session_option(agent_option()(reads_a_ledger(command)))
+    asking: Callable[..., None] = fields_of_answers.field_option(named)
     return asking
 
 
 def on_a_task(function: Callable[..., "Task"]) -> Callable[..., None]:
     """A mutating verb on one task."""
+    return _on_a_task(function, _show_standing)
 
+
+def takes_a_task(function: Callable[..., "Task"]) -> Callable[..., None]:
+    """The same, for a verb whose answer has all that the task is about."""
+    return _on_a_task(function, show_task)
+
+
+def _on_a_task(function: Callable[..., "Task"], show: Callable[[Page, "Task"], None]) -> Callable[..., None]:
     def command(agent: "Agent", *, id_: int, **options: Any) -> Answer:
-        return told(function(agent, id_, **options), agent)
+        task = function(agent, id_, **options)
+
+        def shown(page: Page) -> None:
+            show_replayed(page, task)
+            show(page, task)
+
+        return Answer({"task": task}, shown)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     asking: Callable[..., None] = id_option(request_option(attempt_option(asks_as_an_agent(command))))
     return asking
 
 
-def told(task: "Task", agent: "Agent") -> Answer:
-    def show(page: Page) -> None:
-        if task.claimed_by is None:
-            page.line(f"Task {task.id} is {task.status}.")
-            return
-        wish = " Somebody wants it cancelled: make your safe exit, and release it." if task.cancel_requested else ""
-        page.line(f"Task {task.id} is {task.claimed_by}'s until {stamp(task.claim_expires_at)}.{wish}")
+def show_replayed(page: Page, answer: "Task | Brief | Collected") -> None:
+    """Whoever counts its requests anew with every process must not take an old answer for a new one."""
+    if answer.replayed is True:
+        page.line("This request was answered before; nothing was changed. A new call needs a new --request-id.")
 
-    return Answer({"task": task}, show)
+
+def _show_standing(page: Page, task: "Task") -> None:
+    if task.claimed_by is None:
+        page.line(f"Task {task.id} is {task.status}.")
+        return
+    wish = " Somebody wants it cancelled: make your safe exit, and release it." if task.cancel_requested else ""
+    page.line(f"Task {task.id} is {task.claimed_by}'s until {stamp(task.claim_expires_at)}.{wish}")
 
 
 def show_task(page: Page, task: "Task") -> None:

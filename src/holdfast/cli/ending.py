@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from holdfast.cli.envelope import Failed, failure, misuse
+from holdfast.cli.envelope import HINTS, Failed, failure, misuse
 from holdfast.cli.page import Page
-from holdfast.errors import HoldfastError, NoLedger
+from holdfast.errors import HoldfastError
 from holdfast.telemetry.lines import visible
 
 REFUSED, UNAVAILABLE = 1, 3
@@ -58,12 +58,8 @@ def _ended(run: Callable[[], object], given: Sequence[str]) -> int:
 def _fail(error: HoldfastError | Failed, given: Sequence[str]) -> int:
     if "--json" in given:
         click.echo(failure(error))
-    elif isinstance(error, HoldfastError):
-        # What all errors of a code have in common is in the documentation; what was found for this one is said.
-        action = error.action if isinstance(error, NoLedger) else vars(error).get("action")
-        Page().fail(f"{error.code}: {error.message}" + (f". {action}" if action else ""))
     else:
-        Page().fail(f"{error.message}. {error.action}" if error.action else error.message)
+        Page().fail(f"{error.code}: {error.message}" if isinstance(error, HoldfastError) else error.message, error.action)
     return exit_code_of(error)
 
 
@@ -76,13 +72,20 @@ def exit_code_of(error: HoldfastError | Failed) -> int:
 def _misunderstood(error: click.UsageError, given: Sequence[str]) -> int:
     """Click would repeat what was typed as it is; here it is made visible first, in one line."""
     said = " ".join(error.format_message().split("\n")).replace("\t", "")
+    hint = HINTS.get(_missing(error))
     if "--json" in given:
-        return _fail(misuse(said), given)
+        return _fail(misuse(said, action=hint) if hint else misuse(said), given)
     if error.ctx is not None:
         more = f"Try '{error.ctx.command_path} {error.ctx.help_option_names[0]}' for help."
         click.echo(f"{error.ctx.get_usage()}\n{more}\n", err=True)
-    click.echo(f"Error: {visible(said)}", err=True)
+    click.echo(f"Error: {visible(said)}" + (f"\nTry: {hint}" if hint else ""), err=True)
     return error.exit_code
+
+
+def _missing(error: click.UsageError) -> str:
+    """The name of the option that was not given."""
+    param = error.param if isinstance(error, click.MissingParameter) else None
+    return "" if param is None else param.name or ""
 
 
 def forget_output() -> None:

@@ -12,6 +12,13 @@ JSON_ASKED = "holdfast.json"
 """Under which name a command's context says that `--json` was asked for."""
 
 
+HINTS = {
+    "agent": "Add --agent NAME, or export HOLDFAST_AGENT=NAME.",
+    "request_id": "Add --request-id with an id that was not used before.",
+}
+"""What to do where an option is missing, by the option's name."""
+
+
 class Failed(Exception):
     """A command came to nothing, for a reason that is not a ledger's refusal. `code` never changes once released."""
 

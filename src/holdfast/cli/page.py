@@ -61,9 +61,11 @@ class Page:
         """Beside the answer, not in it."""
         click.secho(visible(text), err=True, dim=True, color=wants_colour(sys.stderr))
 
-    def fail(self, reason: str) -> int:
-        """The exit code of what failed."""
+    def fail(self, reason: str, action: str = "") -> int:
+        """Why, and in a second line what to do. The exit code of what failed."""
         click.secho(f"Failed: {visible(reason)}", err=True, fg="red", color=wants_colour(sys.stderr))
+        if action:
+            click.secho(f"Try: {visible(action)}", err=True, color=wants_colour(sys.stderr))
         return 1
 
 

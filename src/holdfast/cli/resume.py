@@ -5,10 +5,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.agents import asks_as_an_agent, request_option, show_history, show_related, show_task, ttl_option
+from holdfast.cli.agents import (
+    asks_as_an_agent,
+    request_option,
+    show_history,
+    show_related,
+    show_replayed,
+    show_task,
+    ttl_option,
+)
 from holdfast.cli.frame import Answer
 from holdfast.cli.page import Page
-from holdfast.cli.values import stamp
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Brief
@@ -19,6 +26,7 @@ _WHY = {
     "claimed": "It was claimed already.",
     "last": "It was the last one, and was put back.",
     "next": "It is next in order.",
+    "expired": "Whoever had it has let its claim expire.",
 }
 
 
@@ -32,7 +40,8 @@ def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], *
     """Go on: keep the task in focus, or take the next one, and be briefed.
 
     The rule: the focus if its claim holds or can be renewed; an own task that runs; one that is claimed; the last one if it was
-    put back; then higher priority, earlier availability, lower id. The task is claimed, started and in focus afterwards.
+    put back; then higher priority, earlier availability, lower id; then one whose claim somebody has let expire. The task is
+    claimed, started and in focus afterwards.
 
     \b
     Example:
@@ -43,9 +52,11 @@ def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], *
 
 
 def _show(page: Page, brief: "Brief") -> None:
+    show_replayed(page, brief)
     if brief.task is None:
-        later = "" if brief.until is None else f" The next task is available from {stamp(brief.until)}."
-        page.line(f"There is nothing to do.{later}")
+        from holdfast.agent.idle import in_words
+
+        page.line(in_words(brief.nothing, brief.until))
         return
     show_task(page, brief.task)
     page.line(f"  {_WHY[brief.why]} Reading all of this takes about {brief.tokens} tokens.", dim=True)

@@ -5,19 +5,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.agents import (
+    agent_option,
     asks_as_an_agent,
     id_option,
     json_option,
     on_a_task,
     request_option,
+    session_option,
     show_history,
     show_related,
+    show_replayed,
     show_task,
+    takes_a_task,
     ttl_option,
 )
+from holdfast.cli.envelope import HINTS, misuse
 from holdfast.cli.frame import Answer, Noun, reads_a_ledger
 from holdfast.cli.page import Page
-from holdfast.cli.values import stamp
+from holdfast.cli.values import duration, stamp
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import FailureStage, ReasonCode, Status
 
@@ -40,7 +45,7 @@ def task() -> None:
 
 @task.command()
 @ttl_option
-@on_a_task
+@takes_a_task
 def start(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Claim a task, start it and make it the agent's focus.
 
@@ -77,7 +82,8 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
 
     \b
     Example:
-      holdfast task complete --id 12 --agent ada --request-id r-3 --result '3'
+      holdfast task complete --id 12 --agent ada --request-id r-3 --result '{"pages": 3}'
+      holdfast task complete --id 12 --agent ada --request-id r-3 --result @result.json
     """
     return agent.complete(id_, **options)
 
@@ -89,7 +95,7 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
     "--reason", "reason_code", type=click.Choice([code.value for code in ReasonCode]), help="With --permanent: dead-letter it."
 )
 @click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help="Where it broke.")
-@click.option("--retry-after", metavar="DURATION", help="Not before: 30s, 5m. Else the task's own backoff.")
+@click.option("--retry-after", type=duration, metavar="DURATION", help="Not before: 30s, 5m. Else the task's own backoff.")
 @on_a_task
 def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task":
     """The task went wrong: it is tried again while attempts are left, unless it is --permanent.
@@ -127,31 +133,43 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
     done = agent.gc(limit=limit, request_id=request_id)
     listed = ", ".join(map(str, done.released)) or "none"
     more = " There may be more." if done.more else ""
-    return Answer(done, lambda page: page.line(f"Released: {listed}.{more}"))
+
+    def show(page: Page) -> None:
+        show_replayed(page, done)
+        page.line(f"Released: {listed}.{more}")
+
+    return Answer(done, show)
 
 
 @task.command("list")
 @click.option("--status", multiple=True, type=click.Choice([*(status.value for status in Status), "in_progress"]))
 @click.option("--queue")
 @click.option("--kind")
-@click.option("--claimed-by", metavar="NAME", help="Those that this agent holds.")
+@click.option("--claimed-by", "owner", metavar="NAME", help="Those that this agent holds, in any session.")
+@click.option("--mine", is_flag=True, help="Those that --agent holds, in its --session.")
+@agent_option(required=False)
+@session_option
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
 @reads_a_ledger
-def list_(ledger: "Ledger", *, status: tuple[str, ...], claimed_by: str | None, limit: int, **chosen: Any) -> Answer:
+def list_(
+    ledger: "Ledger", *, mine: bool, agent: str | None, session: str, status: tuple[str, ...], limit: int, **chosen: Any
+) -> Answer:
     """Tasks by id: where they stand and who has them.
 
     \b
     Example:
       holdfast task list --claimed-by ada
+      holdfast task list --mine --agent ada
     """
-    from holdfast.agent.held import held_by
     from holdfast.agent.tasks import task_of
 
-    chosen |= {"limit": limit, "status": status or None}
-    jobs = ledger.list(**chosen) if claimed_by is None else held_by(ledger, claimed_by, **chosen)
-    found = [task_of(job.record) for job in jobs]
-    more = jobs[-1].id if len(jobs) == limit else None
+    if mine:
+        if agent is None:
+            raise misuse("--mine is about --agent, and none is named", action=HINTS["agent"])
+        chosen |= {"owner": agent, "incarnation": session}
+    found = [task_of(job.record) for job in ledger.list(status=status or None, limit=limit, **chosen)]
+    more = found[-1].id if len(found) == limit else None
 
     def show(page: Page) -> None:
         if not found:

@@ -72,13 +72,17 @@ BRIEF_CHECKPOINTS_MAX = 5
 """Earlier attempts whose checkpoints a brief shows."""
 BRIEF_RELATED_MAX = 20
 """Tasks in a brief that wait for the one it is about, and that this one waits for."""
+BLOCKERS_NAMED_MAX = 5
+"""Tasks that a refusal names where a task waits for them."""
 CHECKPOINT_EVENTS_MAX = 5_000
 """How many of a task's newest events are searched for them."""
 CHECKPOINT_BEATS_MAX = 200
 OWN_TASKS_MAX = 100
 """Tasks of its own that a resume looks at."""
 RESUME_TRIES_MAX = 100
-"""Queues and priorities at which a resume tries to get the next task."""
+"""Queues and priorities, and then expired claims, at which a resume tries to get a task."""
+IDLE_COUNT_MAX = 1_000
+"""How far the tasks are counted that a resume could not take."""
 MCP_PAGE_MAX = 100
 """Tasks or events in one answer of the MCP server."""
 MCP_TEXT_CHARACTERS_MAX = 4_000

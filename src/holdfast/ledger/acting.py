@@ -30,6 +30,13 @@ class Failure(NamedTuple):
     retry_after_us: int | None
 
 
+class Acted(NamedTuple):
+    """An answer as JSON; `replayed` where the same request was answered before, and nothing was done for it now."""
+
+    answer: bytes
+    replayed: bool
+
+
 class Acts:
     """The steps of one call. Each is a command like any other: decided under the job's lock, saved with its events.
 
@@ -128,29 +135,29 @@ class Acting:
         work: Callable[[Acts], msgspec.Struct],
         *,
         request_id: str | None = None,
-    ) -> bytes:
-        """One transaction of several steps and its answer as JSON, which is what the same request gets again.
+    ) -> Acted:
+        """One transaction of several steps and its answer, which is what the same request gets again.
 
         What `work` refuses leaves no trace. An answer is kept where a job was changed.
         """
         request = admit.request_id(request_id) or self._entropy.nonce()
         call = Call(verb, [], repeat=request_id is not None, keep=True, body_hash=admit.body_hash(verb, *body))
 
-        def once(session: Session) -> bytes:
+        def once(session: Session) -> Acted:
             call.outcomes, call.wakes, call.changed = [], set(), False
             kept = kept_answer(session, who, request, verb, call.body_hash) if call.repeat else None
             if kept is not None:
-                return kept
+                return Acted(kept, replayed=True)
             sitting, fresh = self._notary.sit(session), self._sweeper.fresh_since
             answer = msgspec.json.encode(work(Acts(session, sitting, call, who, request, self._entropy, fresh)))
             if call.changed:
                 session.keep_requests([Kept(who.name, request, verb, call.body_hash, answer)])
                 session.wake(call.wakes)
-            return answer
+            return Acted(answer, replayed=False)
 
-        answer = self._carrier.alone(once)
+        acted: Acted = self._carrier.alone(once)
         tally.answered(self._metrics, call)
-        return answer
+        return acted
 
     def look(self, work: Callable[[Session], Any]) -> Any:
         """What `work` reads on one snapshot."""

@@ -42,17 +42,24 @@ class Reading(Desk):
         kind: str | None = None,
         correlation_id: str | None = None,
         replay_of: int | None = None,
+        owner: str | None = None,
+        incarnation: str | None = None,
         waiting: bool = False,
         after: int = 0,
         limit: int = 100,
     ) -> builtins.list[Job]:
-        """Jobs by ascending id. The next page is `after=` the last id of this one. `waiting`: only those that wait for others."""
+        """Jobs by ascending id. The next page is `after=` the last id of this one. `waiting`: only those that wait for others.
+
+        `owner`: only those that this worker holds, whatever incarnation of it, unless `incarnation` says which.
+        """
         chosen = JobFilter(
             statuses=admit.statuses(status),
             queue=None if queue is None else limits.check_name("queue", queue),
             kind=None if kind is None else limits.check_name("kind", kind),
             correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
             replay_of=None if replay_of is None else admit.job_id(replay_of),
+            owner=None if owner is None else limits.check_name("owner", owner),
+            incarnation=None if incarnation is None else limits.check_name("incarnation", incarnation),
             waiting=admit.switch("waiting", waiting),
             after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
             limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent import Brief, InFull, Task
+from holdfast.agent.idle import in_words
 from holdfast.core import limits
 from holdfast.core.explain import Explanation
 from holdfast.telemetry.lines import cut
@@ -95,8 +96,7 @@ def _line(task: Task) -> str:
 
 def _brief(brief: Brief) -> str:
     if brief.task is None:
-        later = "" if brief.until is None else f" The next job is available from {_at(brief.until)}."
-        return f"There is nothing to do.{later}"
+        return in_words(brief.nothing, brief.until)
     left = "".join(
         f"Attempt {one.attempt} left: {cut(msgspec.json.encode(one.checkpoint).decode(), limits.MCP_TEXT_CHARACTERS_MAX)}\n"
         for one in brief.checkpoints

@@ -6,7 +6,7 @@ The loop:
 1. resume: it gives you the job you were at, or the next one, with its arguments, history and earlier checkpoints.
 2. Do the work. After each step that would be a pity to repeat, call progress with a checkpoint.
 3. complete with the result; or fail with what went wrong; or release if you stop before the end. Then go to 1.
-Where resume says that there is nothing to do, stop, or come back at the time it tells.
+Where resume gives no job, nothing.then says whether others are still at work (wait, and resume again later) or all is done.
 Your claim is renewed by the server while you work and keep calling now and then.
 An answer with cancel_requested true: somebody wants the job cancelled. Make your safe exit, then release it.
 An error has error_code and suggested_action: follow the latter. After fence_lost the job is not yours any more: leave it alone.

@@ -11,6 +11,7 @@ from holdfast.agent import Agent, Task
 from holdfast.core import limits
 from holdfast.errors import LimitExceeded
 from holdfast.ledger import Ledger
+from holdfast.mcp.ways import Tools
 
 BEATS_PER_LEASE = 3
 
@@ -59,10 +60,13 @@ class Seats:
         with self.changed:
             seat = self._seats.get(place)
             if seat is None:
-                return Agent(self.ledger, place.name, session=place.session)
+                return self._seated(place)
             seat.called_at = self.monotonic()
             self.changed.notify_all()
             return seat.agent
+
+    def _seated(self, place: Place) -> Agent:
+        return Agent(self.ledger, place.name, session=place.session, ways=Tools())
 
     def attempt(self, place: Place, job_id: int) -> int | None:
         """The attempt that this session holds, or held when it last heard of the job."""
@@ -90,7 +94,7 @@ class Seats:
             now = self.monotonic()
             seat = self._seats.get(place)
             if seat is None:
-                seat = self._seats[place] = Seat(Agent(self.ledger, place.name, session=place.session), now)
+                seat = self._seats[place] = Seat(self._seated(place), now)
             seat.called_at = now
             seat.holds[task.id] = Hold(task, now)
             self.changed.notify_all()

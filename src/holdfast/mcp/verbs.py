@@ -9,14 +9,11 @@ from holdfast.agent import Agent, Brief, InFull, Task, look
 from holdfast.agent.tasks import task_of
 from holdfast.core import limits
 from holdfast.core.explain import Explanation
-from holdfast.core.model import Status
 from holdfast.errors import FenceLost, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.mcp import asks
 from holdfast.mcp.answers import Enqueued, OneTask, Tasks
 from holdfast.mcp.seats import Place, Seats
-
-HELD = (Status.CLAIMED.value, Status.RUNNING.value)
 
 
 class SessionUnknown(ValidationError):
@@ -89,12 +86,10 @@ def request_of(ask: asks.Change, session: str | None) -> str | None:
 
 
 def list_jobs(caller: Caller, ask: asks.ListJobs) -> Tasks:
-    status = [one.value for one in ask.status] if ask.status else (HELD if ask.mine else None)
-    whose = caller.place(ask) if ask.mine else None
-    page = caller.ledger.list(status=status, queue=ask.queue, kind=ask.kind, after=ask.after, limit=ask.limit)
-    tasks = [task_of(job.record) for job in page]
-    found = [task for task in tasks if whose is None or (task.claimed_by, task.session) == whose]
-    return Tasks(found, page[-1].id if len(page) == ask.limit else None)
+    whose: dict[str, Any] = {"owner": (place := caller.place(ask)).name, "incarnation": place.session} if ask.mine else {}
+    status = [one.value for one in ask.status] if ask.status else None
+    page = caller.ledger.list(status=status, queue=ask.queue, kind=ask.kind, after=ask.after, limit=ask.limit, **whose)
+    return Tasks([task_of(job.record) for job in page], page[-1].id if len(page) == ask.limit else None)
 
 
 def get_job(caller: Caller, ask: asks.GetJob) -> InFull:
@@ -114,14 +109,8 @@ def claim_job(caller: Caller, ask: asks.ClaimJob) -> OneTask:
 
 
 def resume(caller: Caller, ask: asks.Resume) -> Brief:
-    wish: dict[str, Any] = {"queues": ask.queues, "kinds": ask.kinds, "ttl": ask.ttl_s}
-
     def go_on(agent: Agent, request_id: str | None) -> Brief:
-        brief = agent.resume(request_id=request_id, **wish)
-        if brief.task is None and agent.gc().released:
-            # Where only agents work, nobody else sweeps up after those that died.
-            return agent.resume(request_id=request_id, **wish)
-        return brief
+        return agent.resume(queues=ask.queues, kinds=ask.kinds, ttl=ask.ttl_s, request_id=request_id)
 
     brief: Brief = caller.take(ask, go_on)
     return brief

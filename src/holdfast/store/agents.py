@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.core.model import UNDO_KIND, Event, Micros
+from holdfast.core.model import NEVER, UNDO_KIND, Event, Micros
 
 
 class AgentPlace(NamedTuple):
@@ -22,6 +22,16 @@ class Candidate(NamedTuple):
     priority: int
     available_at: Micros
     id: int
+
+
+class Idle(NamedTuple):
+    """How many live tasks an agent cannot have: others hold them, they wait for others, for their time, in a paused queue. Each
+    is counted up to a limit."""
+
+    held: int
+    waiting: int
+    scheduled: int
+    paused: int
 
 
 class LeftBehind(NamedTuple):
@@ -81,14 +91,29 @@ class AgentSession(ABC):
 
     def first_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> list[Candidate]:
         """The first queued task of each priority in each queue that is not paused, available or not."""
-        params = {"queues": self._names(queues), "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
-        return [Candidate(*row) for row in self.rows("first_tasks", **params)]
+        return [Candidate(*row) for row in self.rows("first_tasks", **self._wish(queues, kinds))]
 
     def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None) -> int | None:
         """The first available task of this priority, locked; one that somebody else is just taking is passed over."""
         params = {"queue": queue, "priority": priority, "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
         rows = self.rows("take_task", now_at=self.stamp(), **params)
         return int(rows[0][0]) if rows else None
+
+    def expired_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> list[int]:
+        """Tasks whose claims are over, whoever had them, by when that was; `decide` has the last word. None in paused queues."""
+        return [row[0] for row in self.rows("expired_tasks", now_at=self.stamp(), limit=limit, **self._wish(queues, kinds))]
+
+    def lock_task(self, id_: int) -> bool:
+        """Whether the task is this transaction's now; False where somebody else is just at it."""
+        return bool(self.rows("lock_task", id=id_))
+
+    def idle(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> Idle:
+        """What lies between an agent and its next task."""
+        params = {"now_at": self.stamp(), "never_at": NEVER, "limit": limit, **self._wish(queues, kinds)}
+        return Idle(*self.rows("idle", **params)[0])
+
+    def _wish(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> dict[str, Any]:
+        return {"queues": self._names(queues), "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
 
     def has_event(self, job_id: int, cursor: int) -> bool:
         """Whether what stands at this position is an event of this job."""

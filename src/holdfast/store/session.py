@@ -4,6 +4,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext
 from holdfast.core.limits import UNTOLD_BATCH_MAX
@@ -147,7 +149,13 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
 
     def jobs(self, chosen: JobFilter) -> list[Job]:
         """A page of jobs by id. A cursor is the last id seen, so pages never shift."""
+        if chosen.owner is not None:
+            held = tuple(status for status in ("claimed", "running") if chosen.statuses is None or status in chosen.statuses)
+            if not held or chosen.waiting:
+                return []
+            chosen = msgspec.structs.replace(chosen, statuses=held)
         statuses = None if chosen.statuses is None else self._list(chosen.statuses)
+        whose = {"owner": chosen.owner, "incarnation": chosen.incarnation}
         common: dict[str, Any] = {
             "after": chosen.after,
             "queue": chosen.queue,
@@ -156,7 +164,7 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         }
         plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
         if plain and chosen.statuses and set(chosen.statuses) <= {"claimed", "running", "stalled"}:
-            rows = self.rows("list_active", statuses=statuses, **common)
+            rows = self.rows("list_active", statuses=statuses, **whose, **common)
         elif (
             plain
             and chosen.statuses
@@ -166,15 +174,15 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
             rows = self.rows("list_ended", status=chosen.statuses[0], **common)
         else:
             jobs = None if chosen.correlation_id is None else self._list(self._correlated(chosen.correlation_id))
-            name = "list_waiting" if chosen.waiting else "list_jobs"
-            rows = self.rows(name, statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **common)
+            name, more = ("list_waiting", {}) if chosen.waiting else ("list_jobs", whose)
+            rows = self.rows(name, statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **more, **common)
         found = self.load([row[0] for row in rows], lock=False)
         return [found[row[0]] for row in rows]
 
     def job_ids(self, after: int, limit: int) -> list[int]:
         """The next jobs by id, whatever is in their rows."""
-        everything = {"statuses": None, "jobs": None, "replay_of": None, "queue": None, "kind": None}
-        return [row[0] for row in self.rows("list_jobs", after=after, limit=limit, **everything)]
+        names = ("statuses", "jobs", "replay_of", "queue", "kind", "owner", "incarnation")
+        return [row[0] for row in self.rows("list_jobs", after=after, limit=limit, **dict.fromkeys(names))]
 
     def counts(self) -> list[tuple[str, str, int]]:
         return [(queue, status, count) for queue, status, count in self.rows("counts")]

@@ -70,6 +70,81 @@ WHERE status = 'queued' AND queue = %(queue)s AND -priority = -%(priority)s::int
   AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[]))
 ORDER BY available_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
 
+-- Claims that are over, the longest first. Whoever is stalled has no claim left; whether it is waited for is decided elsewhere.
+
+-- name: expired_tasks
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+)
+SELECT j.id FROM holdfast.jobs j
+JOIN (
+    SELECT id, (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
+        * interval '1 ms' AS stall_after
+    FROM holdfast.policies
+) p ON p.id = j.policy_id
+WHERE j.status IN ('claimed', 'running', 'stalled') AND j.kind <> %(undo_kind)s AND j.phase IS DISTINCT FROM 'aborting'
+  AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
+  AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
+  AND (j.status = 'stalled' OR j.lease_expires_at < greatest((SELECT at FROM clock), j.updated_at)
+    OR j.last_beat_at + p.stall_after < greatest((SELECT at FROM clock), j.updated_at))
+  AND (SELECT q.paused_at FROM holdfast.queues q WHERE q.name = j.queue) IS NULL
+ORDER BY coalesce(j.lease_expires_at, j.last_lease_expires_at), j.id LIMIT %(limit)s;
+
+-- name: lock_task
+SELECT id FROM holdfast.jobs WHERE id = %(id)s FOR UPDATE SKIP LOCKED;
+
+-- What keeps an agent idle: tasks that others hold, that wait for others, that are for later, that are in paused queues. Each is
+-- counted up to a limit.
+
+-- name: idle
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+),
+named (queue) AS (
+    (SELECT queue FROM holdfast.jobs WHERE status = 'queued' AND available_at > created_at AND %(queues)s::text[] IS NULL
+     ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT n.queue FROM holdfast.jobs n
+            WHERE n.status = 'queued' AND n.available_at > n.created_at AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
+    FROM named WHERE named.queue IS NOT NULL
+),
+wanted (queue) AS (
+    SELECT queue FROM named WHERE queue IS NOT NULL
+    UNION
+    SELECT u.name COLLATE "C" FROM unnest(%(queues)s::text[]) AS u (name)
+)
+SELECT
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast.jobs j
+        WHERE j.status IN ('claimed', 'running', 'stalled') AND j.kind <> %(undo_kind)s
+          AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
+          AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
+        LIMIT %(limit)s) AS held),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast.jobs j
+        WHERE j.waits_for > 0 AND j.status = 'queued'
+          AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
+          AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
+        LIMIT %(limit)s) AS waiting),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM wanted w CROSS JOIN LATERAL (
+            SELECT 1 FROM holdfast.jobs j
+            WHERE j.status = 'queued' AND j.available_at > j.created_at AND j.queue = w.queue
+              AND j.available_at > (SELECT at FROM clock) AND j.available_at < %(never_at)s::timestamptz
+              AND j.kind <> %(undo_kind)s AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
+            LIMIT %(limit)s) AS later
+        WHERE (SELECT q.paused_at FROM holdfast.queues q WHERE q.name = w.queue) IS NULL
+        LIMIT %(limit)s) AS scheduled),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast.queues q CROSS JOIN LATERAL (
+            SELECT 1 FROM holdfast.jobs j
+            WHERE j.status = 'queued' AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> %(undo_kind)s
+              AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
+              AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
+            LIMIT %(limit)s) AS behind
+        WHERE q.paused_at IS NOT NULL
+        LIMIT %(limit)s) AS paused);
+
 -- name: has_event
 SELECT 1 FROM holdfast.events WHERE pos = %(cursor)s AND job_id = %(job_id)s;
 

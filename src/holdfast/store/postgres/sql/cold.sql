@@ -162,6 +162,8 @@ WHERE id > %(after)s
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
   AND (%(jobs)s::bigint[] IS NULL OR id = ANY (%(jobs)s::bigint[]))
   AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint)
+  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
+  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
 ORDER BY id LIMIT %(limit)s;
 
 -- name: list_active
@@ -169,6 +171,8 @@ SELECT id FROM holdfast.jobs
 WHERE id > %(after)s AND status IN ('claimed', 'running', 'stalled')
   AND status = ANY (%(statuses)s::text[])
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
+  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
 ORDER BY id LIMIT %(limit)s;
 
 -- name: list_ended

@@ -64,6 +64,65 @@ WHERE status = 'queued' AND queue = :queue AND priority = :priority AND availabl
   AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
 ORDER BY available_at, id LIMIT 1;
 
+-- Claims that are over, the longest first. Whoever is stalled has no claim left; whether it is waited for is decided elsewhere.
+
+-- name: expired_tasks
+SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_active JOIN holdfast_policies p ON p.id = j.policy_id
+WHERE j.status IN ('claimed', 'running', 'stalled') AND j.kind <> :undo_kind AND j.phase IS NOT 'aborting'
+  AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
+  AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
+  AND (j.status = 'stalled' OR j.lease_expires_at < max(:now_at, j.updated_at)
+    OR j.last_beat_at + 1000 * (p.body ->> 'heartbeat_interval_ms') * (p.body ->> 'missed_beats_max') < max(:now_at, j.updated_at))
+  AND (SELECT q.paused_at FROM holdfast_queues q WHERE q.name = j.queue) IS NULL
+ORDER BY coalesce(j.lease_expires_at, j.last_lease_expires_at), j.id LIMIT :limit;
+
+-- name: lock_task
+SELECT id FROM holdfast_jobs WHERE id = :id;
+
+-- What keeps an agent idle: tasks that others hold, that wait for others, that are for later, that are in paused queues. Each is
+-- counted up to a limit.
+
+-- name: idle
+WITH RECURSIVE named (queue) AS (
+    SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_delayed
+    WHERE status = 'queued' AND available_at > created_at AND :queues IS NULL
+    UNION ALL
+    SELECT (SELECT min(n.queue) FROM holdfast_jobs n INDEXED BY holdfast_jobs_delayed
+            WHERE n.status = 'queued' AND n.available_at > n.created_at AND n.queue > named.queue)
+    FROM named WHERE named.queue IS NOT NULL
+),
+wanted (queue) AS (
+    SELECT queue FROM named WHERE queue IS NOT NULL
+    UNION
+    SELECT value FROM json_each(coalesce(:queues, '[]'))
+)
+SELECT
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_active
+        WHERE j.status IN ('claimed', 'running', 'stalled') AND j.kind <> :undo_kind
+          AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
+          AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
+        LIMIT :limit)),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_waiting
+        WHERE j.waits_for > 0 AND j.status = 'queued'
+          AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
+          AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
+        LIMIT :limit)),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM wanted w CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_delayed
+        WHERE j.status = 'queued' AND j.available_at > j.created_at AND j.queue = w.queue AND j.available_at > :now_at
+          AND j.available_at < :never_at AND j.kind <> :undo_kind
+          AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
+          AND (SELECT q.paused_at FROM holdfast_queues q WHERE q.name = w.queue) IS NULL
+        LIMIT :limit)),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_queues q CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_ready
+        WHERE q.paused_at IS NOT NULL AND j.status = 'queued' AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> :undo_kind
+          AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
+          AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
+        LIMIT :limit));
+
 -- name: has_event
 SELECT 1 FROM holdfast_events WHERE pos = :cursor AND job_id = :job_id;
 

@@ -147,6 +147,7 @@ WHERE id > :after
   AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
   AND (:jobs IS NULL OR id IN (SELECT value FROM json_each(:jobs)))
   AND (:replay_of IS NULL OR replay_of = :replay_of)
+  AND (:owner IS NULL OR owner = :owner) AND (:incarnation IS NULL OR incarnation = :incarnation)
 ORDER BY id LIMIT :limit;
 
 -- name: list_active
@@ -154,6 +155,7 @@ SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_active
 WHERE id > :after AND status IN ('claimed', 'running', 'stalled')
   AND status IN (SELECT value FROM json_each(:statuses))
   AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
+  AND (:owner IS NULL OR owner = :owner) AND (:incarnation IS NULL OR incarnation = :incarnation)
 ORDER BY id LIMIT :limit;
 
 -- name: list_ended

@@ -1,0 +1,114 @@
+"""What an agent is told where it is refused: how the task stands, and the command that helps."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.agent import Agent
+from holdfast.errors import HoldfastError
+from holdfast.testing import ManualClock
+from tests.contract.builders import queued
+
+
+@pytest.fixture
+def ada(ledger: Ledger) -> Agent:
+    return Agent(ledger, "ada")
+
+
+@pytest.fixture
+def bob(ledger: Ledger) -> Agent:
+    return Agent(ledger, "bob")
+
+
+def refusal(verb: Any, *given: Any, **options: Any) -> HoldfastError:
+    with pytest.raises(HoldfastError) as caught:
+        verb(*given, **options)
+    return caught.value
+
+
+def test_a_task_of_another_agent(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    one = queued(ledger).id
+    ada.start(one)
+    taken = refusal(bob.start, one)
+    assert taken.message.startswith(f"task {one} is held by ada, until 20")
+    assert taken.action == "Take another task: holdfast resume --agent bob --request-id NEW"
+    assert taken.context["holder_session"] == "agent"
+    lost = refusal(bob.heartbeat, one)
+    assert (lost.code, lost.message.partition(", until")[0]) == ("fence_lost", f"task {one} is not bob's: it is held by ada")
+    assert lost.action.startswith("Stop working on it;") and "holdfast resume --agent bob" in lost.action
+
+
+def test_a_task_of_the_same_agent_in_another_session(ledger: Ledger, ada: Agent) -> None:
+    one = queued(ledger).id
+    Agent(ledger, "ada", session="s 2").start(one)
+    for verb in (ada.start, ada.complete):
+        error = refusal(verb, one)
+        assert "held by ada in session s 2, until " in error.message
+        assert error.message.endswith("; you are in session agent")
+        assert (error.context["holder"], error.context["holder_session"]) == ("ada", "s 2")
+        assert "say --session 's 2'" in error.action
+    ada.start(two := queued(ledger).id)
+    other = refusal(Agent(ledger, "ada", session="s 2").start, two)
+    assert other.action.endswith("holdfast resume --agent ada --session 's 2' --request-id NEW")
+
+
+def test_a_task_that_nobody_has(ledger: Ledger, ada: Agent) -> None:
+    one = queued(ledger).id
+    error = refusal(ada.heartbeat, one)
+    assert (error.code, error.message) == ("fence_lost", f"nobody has task {one}: it is queued")
+    assert error.action == f"To have it: holdfast task start --id {one} --agent ada --request-id NEW"
+    ada.start(one)
+    ada.release(one)
+    assert refusal(ada.complete, one).message == f"nobody has task {one}: it is queued"
+    assert refusal(ada.start, one, attempt=7).message == f"nobody has task {one}: it is queued, at attempt 1; you said 7"
+
+
+def test_another_attempt_than_ones_own(ledger: Ledger, ada: Agent) -> None:
+    one = queued(ledger).id
+    ada.start(one)
+    ahead = refusal(ada.heartbeat, one, attempt=2)
+    assert (ahead.code, ahead.message) == ("fence_lost", f"task {one} is at attempt 1, which is yours; you said 2")
+    assert ahead.action == "It is yours: say --attempt 1."
+    ada.release(one)
+    ada.start(one)
+    behind = refusal(ada.heartbeat, one, attempt=1)
+    assert behind.message == f"task {one} is at attempt 2, which is yours; you said 1"
+    assert behind.action.startswith("Stop, if you are the process of attempt 1")
+    assert behind.action.endswith("say --attempt 2.")
+
+
+@pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "release"])
+def test_a_task_that_is_over(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock, verb: str) -> None:
+    one, two = queued(ledger).id, queued(ledger).id
+    ada.start(one)
+    ada.complete(one)
+    ledger.cancel(two)
+    for agent in (ada, bob):
+        error = refusal(getattr(agent, verb), one)
+        assert error.message == f"task {one} has succeeded already, last held by ada, at {clock.now():%Y-%m-%dT%H:%M:%SZ}"
+        assert f"holdfast resume --agent {agent.name}" in error.action
+    assert refusal(getattr(ada, verb), two).message.startswith(f"task {two} is cancelled already, at ")
+
+
+def test_a_task_that_waits_names_what_for(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+    first = [queued(ledger).id for _ in range(7)]
+    one, many = queued(ledger, depends_on=first[:1]).id, queued(ledger, depends_on=first).id
+    ada.start(first[0])
+    error = refusal(bob.start, one)
+    assert error.code == "not_claimable"
+    assert error.message == f"task {one} cannot be claimed: it waits for task {first[0]} (running, held by ada)"
+    assert f"holdfast explain {one}. " in error.action
+    assert refusal(bob.start, many).message.endswith(f"task {first[4]} (queued), 2 more")
+
+
+def test_a_task_that_cannot_be_had_yet_says_why(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    later, paused = queued(ledger, delay="1h").id, queued(ledger, queue="still").id
+    ledger.pause("still")
+    assert "it is for later, until 20" in refusal(ada.start, later).message
+    assert refusal(ada.start, paused).message.endswith("its queue still is paused")
+
+
+def test_a_name_that_is_none_is_called_what_it_is(ledger: Ledger) -> None:
+    assert "agent must be" in refusal(Agent, ledger, "").message
+    assert "session must be" in refusal(Agent, ledger, "ada", session="").message
