@@ -56,6 +56,7 @@ LIMITS = {
     "DUTY_MS_MAX": "the longest `ttl` of a duty, in milliseconds; the shortest is that of a lease",
     "WORKER_BYTES_MAX": "the `body` of a `sign_in`, in bytes of JSON",
     "AGENT_VALUE_BYTES_MAX": "each of a task's contents in the answer to a start or resume, in bytes; longer ones are left out",
+    "AGENT_KEPT_MS": "how long workers keep where an agent stood that holds nothing, in milliseconds: 30 days",
     "BRIEF_EVENTS_MAX": "events in a brief",
     "BRIEF_COUNT_MAX": "how far the events are counted that a brief leaves out",
     "BRIEF_PAYLOAD_MAX": "the payload of an event in a brief, in bytes; longer ones are left out",

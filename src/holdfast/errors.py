@@ -173,6 +173,15 @@ class Unavailable(HoldfastError):
         """False where this very object will never work again: it was closed, or opened before a fork."""
 
 
+class NoLedger(HoldfastError):
+    """Nothing at that url is a ledger yet, and whoever asked would not have one made."""
+
+    code = "no_ledger"
+    http_status = 503
+    fault = "store"
+    action = "Check the url. Whatever writes makes a ledger: holdfast job enqueue, or holdfast migrate."
+
+
 class TransientError(HoldfastError):
     """Raised by a handler: it went wrong this time, and another try may go well. `retry_after` says when (seconds, "30s")."""
 

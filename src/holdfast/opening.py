@@ -56,10 +56,12 @@ def open(
     actor: str = "client",
     metrics: Metrics | None = None,
     keys: Iterable[KeySource] | None = None,
+    create: bool = True,
 ) -> Ledger:
     """A ledger at `url`: `sqlite:///path/to/file.db` (four slashes for an absolute path) or `postgresql://…`.
 
-    Creates or migrates its tables. `clock` replaces the ledger's time in tests. `actor` is who asks, where a verb is not told.
+    Creates or migrates its tables; with `create=False` a ledger that is not there is not made, and NoLedger is raised.
+    `clock` replaces the ledger's time in tests. `actor` is who asks, where a verb is not told.
     `metrics` is where it counts, so that several ledgers of a process can count together; one of its own by default.
     `keys` are what this process signs with: key files, or keys; else those of the files that HOLDFAST_KEYS names.
     """
@@ -70,7 +72,7 @@ def open(
         raise ValidationError(f"metrics must be a Metrics, not {type(metrics).__name__}", field="metrics")
     ring = keyring(keys)
     source = entropy or SystemEntropy()
-    store = _store(url, None if clock is None else _reading(clock))
+    store = _store(url, None if clock is None else _reading(clock), create)
     monotonic = time.monotonic if clock is None else clock.monotonic
     wall = _system_micros if clock is None else _reading(clock)
     return Ledger(store, source, monotonic, actor=actor, incarnation=source.nonce(), metrics=metrics, ring=ring, wall=wall)
@@ -94,7 +96,7 @@ def _system_micros() -> Micros:
     return time.time_ns() // 1_000
 
 
-def _store(url: str, clock: Callable[[], Micros] | None) -> Store:
+def _store(url: str, clock: Callable[[], Micros] | None, create: bool) -> Store:
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
@@ -102,14 +104,14 @@ def _store(url: str, clock: Callable[[], Micros] | None) -> Store:
     if scheme == "sqlite":
         from holdfast.store.sqlite import SqliteStore
 
-        return SqliteStore(_sqlite_path(url), clock or _system_micros, _draw_ledger_id)
+        return SqliteStore(_sqlite_path(url), clock or _system_micros, _draw_ledger_id, create=create)
     if scheme in ("postgresql", "postgres"):
         try:
             from holdfast.store.postgres import PostgresStore
         except ImportError as error:
             raise ValidationError("PostgreSQL needs a driver: pip install 'holdfast[postgres]'", field="url") from error
 
-        return PostgresStore(url, clock, _draw_ledger_id)
+        return PostgresStore(url, clock, _draw_ledger_id, create=create)
     raise ValidationError("a ledger's url starts with sqlite:/// or postgresql://", field="url")
 
 

@@ -104,6 +104,7 @@ def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: str, m
     ids=" ".join,
 )
 def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
+    assert run("migrate").code == 0
     done = run(*arguments, "--json")
     assert (done.code, done.err) == (0, "")
     assert done.answer.keys() == {"schema_version", "success", "data"}
@@ -114,7 +115,7 @@ def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "error_code"),
     [
-        (["dlq", "show", "1"], 1, "not_found"),
+        (["dlq", "show", "1"], 3, "no_ledger"),
         (["dlq", "discard", "1"], 1, "not_found"),
         (["sink", "revive", "hook"], 1, "not_found"),
         (["sweep", "--db", "sqlite:///no/such/folder.db"], 1, "validation_error"),
@@ -134,16 +135,6 @@ def test_a_failure_as_json(run: Run, arguments: list[str], code: int, error_code
     plain = run(*arguments)
     assert (plain.code, plain.out) == (code, "")
     assert plain.err and "Traceback" not in plain.err
-
-
-def test_a_ledger_that_was_not_there_is_remarked_upon_once(run: Run) -> None:
-    first, second = (
-        run("worker", "list", "--db", "sqlite:///elsewhere.db"),
-        run("worker", "list", "--db", "sqlite:///elsewhere.db"),
-    )
-    assert (first.code, first.out) == (0, "Nobody is there.\n")
-    assert first.err == "sqlite:///elsewhere.db was not there: it is new, and empty.\n"
-    assert second.err == ""
 
 
 # The small nouns

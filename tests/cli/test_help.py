@@ -26,7 +26,7 @@ COMMANDS = dict(commands(main))
 
 
 def examples(command: click.Command, mark: str) -> list[str]:
-    """The lines below the mark. What follows `Try:` works in an empty folder."""
+    """The lines below the mark. What follows `Try:` works on a ledger with nothing in it."""
     found = re.search(rf"^ *{mark}s?:\n(.*?)(\n\n|\Z)", command.help or "", re.DOTALL | re.MULTILINE)
     return [line.strip() for line in found[1].splitlines() if line.strip()] if found else []
 
@@ -45,6 +45,8 @@ def test_what_can_be_tried_works(
     monkeypatch.chdir(tmp_path)
     for variable in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         monkeypatch.delenv(variable)
+    with pytest.raises(SystemExit):
+        main(["migrate"])
     for line in examples(COMMANDS[name], "Try"):
         _, *words = shlex.split(line)
         with pytest.raises(SystemExit) as ended:

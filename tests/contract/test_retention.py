@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Ledger
+from holdfast.agent import Agent
 from holdfast.testing import ManualClock
 from tests.contract.builders import BUILDERS, FINISHED, LIVE, failed, queued, refused, refused_without_trace, running, succeeded
 
@@ -182,3 +183,38 @@ def test_a_batch_has_its_bounds(ledger: Ledger, clock: ManualClock, batch, code:
 def test_a_time_without_zone_is_refused(ledger: Ledger, clock: ManualClock, field: str):
     with refused_without_trace(ledger, "validation_error"):
         ledger.prune(**{field: clock.now().replace(tzinfo=None)})  # type: ignore[arg-type]
+
+
+# Agents
+
+
+def _known(ledger: Ledger) -> list[tuple[str, str]]:
+    """The agents of which the ledger knows where they stood."""
+    asked = [("ada", "agent"), ("ada", "other"), ("bob", "agent"), ("eve", "agent")]
+    return ledger._store.transact("work", lambda session: [one for one in asked if session.find_agent(*one).last])
+
+
+def test_where_an_agent_stood_is_forgotten_once_it_holds_nothing(ledger: Ledger, clock: ManualClock):
+    for name, session in (("ada", "agent"), ("ada", "other"), ("bob", "agent"), ("eve", "agent")):
+        Agent(ledger, name, session=session).start(queued(ledger).id)
+    _, _, bobs, eves = ledger.list()
+    Agent(ledger, "bob").complete(bobs.id)
+    clock.advance(10)
+    moved = clock.now()
+    Agent(ledger, "eve").release(eves.id)
+    assert ledger.prune(agents_before=moved) == {"agents": 1}
+    assert _known(ledger) == [("ada", "agent"), ("ada", "other"), ("eve", "agent")]
+    clock.advance(10)
+    assert ledger.prune(agents_before=clock.now(), batch=1) == {"agents": 1}
+    assert ledger.prune(agents_before=clock.now()) == {"agents": 0}
+    assert _known(ledger) == [("ada", "agent"), ("ada", "other")]
+
+
+def test_an_agent_that_was_forgotten_begins_like_a_new_one(ledger: Ledger, clock: ManualClock):
+    ada, made = Agent(ledger, "ada"), queued(ledger)
+    ada.resume()
+    ada.release(made.id)
+    clock.advance(10)
+    assert ledger.prune(agents_before=clock.now()) == {"agents": 1}
+    brief = ada.resume()
+    assert (brief.task and brief.task.id, brief.why, brief.history[0].rev) == (made.id, "next", 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Ledger
+from holdfast.agent import Agent
 from holdfast.errors import Unavailable
 from holdfast.services.presence import Presence
 from holdfast.services.prune import Prune
@@ -57,10 +58,21 @@ def test_answers_and_silent_workers_go_after_a_day(ledger: Ledger, clock: Manual
     ledger.sign_in("w")
     prune = Prune(ledger, "a")
     clock.advance(86_300)
-    assert prune.tick() == {"requests": 0, "workers": 0}
+    assert prune.tick() == {"requests": 0, "workers": 0, "agents": 0}
     clock.advance(200)
-    assert prune.tick() == {"requests": 1, "workers": 1}
+    assert prune.tick() == {"requests": 1, "workers": 1, "agents": 0}
     assert ledger.workers() == []
+
+
+def test_where_an_agent_stood_goes_after_thirty_days(ledger: Ledger, clock: ManualClock) -> None:
+    ada = Agent(ledger, "ada")
+    ada.start(made := ledger.enqueue("k").id)
+    ada.release(made)
+    prune = Prune(ledger, "a")
+    clock.advance(30 * 86_400)
+    assert prune.tick()["agents"] == 0
+    clock.advance(1)
+    assert prune.tick()["agents"] == 1
 
 
 def test_finished_jobs_go_where_the_operator_lets_them(ledger: Ledger, clock: ManualClock) -> None:

@@ -3,7 +3,7 @@
 import click
 
 from holdfast import __version__
-from holdfast.cli.frame import Nouns, no_color_option
+from holdfast.cli.frame import Nouns, json_before_option, no_color_option
 
 
 @click.group(
@@ -35,6 +35,7 @@ from holdfast.cli.frame import Nouns, no_color_option
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="holdfast")
+@json_before_option
 @no_color_option
 def main() -> None:
     """A durable ledger of jobs on SQLite or PostgreSQL.

@@ -27,7 +27,10 @@ def key_files(given: Sequence[str]) -> Sequence[str]:
 def is_new(url: str) -> bool:
     """Whether opening it makes a file that is not there yet. Of a server nothing is known before it is asked."""
     path = url.removeprefix("sqlite:///")
-    return path != url and not Path(unquote(path)).exists()
+    try:
+        return path != url and not Path(unquote(path)).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _settings() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.envelope import misuse
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.job import replayed
 from holdfast.cli.letters import described, in_full, show_letter, told
 from holdfast.cli.page import Page
@@ -35,7 +35,7 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.group()
+@click.group(cls=Noun)
 def dlq() -> None:
     """Look at dead letters, replay them, put them aside.
 
@@ -50,7 +50,7 @@ def dlq() -> None:
 @click.option("--discarded", is_flag=True, help="Those that were discarded too.")
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
-@asks_a_ledger
+@reads_a_ledger
 def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, **chosen: Any) -> Answer:
     """Dead letters, oldest job first.
 
@@ -84,7 +84,7 @@ def _row(job: "Job", now: datetime) -> tuple[object, ...]:
 
 @dlq.command()
 @click.argument("id", type=JOB_ID)
-@asks_a_ledger
+@reads_a_ledger
 def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
     """Everything about one dead letter: its fields, its last error, its history without beats.
 

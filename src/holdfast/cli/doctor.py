@@ -7,13 +7,17 @@ import click
 import msgspec
 
 from holdfast import __version__
-from holdfast.cli.address import is_new, ledger_url, without_password
+from holdfast.cli.address import ledger_url, without_password
+from holdfast.cli.ending import exit_code_of
 from holdfast.cli.envelope import Failed
-from holdfast.cli.frame import UNAVAILABLE, Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, say
+from holdfast.cli.frame import Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, say
 from holdfast.cli.page import Page
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.core.doctor import Diagnosis
+    from collections.abc import Sequence
+
+    from holdfast.core.doctor import Diagnosis, Finding
 
 
 @click.command()
@@ -32,13 +36,30 @@ def doctor(*, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
       holdfast doctor --db postgresql://db.example/jobs --json
     """
     url = ledger_url(db)
-    named = without_password(url)
-    if is_new(url):
-        raise Failed("no_ledger", f"there is no ledger at {named}", action="Check --db.", exit_code=UNAVAILABLE, url=named)
-    with open_ledger(url, loaded_keys(keys)) as ledger:
-        found = ledger.diagnose(clock=lambda: datetime.now(UTC))
+    named, ring = without_password(url), loaded_keys(keys)
+    try:
+        with open_ledger(url, ring, create=False) as ledger:
+            found = ledger.diagnose(clock=lambda: datetime.now(UTC))
+    except HoldfastError as error:
+        say(_unseen(error, named), as_json)
+        return
     whole = {"url": named, "holdfast_version": __version__, **msgspec.structs.asdict(found)}
     say(Answer(whole, lambda page: _show(page, found, named), _unwell(found, whole)), as_json)
+
+
+def _unseen(error: HoldfastError, named: str) -> Answer:
+    """Of a ledger that cannot be looked at there is one thing to say: why not."""
+    from holdfast.core.doctor import Finding, Severity
+
+    finding = Finding("ledger", Severity.WARNING, f"{error.code}: {error.message}", error.action)
+    whole = {**error.context, "url": named, "holdfast_version": __version__, "well": False, "findings": [finding]}
+    failed = Failed(error.code, error.message, action=error.action, exit_code=exit_code_of(error), **whole)
+
+    def show(page: Page) -> None:
+        page.line(f"{named} cannot be looked at; Holdfast {__version__}", bold=True)
+        _show_findings(page, [finding])
+
+    return Answer(whole, show, failed)
 
 
 def _unwell(found: "Diagnosis", whole: dict[str, Any]) -> Failed | None:
@@ -52,12 +73,16 @@ def _unwell(found: "Diagnosis", whole: dict[str, Any]) -> Failed | None:
 def _show(page: Page, found: "Diagnosis", url: str) -> None:
     page.line(f"Ledger {found.ledger_id} at {url}", bold=True)
     page.line(f"{found.store_version}, schema {found.schema_version}; Holdfast {__version__}")
+    _show_findings(page, found.findings)
+    if found.well:
+        page.line()
+        page.line("All is well." if all(f.severity == "well" for f in found.findings) else "Nobody has to do anything.")
+
+
+def _show_findings(page: Page, findings: "Sequence[Finding]") -> None:
     page.heading("Findings")
-    for finding in found.findings:
+    for finding in findings:
         loud = {"fg": "red"} if finding.severity == "warning" else {}
         page.line(f"  {finding.severity.value.ljust(7)}  {finding.code.ljust(18)}  {finding.words}", **loud)
         if finding.action:
             page.line(f"  {' ' * 27}  → {finding.action}")
-    if found.well:
-        page.line()
-        page.line("All is well." if all(f.severity == "well" for f in found.findings) else "Nobody has to do anything.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from holdfast.cli.exporting import export
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.tail import tail
 from holdfast.cli.values import JOB_ID, stamp
 from holdfast.core.limits import ENVELOPE_BYTES_MAX
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PAGE = 1_000
 
 
-@click.group()
+@click.group(cls=Noun)
 def events() -> None:
     """See what happened and what happens, and record what others have signed.
 
@@ -29,7 +29,7 @@ def events() -> None:
 
 @events.command()
 @click.argument("job_id", type=JOB_ID, metavar="JOB")
-@asks_a_ledger
+@reads_a_ledger
 def show(ledger: "Ledger", *, job_id: int) -> Answer:
     """The events of one job, oldest first, and whose key signed them.
 

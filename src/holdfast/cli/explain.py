@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, reads_a_ledger
 from holdfast.cli.letters import told
 from holdfast.cli.page import Page
 from holdfast.cli.values import JOB_ID
@@ -19,7 +19,7 @@ ERROR_CHARACTERS_MAX = 200
 
 @click.command()
 @click.argument("job", type=JOB_ID)
-@asks_a_ledger
+@reads_a_ledger
 def explain(ledger: "Ledger", *, job: int) -> Answer:
     """Say why a job stands where it stands, what happens next, and which commands would change that.
 

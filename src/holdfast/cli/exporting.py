@@ -27,8 +27,8 @@ def export(*, out: Path | None, db: str | None, as_json: bool) -> None:
     if out is None and as_json:
         raise misuse("--json needs --out: the export itself is JSON")
     progress = Progress("positions exported")
-    with open_ledger(ledger_url(db)) as ledger, written_to(out) as stream:
-        made = ledger.export(stream.write, progress=progress)
+    with open_ledger(ledger_url(db), create=False) as ledger, written_to(out) as write:
+        made = ledger.export(write, progress=progress)
     progress.over()
     if out is not None:
         are = "is" if made.events == 1 else "are"

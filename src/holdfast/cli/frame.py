@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from holdfast.cli.address import is_new, key_files, ledger_url
-from holdfast.cli.envelope import Failed, failure, misuse, success
+from holdfast.cli.ending import Unread, ended
+from holdfast.cli.envelope import Failed, success
 from holdfast.cli.page import Page
-from holdfast.errors import Forbidden, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.core.proof.keyfile import KeyFile
     from holdfast.ledger import Ledger
 
-REFUSED, UNAVAILABLE = 1, 3
+_JSON = "holdfast.json"
 COMPLETE_VARIABLE = "_HOLDFAST_COMPLETE"
 """By which a shell's script asks for completions, however the program was started."""
 
@@ -50,44 +50,25 @@ class Nouns(click.Group):
         return found
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
-        """Runs what `args` say, and exits: 0 done, 1 refused, 2 not understood, 3 out of reach."""
+        """Runs what `args` say, and exits: 0 done, 1 refused, 2 not understood, 3 out of reach, 130 interrupted, 141 unread."""
         whole = list(sys.argv[1:] if args is None else args)
         given = whole[: whole.index("--")] if "--" in whole else whole  # what follows is for another program
+        options = {"complete_var": COMPLETE_VARIABLE, **extra, "standalone_mode": False}
+        sys.exit(ended(lambda: click.Group.main(self, whole, *rest, **options), given))
+
+    # Click would end with 1, like a refusal, where nobody reads what is said.
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
         try:
-            code = super().main(whole, *rest, **{"complete_var": COMPLETE_VARIABLE, **extra, "standalone_mode": False})
-        except click.Abort:
-            code = _end(Failed("interrupted", "interrupted"), given)
-        except click.UsageError as error:
-            code = _misunderstood(error, given)
-        except click.ClickException as error:
-            code = _end(Failed("error", error.format_message()), given)
-        except (HoldfastError, Failed) as error:
-            code = _end(error, given)
-        sys.exit(code if isinstance(code, int) else 0)
+            return super().make_context(*given, **more)
+        except BrokenPipeError as error:
+            raise Unread from error
 
-
-def _end(error: HoldfastError | Failed, given: Sequence[str]) -> int:
-    if "--json" in given:
-        click.echo(failure(error))
-    elif isinstance(error, HoldfastError):
-        told = f"{error.code}: {error.message}"
-        Page().fail(f"{told}. {error.action}" if isinstance(error, Forbidden) and error.action else told)
-    else:
-        Page().fail(f"{error.message}. {error.action}" if error.action else error.message)
-    return exit_code_of(error)
-
-
-def exit_code_of(error: HoldfastError | Failed) -> int:
-    if isinstance(error, Failed):
-        return error.exit_code
-    return UNAVAILABLE if error.fault == "store" else REFUSED
-
-
-def _misunderstood(error: click.UsageError, given: Sequence[str]) -> int:
-    if "--json" in given:
-        return _end(misuse(error.format_message()), given)
-    error.show()
-    return error.exit_code
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise Unread from error
 
 
 def say(answer: Answer, as_json: bool) -> None:
@@ -110,10 +91,27 @@ no_color_option = click.option(
 )
 
 
+def _json_asked_for(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    """It may stand before the noun, between noun and verb, or behind both."""
+    ctx.meta[_JSON] = value or ctx.meta.get(_JSON, False)
+    return bool(ctx.meta[_JSON])
+
+
+_ONE_LINE: dict[str, Any] = {"is_flag": True, "callback": _json_asked_for, "help": "Answer with one line of JSON."}
+json_before_option = click.option("--json", expose_value=False, **_ONE_LINE)
+
+
+class Noun(click.Group):
+    """Verbs of one noun. How to answer may be said before the verb, too."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        json_before_option(no_color_option(self))
+
+
 def as_json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """How to answer."""
-    as_json = click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
-    return as_json(no_color_option(function))
+    return click.option("--json", "as_json", **_ONE_LINE)(no_color_option(function))
 
 
 db_option = click.option("--db", metavar="URL", help="The ledger. Else HOLDFAST_URL, holdfast.toml, or sqlite:///holdfast.db.")
@@ -123,16 +121,24 @@ key_option = click.option(
 
 
 def asks_a_ledger(function: "Callable[..., Answer]") -> Callable[..., None]:
-    """A command whose function is given an open ledger first, and whose answer is then said."""
+    """A command whose function is given an open ledger first, made where none is there, and whose answer is then said."""
+    return _asking(function, create=True)
 
+
+def reads_a_ledger(function: "Callable[..., Answer]") -> Callable[..., None]:
+    """The same for a command that changes nothing: where no ledger is, none is made."""
+    return _asking(function, create=False)
+
+
+def _asking(function: "Callable[..., Answer]", *, create: bool) -> Callable[..., None]:
     @key_option
     @db_option
     @as_json_option
     @wraps(function)
     def command(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any) -> None:
         url, ring = ledger_url(db), loaded_keys(keys)
-        made = is_new(url)
-        with open_ledger(url, ring) as ledger:
+        made = create and is_new(url)
+        with open_ledger(url, ring, create=create) as ledger:
             if made and not as_json:
                 remark_new(url)
             answer = function(ledger, **options)
@@ -153,10 +159,11 @@ def loaded_keys(given: Sequence[str]) -> "list[KeyFile]":
     return list(keyring(key_files(given)))
 
 
-def open_ledger(url: str, keys: "Sequence[KeyFile]" = ()) -> "Ledger":
+def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool) -> "Ledger":
+    """With `create`, one that is not there is made."""
     import holdfast
 
-    return holdfast.open(url, actor=_who(keys), keys=keys)
+    return holdfast.open(url, actor=_who(keys), keys=keys, create=create)
 
 
 def _who(keys: "Sequence[KeyFile]") -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import JOB_ID, age
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job", type=JOB_ID)
-@asks_a_ledger
+@reads_a_ledger
 def gate(ledger: "Ledger", *, job: int) -> Answer:
     """Say whether whoever holds a job may go on: exit 0 if it may, 1 if it may not.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.enqueuing import enqueue, request_option
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.several import each, only_for_one, refusal
 from holdfast.cli.values import JOB_ID
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
 
-@click.group()
+@click.group(cls=Noun)
 def job() -> None:
     """Put jobs in, look at them, cancel them, start them over.
 
@@ -30,7 +30,7 @@ def job() -> None:
 
 @job.command()
 @click.argument("id", type=JOB_ID)
-@asks_a_ledger
+@reads_a_ledger
 def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
     """Everything about one job.
 
@@ -52,7 +52,7 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 @click.option("--replay-of", type=JOB_ID, metavar="ID", help="Those that this job was started over as.")
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
-@asks_a_ledger
+@reads_a_ledger
 def list_(ledger: "Ledger", *, status: tuple[str, ...], limit: int, **chosen: Any) -> Answer:
     """Jobs, the oldest first.
 
@@ -147,7 +147,7 @@ def replayed(made: "list[Job]", done: "dict[int, Job | HoldfastError]") -> Answe
     "--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last position of this one."
 )
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True)
-@asks_a_ledger
+@reads_a_ledger
 def events(ledger: "Ledger", *, id: int, types: tuple[str, ...], after: int, limit: int) -> Answer:  # noqa: A002
     """What happened to a job, the oldest first.
 

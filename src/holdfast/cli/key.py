@@ -10,12 +10,14 @@ from holdfast.cli.address import is_new, ledger_url
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import (
     Answer,
+    Noun,
     as_json_option,
     asks_a_ledger,
     db_option,
     key_option,
     loaded_keys,
     open_ledger,
+    reads_a_ledger,
     remark_new,
     say,
 )
@@ -32,7 +34,7 @@ ROLES = ("worker", "operator", "server")
 out_option = click.option("--out", type=click.Path(path_type=Path), help="The file to write; it must not be there yet.")
 
 
-@click.group()
+@click.group(cls=Noun)
 def key() -> None:
     """Make keys, and say whose signatures count.
 
@@ -82,7 +84,7 @@ def _enrolled(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRec
     if is_new(url) and made.role != "server":
         return None, f"there is no ledger at {url}"
     try:
-        with open_ledger(url, [*ring, made] if made.role == "server" else ring) as ledger:
+        with open_ledger(url, [*ring, made] if made.role == "server" else ring, create=True) as ledger:
             return ledger.enrol_key(made.public, role=made.role, name=made.name), None
     except HoldfastError as error:
         return None, f"{error.message}. {error.action}".rstrip()
@@ -115,7 +117,7 @@ def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | N
 
 
 @key.command("list")
-@asks_a_ledger
+@reads_a_ledger
 def list_(ledger: "Ledger") -> Answer:
     """Every key that was ever enrolled, the oldest first.
 
@@ -191,7 +193,7 @@ def revoke(ledger: "Ledger", *, which: str) -> Answer:
 
 @key.command()
 @click.option("--out", type=click.Path(path_type=Path), help="The file to write, in place of what it holds.")
-@asks_a_ledger
+@reads_a_ledger
 def export(ledger: "Ledger", *, out: Path | None) -> Answer:
     """All public keys in one JSON object, for whoever checks the record without trusting its keeper.
 

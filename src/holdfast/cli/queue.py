@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.enqueuing import request_option
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import age
 from holdfast.core.model import Status
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STATUSES = tuple(status.value for status in Status)
 
 
-@click.group()
+@click.group(cls=Noun)
 def queue() -> None:
     """See what is in the queues, pause them and let them go on.
 
@@ -29,7 +29,7 @@ def queue() -> None:
 
 
 @queue.command("list")
-@asks_a_ledger
+@reads_a_ledger
 def list_(ledger: "Ledger") -> Answer:
     """Every queue that has jobs or is paused, and how many jobs of each status it has.
 

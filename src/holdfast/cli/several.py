@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.ending import exit_code_of
 from holdfast.cli.envelope import Failed, misuse
-from holdfast.cli.frame import exit_code_of
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:

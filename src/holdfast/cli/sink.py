@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.ledger.outbox import SinkState
 
 
-@click.group()
+@click.group(cls=Noun)
 def sink() -> None:
     """See and mend the sinks that are told of every event.
 
@@ -24,7 +24,7 @@ def sink() -> None:
 
 
 @sink.command("list")
-@asks_a_ledger
+@reads_a_ledger
 def list_(ledger: "Ledger") -> Answer:
     """How far every sink has been told.
 

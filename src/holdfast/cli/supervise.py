@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.address import is_new, ledger_url
+from holdfast.cli.ending import REFUSED
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import (
-    REFUSED,
     Answer,
     as_json_option,
     db_option,
@@ -79,8 +79,8 @@ def supervise(
         raise misuse("give a command after --, or one of --list and --reset", action="For example: holdfast supervise -- ./serve")
     url = ledger_url(db)
     quiet = as_json or (bool(command) and not sys.stderr.isatty())  # only the log is on standard error then
-    made = is_new(url)
-    with open_ledger(url, loaded_keys(keys)) as ledger:
+    made = not listing and is_new(url)
+    with open_ledger(url, loaded_keys(keys), create=not listing) as ledger:
         if made and not quiet:
             remark_new(url)
         if listing:

@@ -1,6 +1,5 @@
 """`holdfast events tail`: events as they come, one line each."""
 
-import os
 import select
 import signal
 import sys
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.address import is_new, ledger_url
+from holdfast.cli.address import ledger_url
+from holdfast.cli.ending import forget_output
 from holdfast.cli.envelope import success
-from holdfast.cli.frame import as_json_option, db_option, open_ledger, remark_new
+from holdfast.cli.frame import as_json_option, db_option, open_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
 from holdfast.core.limits import JOB_ID_MAX
@@ -51,12 +51,8 @@ def tail(*, after: int | None, job_id: int | None, types: tuple[str, ...], follo
     Example:
       holdfast events tail --type stalled --type dead_lettered
     """
-    url = ledger_url(db)
-    made = is_new(url)
     tell = _tell_json if as_json else _teller(Page())
-    with _until_told(), open_ledger(url) as ledger:
-        if made and not as_json:
-            remark_new(url)
+    with _until_told(), open_ledger(ledger_url(db), create=False) as ledger:
         start = (ledger.position() if follow else 0) if after is None else after
         for event in _following(ledger, start, job_id, set(types)) if follow else _there(ledger, start, job_id, types):
             tell(event)
@@ -100,7 +96,7 @@ def _until_told() -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError):
-        _forget_output()
+        forget_output()
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -114,11 +110,3 @@ def _interrupt_when_unread(main_thread: int) -> None:
         return
     poll.poll()
     signal.pthread_kill(main_thread, signal.SIGINT)
-
-
-def _forget_output() -> None:
-    """Python would complain at its end about what it could not write; whole lines are written already."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

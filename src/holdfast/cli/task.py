@@ -15,7 +15,7 @@ from holdfast.cli.agents import (
     show_task,
     ttl_option,
 )
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, Noun, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, PAGE_MAX
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.ledger import Ledger
 
 
-@click.group()
+@click.group(cls=Noun)
 def task() -> None:
     """Tasks for agents: claim one by its id, keep it, end it.
 
@@ -137,7 +137,7 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
 @click.option("--claimed-by", metavar="NAME", help="Those that this agent holds.")
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
-@asks_a_ledger
+@reads_a_ledger
 def list_(ledger: "Ledger", *, status: tuple[str, ...], claimed_by: str | None, limit: int, **chosen: Any) -> Answer:
     """Tasks by id: where they stand and who has them.
 
@@ -171,7 +171,7 @@ def list_(ledger: "Ledger", *, status: tuple[str, ...], claimed_by: str | None, 
 
 @task.command()
 @id_option
-@asks_a_ledger
+@reads_a_ledger
 def get(ledger: "Ledger", *, id_: int) -> Answer:
     """All about one task: where it stands, what it is about, the newest part of its history.
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.address import is_new, ledger_url, without_password
-from holdfast.cli.frame import Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, remark_new, say
+from holdfast.cli.address import ledger_url, without_password
+from holdfast.cli.frame import Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, say
 from holdfast.cli.page import Page
 from holdfast.cli.values import duration
 
@@ -35,10 +35,7 @@ def top(*, every: timedelta, once: bool, keys: tuple[str, ...], db: str | None, 
       holdfast top --once
     """
     url, ring = ledger_url(db), loaded_keys(keys)
-    made = is_new(url)
-    with open_ledger(url, ring) as ledger:
-        if made and not as_json:
-            remark_new(url)
+    with open_ledger(url, ring, create=False) as ledger:
         if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
             say(_snapshot(ledger), as_json)
         else:

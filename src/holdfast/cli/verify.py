@@ -69,8 +69,8 @@ def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None
 
     if out is None and as_json:
         raise misuse("--json needs --out: the proof itself is JSON")
-    with open_ledger(ledger_url(db)) as ledger, written_to(out) as stream:
-        made = ledger.prove(job_id, stream.write)
+    with open_ledger(ledger_url(db), create=False) as ledger, written_to(out) as write:
+        made = ledger.prove(job_id, write)
     if out is not None:
         events, keys = counted(made.events, "event"), counted(made.keys, "change of keys", "changes of keys")
         text = f"The proof of job {job_id} is in {out}: {events}, {keys}."

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.anchoring import anchor_options, anchors_of
 from holdfast.cli.envelope import Failed, misuse
-from holdfast.cli.frame import Answer, as_json_option, asks_a_ledger, key_option, loaded_keys, say
+from holdfast.cli.frame import Answer, Noun, as_json_option, key_option, loaded_keys, reads_a_ledger, say
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, duration, queues
 
@@ -25,7 +25,7 @@ SILENT = timedelta(seconds=45)
 """Workers say every 15 s that they are there: one that has not for so long is shown as silent."""
 
 
-@click.group()
+@click.group(cls=Noun)
 def worker() -> None:
     """Run workers, and see who is there.
 
@@ -105,7 +105,7 @@ def _anchors(app: "App", seal: bool, file: Path | None, url: str | None, private
 
 @worker.command("list")
 @click.option("--seen-within", type=duration, help="Only those seen lately.")
-@asks_a_ledger
+@reads_a_ledger
 def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
     """Who is there: workers that have signed in and not out.
 

@@ -54,6 +54,8 @@ WORKER_BYTES_MAX = 16_384
 """What a worker says of itself."""
 AGENT_VALUE_BYTES_MAX = 16_384
 """Args, a checkpoint, an error or a result in the answer to an agent's start or resume; what is longer is left out of it."""
+AGENT_KEPT_MS = 30 * 86_400_000
+"""How long workers keep where an agent stood that holds nothing; then it begins like a new one."""
 BRIEF_EVENTS_MAX = 50
 """Events in a brief."""
 BRIEF_COUNT_MAX = 10_000

@@ -135,11 +135,17 @@ class Upkeep(Desk):
 
     def prune(self, *, jobs_before: datetime | None = None, beats_before: datetime | None = None,
               requests_before: datetime | None = None, workers_before: datetime | None = None,
-              batch: int = 1_000) -> dict[str, int]:  # fmt: skip
-        """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times, and
-        workers not seen since."""
+              agents_before: datetime | None = None, batch: int = 1_000) -> dict[str, int]:  # fmt: skip
+        """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times,
+        workers not seen since, and where agents stood that were not at work since and hold nothing."""
         limits.check_integer("batch", batch, 1, limits.PRUNE_BATCH_MAX)
-        wanted = {"jobs": jobs_before, "beats": beats_before, "requests": requests_before, "workers": workers_before}
+        wanted = {
+            "jobs": jobs_before,
+            "beats": beats_before,
+            "requests": requests_before,
+            "workers": workers_before,
+            "agents": agents_before,
+        }
         before = {name: admit.moment(f"{name}_before", at) for name, at in wanted.items() if at is not None}
 
         def work(session: Session) -> dict[str, int]:
@@ -148,6 +154,7 @@ class Upkeep(Desk):
                 "beats": session.prune_beats,
                 "requests": session.prune_requests,
                 "workers": session.prune_workers,
+                "agents": session.prune_agents,
             }
             return {name: steps[name](at, batch) for name, at in before.items()}
 

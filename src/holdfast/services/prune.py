@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.core import policy as policies
+from holdfast.core.limits import AGENT_KEPT_MS
 from holdfast.ledger import Ledger
 
 DUTY_SECONDS = 120
@@ -18,12 +19,20 @@ class Prune:
     every_s = 60.0
 
     def __init__(
-        self, ledger: Ledger, holder: str, *, requests: Any = "1d", workers: Any = "1d", jobs: Any = None, beats: Any = None
+        self,
+        ledger: Ledger,
+        holder: str,
+        *,
+        requests: Any = "1d",
+        workers: Any = "1d",
+        agents: Any = timedelta(milliseconds=AGENT_KEPT_MS),
+        jobs: Any = None,
+        beats: Any = None,
     ) -> None:
         """How long to keep each; None keeps for ever."""
         self._ledger = ledger
         self._holder = holder
-        given = {"requests": requests, "workers": workers, "jobs": jobs, "beats": beats}
+        given = {"requests": requests, "workers": workers, "agents": agents, "jobs": jobs, "beats": beats}
         self._keep = {
             f"{name}_before": timedelta(milliseconds=policies.duration_ms(name, kept, 0, KEEP_MS_MAX))
             for name, kept in given.items()

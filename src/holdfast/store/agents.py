@@ -71,6 +71,10 @@ class AgentSession(ABC):
     def save_agent(self, name: str, session: str, place: AgentPlace) -> None:
         self.rows("save_agent", name=name, session=session, now_at=self.stamp(), **place._asdict())
 
+    def prune_agents(self, before: Micros, limit: int) -> int:
+        """Forgets sessions that nobody has moved since, and that hold nothing."""
+        return len(self.rows("prune_agents", before_at=before, limit=limit))
+
     def own_tasks(self, name: str, session: str, limit: int) -> list[int]:
         """What this session of an agent holds: running ones first, then by id."""
         return [row[0] for row in self.rows("own_tasks", name=name, session=session, limit=limit)]

@@ -14,7 +14,7 @@ from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
 from holdfast.core.model import Event, Micros
-from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
+from holdfast.errors import NoLedger, SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
@@ -41,7 +41,7 @@ _IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation,
 
 
 class PostgresStore:
-    def __init__(self, url: str, clock: Callable[[], Micros] | None, draw_id: Callable[[], str]) -> None:
+    def __init__(self, url: str, clock: Callable[[], Micros] | None, draw_id: Callable[[], str], *, create: bool = True) -> None:
         self._conninfo, schema, self._lanes = _split(url)
         self._clock = clock
         self._memory = Memory()
@@ -56,7 +56,7 @@ class PostgresStore:
         self._settled = 0
         self._settling = threading.Lock()
         self._bell = Bell(schema, self._ring)
-        self.ledger_id = self._migrate(draw_id)
+        self.ledger_id = self._migrate(draw_id, create)
 
     # Connections
 
@@ -326,12 +326,14 @@ class PostgresStore:
 
     # Schema
 
-    def _migrate(self, draw_id: Callable[[], str]) -> str:
+    def _migrate(self, draw_id: Callable[[], str], create: bool) -> str:
         connection = self.connect()
         try:
             if connection.info.parameter_status("server_encoding") != "UTF8":
                 raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
             known, found_version = migrations("holdfast.store.postgres"), self._version(connection)
+            if not found_version and not create:
+                raise NoLedger(f"there is no ledger in the schema {self._schema} of this database", schema=self._schema)
             self.schema = Schema(
                 found_version, known[-1].version, tuple(one.name for one in known if one.version > found_version)
             )

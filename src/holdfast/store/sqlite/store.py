@@ -16,6 +16,7 @@ from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import EventFilter, Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.seals import SettledRows
 from holdfast.store.session import Memory
+from holdfast.store.sqlite.place import check_place, unopened
 from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
 from holdfast.store.statements import migrations
@@ -33,7 +34,7 @@ IDLE_READERS_MAX = 8
 class SqliteStore:
     """Connections are opened when first needed: one for writing, a few for reading."""
 
-    def __init__(self, path: Path, clock: Callable[[], Micros], draw_id: Callable[[], str]) -> None:
+    def __init__(self, path: Path, clock: Callable[[], Micros], draw_id: Callable[[], str], *, create: bool = True) -> None:
         self.path = path
         self._clock = clock
         self._memory = Memory()
@@ -43,16 +44,16 @@ class SqliteStore:
         self._pid = os.getpid()
         self._bells: list[WakeFile] = []
         self._lock_fd: int | None = None
-        _check_place(path)
         _settle_allocator()
         try:
+            check_place(path, create)
             self._lock_fd = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._work_bell = self._bell(f"{path}-wake")
             self._event_bell = self._bell(f"{path}-tail")
             self.ledger_id = self._migrate(draw_id)
         except (OSError, apsw.Error) as error:
             self.close()
-            raise Unavailable(f"cannot open {path}: {error}") from error
+            raise unopened(path, error) from error
         except BaseException:
             self.close()
             raise
@@ -277,22 +278,6 @@ def _current(connection: apsw.Connection, version: int) -> str | None:
     except apsw.SQLError:
         return None
     return found
-
-
-def _check_place(path: Path) -> None:
-    """Before anything is made beside it."""
-    if not path.parent.is_dir():
-        raise ValidationError(f"there is no folder {path.parent}", field="url")
-    if path.is_dir() or (path.is_file() and path.stat().st_size and _start_of(path) != _MAGIC):
-        raise ValidationError(f"{path} is not a SQLite database", field="url")
-
-
-_MAGIC = b"SQLite format 3\0"
-
-
-def _start_of(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC))
 
 
 @cache

@@ -18,6 +18,15 @@ WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'run
   AND owner = %(name)s AND incarnation = %(session)s
 ORDER BY status DESC, id LIMIT %(limit)s;
 
+-- name: prune_agents
+DELETE FROM holdfast.agents WHERE (name, session) IN (
+    SELECT a.name, a.session FROM holdfast.agents a
+    WHERE a.updated_at < %(before_at)s AND NOT EXISTS (
+        SELECT FROM holdfast.jobs j
+        WHERE j.status IN ('claimed', 'running', 'stalled') AND j.owner = a.name AND j.incarnation = a.session)
+    LIMIT %(limit)s)
+RETURNING 1;
+
 -- The first job of every priority of every queue, through the index alone: each step jumps to the next queue or priority, past
 -- whatever waits at the one before.
 

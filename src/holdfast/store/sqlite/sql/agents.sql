@@ -15,6 +15,15 @@ WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'run
   AND owner = :name AND incarnation = :session
 ORDER BY status DESC, id LIMIT :limit;
 
+-- name: prune_agents
+DELETE FROM holdfast_agents WHERE (name, session) IN (
+    SELECT a.name, a.session FROM holdfast_agents a
+    WHERE a.updated_at < :before_at AND (a.name, a.session) NOT IN (
+        SELECT j.owner, j.incarnation FROM holdfast_jobs j INDEXED BY holdfast_jobs_active
+        WHERE j.status IN ('claimed', 'running', 'stalled') AND j.owner IS NOT NULL AND j.incarnation IS NOT NULL)
+    LIMIT :limit)
+RETURNING 1;
+
 -- The first job of every priority of every queue, through the index alone: each step jumps to the next queue or priority, past
 -- whatever waits at the one before.
 

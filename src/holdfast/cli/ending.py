@@ -1,0 +1,93 @@
+"""How a command ends: what is said of a failure, and the exit code."""
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from holdfast.cli.envelope import Failed, failure, misuse
+from holdfast.cli.page import Page
+from holdfast.errors import HoldfastError, NoLedger
+from holdfast.telemetry.lines import visible
+
+REFUSED, UNAVAILABLE = 1, 3
+INTERRUPTED, UNREAD = 130, 141
+"""As shells say it of a program that SIGINT or SIGPIPE has ended."""
+_UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+class Unread(Exception):
+    """Nobody reads the answer any more."""
+
+
+def ended(run: Callable[[], object], given: Sequence[str]) -> int:
+    """The exit code of what `run` does, once everything is said. `given` is what was typed."""
+    try:
+        code = _ended(run, given)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (Unread, BrokenPipeError):
+        forget_output()
+        return UNREAD
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _ended(run: Callable[[], object], given: Sequence[str]) -> int:
+    try:
+        code = run()
+    except click.Abort:
+        return _fail(Failed("interrupted", "interrupted", exit_code=INTERRUPTED), given)
+    except click.UsageError as error:
+        return _misunderstood(error, given)
+    except click.ClickException as error:
+        return _fail(Failed("error", error.format_message()), given)
+    except (HoldfastError, Failed) as error:
+        return _fail(error, given)
+    except OSError as error:
+        if error.errno not in _UNWRITTEN:
+            raise
+        forget_output()
+        return Page().fail(f"the answer cannot be written: {error.strerror}")
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: HoldfastError | Failed, given: Sequence[str]) -> int:
+    if "--json" in given:
+        click.echo(failure(error))
+    elif isinstance(error, HoldfastError):
+        # What all errors of a code have in common is in the documentation; what was found for this one is said.
+        action = error.action if isinstance(error, NoLedger) else vars(error).get("action")
+        Page().fail(f"{error.code}: {error.message}" + (f". {action}" if action else ""))
+    else:
+        Page().fail(f"{error.message}. {error.action}" if error.action else error.message)
+    return exit_code_of(error)
+
+
+def exit_code_of(error: HoldfastError | Failed) -> int:
+    if isinstance(error, Failed):
+        return error.exit_code
+    return UNAVAILABLE if error.fault == "store" else REFUSED
+
+
+def _misunderstood(error: click.UsageError, given: Sequence[str]) -> int:
+    """Click would repeat what was typed as it is; here it is made visible first, in one line."""
+    said = " ".join(error.format_message().split("\n")).replace("\t", "")
+    if "--json" in given:
+        return _fail(misuse(said), given)
+    if error.ctx is not None:
+        more = f"Try '{error.ctx.command_path} {error.ctx.help_option_names[0]}' for help."
+        click.echo(f"{error.ctx.get_usage()}\n{more}\n", err=True)
+    click.echo(f"Error: {visible(said)}", err=True)
+    return error.exit_code
+
+
+def forget_output() -> None:
+    """Python would complain at its end about what it could not write."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

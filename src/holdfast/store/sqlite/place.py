@@ -1,0 +1,52 @@
+"""Whether a path can be a ledger's, seen before anything is made beside it."""
+
+import contextlib
+from pathlib import Path
+
+import apsw
+
+from holdfast.errors import NoLedger, Unavailable, ValidationError
+
+_MAGIC = b"SQLite format 3\0"
+_BUSY_MS = 10_000
+_RIGHTS = (apsw.PermissionsError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.AuthError, PermissionError)
+
+
+def check_place(path: Path, create: bool) -> None:
+    """Refuses what can never be a ledger, and what is none yet unless one may be made there."""
+    if not path.parent.is_dir():
+        if create:
+            raise ValidationError(f"there is no folder {path.parent}", field="url")
+        raise _missing(path)
+    if path.is_dir() or (path.is_file() and path.stat().st_size and _start_of(path) != _MAGIC):
+        raise ValidationError(f"{path} is not a SQLite database", field="url")
+    if not create and not _has_ledger(path):
+        raise _missing(path)
+
+
+def _start_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC))
+
+
+def _has_ledger(path: Path) -> bool:
+    """Asked by a connection that cannot write: an empty file stays empty, and somebody else's database as it is."""
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with contextlib.closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        connection.set_busy_timeout(_BUSY_MS)
+        return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'holdfast_schema'").get is not None
+
+
+def _missing(path: Path) -> NoLedger:
+    return NoLedger(f"there is no ledger at {path.absolute()}", path=str(path.absolute()))
+
+
+def unopened(path: Path, error: Exception) -> Unavailable:
+    """Why a ledger cannot be opened. Rights do not come by waiting, so that is said apart."""
+    refused = Unavailable(f"cannot open {path}: {error}", retryable=not isinstance(error, _RIGHTS))
+    if isinstance(error, _RIGHTS):
+        refused.action = (
+            "Whoever reads a ledger takes part in its locks: it must be possible to write to its file and its folder."
+        )
+    return refused

@@ -1,0 +1,137 @@
+"""Commands that only read make nothing; what is not a ledger is said to be none."""
+
+import os
+from pathlib import Path
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast.errors import HoldfastError, NoLedger, Unavailable, ValidationError
+from tests.cli.conftest import Run, Start
+
+READING = [
+    "job list", "job get 1", "job events 1", "queue list", "worker list", "dlq list", "dlq show 1", "events show 1",
+    "events tail --once", "events tail", "events export", "explain 1", "gate 1", "key list", "key export", "sink list",
+    "task list", "task get --id 1", "supervise --list", "top", "top --once", "verify --job 1", "doctor",
+]  # fmt: skip
+
+
+def urls(folder: Path) -> dict[str, str]:
+    """Places without a ledger: nothing, no folder, an empty file, the database of somebody else."""
+    (folder / "empty.db").touch()
+    theirs = apsw.Connection(str(folder / "theirs.db"))
+    theirs.execute("CREATE TABLE songs (name)")
+    theirs.close()
+    return {name: f"sqlite:///{name}" for name in ("none.db", "no/folder.db", "empty.db", "theirs.db")}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("words", READING)
+def test_reading_makes_no_ledger(run: Run, folder: Path, words: str) -> None:
+    before = contents(folder)
+    done = run(*words.split())
+    assert (done.code, "Traceback" in done.err) == (3, False)
+    assert f"there is no ledger at {folder}/holdfast.db" in done.err
+    assert "holdfast job enqueue, or holdfast migrate" in done.err
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("name", ["none.db", "no/folder.db", "empty.db", "theirs.db"])
+def test_what_has_no_ledger_stays_as_it_is(run: Run, folder: Path, name: str) -> None:
+    url, before = urls(folder)[name], contents(folder)
+    done = run("job", "list", "--db", url, "--json")
+    assert (done.code, done.err) == (3, "")
+    assert (done.answer["error_code"], done.answer["error_context"]) == ("no_ledger", {"path": f"{folder}/{name}"})
+    assert "holdfast migrate" in done.answer["suggested_action"]
+    assert contents(folder) == before
+
+
+def test_reading_makes_no_schema_on_a_server(postgres_url: str, run: Run) -> None:
+    joined = "&" if "?" in postgres_url else "?"
+    url = f"{postgres_url}{joined}schema=not_there"
+    for _ in range(2):
+        done = run("job", "list", "--db", url, "--json")
+        assert (done.code, done.answer["error_code"]) == (3, "no_ledger")
+    assert run("migrate", "--db", url).code == 0
+    assert run("job", "list", "--db", url).code == 0
+
+
+@pytest.mark.parametrize("words", ["job enqueue index", "migrate", "sweep", "dlq replay --all", "queue pause a"])
+def test_writing_makes_a_ledger_and_remarks_on_it_once(run: Run, folder: Path, words: str) -> None:
+    (folder / "empty.db").touch()
+    done = run(*words.split(), "--db", "sqlite:///elsewhere.db")
+    assert (done.code, done.err) == (0, "sqlite:///elsewhere.db was not there: it is new, and empty.\n")
+    assert run("job", "list", "--db", "sqlite:///elsewhere.db").err == ""
+    assert run(*words.split(), "--db", "sqlite:///empty.db", "--json").code == 0
+    assert run("job", "list", "--db", "sqlite:///empty.db").code == 0
+
+
+@pytest.mark.parametrize("words", ["job list", "job enqueue index", "doctor", "task list"])
+@pytest.mark.parametrize("name", ["folder.db", "words.db"])
+def test_what_can_be_no_ledger_is_refused(run: Run, folder: Path, words: str, name: str) -> None:
+    (folder / "folder.db").mkdir()
+    (folder / "words.db").write_text("not a database, but long enough to be taken for one")
+    before = contents(folder)
+    done = run(*words.split(), "--db", f"sqlite:///{name}", "--json")
+    assert (done.code, done.answer["error_code"]) == (1, "validation_error")
+    assert f"{name} is not a SQLite database" in done.answer["error"]
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("words", ["job list", "job enqueue index", "doctor", "sweep"])
+def test_a_file_that_cannot_be_used_is_out_of_reach(run: Run, folder: Path, words: str) -> None:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
+        pass
+    (folder / "holdfast.db-lock").unlink()
+    (folder / "holdfast.db-lock").mkdir()
+    for url in ("sqlite:///holdfast.db", f"sqlite:///{'a' * 300}.db"):
+        done = run(*words.split(), "--db", url, "--json")
+        assert (done.code, done.answer["error_code"]) == (3, "unavailable")
+        assert "cannot open" in done.answer["error"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+@pytest.mark.parametrize("mode", [0o000, 0o444])
+def test_whoever_may_not_write_may_not_read(run: Run, folder: Path, mode: int) -> None:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
+        pass
+    for path in folder.glob("holdfast.db*"):
+        path.chmod(mode)
+    done = run("job", "list", "--json")
+    assert (done.code, done.answer["error_code"]) == (3, "unavailable")
+    assert "takes part in its locks" in done.answer["suggested_action"]
+
+
+def test_a_right_that_is_missing_does_not_come_by_waiting(tmp_path: Path) -> None:
+    from holdfast.store.sqlite.place import unopened
+
+    denied, busy = unopened(tmp_path, PermissionError("no")), unopened(tmp_path, apsw.IOError("disk"))
+    assert (denied.retryable, "takes part in its locks" in denied.action) == (False, True)
+    assert (busy.retryable, busy.action) == (True, Unavailable.action)
+
+
+def test_a_doctor_says_why_it_cannot_look(run: Run, folder: Path) -> None:
+    done = run("doctor", "--json")
+    [finding] = done.answer["error_context"]["findings"]
+    assert (done.answer["error_code"], finding["code"], finding["severity"]) == ("no_ledger", "ledger", "warning")
+    assert str(folder) in finding["words"] and "holdfast migrate" in finding["action"]
+    said = run("doctor")
+    assert (said.code, "warning  ledger" in said.out, "→ Check the url" in said.out) == (3, True, True)
+
+
+def test_a_reader_beside_a_writer_that_has_just_begun(folder: Path, start: Start, run: Run) -> None:
+    """What the writer has not copied out of its log yet is there for the reader."""
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        ledger.enqueue("index")
+        assert "index" in run("job", "list").out
+
+
+@pytest.mark.parametrize(("url", "error"), [("none.db", NoLedger), ("no/folder.db", NoLedger), ("", ValidationError)])
+def test_a_program_may_ask_not_to_make_one(tmp_path: Path, url: str, error: type[HoldfastError]) -> None:
+    with pytest.raises(error):
+        holdfast.open(f"sqlite:///{tmp_path}/{url}", create=False)
+    assert list(tmp_path.iterdir()) == []
