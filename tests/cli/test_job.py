@@ -173,6 +173,7 @@ def test_a_paused_queue_gives_nothing_out(desk: Desk) -> None:
     [one] = desk.said("queue", "list")["queues"]
     assert (one["name"], one["counts"]["queued"], one["paused_at"] is None) == ("crawl", 1, False)
     assert "paused" in desk("queue", "list").out
+    assert "has no jobs" in desk("queue", "pause", "carwl").err
     assert desk.said("queue", "unpause", "crawl")["queue"] == {"name": "crawl", "paused_at": None}
     assert len(desk.ledger.claim("ada", queues=["crawl"])) == 1
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.explain import Explanation, Facts, Situation, explain
-from holdfast.core.explain.shapes import AHEAD_MAX, Linked, SeenWorker
+from holdfast.core.explain.shapes import AHEAD_MAX, Linked, Pause, SeenWorker
 from holdfast.core.explain.words import clock, span, told, when
 from holdfast.core.model import SYSTEM, UNDO_KIND, EventType, FailureStage, Policy, ReasonCode, StallReason, Status
 from holdfast.core.payloads import Beat
@@ -103,7 +103,7 @@ def test_a_waiting_job_is_not_called_scheduled():
 
 
 def test_further_obstacles_are_told_too():
-    found = of(History(delay_us=60 * SECOND), paused_at=T0, workers=())
+    found = of(History(delay_us=60 * SECOND), pause=Pause(T0, "ada", "reindexing"), workers=())
     assert found.situation is Situation.QUEUE_PAUSED
     assert "Besides: it was enqueued for later, and may be claimed in 60 s (00:01:00Z)." in found.text
     assert "Besides: no worker for it is there" in found.text
@@ -115,7 +115,7 @@ def test_who_was_there_is_named():
     assert "w-1, the last that served k, was seen 60 s ago (00:00:00Z)" in of(history).text
     other = SeenWorker("w-2", history.now, kinds=frozenset({"other"}))
     assert "those that are serve other queues than q or other kinds than k" in of(history, workers=(other,)).text
-    assert "none that serves k in q has signed in" in of(history, workers=()).text
+    assert "none that serves k in q is signed in to this ledger" in of(history, workers=()).text
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])

@@ -6,7 +6,7 @@ from datetime import datetime
 from holdfast.core.doctor.shapes import COUNT_MAX, Census, ReadyJobs, SinkStanding, Skew
 from holdfast.core.limits import PAGE_MAX
 from holdfast.ledger.face import to_micros
-from holdfast.ledger.facts import has_server_key, seen, sweeper_of
+from holdfast.ledger.facts import has_server_key, pauses_of, seen, sweeper_of
 from holdfast.store.base import LetterFilter, Session, Store
 
 SKEW_TRIES = 5
@@ -33,7 +33,7 @@ def census_of(session: Session) -> Census:
         due=len(session.due(0, COUNT_MAX)[1]),
         owing=len(session.owing(COUNT_MAX)),
         sweeper=sweeper_of(session, now),
-        paused={name: at for name, at in session.queues() if at is not None},
+        paused=pauses_of(session),
         ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)),
         workers=tuple(seen(session.workers(None, PAGE_MAX))),
         sinks=tuple(

@@ -70,6 +70,10 @@ class Queue(Shape, frozen=True):
 
 
 class Counted(Queue, frozen=True):
+    paused_by: str | None
+    pause_reason: str | None
+    ready_since: datetime | None
+    """Since when the first of those that could be claimed could be, were the queue open; null where there is none."""
     counts: dict[str, int]
     """How many jobs of each status."""
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.explain.shapes import SeenWorker
+from holdfast.core.explain.shapes import Pause, SeenWorker
 from holdfast.core.model import Micros
 
 
@@ -106,7 +106,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     owing: int = 0
     """Finished jobs whose undoing has to be started or noted."""
     sweeper: str | None = None
-    paused: dict[str, Micros] = {}
+    paused: dict[str, Pause] = {}
     ready: tuple[ReadyJobs, ...] = ()
     workers: tuple[SeenWorker, ...] = ()
     sinks: tuple[SinkStanding, ...] = ()

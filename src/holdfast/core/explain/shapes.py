@@ -64,6 +64,14 @@ class SeenWorker(msgspec.Struct, frozen=True):
         return (self.queues is None or queue in self.queues) and (self.kinds is None or kind in self.kinds)
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """Since when a queue is paused; by whom, where that is known, and why, where somebody said so."""
+
+    at: Micros
+    by: str | None = None
+    reason: str | None = None
+
+
 class Linked(msgspec.Struct, frozen=True):
     """Another job that matters to this one."""
 
@@ -78,7 +86,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a lease issued now would have."""
     since: Micros
     """When the job came to its status."""
-    paused_at: Micros | None = None
+    pause: Pause | None = None
+    """Of its queue."""
     ahead: int = 0
     """Jobs that a claim on the same queue would take first; AHEAD_MAX where there are at least so many."""
     workers: tuple[SeenWorker, ...] = ()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from holdfast.core.explain.shapes import AHEAD_MAX, WORKER_SEEN_US, Account, Facts, SeenWorker, Situation
-from holdfast.core.explain.words import cancel, count, remedy, run_a_worker, span, stalled, step, told, when
+from holdfast.core.explain.words import cancel, count, paused, remedy, run_a_worker, span, stalled, step, told, when
 from holdfast.core.model import TERMINAL, Job, Micros, StallReason
 
 NAMED_MAX = 5
@@ -24,10 +24,10 @@ def waiting(job: Job, facts: Facts, now: Micros) -> Account:
 def _obstacles(job: Job, facts: Facts, now: Micros) -> Iterator[Account]:
     if facts.unmet:
         yield _dependencies(facts)
-    if facts.paused_at is not None:
+    if facts.pause is not None:
         yield Account(
             Situation.QUEUE_PAUSED,
-            (f"Its queue {job.queue} was paused {when(facts.paused_at, now)}: nothing is claimed from it.",),
+            (f"Nothing is claimed from its queue {job.queue}, which was {paused(facts.pause, now)}.",),
             (step("it may be claimed", None, "whoever unpauses the queue"),),
             (remedy(f"lets {job.queue} be claimed from again", "queue", "unpause", job.queue),),
         )
@@ -93,7 +93,7 @@ def _no_worker(job: Job, facts: Facts, now: Micros) -> Account:
     elif any(now - worker.seen_at <= WORKER_SEEN_US for worker in facts.workers):
         words = f"No worker for it is there: those that are serve other queues than {job.queue} or other kinds than {job.kind}."
     else:
-        words = f"No worker for it is there: none that serves {job.kind} in {job.queue} has signed in."
+        words = f"No worker for it is there: none that serves {job.kind} in {job.queue} is signed in to this ledger."
     return Account(
         Situation.NO_WORKER,
         (words,),

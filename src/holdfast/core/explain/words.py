@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.explain.shapes import NextStep, Remedy
+from holdfast.core.explain.shapes import NextStep, Pause, Remedy
 from holdfast.core.limits import TIME_US_MAX
 from holdfast.core.model import Job, Micros, StallReason
 
@@ -44,6 +44,12 @@ def when(at: Micros, now: Micros) -> str:
 def until(at: Micros, now: Micros) -> str:
     """`for another 12 s (until 14:03:20Z)`."""
     return f"for another {span(at - now)} (until {clock(at, now)})"
+
+
+def paused(pause: Pause, now: Micros) -> str:
+    """`paused 2 h ago (12:03:20Z) by ada: reindexing`."""
+    by = "" if pause.by is None else f" by {pause.by}"
+    return f"paused {when(pause.at, now)}{by}" + ("" if pause.reason is None else f": {pause.reason}")
 
 
 def decoded(error: bytes | None) -> Any:
