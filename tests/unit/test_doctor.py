@@ -180,8 +180,11 @@ def test_sinks():
 
 
 def test_dead_letters_want_somebody():
-    assert finding("dead_letters", dead_letters=1).words == "1 dead letter that nobody has discarded"
-    assert finding("dead_letters", dead_letters=COUNT_MAX).words == "1,000 dead letters or more that nobody has discarded"
+    assert finding("dead_letters", dead_letters=1).words == "1 dead letter that nobody has replayed or discarded"
+    assert (
+        finding("dead_letters", dead_letters=COUNT_MAX).words
+        == "1,000 dead letters or more that nobody has replayed or discarded"
+    )
 
 
 def test_signed_policies_need_a_server_key():

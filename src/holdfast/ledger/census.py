@@ -5,6 +5,7 @@ from datetime import datetime
 
 from holdfast.core.doctor.shapes import COUNT_MAX, Census, ReadyJobs, SinkStanding, Skew
 from holdfast.core.limits import PAGE_MAX
+from holdfast.core.model import Status
 from holdfast.ledger.face import to_micros
 from holdfast.ledger.facts import has_server_key, pauses_of, seen, sweeper_of
 from holdfast.store.base import LetterFilter, Session, Store
@@ -27,6 +28,7 @@ def _skew_once(store: Store, clock: Callable[[], datetime]) -> Skew:
 def census_of(session: Session) -> Census:
     """All of one snapshot."""
     now, sealed = session.now(), session.last_head()
+    letters = session.dead_letters(LetterFilter(limit=COUNT_MAX))
     signed = [f"{scope} {name}" for scope, name, layer in session.all_settings() if layer.signed not in (None, "none")]
     return Census(
         now=now,
@@ -39,10 +41,18 @@ def census_of(session: Session) -> Census:
         sinks=tuple(
             SinkStanding(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
         ),
-        dead_letters=len(session.dead_letters(LetterFilter(limit=COUNT_MAX))),
+        dead_letters=len(letters),
+        replayed=_replayed(session, letters),
         signed=tuple(signed),
         server_key=has_server_key(session) if signed else False,
         last_pos=session.last_pos(),
         sealed_pos=None if sealed is None else sealed.pos,
         sealed_at=0 if sealed is None else sealed.at,
     )
+
+
+def _replayed(session: Session, letters: list[int]) -> int:
+    """How many of these are left to their replays: a replay that was dead-lettered in turn is a letter of its own."""
+    newest = session.newest_replays(letters)
+    found = session.load(sorted(newest.values()), lock=False)
+    return sum(found[replay].status not in (Status.FAILED, Status.CANCELLED) for replay in newest.values())

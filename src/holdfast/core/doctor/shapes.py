@@ -111,6 +111,9 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[SeenWorker, ...] = ()
     sinks: tuple[SinkStanding, ...] = ()
     dead_letters: int = 0
+    """That nobody has discarded."""
+    replayed: int = 0
+    """Those of them that were started over, and whose newest replay did not come to nothing unseen."""
     signed: tuple[str, ...] = ()
     """Kinds and tiers whose policy wants events signed."""
     server_key: bool = False

@@ -129,7 +129,12 @@ def _sinks(census: Census) -> Finding:
 def _letters(census: Census) -> Finding:
     if not census.dead_letters:
         return Finding("dead_letters", Severity.WELL, "there are no dead letters")
-    words = f"{_at_most(census.dead_letters, 'dead letter')} that nobody has discarded"
+    left = census.dead_letters - census.replayed
+    if not left:
+        words = f"{_at_most(census.dead_letters, 'dead letter')}, replayed and not discarded"
+        return Finding("dead_letters", Severity.NOTE, words, "Put them aside: holdfast dlq discard --all --replayed.")
+    more = f"; {count(census.replayed, 'more is', 'more are')} replayed" if census.replayed else ""
+    words = f"{_at_most(left, 'dead letter')} that nobody has replayed or discarded{more}"
     action = "Look at them (holdfast dlq list), then holdfast dlq replay or holdfast dlq discard."
     return Finding("dead_letters", Severity.WARNING, words, action)
 

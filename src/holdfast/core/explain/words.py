@@ -80,8 +80,8 @@ def stalled(reason: str | None) -> str:
     return f"{_STALLS[reason]} ({reason})"
 
 
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def count(number: int, noun: str, several: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
 
 
 def step(what: str, at: Micros | None, by: str) -> NextStep:
