@@ -59,42 +59,6 @@ def test_help_names_every_noun(run: Run) -> None:
     assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 
-# Where the ledger is
-
-
-def workers(run: Run, *arguments: str, **env: str) -> list[str]:
-    return [worker["name"] for worker in run("worker", "list", "--json", *arguments, **env).answer["data"]["workers"]]
-
-
-def test_the_nearest_ledger_is_meant(run: Run, folder: Path) -> None:
-    for name in ("typed", "env", "toml", "holdfast"):
-        with holdfast.open(f"sqlite:///{folder}/{name}.db") as ledger:
-            ledger.sign_in(name)
-    assert workers(run) == ["holdfast"]
-    (folder / "holdfast.toml").write_text('url = "sqlite:///toml.db"\n')
-    assert workers(run) == ["toml"]
-    assert workers(run, HOLDFAST_URL="sqlite:///env.db") == ["env"]
-    assert workers(run, "--db", "sqlite:///typed.db", HOLDFAST_URL="sqlite:///env.db") == ["typed"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("url = \n", "cannot be read"),
-        ('ulr = "sqlite:///x.db"\n', "has no setting 'ulr'"),
-        ("url = 3\n", "url must be a text"),
-        ('keys = "main.key"\n', "keys must be a list of files"),
-        ("keys = [3]\n", "keys must be a list of files"),
-    ],
-)
-def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: str, message: str) -> None:
-    (folder / "holdfast.toml").write_text(text)
-    done = run("sweep")
-    assert done.code == 2
-    assert message in done.err
-    assert not list(folder.glob("*.db"))
-
-
 # How they answer
 
 

@@ -215,7 +215,8 @@ def test_keys_are_named_by_the_environment_or_the_settings(started: Desk) -> Non
 
 
 def test_public_keys_are_handed_out(key: Desk) -> None:
-    assert key.ask("export")["vkey"] is None
+    with key.opened():
+        assert key.ask("export")["vkey"] is None
     first = key.ask("new", "main", "--role", "server")
     arm = key.ask("new", "größe", "--role", "worker", "--out", "arm.key", "--key", "main.key")
     said = key("export").out

@@ -147,6 +147,7 @@ def tasks(said: Said) -> None:
 
 def well(said: Said) -> None:
     """A ledger with nothing in it wants nobody."""
+    said("migrate", "--db", "sqlite:///empty.db")
     said("queue", "list", "--db", "sqlite:///empty.db")
     said("doctor", "--db", "sqlite:///empty.db")
 
@@ -192,6 +193,9 @@ def test_an_appended_event_is_answered_in_its_form(run: Run, folder: Path) -> No
 
 @pytest.mark.parametrize("arguments", [["job", "get", "9"], ["dlq", "show", "9"], ["gate", "9"]], ids=" ".join)
 def test_a_failure_is_of_that_form_too(run: Run, arguments: list[str]) -> None:
+    nowhere = run(*arguments, "--json")
+    assert (nowhere.code, check(" ".join(arguments[:-1]), nowhere.out)["success"]) == (3, False)
+    run("migrate")
     done = run(*arguments, "--json")
     assert done.code == 1
     assert not check(" ".join(arguments[:-1]), done.out)["success"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,6 +14,7 @@ import holdfast
 from holdfast import Job, Ledger
 from holdfast.testing import ManualClock
 from tests.cli.conftest import Run, command, environment
+from tests.support.proxy import Proxy
 from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 
@@ -146,7 +148,59 @@ def test_it_goes_along_with_the_size_of_the_terminal(ledger: Ledger, watch: Watc
     assert "q quit" in top.screen.display[29]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("lines", "columns"), [(5, 20), (100, 300)])
+def test_it_is_drawn_on_terminals_of_any_size(ledger: Ledger, watch: Watch, lines: int, columns: int) -> None:
+    for number in range(30):
+        ledger.enqueue("日本語", queue=f"待ち行列-{number:02}" * 4)
+    top = watch(lines=lines, columns=columns)
+    top.until("Queues (30)")
+    top.type("j?")
+    top.until("up, down")
+    top.type("qq")
+    assert top.end() == 0
+    assert top.is_restored()
+
+
+def test_wide_characters_do_not_push_what_is_beside_them(ledger: Ledger, watch: Watch) -> None:
+    for queue in ("plain", "日本語のキュー", "cafe\u0301", "🚀"):
+        ledger.enqueue("index", queue=queue)
+    top = watch()
+    top.until("plain")
+    states = [
+        column
+        for line in top.screen.buffer.values()
+        for column in range(116)
+        if "".join(line[column + n].data for n in range(4)) == "open"
+    ]
+    assert len(states) == 4
+    assert len(set(states)) == 1
+
+
+def test_a_terminal_that_has_gone_ends_it(ledger: Ledger, watch: Watch) -> None:
+    top = watch()
+    top.until("Dead letters (0)")
+    assert top.hang_up() == 0
+
+
+def test_a_database_that_is_away_is_told_and_waited_for(postgres_url: str, watch: Watch) -> None:
+    port = urlsplit(postgres_url).port
+    assert port is not None
+    with holdfast.open(postgres_url) as ledger, Proxy(port) as proxy:
+        ledger.enqueue("index", queue="crawl")
+        top = watch("--db", proxy.url(postgres_url))
+        top.until("crawl")
+        proxy.go_away()
+        top.until("unavailable:")
+        assert "crawl" in top.text
+        ledger.enqueue("index", queue="later")
+        proxy.come_back()
+        top.until("later")
+        top.until(lambda text: "unavailable:" not in text)
+        top.type("q")
+        assert top.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_gives_the_terminal_back(ledger: Ledger, watch: Watch, number: signal.Signals) -> None:
     top = watch()
     top.until("Dead letters (0)")

@@ -42,6 +42,10 @@ class Proxy:
         with self._mutex:
             self._cut, self._gone = when, then_gone
 
+    def go_away(self) -> None:
+        """Break all connections, and refuse new ones."""
+        self.close()
+
     def come_back(self) -> None:
         """Take connections again."""
         self._gone = False

@@ -25,6 +25,8 @@ class Terminal:
         self._ours, self._theirs = pty.openpty()
         self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
+        self.written = b""
+        """Everything that it has written, also what was written over."""
         self._set_size(lines, columns)
         self.settings = termios.tcgetattr(self._theirs)
         self._process = subprocess.Popen(
@@ -56,7 +58,9 @@ class Terminal:
 
     def _read(self, timeout_s: float) -> None:
         if select.select([self._ours], [], [], timeout_s)[0]:
-            self._stream.feed(os.read(self._ours, 65_536))
+            piece = os.read(self._ours, 65_536)
+            self.written += piece
+            self._stream.feed(piece)
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -70,6 +74,12 @@ class Terminal:
         while select.select([self._ours], [], [], 0)[0]:
             self._read(0)
         return self._process.returncode
+
+    def hang_up(self) -> int:
+        """The exit code of the program once its terminal is no more. No signal tells it: it is in the session of the test."""
+        os.close(self._ours)
+        self._ours = os.open(os.devnull, os.O_RDWR)
+        return self._process.wait(PATIENCE_SECONDS)
 
     def is_restored(self) -> bool:
         """It echoes and waits for whole lines again, and shows its cursor."""

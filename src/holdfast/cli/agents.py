@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from holdfast.cli.address import setting
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
@@ -21,16 +22,29 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Answer]
 
+
+def _whoever_asks(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Somebody has to. A default of click's would do for a missing option, whatever it is."""
+    found: str | None = setting("agent") if value is None else value
+    if found is None and not ctx.resilient_parsing:
+        raise click.MissingParameter(ctx=ctx, param=param)
+    return found
+
+
 id_option = click.option("--id", "id_", type=click.IntRange(1, JOB_ID_MAX), required=True, metavar="ID", help="The task.")
 agent_option = click.option(
-    "--agent", envvar="HOLDFAST_AGENT", required=True, metavar="NAME", help="Who asks. Else HOLDFAST_AGENT."
+    "--agent",
+    envvar="HOLDFAST_AGENT",
+    callback=_whoever_asks,
+    metavar="NAME",
+    help="Who asks. Else HOLDFAST_AGENT, or agent in holdfast.toml.",
 )
 session_option = click.option(
     "--session",
     envvar="HOLDFAST_SESSION",
-    default="agent",
+    default=lambda: setting("session") or "agent",
     metavar="NAME",
-    help="Tells two agents of one name apart. Else HOLDFAST_SESSION, or agent.",
+    help="Tells two agents of one name apart. Else HOLDFAST_SESSION, session in holdfast.toml, or agent.",
 )
 request_option = click.option(
     "--request-id", required=True, metavar="ID", help="Names this request: sent again, it is done once and answered alike."

@@ -8,6 +8,8 @@ import msgspec
 from holdfast.errors import HoldfastError
 
 SCHEMA_VERSION = "v1"
+JSON_ASKED = "holdfast.json"
+"""Under which name a command's context says that `--json` was asked for."""
 
 
 class Failed(Exception):

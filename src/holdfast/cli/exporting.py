@@ -1,5 +1,6 @@
 """`holdfast events export`: the whole record, as a file for `holdfast verify`."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -26,10 +27,10 @@ def export(*, out: Path | None, db: str | None, as_json: bool) -> None:
 
     if out is None and as_json:
         raise misuse("--json needs --out: the export itself is JSON")
-    progress = Progress("positions exported")
-    with open_ledger(ledger_url(db), create=False) as ledger, written_to(out) as write:
+    is_on_screen = out is None and sys.stdout.isatty()
+    showing = Progress("positions exported", quiet=is_on_screen)
+    with open_ledger(ledger_url(db), create=False) as ledger, written_to(out) as write, showing as progress:
         made = ledger.export(write, progress=progress)
-    progress.over()
     if out is not None:
         are = "is" if made.events == 1 else "are"
         events, jobs, heads = counted(made.events, "event"), counted(made.jobs, "job"), counted(made.heads, "head")

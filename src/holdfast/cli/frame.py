@@ -12,14 +12,14 @@ import click
 
 from holdfast.cli.address import is_new, key_files, ledger_url
 from holdfast.cli.ending import Unread, ended
-from holdfast.cli.envelope import Failed, success
+from holdfast.cli.envelope import JSON_ASKED, Failed, success
 from holdfast.cli.page import Page
+from holdfast.cli.progress import meanwhile
 
 if TYPE_CHECKING:
     from holdfast.core.proof.keyfile import KeyFile
     from holdfast.ledger import Ledger
 
-_JSON = "holdfast.json"
 COMPLETE_VARIABLE = "_HOLDFAST_COMPLETE"
 """By which a shell's script asks for completions, however the program was started."""
 
@@ -93,8 +93,8 @@ no_color_option = click.option(
 
 def _json_asked_for(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     """It may stand before the noun, between noun and verb, or behind both."""
-    ctx.meta[_JSON] = value or ctx.meta.get(_JSON, False)
-    return bool(ctx.meta[_JSON])
+    ctx.meta[JSON_ASKED] = value or ctx.meta.get(JSON_ASKED, False)
+    return bool(ctx.meta[JSON_ASKED])
 
 
 _ONE_LINE: dict[str, Any] = {"is_flag": True, "callback": _json_asked_for, "help": "Answer with one line of JSON."}
@@ -160,10 +160,11 @@ def loaded_keys(given: Sequence[str]) -> "list[KeyFile]":
 
 
 def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool) -> "Ledger":
-    """With `create`, one that is not there is made."""
+    """With `create`, one that is not there is made. Migrating a large one may take long, and so may a lock of somebody else."""
     import holdfast
 
-    return holdfast.open(url, actor=_who(keys), keys=keys, create=create)
+    with meanwhile("opening the ledger"):
+        return holdfast.open(url, actor=_who(keys), keys=keys, create=create)
 
 
 def _who(keys: "Sequence[KeyFile]") -> str:

@@ -44,23 +44,21 @@ def replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> O
     chosen = {**chosen, "since": moment(ledger, chosen["since"])}
     done: Outcomes = {}
     after = 0
-    progress = Progress("Replayed")
-    while limit is None or len(done) < limit:
-        size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
-        try:
-            found = ledger.replay_many(**chosen, after=after, limit=size)
-        except HoldfastError as error:
-            progress.over()
-            if not done:
-                raise
-            return {**done, NO_JOB: error}
-        for answer in found:
-            after = answer.context["job_id"] if isinstance(answer, HoldfastError) else answer.replay_of or 0
-            done[after] = answer
-        progress(len(done), limit)
-        if len(found) < size:
-            break
-    progress.over()
+    with Progress("replayed") as progress:
+        while limit is None or len(done) < limit:
+            size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
+            try:
+                found = ledger.replay_many(**chosen, after=after, limit=size)
+            except HoldfastError as error:
+                if not done:
+                    raise
+                return {**done, NO_JOB: error}
+            for answer in found:
+                after = answer.context["job_id"] if isinstance(answer, HoldfastError) else answer.replay_of or 0
+                done[after] = answer
+            progress(len(done), limit)
+            if len(found) < size:
+                break
     return done
 
 

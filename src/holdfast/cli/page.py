@@ -10,9 +10,10 @@ from typing import TextIO
 
 import click
 
-from holdfast.telemetry.lines import cut, visible
+from holdfast.cli.columns import padded, shortened, width
+from holdfast.telemetry.lines import visible
 
-CELL_CHARACTERS_MAX = 200
+CELL_COLUMNS_MAX = 200
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -38,8 +39,8 @@ class Page:
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Columns as wide as they need to be; numbers to the right."""
-        texts = [[cut(visible(str(cell)), CELL_CHARACTERS_MAX) for cell in row] for row in rows]
-        widths = [max(len(text) for text in column) for column in zip(heads, *texts, strict=True)]
+        texts = [[shortened(visible(str(cell)), CELL_COLUMNS_MAX) for cell in row] for row in rows]
+        widths = [max(map(width, column)) for column in zip(heads, *texts, strict=True)]
         right = [all(isinstance(cell, int) for cell in column) for column in zip(*rows, strict=True)] or [False] * len(heads)
         self.line("  " + _joined(heads, widths, right), dim=True)
         for row in texts:
@@ -67,5 +68,5 @@ class Page:
 
 
 def _joined(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = [cell.rjust(w) if to_right else cell.ljust(w) for cell, w, to_right in zip(cells, widths, right, strict=True)]
-    return "  ".join(padded).rstrip()
+    fitted = [padded(cell, w, to_right=is_right) for cell, w, is_right in zip(cells, widths, right, strict=True)]
+    return "  ".join(fitted).rstrip()

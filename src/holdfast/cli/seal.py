@@ -12,6 +12,7 @@ import click
 from holdfast.cli.anchoring import anchor_options, anchors_of
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
+from holdfast.cli.progress import Progress
 from holdfast.cli.values import duration
 from holdfast.core.limits import SEAL_EVENTS_MAX
 from holdfast.errors import LeaseConflictError
@@ -56,7 +57,7 @@ def seal(
         if not once:
             keys = [key.key_id for key in ledger.ring if key.role == "server"]
             _run(sealer, {"ledger": ledger.id, "keys": keys, "anchors": [anchor.name for anchor in anchors]})
-        elif sealer.seal_all() is None:
+        elif not _seal_all(sealer):
             raise LeaseConflictError("another sealer is at work on this ledger")
     head = ledger.head()
 
@@ -64,6 +65,12 @@ def seal(
         page.line("Nothing was sealed." if head is None else f"Sealed up to position {head.pos}: {head.size} leaves.")
 
     return Answer({"head": None if head is None else {"size": head.size, "pos": head.pos, "note": head.note}}, show)
+
+
+def _seal_all(sealer: "Sealer") -> bool:
+    """Whether it was this one's turn."""
+    with Progress("leaves sealed") as progress:
+        return sealer.seal_all(progress) is not None
 
 
 def _run(sealer: "Sealer", facts: dict[str, Any]) -> None:

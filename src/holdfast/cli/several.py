@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.ending import exit_code_of
 from holdfast.cli.envelope import Failed, misuse
+from holdfast.cli.progress import Progress
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -19,13 +20,16 @@ Outcomes = dict[int, "Job | HoldfastError"]
 def each(ids: Iterable[int], verb: "Callable[[int], Job]") -> Outcomes:
     """One refusal does not hurt the others; a store out of reach ends it."""
     done: Outcomes = {}
-    for id_ in dict.fromkeys(ids):
-        try:
-            done[id_] = verb(id_)
-        except HoldfastError as error:
-            done[id_] = error
-            if error.fault == "store":
-                break
+    asked = dict.fromkeys(ids)
+    with Progress("jobs done") as progress:
+        for id_ in asked:
+            progress(len(done), len(asked))
+            try:
+                done[id_] = verb(id_)
+            except HoldfastError as error:
+                done[id_] = error
+                if error.fault == "store":
+                    break
     return done
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.progress import meanwhile
 from holdfast.core.limits import SWEEP_MAX
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def sweep(ledger: "Ledger", *, limit: int) -> Answer:
     """
     from holdfast.ledger.sweep import UNSIGNED
 
-    made = ledger.sweep(limit=limit)
+    with meanwhile("sweeping"):
+        made = ledger.sweep(limit=limit)
     unsigned = made.pop(UNSIGNED, 0)
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(made.items())) or "nothing was due"
     left = f" Left alone for want of a server key: {unsigned}." if unsigned else ""

@@ -81,13 +81,11 @@ def _verified(file: Path, wishes: "Wishes") -> "Verdict":
     from holdfast.cli.progress import Progress
     from holdfast.verify import verify_file
 
-    progress = Progress("lines checked")
     try:
-        with file.open("rb") as stream:
+        with file.open("rb") as stream, Progress("lines checked") as progress:
             found = verify_file(stream, wishes, progress)
     except OSError as error:
         raise misuse(f"{file} cannot be read: {error.strerror}", action="Name another file.") from None
-    progress.over()
     if [finding.rule for finding in found.findings] == ["own head"]:
         raise misuse(found.findings[0].detail, action=found.findings[0].meaning)
     return found

@@ -3,8 +3,9 @@
 import json
 import os
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from holdfast.settings import WrongSettings, read
 
 _OPTIONS = ("--id", "--agent", "--request-id", "--session", "--attempt", "--stage", "--progress", "--db")
 _NAME_MAX, _KEY_MAX, _DIGITS_MAX = 200, 500, 15
@@ -43,12 +44,13 @@ def encode(value: Any) -> str:
 
 def asked(arguments: list[str]) -> Asked:
     given, as_json = _parsed(arguments)
+    settings = _settings()
     if "--id" not in given:
         raise NotPlain
     return Asked(
-        _path(given.get("--db") or os.environ.get("HOLDFAST_URL")),
-        _plain(given.get("--agent") or os.environ.get("HOLDFAST_AGENT"), _NAME_MAX),
-        _plain(given.get("--session") or os.environ.get("HOLDFAST_SESSION") or "agent", _NAME_MAX),
+        _path(given.get("--db") or os.environ.get("HOLDFAST_URL") or settings.get("url")),
+        _plain(given.get("--agent") or os.environ.get("HOLDFAST_AGENT") or settings.get("agent"), _NAME_MAX),
+        _plain(given.get("--session") or os.environ.get("HOLDFAST_SESSION") or settings.get("session", "agent"), _NAME_MAX),
         _plain(given.get("--request-id"), _KEY_MAX),
         _number(given["--id"]),
         _number(given["--attempt"]) if "--attempt" in given else None,
@@ -69,13 +71,24 @@ def _parsed(arguments: list[str]) -> tuple[dict[str, str], bool]:
         if name not in _OPTIONS or name in given:
             raise NotPlain
         given[name] = value if equals else next(left, "")
+        if not given[name]:
+            raise NotPlain
     return given, as_json
 
 
-def _path(url: str | None) -> str:
-    """A settings file, a server, or an address with escapes in it is not for here, nor is whoever means to sign."""
-    if os.environ.get("HOLDFAST_KEYS") or (not url and Path("holdfast.toml").exists()):
+def _settings() -> dict[str, Any]:
+    """What the folder says. One that says it wrongly, or means to sign, is not for here."""
+    try:
+        found = read()
+    except WrongSettings:
+        raise NotPlain from None
+    if found.get("keys") or os.environ.get("HOLDFAST_KEYS"):
         raise NotPlain
+    return found
+
+
+def _path(url: str | None) -> str:
+    """A server, or an address with escapes in it, is not for here."""
     address = url or "sqlite:///holdfast.db"
     path = address.removeprefix("sqlite:///")
     if path == address or any(mark in path for mark in "?%\0"):

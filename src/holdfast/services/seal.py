@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 from holdfast.core import limits
@@ -80,11 +80,14 @@ class Sealer:
         """One step: whatever has settled, up to a limit, under a new head. None where it is somebody else's turn."""
         return self._step() if self._watch.holds(DUTY) else None
 
-    def seal_all(self) -> Sealing | None:
-        """Steps until everything that has settled is sealed. None where it is somebody else's turn."""
+    def seal_all(self, progress: Callable[[int], None] | None = None) -> Sealing | None:
+        """Steps until everything that has settled is sealed; `progress` is told how much that is. None where it is somebody
+        else's turn."""
         total = 0
         while (done := self.tick()) is not None:
             total += done.sealed
+            if progress is not None:
+                progress(total)
             if not (done.sealed or done.more):
                 return done._replace(sealed=total)
         return None

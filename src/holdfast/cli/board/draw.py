@@ -1,15 +1,16 @@
 """The view as lines of text, for a screen of any size. Nothing in them speaks to the terminal."""
 
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import NamedTuple
 
 from holdfast.cli.board.panes import PANES, Pane, Row
 from holdfast.cli.board.picture import Picture
 from holdfast.cli.board.stand import Stand
-from holdfast.telemetry.lines import cut, visible
+from holdfast.cli.columns import clipped, folded, padded, shortened
+from holdfast.cli.columns import width as columns_of
+from holdfast.telemetry.lines import visible
 
-CELL_CHARACTERS_MAX = 60
+CELL_COLUMNS_MAX = 60
 FOOT = "tab pane  / filter  enter open  c cancel  r replay  p pause  ? help  q quit"
 
 
@@ -23,7 +24,7 @@ def screen(stand: Stand, picture: Picture | None, title: str, trouble: str, heig
     """Exactly `height` lines, none wider than `width`."""
     lines = [Line(_top(title, picture), "title"), *_body(stand, picture, max(0, height - 2), width)]
     lines = [*lines[: height - 1], *[Line("")] * (height - 1 - len(lines)), _foot(stand, trouble)]
-    return [Line(visible(line.text)[:width], line.tone) for line in lines][-height:]
+    return [Line(clipped(visible(line.text), width), line.tone) for line in lines][-height:]
 
 
 def _top(title: str, picture: Picture | None) -> str:
@@ -50,16 +51,12 @@ def _foot(stand: Stand, trouble: str) -> Line:
 
 def _body(stand: Stand, picture: Picture | None, height: int, width: int) -> list[Line]:
     if stand.pages is not None:
-        wrapped = [
-            part
-            for text in stand.pages[stand.scroll :]
-            for part in wrap(visible(text), max(1, width), drop_whitespace=False) or [""]
-        ]
-        return [Line(text) for text in wrapped[:height]]
+        lines = [Line(part) for text in stand.pages[stand.scroll :] for part in folded(visible(text), max(1, width))]
+        return lines[:height]
     if picture is None:
         return [Line("Looking at the ledger …", "dim")]
     rows = [stand.rows(picture, number) for number in range(len(PANES))]
-    lines: list[Line] = []
+    lines = []
     for number, room in _shares([len(found) for found in rows], stand.pane, height):
         lines += pane_lines(PANES[number], rows[number], room, stand.index(rows[number], number), number == stand.pane)
     return lines
@@ -84,8 +81,8 @@ def pane_lines(pane: Pane, rows: Sequence[Row], room: int, index: int, focused: 
     """A pane of at most `room` rows: those around the marked one."""
     first = max(0, min(index - room // 2, len(rows) - room))
     shown = rows[first : first + room]
-    texts = [[cut(visible(cell), CELL_CHARACTERS_MAX) for cell in row.cells] for row in shown]
-    widths = [max(map(len, column)) for column in zip(pane.heads, *texts, strict=True)]
+    texts = [[shortened(visible(cell), CELL_COLUMNS_MAX) for cell in row.cells] for row in shown]
+    widths = [max(map(columns_of, column)) for column in zip(pane.heads, *texts, strict=True)]
     marker = "▸" if focused else " "
     lines = [
         Line(f"{marker} {pane.name} ({len(rows)})", "title" if focused else "head"),
@@ -98,4 +95,4 @@ def pane_lines(pane: Pane, rows: Sequence[Row], room: int, index: int, focused: 
 
 
 def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+    return "  ".join(padded(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()

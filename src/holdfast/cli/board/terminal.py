@@ -49,17 +49,21 @@ class Terminal:
         self._styles: dict[str, int] = {}
 
     def run(self) -> None:
-        """Until somebody quits, or SIGTERM or SIGINT comes."""
+        """Until somebody quits, the terminal has gone, or SIGTERM, SIGHUP or SIGINT comes."""
         locale.setlocale(locale.LC_ALL, "")
         _check_terminal()
-        before = signal.signal(signal.SIGTERM, _interrupt)
+        before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
         try:
             curses.set_escdelay(ESCAPE_MS)
             curses.wrapper(self._loop)
         except KeyboardInterrupt:
             return
+        except curses.error as error:  # a terminal that has gone cannot be given back
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _loop(self, window: curses.window) -> None:
         self._styles = _styles()
@@ -105,12 +109,12 @@ class Terminal:
         height, width = window.getmaxyx()
         window.erase()
         for row, line in enumerate(screen(self._stand, self._watcher.picture, self._title, self._watcher.trouble, height, width)):
-            self._write(window, row, line, width)
+            self._write(window, row, line)
         window.refresh()
 
-    def _write(self, window: curses.window, row: int, line: Line, width: int) -> None:
+    def _write(self, window: curses.window, row: int, line: Line) -> None:
         with suppress(curses.error):  # the last cell cannot be passed, and a terminal may shrink while it is written on
-            window.addnstr(row, 0, line.text, width, self._styles.get(line.tone, 0))
+            window.addstr(row, 0, line.text, self._styles.get(line.tone, 0))
 
 
 def _check_terminal() -> None:
@@ -127,7 +131,10 @@ def _check_terminal() -> None:
 
 def _resized(window: curses.window) -> bool:
     """Asked of the terminal itself: curses does not look where LINES or COLUMNS are set, nor where a signal was lost."""
-    columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    try:
+        columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:  # it has gone, and nobody was told by a signal
+        raise KeyboardInterrupt from None
     if (lines, columns) == window.getmaxyx() or not lines or not columns:
         return False
     curses.resizeterm(lines, columns)

@@ -1,0 +1,41 @@
+"""`holdfast.toml`: what a folder says to the commands that are typed in it."""
+
+from pathlib import Path
+from typing import Any
+
+FILE = "holdfast.toml"
+TEXTS = ("agent", "session", "url")
+NAMES = ("agent", "keys", "session", "url")
+
+
+class WrongSettings(Exception):
+    """The file cannot be meant; the message names it, and the setting."""
+
+
+def read() -> dict[str, Any]:
+    """Of this folder only, where a relative path in it means what it says. An unknown name is a mistake, not a wish."""
+    try:
+        text = Path(FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongSettings(f"{FILE} cannot be read: {error}") from None
+    import tomllib  # here, as most folders have no such file and a beat has no time
+
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise WrongSettings(f"{FILE} cannot be read: {error}") from None
+    _check(found)
+    return found
+
+
+def _check(found: dict[str, Any]) -> None:
+    if unknown := found.keys() - set(NAMES):
+        raise WrongSettings(f"{FILE} has no setting {min(unknown)!r:.80}; it has: {', '.join(NAMES)}")
+    for name in TEXTS:
+        if name in found and not (isinstance(found[name], str) and found[name]):
+            raise WrongSettings(f"{FILE}: {name} must be a text, and not an empty one")
+    keys = found.get("keys", [])
+    if not isinstance(keys, list) or not all(isinstance(path, str) and path for path in keys):
+        raise WrongSettings(f"{FILE}: keys must be a list of files")

@@ -1,0 +1,58 @@
+"""Wide and combining characters take the columns that a terminal gives them."""
+
+import re
+
+import pytest
+
+from holdfast.cli.board.draw import pane_lines
+from holdfast.cli.board.panes import PANES, Row
+from holdfast.cli.columns import clipped, folded, padded, shortened, width
+from holdfast.cli.page import Page
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("", 0),
+        ("abc", 3),
+        ("é", 1),
+        ("e\u0301", 1),
+        ("日本", 4),
+        ("한", 2),
+        ("\u1112\u1161\u11ab", 2),
+        ("🚀", 2),
+        ("\uff21", 2),
+        ("█░–", 3),
+    ],
+)
+def test_how_wide_a_text_is(text: str, columns: int) -> None:
+    assert width(text) == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "left"),
+    [("abc", 2, "ab"), ("日本", 3, "日"), ("日本", 4, "日本"), ("日", 1, ""), ("e\u0301x", 1, "e\u0301"), ("a", 0, "")],
+)
+def test_what_fits(text: str, columns: int, left: str) -> None:
+    assert clipped(text, columns) == left
+    assert width(shortened(text * 9, 8)) <= 8
+    assert width(padded(text, 9)) == width(padded(text, 9, to_right=True)) == 9
+    for room in (1, 2, 3, 7):
+        lines = folded(text * 9, room)
+        assert "".join(lines) == text * 9
+        assert all(width(line) <= max(room, 2) for line in lines)
+
+
+NAMES = ["plain", "日本語のキュー", "e\u0301te\u0301", "🚀🚀", "한글", "x" * 300, "長" * 300]
+
+
+def test_a_table_keeps_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    Page().table(("name", "then"), [(name, "HERE") for name in NAMES])
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert len({width(line[: line.index("HERE")]) for line in lines}) == 1
+
+
+def test_a_pane_keeps_its_columns() -> None:
+    rows = [Row(name, (name, *["HERE"] * (len(PANES[0].heads) - 1))) for name in NAMES]
+    lines = [line.text for line in pane_lines(PANES[0], rows, 20, 0, focused=True)]
+    assert len({width(line[: re.search("HERE", line).start()]) for line in lines[2:]}) == 1  # type: ignore[union-attr]

@@ -1,0 +1,122 @@
+"""Long commands say on a terminal how far they are, and leave nothing of that behind; elsewhere they do not."""
+
+import fcntl
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from tests.cli.conftest import Run, Start, command, environment
+from tests.support.terminal import Terminal
+
+Show = Callable[..., Terminal]
+BLOCKED = b"opening the ledger"
+
+
+@pytest.fixture
+def show(folder: Path) -> Iterator[Show]:
+    """Starts a command on a terminal of its own."""
+    shown: list[Terminal] = []
+
+    def shower(words: str, program: list[str] | None = None) -> Terminal:
+        shown.append(Terminal([*(program or []), *command(*words.split())], folder, environment()))
+        return shown[-1]
+
+    yield shower
+    for one in shown:
+        one.close()
+
+
+@pytest.fixture
+def ledger(folder: Path) -> Iterator[Ledger]:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        ledger.enqueue("index")
+        yield ledger
+
+
+@pytest.mark.parametrize(("words", "last"), [("migrate", "The ledger has schema"), ("sweep", "Swept: nothing was due.")])
+def test_what_waits_says_for_how_long(ledger: Ledger, show: Show, folder: Path, words: str, last: str) -> None:
+    """Somebody holds the ledger's lock meanwhile. With --json, and where it cannot be written over, nothing is said of that."""
+    with (folder / "holdfast.db-lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        quiet = [show(f"{words} --json"), show(f"--json {words}"), show(words, ["env", "TERM=dumb"])]
+        watched = show(words)
+        watched.until(f"{BLOCKED.decode()}: ")
+    assert watched.end() == 0
+    assert (watched.screen.display[0].startswith(last), watched.screen.display[1].strip()) == (True, "")
+    for one in quiet:
+        assert one.end() == 0
+        assert BLOCKED not in one.written and b"\x1b[K" not in one.written
+
+
+def test_a_check_says_how_far_it_is(ledger: Ledger, show: Show, folder: Path) -> None:
+    """A pipe that gives more lines until somebody has seen how many there were."""
+    lines: list[bytes] = []
+    ledger.export(lines.append)
+    checking = show("verify gate")
+    with (folder / "gate").open("wb") as gate:
+        gate.write(lines[0])
+
+        def more(text: str) -> bool:
+            gate.write(lines[1] * 1_000)
+            gate.flush()
+            return "lines checked: " in text
+
+        checking.until(more)
+    assert checking.end() == 1
+    assert "lines checked" not in checking.text
+    assert " events of 0 jobs" in checking.screen.display[0]
+
+
+def test_a_failure_leaves_a_clean_line_too(ledger: Ledger, show: Show, folder: Path) -> None:
+    with (folder / "holdfast.db-lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shown = show("job get 99")
+        shown.until(f"{BLOCKED.decode()}: ")
+    assert shown.end() == 1
+    assert shown.screen.display[0].startswith("Failed: not_found: there is no job 99")
+
+
+def test_nothing_of_it_is_in_a_pipe(ledger: Ledger, show: Show, start: Start, folder: Path) -> None:
+    """The one on a terminal has waited long enough, and so has the one before it."""
+    with (folder / "holdfast.db-lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        piped = start("sweep")
+        show("sweep").until(f"{BLOCKED.decode()}: ")
+    assert piped.rest() == (0, "Swept: nothing was due.\n", "")
+
+
+PROGRAM = """
+import sys
+import holdfast.cli.progress as progress
+progress.EVERY_SECONDS = 0.0
+from holdfast.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "last"),
+    [
+        ("events export --out all.jsonl", "positions exported: ", "are in all.jsonl"),
+        ("dlq replay --all", "replayed: 2", "2 replayed."),
+        ("dlq discard 2 3", "jobs done: 1 of 2", "2 discarded: 2, 3."),
+        ("job cancel 1", "jobs done: 0 of 1", "Job 1 is cancelled."),
+        ("seal --once --key main.key", "leaves sealed: ", "Sealed up to position"),
+    ],
+)
+def test_every_long_command_says_it(ledger: Ledger, folder: Path, run: Run, words: str, said: str, last: str) -> None:
+    """In a hurry: what would be said every half second is said at every step."""
+    for _ in range(2):
+        ledger.dead_letter(ledger.enqueue("index").id, reason_code="timeout", failure_stage="exec")
+    if words.startswith("seal"):
+        assert run("key", "new", "main", "--role", "server").code == 0
+    terminal = Terminal([sys.executable, "-c", PROGRAM, *words.split()], folder, environment())
+    assert terminal.end() == 0
+    assert said.encode() in terminal.written
+    assert said not in terminal.text
+    assert last in terminal.text
+    terminal.close()
