@@ -1,20 +1,28 @@
 """What holds where nothing else is typed: which ledger a command is for, with which keys, and who asks."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from holdfast import settings
 from holdfast.cli.envelope import misuse
+from holdfast.settings import without_password
 
-DEFAULT = "sqlite:///holdfast.db"
+__all__ = ["is_new", "key_files", "ledger_url", "named_url", "setting", "without_password"]
+
+T = TypeVar("T")
 
 
 def ledger_url(db: str | None) -> str:
     """What was typed, else HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
-    return db or os.environ.get("HOLDFAST_URL") or setting("url") or DEFAULT
+    return db or _checked(settings.ledger_url)
+
+
+def named_url() -> tuple[str, str] | None:
+    """The ledger that is named outside of any program, and by what."""
+    return _checked(settings.named_url)
 
 
 def key_files(given: Sequence[str]) -> Sequence[str]:
@@ -25,8 +33,13 @@ def key_files(given: Sequence[str]) -> Sequence[str]:
 
 def setting(name: str) -> Any:
     """What holdfast.toml says; None where it says nothing of that."""
+    return _checked(settings.read).get(name)
+
+
+def _checked(reading: Callable[[], T]) -> T:
+    """What is wrong with the file is its author's mistake, not the command's."""
     try:
-        return settings.read().get(name)
+        return reading()
     except settings.WrongSettings as error:
         raise misuse(str(error), action=f"Correct {settings.FILE}.") from None
 
@@ -38,13 +51,3 @@ def is_new(url: str) -> bool:
         return path != url and not Path(unquote(path)).exists()
     except (OSError, ValueError):
         return False
-
-
-def without_password(url: str) -> str:
-    """For people to see."""
-    parts = urlsplit(url)
-    if parts.password is None and "password" not in parts.query:
-        return url
-    host = parts.netloc.replace(f":{parts.password}@", ":…@") if parts.password is not None else parts.netloc
-    kept = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
-    return urlunsplit(parts._replace(netloc=host, query=urlencode(kept)))
