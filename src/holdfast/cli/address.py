@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 def ledger_url(db: str | None) -> str:
     """What was typed, else HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
-    return db or _checked(settings.ledger_url)
+    url = db or _checked(settings.ledger_url)
+    if "://" not in url:
+        raise misuse(f"{url!r:.200} is not the url of a ledger", action=f"Try sqlite:///{url:.200}")
+    return url
 
 
 def named_url() -> tuple[str, str] | None:

@@ -9,8 +9,9 @@ import click
 from holdfast.cli.completing import QUEUE
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.job import replayed
+from holdfast.cli.jobs import shortly
 from holdfast.cli.letters import described, in_full, show_letter, told
-from holdfast.cli.many_letters import chosen_ids, either, replay_all, shortly
+from holdfast.cli.many_letters import chosen_ids, either, replay_all
 from holdfast.cli.page import Page
 from holdfast.cli.several import each, refusal
 from holdfast.cli.values import JOB_ID, age, moment, when
@@ -42,6 +43,7 @@ def filters(*reason_names: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 CODE = ("--reason-code", "--reason")
+NAMED_MAX = 20
 
 
 @click.group(cls=Noun)
@@ -185,7 +187,7 @@ def discard(
 
     def show(page: Page) -> None:
         if noted:
-            page.line(f"{len(noted)} discarded: {shortly(noted)}.")
+            page.line(f"{len(noted)} discarded: {shortly(noted, NAMED_MAX)}.")
         elif not done:
             page.line("There are no such dead letters.")
 

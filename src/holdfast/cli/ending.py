@@ -58,6 +58,8 @@ def _ended(run: Callable[[], object], given: Sequence[str]) -> int:
 def _fail(error: HoldfastError | Failed, given: Sequence[str]) -> int:
     if "--json" in given:
         click.echo(failure(error))
+    elif isinstance(error, Failed) and error.is_told:
+        pass
     elif isinstance(error, HoldfastError):
         # What all errors of a code have in common is in the documentation; what was found for this one is said.
         action = error.action if isinstance(error, NoLedger) else vars(error).get("action")

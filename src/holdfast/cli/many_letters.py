@@ -13,8 +13,6 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
 
-NAMED_MAX = 20
-
 
 def either(ids: Sequence[int], everything: bool, chosen: Mapping[str, object]) -> None:
     """Jobs are named, or chosen by filters, and not both."""
@@ -60,8 +58,3 @@ def replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> O
             if len(found) < size:
                 break
     return done
-
-
-def shortly(ids: Sequence[int]) -> str:
-    more = len(ids) - NAMED_MAX
-    return ", ".join(map(str, ids[:NAMED_MAX])) + (f" and {more:,} more" if more > 0 else "")

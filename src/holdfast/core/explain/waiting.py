@@ -61,7 +61,7 @@ def _dependencies(facts: Facts) -> Account:
         Situation.WAITS_FOR_DEPENDENCY,
         (f"It waits for {_jobs(facts)} {names}.",),
         (step("it may be claimed once they have succeeded", None, "whoever completes them"),),
-        tuple(remedy(f"says what job {link.job_id} waits for", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
+        tuple(remedy(f"says how job {link.job_id} stands", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
     )
 
 
