@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Ledger
+from holdfast.agent import Agent
 from holdfast.core.doctor import Finding, Severity
 from holdfast.ledger.fleet import SWEEP_DUTY
 from holdfast.services import CallableSink, Relay
@@ -123,3 +124,12 @@ def test_a_replay_speaks_for_its_dead_letter(ledger: Ledger):
     ledger.cancel(third.id)
     assert letters()[0] == "warning"
     assert ledger.newest_replays([first.id, second.id, third.id]).keys() == {first.id, second.id}
+
+
+def test_a_ledger_of_agents(ledger: Ledger, clock: ManualClock):
+    for _ in range(2):
+        builders.queued(ledger, queue="crawl")
+    clock.advance(61)
+    assert list(wrong(ledger)) == ["kind_unserved"]
+    Agent(ledger, "ada").resume(request_id="r")
+    assert wrong(ledger) == {}

@@ -152,6 +152,14 @@ def test_jobs_that_nobody_serves():
     assert len(unserved(ready=(ReadyJobs("q", "other", 1, 0),), workers=(HERE,))) == 1
 
 
+def test_jobs_that_are_left_to_agents():
+    old = ReadyJobs("q", "k", 3, T0 - 61 * SECOND)
+    [found] = unserved(ready=(old,), agent_at=T0 - 3_600 * SECOND)
+    assert (found.severity, "agents are at work" in found.words) == (Severity.NOTE, True)
+    [found] = unserved(ready=(old,), agent_at=T0 - 3_601 * SECOND)
+    assert found.severity is Severity.WARNING
+
+
 def backlog(**census: Any) -> list[Finding]:
     found = diagnose("abc", Vitals(**FILE), Census(now=T0, **census))
     assert found.well

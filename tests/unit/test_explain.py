@@ -110,6 +110,15 @@ def test_further_obstacles_are_told_too():
     assert found.why_not_running is not None and found.why_not_running.words in found.text
 
 
+def test_where_agents_are_at_work_one_may_take_it_up():
+    history = History().wait(60)
+    found = of(history, workers=(), agent_at=history.now - 60 * SECOND)
+    assert (found.situation, found.next[0].by) == ("no_worker", "an agent, or a worker that serves k")
+    assert "Agents are at work, the last of them 60 s ago" in found.text
+    assert found.commands[0].command == "holdfast task start --id 7 --agent NAME --request-id NEW"
+    assert "task start" not in of(history, workers=(), agent_at=history.now - 3_601 * SECOND).commands[0].command
+
+
 def test_who_was_there_is_named():
     history = History().wait(60)
     assert "w-1, the last that served k, was seen 60 s ago (00:00:00Z)" in of(history).text

@@ -38,6 +38,7 @@ def census_of(session: Session) -> Census:
         paused=pauses_of(session),
         ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)),
         workers=tuple(seen(session.workers(None, PAGE_MAX))),
+        agent_at=session.last_agent(),
         sinks=tuple(
             SinkStanding(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
         ),

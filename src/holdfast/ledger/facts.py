@@ -23,6 +23,7 @@ def facts_of(session: Session, job: Job, now: Micros) -> Facts:
         pause=pauses_of(session).get(job.queue) if queued else None,
         ahead=session.ahead(job, AHEAD_MAX) if queued else 0,
         workers=tuple(seen(session.workers(None, PAGE_MAX))) if queued else (),
+        agent_at=session.last_agent() if queued else None,
         sweeper=sweeper_of(session, now),
         unmet=_unmet(session, job) if queued else (),
         replays=() if live else tuple(_linked(found) for found in session.jobs(JobFilter(replay_of=job.id, limit=PAGE_MAX))),

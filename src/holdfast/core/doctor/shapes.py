@@ -109,6 +109,8 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     paused: dict[str, Pause] = {}
     ready: tuple[ReadyJobs, ...] = ()
     workers: tuple[SeenWorker, ...] = ()
+    agent_at: Micros | None = None
+    """When any agent was last at work."""
     sinks: tuple[SinkStanding, ...] = ()
     dead_letters: int = 0
     """That nobody has discarded."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from holdfast.core.doctor.shapes import COUNT_MAX, Census, Finding, ReadyJobs, Severity
-from holdfast.core.explain.shapes import WORKER_SEEN_US, SeenWorker
+from holdfast.core.explain.shapes import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
 from holdfast.core.explain.words import count, paused, span, when
 from holdfast.core.model import Micros
 
@@ -92,7 +92,11 @@ def _unserved(census: Census) -> Iterator[Finding]:
                 f"{span(census.now - ready.since)}, and no worker that serves them is there"
             )
             action = f"Start one: holdfast worker run MODULE:APP --queues {shlex.quote(ready.queue)}."
-            yield Finding("kind_unserved", Severity.WARNING, words, action)
+            if census.agent_at is not None and census.now - census.agent_at <= AGENT_SEEN_US:
+                words = f"{words}; agents are at work, the last of them {when(census.agent_at, census.now)}"
+                yield Finding("kind_unserved", Severity.NOTE, words, f"Unless it is for agents: {action[0].lower()}{action[1:]}")
+            else:
+                yield Finding("kind_unserved", Severity.WARNING, words, action)
 
 
 def _backlog(census: Census) -> Iterator[Finding]:

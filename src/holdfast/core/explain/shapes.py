@@ -10,6 +10,8 @@ from holdfast.core.model import Micros, Phase, Policy, Status
 
 WORKER_SEEN_US = 45_000_000
 """Workers say every 15 s that they are there: one that has not for so long may be gone."""
+AGENT_SEEN_US = 3_600_000_000
+"""Agents sign in nowhere: where one was at work within this time, they may be expected to take up more."""
 AHEAD_MAX = 10_000
 """So many jobs ahead are counted; more than these are as good as these."""
 
@@ -91,6 +93,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int = 0
     """Jobs that a claim on the same queue would take first; AHEAD_MAX where there are at least so many."""
     workers: tuple[SeenWorker, ...] = ()
+    agent_at: Micros | None = None
+    """When any agent was last at work."""
     sweeper: str | None = None
     """Who has the duty to sweep."""
     unmet: tuple[Linked, ...] = ()

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from holdfast.core.explain.shapes import AHEAD_MAX, WORKER_SEEN_US, Account, Facts, SeenWorker, Situation
-from holdfast.core.explain.words import cancel, count, paused, remedy, run_a_worker, span, stalled, step, told, when
+from holdfast.core.explain.shapes import AGENT_SEEN_US, AHEAD_MAX, WORKER_SEEN_US, Account, Facts, SeenWorker, Situation
+from holdfast.core.explain.words import cancel, count, paused, remedy, run_a_worker, span, stalled, step, take_it_up, told, when
 from holdfast.core.model import TERMINAL, Job, Micros, StallReason
 
 NAMED_MAX = 5
@@ -94,12 +94,11 @@ def _no_worker(job: Job, facts: Facts, now: Micros) -> Account:
         words = f"No worker for it is there: those that are serve other queues than {job.queue} or other kinds than {job.kind}."
     else:
         words = f"No worker for it is there: none that serves {job.kind} in {job.queue} is signed in to this ledger."
-    return Account(
-        Situation.NO_WORKER,
-        (words,),
-        (step("it is claimed", None, f"a worker that serves {job.kind}"),),
-        (run_a_worker(job.queue),),
-    )
+    by, commands = f"a worker that serves {job.kind}", [run_a_worker(job.queue)]
+    if facts.agent_at is not None and now - facts.agent_at <= AGENT_SEEN_US:
+        words = f"{words} Agents are at work, the last of them {when(facts.agent_at, now)}, and may take it up."
+        by, commands = f"an agent, or {by}", [take_it_up(job), *commands]
+    return Account(Situation.NO_WORKER, (words,), (step("it is claimed", None, by),), tuple(commands))
 
 
 def _behind(job: Job, facts: Facts, serving: list[SeenWorker]) -> Account:

@@ -97,6 +97,10 @@ def run_a_worker(queue: str) -> Remedy:
     return Remedy(f"holdfast worker run MODULE:APP --queues {shlex.quote(queue)}", "runs the handlers of an app that serves it")
 
 
+def take_it_up(job: Job) -> Remedy:
+    return Remedy(f"holdfast task start --id {job.id} --agent NAME --request-id NEW", "takes it up, as an agent")
+
+
 SWEEP = Remedy("holdfast sweep", "does at once whatever is due")
 
 
