@@ -116,21 +116,25 @@ def _teller(page: Page) -> "Callable[[Event], None]":
 def _until_told() -> Iterator[None]:
     """Within, SIGINT, SIGTERM and a reader that has gone end what is done, in good order."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    threading.Thread(target=_interrupt_when_unread, args=(threading.get_ident(),), name="holdfast-reader", daemon=True).start()
+    over = threading.Event()
+    told = (threading.get_ident(), over)
+    threading.Thread(target=_interrupt_when_unread, args=told, name="holdfast-reader", daemon=True).start()
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError):
         forget_output()
     finally:
+        over.set()
         signal.signal(signal.SIGTERM, before)
 
 
-def _interrupt_when_unread(main_thread: int) -> None:
-    """Without this, a tail whose reader has gone would wait for an event to find out."""
+def _interrupt_when_unread(main_thread: int, over: threading.Event) -> None:
+    """Without this, a tail whose reader has gone would wait for an event to find out. Once it is over, nobody is interrupted."""
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)
     except (OSError, ValueError):
         return
     poll.poll()
-    signal.pthread_kill(main_thread, signal.SIGINT)
+    if not over.is_set():
+        signal.pthread_kill(main_thread, signal.SIGINT)
