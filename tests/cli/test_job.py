@@ -192,7 +192,7 @@ def test_what_a_job_waits_for_is_told(desk: Desk) -> None:
     assert "9999" not in desk("job", "get", 3).out
     assert "queued, waits for 1, 2" in desk("job", "list").out
     assert [job["id"] for job in desk.said("job", "list", "--waiting")["jobs"]] == [3]
-    assert "is not the id of a job, a whole number" in desk("job", "enqueue", "k", "--depends-on", "1,2").err
+    assert "is not a valid job id, a whole number" in desk("job", "enqueue", "k", "--depends-on", "1,2").err
 
 
 def test_a_wrong_name_in_a_policy_is_told_the_right_ones(desk: Desk) -> None:

@@ -27,7 +27,7 @@ class JobId(click.IntRange):
             int(value)
         except (TypeError, ValueError):
             hint = "; give the option again for each" if param is not None and param.multiple and "," in str(value) else ""
-            self.fail(f"{value!r:.80} is not the id of a job, a whole number{hint}", param, ctx)
+            self.fail(f"{value!r:.80} is not a valid job id, a whole number{hint}", param, ctx)
         return int(super().convert(value, param, ctx))
 
 
