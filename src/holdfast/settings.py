@@ -1,15 +1,31 @@
-"""`holdfast.toml`: what a folder says to the commands that are typed in it."""
+"""`holdfast.toml`: what a folder says to the commands that are typed in it, and to apps that name no ledger themselves."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 FILE = "holdfast.toml"
+DEFAULT_URL = "sqlite:///holdfast.db"
 TEXTS = ("agent", "session", "url")
 NAMES = ("agent", "keys", "session", "url")
 
 
 class WrongSettings(Exception):
     """The file cannot be meant; the message names it, and the setting."""
+
+
+def named_url() -> tuple[str, str] | None:
+    """The ledger that is named outside of any program, and by what: by HOLDFAST_URL, else by holdfast.toml."""
+    if url := os.environ.get("HOLDFAST_URL"):
+        return url, "HOLDFAST_URL"
+    url = read().get("url")
+    return None if url is None else (url, FILE)
+
+
+def ledger_url() -> str:
+    """The ledger of who names none: HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
+    named = named_url()
+    return DEFAULT_URL if named is None else named[0]
 
 
 def read() -> dict[str, Any]:
@@ -39,3 +55,15 @@ def _check(found: dict[str, Any]) -> None:
     keys = found.get("keys", [])
     if not isinstance(keys, list) or not all(isinstance(path, str) and path for path in keys):
         raise WrongSettings(f"{FILE}: keys must be a list of files")
+
+
+def without_password(url: str, instead: str = ":…") -> str:
+    """For people to see, whether or not it is a url that can be used."""
+    import re
+    from urllib.parse import unquote_plus
+
+    # Up to the last @ that may end it, whether or not it was escaped as it should be.
+    hidden = re.sub(r"^(\w+://[^:@/]*):(?:[^/]*|[^?]*)@", rf"\1{instead}@", url, count=1, flags=re.DOTALL)
+    place, mark, query = hidden.partition("?")
+    kept = [part for part in query.split("&") if "password" not in unquote_plus(part.partition("=")[0]).casefold()]
+    return f"{place}{mark}{'&'.join(kept)}" if kept else place

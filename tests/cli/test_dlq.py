@@ -137,3 +137,29 @@ def test_since_is_by_the_ledger_s_time(store_url: str, run: Run) -> None:
         letters = Letters(ledger, store_url, run)
         letters.make()
     assert (letters.ids("--since", "2h"), len(letters.ids("--since", "4h"))) == ([], 1)
+
+
+def test_a_letter_says_what_it_was_replayed_as(dlq_here: Letters) -> None:
+    first, second = dlq_here.make(), dlq_here.make()
+    made = dlq_here.ledger.replay(first)
+    told = {letter["job_id"]: letter["replayed_as"] for letter in dlq_here("list", "--json").answer["data"]["dead_letters"]}
+    assert told == {first: {"job_id": made.id, "status": "queued"}, second: None}
+    assert f"{made.id}, queued" in dlq_here("list").out
+
+
+def test_what_the_filters_choose_is_discarded(dlq_here: Letters) -> None:
+    first, second, third = dlq_here.make("a"), dlq_here.make("b"), dlq_here.make("b")
+    dlq_here.ledger.replay(second)
+    assert dlq_here("discard", "--all", "--replayed").out == f"1 discarded: {second}.\n"
+    assert dlq_here("discard", "--all", "--kind", "b", "--json").answer["data"] == {"discarded": [third]}
+    assert dlq_here("discard", "--all", "--reason-code", "policy_violation").out == "There are no such dead letters.\n"
+    assert dlq_here.ids() == [first]
+    assert dlq_here("discard", first, "--all").code == 2
+    assert dlq_here("discard", first, "--kind", "a").code == 2
+
+
+def test_a_replay_may_put_its_letter_aside(dlq_here: Letters) -> None:
+    first, second = dlq_here.make(), dlq_here.make()
+    done = dlq_here("replay", "--all", "--discard", "--json").answer["data"]
+    assert done["discarded"] == [letter["job_id"] for letter in done["replayed"]] == [first, second]
+    assert dlq_here.ids() == []

@@ -30,6 +30,29 @@ def test_a_shell_is_taught_to_complete(run: Run, shell: str) -> None:
     assert found == "plain,job\n"
 
 
+def test_a_shell_is_offered_the_queues_of_the_ledger(run: Run) -> None:
+    asked = {"COMP_WORDS": "holdfast queue pause cr", "COMP_CWORD": "3", "_HOLDFAST_COMPLETE": "bash_complete"}
+    assert run(**asked) == (0, "\n", "")
+    for queue in ("crawl", "mail"):
+        run("job", "enqueue", "index", "--queue", queue)
+    assert run(**asked).out == "plain,crawl\n"
+    assert run(**{**asked, "HOLDFAST_URL": "nonsense"}) == (0, "\n", "")
+
+
+def test_a_shell_is_told_where_files_are_wanted(run: Run) -> None:
+    for words in ("holdfast job enqueue --lines ", "holdfast job list --key "):
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split())), "_HOLDFAST_COMPLETE": "bash_complete"}
+        assert run(**asked).out == "file,\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("jobs", "'job'"), ("enqueue", "'job enqueue'"), ("doctr", "'doctor'"), ("replay", "'dlq replay' or 'job replay'")],
+)
+def test_a_command_that_is_not_there_is_guessed(run: Run, typed: str, meant: str) -> None:
+    assert f"No such command '{typed}'. Did you mean {meant}?" in run(typed).err
+
+
 def test_a_ledger_is_brought_up_to_date(store_url: str, run: Run) -> None:
     first = run("migrate", "--db", store_url, "--json").answer["data"]
     assert first["found"] == 0

@@ -41,4 +41,5 @@ def test_anybody_else_may_not(real: Ledger, store_url: str, run: Run) -> None:
 def test_there_has_to_be_a_job(real: Ledger, store_url: str, run: Run) -> None:
     assert run("gate", 7, "--db", store_url, "--json").answer["error_code"] == "not_found"
     done = run("gate", "x", "--db", store_url)
-    assert (done.code, done.err.splitlines()[-1]) == (2, "Error: Invalid value for 'JOB': 'x' is not a valid job id.")
+    assert done.code == 2
+    assert done.err.splitlines()[-1] == "Error: Invalid value for 'JOB': 'x' is not a valid job id, a whole number"

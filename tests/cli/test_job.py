@@ -176,6 +176,7 @@ def test_a_paused_queue_gives_nothing_out(desk: Desk) -> None:
     [one] = desk.said("queue", "list")["queues"]
     assert (one["name"], one["counts"]["queued"], one["paused_at"] is None) == ("crawl", 1, False)
     assert "paused" in desk("queue", "list").out
+    assert "has no jobs" in desk("queue", "pause", "carwl").err
     assert desk.said("queue", "unpause", "crawl")["queue"] == {"name": "crawl", "paused_at": None}
     assert len(desk.ledger.claim("ada", queues=["crawl"])) == 1
 
@@ -183,3 +184,19 @@ def test_a_paused_queue_gives_nothing_out(desk: Desk) -> None:
 def test_there_may_be_nothing(here: Desk) -> None:
     assert here("queue", "list").out == "There are no queues.\n"
     assert here("job", "list").out == "There are no such jobs.\n"
+
+
+def test_what_a_job_waits_for_is_told(desk: Desk) -> None:
+    desk("job", "enqueue", "first")
+    desk("job", "enqueue", "second")
+    waiting = desk("job", "enqueue", "third", "--depends-on", 1, "--depends-on", 2)
+    assert waiting.out == "Job 3 is queued in default; it waits for 1, 2.\n"
+    assert "once 1, 2 have succeeded" in desk("job", "get", 3).out
+    assert "9999" not in desk("job", "get", 3).out
+    assert "queued, waits for 1, 2" in desk("job", "list").out
+    assert [job["id"] for job in desk.said("job", "list", "--waiting")["jobs"]] == [3]
+    assert "is not a valid job id, a whole number" in desk("job", "enqueue", "k", "--depends-on", "1,2").err
+
+
+def test_a_wrong_name_in_a_policy_is_told_the_right_ones(desk: Desk) -> None:
+    assert "attempts_max" in desk("job", "enqueue", "k", "--policy", '{"attempts": 3}').err

@@ -77,7 +77,7 @@ def test_what_can_be_no_ledger_is_refused(run: Run, folder: Path, words: str, na
     (folder / "words.db").write_text("not a database, but long enough to be taken for one")
     before = contents(folder)
     done = run(*words.split(), "--db", f"sqlite:///{name}", "--json")
-    assert (done.code, done.answer["error_code"]) == (1, "validation_error")
+    assert (done.code, done.answer["error_code"]) == (3 if words == "doctor" else 1, "validation_error")
     assert f"{name} is not a SQLite database" in done.answer["error"]
     assert contents(folder) == before
 
@@ -121,6 +121,11 @@ def test_a_doctor_says_why_it_cannot_look(run: Run, folder: Path) -> None:
     assert str(folder) in finding["words"] and "holdfast migrate" in finding["action"]
     said = run("doctor")
     assert (said.code, "warning  ledger" in said.out, "→ Check the url" in said.out) == (3, True, True)
+
+
+def test_a_path_is_not_a_url(run: Run) -> None:
+    done = run("job", "list", "--db", "jobs.db", "--json")
+    assert (done.code, done.answer["suggested_action"]) == (2, "Try sqlite:///jobs.db")
 
 
 def test_a_reader_beside_a_writer_that_has_just_begun(folder: Path, start: Start, run: Run) -> None:

@@ -5,12 +5,14 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 import holdfast
 from holdfast import Ledger
 from tests.cli.conftest import Run, Start, command, environment
+from tests.support.proxy import Proxy
 
 
 @pytest.fixture
@@ -72,6 +74,30 @@ def test_it_shows_only_what_was_asked_for(ledger: Ledger, run: Run) -> None:
     last = json.loads(ends[0])["data"]["event"]["pos"]
     after = run("events", "tail", "--once", "--after", last, "--json").out.splitlines()
     assert [event(line) for line in after] == [(other.id, "cancelled")]
+
+
+def test_beats_are_left_out_where_nobody_wants_them(ledger: Ledger, run: Run) -> None:
+    ledger.enqueue("index")
+    [held] = ledger.claim("w", start=True)
+    assert held.fence is not None
+    ledger.heartbeat(held.fence)
+    ledger.complete(held.fence)
+    kinds = [event(line)[1] for line in run("events", "tail", "--once", "--no-beats", "--json").out.splitlines()]
+    assert kinds == ["enqueued", "claimed", "started", "succeeded"]
+    assert run("events", "tail", "--once", "--no-beats", "--type", "heartbeat").code == 2
+
+
+def test_one_that_is_cut_off_says_how_to_go_on(postgres_url: str, start: Start) -> None:
+    port = urlsplit(postgres_url).port
+    assert port is not None
+    with holdfast.open(postgres_url) as ledger, Proxy(port) as proxy:
+        ledger.enqueue("index")
+        tail = start("events", "tail", "--after", 0, "--db", proxy.url(postgres_url))
+        pos = int(tail.line().split()[0])
+        proxy.go_away()
+        done = tail.rest()
+    assert done.code == 3
+    assert f"Go on where it broke off, with --after {pos}." in done.err
 
 
 def test_a_follower_is_told_only_what_was_asked_for(ledger: Ledger, start: Start) -> None:

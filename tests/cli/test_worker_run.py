@@ -229,3 +229,19 @@ def test_a_child_process_logs_as_its_worker_does(folder: Path, start: Start) -> 
         assert (line["logger"], line["job_id"], line["correlation_id"]) == ("mine", job.id, "c-1")
         worker.signal()
         assert worker.rest().code == 0
+
+
+def test_a_worker_says_which_ledger_it_works_for(start: Start) -> None:
+    worker = start("worker", "run", "shop:app", HOLDFAST_URL="postgresql://me:secret@db.example/jobs")
+    warned = worker.logged("the app names its ledger itself, and that is used: HOLDFAST_URL names another one")
+    assert (warned["ledger"], warned["not"]) == ("sqlite:///shop.db", "postgresql://me:…@db.example/jobs")
+    assert worker.logged("worker started")["ledger"] == "sqlite:///shop.db"
+    worker.signal()
+    assert worker.rest().code == 0
+
+
+def test_a_ledger_that_is_typed_needs_no_warning(start: Start) -> None:
+    worker = start("worker", "run", "shop:app", "--db", "sqlite:///typed.db", HOLDFAST_URL="sqlite:///environment.db")
+    assert worker.logged("worker started")["ledger"] == "sqlite:///typed.db"
+    worker.signal()
+    assert "names another one" not in worker.rest().err

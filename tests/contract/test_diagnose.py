@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Ledger
+from holdfast.agent import Agent
 from holdfast.core.doctor import Finding, Severity
 from holdfast.ledger.fleet import SWEEP_DUTY
 from holdfast.services import CallableSink, Relay
@@ -82,7 +83,7 @@ def test_a_sink_that_was_given_up_on(ledger: Ledger):
 
 def test_dead_letters_until_they_are_discarded(ledger: Ledger):
     made = builders.dead_lettered(ledger)
-    assert wrong(ledger)["dead_letters"].words == "1 dead letter that nobody has discarded"
+    assert wrong(ledger)["dead_letters"].words == "1 dead letter that nobody has replayed or discarded"
     ledger.discard(made.id)
     assert wrong(ledger) == {}
 
@@ -104,3 +105,31 @@ def test_the_clocks_are_compared(ledger: Ledger, clock: ManualClock, seconds: in
 def test_without_a_clock_nothing_is_said_of_it(ledger: Ledger):
     assert "clock" not in {finding.code for finding in ledger.diagnose().findings}
     assert "clock" in {finding.code for finding in ledger.diagnose(clock=lambda: datetime.now(UTC)).findings}
+
+
+def test_a_replay_speaks_for_its_dead_letter(ledger: Ledger):
+    def letters() -> tuple[str, str]:
+        [found] = [finding for finding in ledger.diagnose().findings if finding.code == "dead_letters"]
+        return found.severity, found.words
+
+    first = builders.queued(ledger)
+    ledger.dead_letter(first.id, reason_code="timeout")
+    assert letters() == ("warning", "1 dead letter that nobody has replayed or discarded")
+    second = ledger.replay(first.id)
+    assert letters() == ("note", "1 dead letter, replayed and not discarded")
+    ledger.dead_letter(second.id, reason_code="timeout")
+    assert letters() == ("warning", "1 dead letter that nobody has replayed or discarded; 1 more is replayed")
+    third = ledger.replay(second.id)
+    assert letters() == ("note", "2 dead letters, replayed and not discarded")
+    ledger.cancel(third.id)
+    assert letters()[0] == "warning"
+    assert ledger.newest_replays([first.id, second.id, third.id]).keys() == {first.id, second.id}
+
+
+def test_a_ledger_of_agents(ledger: Ledger, clock: ManualClock):
+    for _ in range(2):
+        builders.queued(ledger, queue="crawl")
+    clock.advance(61)
+    assert list(wrong(ledger)) == ["kind_unserved"]
+    Agent(ledger, "ada").resume(request_id="r")
+    assert wrong(ledger) == {}

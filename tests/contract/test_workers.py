@@ -126,3 +126,14 @@ def test_other_shapes_are_refused(ledger: Ledger, options, code: str):
 def test_other_questions_are_refused(ledger: Ledger, options, code: str):
     with refused(code):
         ledger.workers(**options)
+
+
+def test_a_worker_holds_what_is_leased_to_it(ledger: Ledger) -> None:
+    ledger.sign_in("w", body={"holding": 7})
+    ledger.sign_in("w", incarnation="its namesake")
+    ledger.enqueue_many([{"kind": "k"}] * 3)
+    ledger.claim("w", limit=2)
+    assert [record.holding for record in ledger.workers() if record.incarnation == ledger.incarnation] == [2]
+    assert [record.holding for record in ledger.workers() if record.incarnation != ledger.incarnation] == [0]
+    [seen] = [record for record in ledger.workers(seen_within="1m") if record.holding]
+    assert seen.name == "w"

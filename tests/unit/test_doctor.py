@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core.doctor import Census, Finding, Severity, Skew, Vitals, diagnose
 from holdfast.core.doctor.shapes import COUNT_MAX, OpenTransaction, ReadyJobs, SinkStanding, StoredFile
-from holdfast.core.explain.shapes import SeenWorker
+from holdfast.core.explain.shapes import Pause, SeenWorker
 from tests.unit.histories import SECOND, T0
 
 FILE: dict[str, Any] = {
@@ -97,9 +98,13 @@ def test_a_skew_counts_as_far_as_the_round_trip_leaves_no_doubt(skew: Skew, seve
 def test_who_is_there():
     silent = SeenWorker("w-2", T0 - 46 * SECOND)
     assert finding("workers").severity is Severity.NOTE
-    assert finding("workers", workers=(silent,)).words == "no worker is there"
-    assert finding("workers", workers=(HERE,)).words == "1 worker is there"
-    assert finding("workers", workers=(HERE, HERE, silent)).words == "2 workers are there, 1 more has fallen silent"
+    assert finding("workers", workers=(silent,)).words == "no worker is signed in to this ledger"
+    assert finding("workers", workers=(HERE,)).words == "1 worker is there, seen 0 s ago"
+    late = SeenWorker("w-3", T0 - 43 * SECOND)
+    assert (
+        finding("workers", workers=(HERE, late, silent)).words
+        == "2 workers are there, seen 0 s to 43 s ago, 1 more has fallen silent"
+    )
     assert finding("workers", workers=(HERE, silent, silent)).words.endswith("2 more have fallen silent")
 
 
@@ -121,11 +126,11 @@ def test_somebody_has_to_sweep(census: dict[str, Any], severity: Severity, words
 
 
 def test_a_paused_queue_matters_where_jobs_wait():
-    paused = {"it's": T0 - 90 * SECOND}
+    paused = {"it's": Pause(T0 - 90 * SECOND, "ada", "reindexing")}
     idle = finding("queue_paused", paused=paused)
     assert (idle.severity, idle.words) == (
         Severity.NOTE,
-        "queue it's was paused 90 s ago (2025-12-31 23:58:30Z); 0 jobs of it could be claimed",
+        "0 jobs of queue it's could be claimed, but it was paused 90 s ago (2025-12-31 23:58:30Z) by ada: reindexing",
     )
     ready = (ReadyJobs("it's", "a", 2, 0), ReadyJobs("it's", "b", 1, 0))
     found = finding("queue_paused", paused=paused, ready=ready)
@@ -143,14 +148,39 @@ def test_jobs_that_nobody_serves():
     [found] = unserved(ready=(old, new))
     assert "3 jobs of kind k in queue q can be claimed, the first for 61 s" in found.words
     assert unserved(ready=(old,), workers=(HERE,)) == []
-    assert unserved(ready=(old,), paused={"q": T0}) == []
+    assert unserved(ready=(old,), paused={"q": Pause(T0)}) == []
     assert len(unserved(ready=(ReadyJobs("q", "other", 1, 0),), workers=(HERE,))) == 1
+
+
+def test_jobs_that_are_left_to_agents():
+    old = ReadyJobs("q", "k", 3, T0 - 61 * SECOND)
+    [found] = unserved(ready=(old,), agent_at=T0 - 3_600 * SECOND)
+    assert (found.severity, "agents are at work" in found.words) == (Severity.NOTE, True)
+    [found] = unserved(ready=(old,), agent_at=T0 - 3_601 * SECOND)
+    assert found.severity is Severity.WARNING
+
+
+def backlog(**census: Any) -> list[Finding]:
+    found = diagnose("abc", Vitals(**FILE), Census(now=T0, **census))
+    assert found.well
+    return [finding for finding in found.findings if finding.code == "backlog"]
+
+
+def test_jobs_that_pile_up_before_who_serves_them():
+    old, new = ReadyJobs("q", "k", 2_998, T0 - 12 * MINUTE), ReadyJobs("q", "k", 3, T0 - 60 * SECOND)
+    [found] = backlog(ready=(old, new), workers=(HERE,))
+    assert (found.severity, found.words) == (Severity.NOTE, "3,001 jobs in queue q can be claimed, the first for 12 min")
+    assert backlog(ready=(new,), workers=(HERE,)) == []
+    assert backlog(ready=(old,), workers=(HERE,), paused={"other": Pause(T0)}) == [
+        msgspec.structs.replace(found, words="2,998 jobs in queue q can be claimed, the first for 12 min")
+    ]
 
 
 def test_sinks():
     well, failing = SinkStanding("a", 0, False, None), SinkStanding("b", 2, False, "OSError")
     dead = SinkStanding("c d", 9, True, "OSError: gone")
-    assert finding("sinks", sinks=(well,)).words == "1 sink, none of them stuck"
+    assert finding("sinks", sinks=(well,)).words == "1 sink, none stuck"
+    assert finding("sinks").words == "there are no sinks"
     assert finding("sinks", sinks=(well, failing)).severity is Severity.NOTE
     found = finding("sinks", sinks=(well, failing, dead))
     assert (found.severity, found.words) == (Severity.WARNING, "1 sink given up on: c d (OSError: gone)")
@@ -158,8 +188,11 @@ def test_sinks():
 
 
 def test_dead_letters_want_somebody():
-    assert finding("dead_letters", dead_letters=1).words == "1 dead letter that nobody has discarded"
-    assert finding("dead_letters", dead_letters=COUNT_MAX).words == "1,000 dead letters or more that nobody has discarded"
+    assert finding("dead_letters", dead_letters=1).words == "1 dead letter that nobody has replayed or discarded"
+    assert (
+        finding("dead_letters", dead_letters=COUNT_MAX).words
+        == "1,000 dead letters or more that nobody has replayed or discarded"
+    )
 
 
 def test_signed_policies_need_a_server_key():

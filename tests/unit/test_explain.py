@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.explain import Explanation, Facts, Situation, explain
-from holdfast.core.explain.shapes import AHEAD_MAX, Linked, SeenWorker
+from holdfast.core.explain.shapes import AHEAD_MAX, Linked, Pause, SeenWorker
 from holdfast.core.explain.words import clock, span, told, unpause, when
 from holdfast.core.model import NEVER, SYSTEM, UNDO_KIND, EventType, FailureStage, Policy, ReasonCode, StallReason, Status
 from holdfast.core.payloads import Beat
@@ -129,11 +129,20 @@ def test_a_queue_may_begin_with_a_dash():
 
 
 def test_further_obstacles_are_told_too():
-    found = of(History(delay_us=60 * SECOND), paused_at=T0, workers=())
+    found = of(History(delay_us=60 * SECOND), pause=Pause(T0, "ada", "reindexing"), workers=())
     assert found.situation is Situation.QUEUE_PAUSED
     assert "Besides: it was enqueued for later, and may be claimed in 60 s (00:01:00Z)." in found.text
     assert "Besides: no worker for it is there" in found.text
     assert found.why_not_running is not None and found.why_not_running.words in found.text
+
+
+def test_where_agents_are_at_work_one_may_take_it_up():
+    history = History().wait(60)
+    found = of(history, workers=(), agent_at=history.now - 60 * SECOND)
+    assert (found.situation, found.next[0].by) == ("no_worker", "an agent, or a worker that serves k")
+    assert "Agents are at work, the last of them 60 s ago" in found.text
+    assert found.commands[0].command == "holdfast task start --id 7 --agent NAME --request-id NEW"
+    assert "task start" not in of(history, workers=(), agent_at=history.now - 3_601 * SECOND).commands[0].command
 
 
 def test_who_was_there_is_named():
@@ -141,7 +150,7 @@ def test_who_was_there_is_named():
     assert "w-1, the last that served k, was seen 60 s ago (00:00:00Z)" in of(history).text
     other = SeenWorker("w-2", history.now, kinds=frozenset({"other"}))
     assert "those that are serve other queues than q or other kinds than k" in of(history, workers=(other,)).text
-    assert "none that serves k in q has signed in" in of(history, workers=()).text
+    assert "none that serves k in q is signed in to this ledger" in of(history, workers=()).text
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])

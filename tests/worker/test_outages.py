@@ -83,12 +83,12 @@ def test_an_outage_is_said_once_and_its_end_once(restartable_server: PostgresSer
         worker.start()
         assert ended(app, app.enqueue(work)).result == 1
         restartable_server.stop_immediate()
-        wait_until(lambda: said("sweep: unavailable") and said("cannot claim: unavailable"))
+        wait_until(lambda: said("sweep: unavailable") and said("claim: unavailable"))
         wait_until(lambda: said("sweep: unavailable") == 1)
         restartable_server.start()
-        wait_until(lambda: said("cannot claim: well again") and said("sweep: well again"))
+        wait_until(lambda: said("claim: well again") and said("sweep: well again"))
         assert ended(app, app.enqueue(work)).result == 1
-    assert said("cannot claim: unavailable") == said("sweep: unavailable") == 1
+    assert said("claim: unavailable") == said("sweep: unavailable") == 1
     app.close()
 
 

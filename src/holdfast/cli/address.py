@@ -1,32 +1,36 @@
 """What holds where nothing else is typed: which ledger a command is for, with which keys, and who asks."""
 
 import os
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, unquote_plus
+from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from holdfast import settings
 from holdfast.cli.envelope import misuse
+from holdfast.settings import without_password
 
-DEFAULT = "sqlite:///holdfast.db"
-_PASSWORD = re.compile(r"^(\w+://[^:@/]*):(?:[^/]*|[^?]*)@", re.DOTALL)
-"""Up to the last @ that may end it, whether or not it was escaped as it should be."""
+__all__ = ["is_named", "is_new", "key_files", "ledger_url", "named_url", "setting", "without_password"]
+
+T = TypeVar("T")
 
 
 def ledger_url(db: str | None) -> str:
     """What was typed, else HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
-    return _named(db) or DEFAULT
+    url = db or _checked(settings.ledger_url)
+    if "://" not in url:
+        raise misuse(f"{url!r:.200} is not the url of a ledger", action=f"Try sqlite:///{url:.200}")
+    return url
 
 
 def is_named(db: str | None) -> bool:
     """Whether somebody said which ledger; else it is whatever the folder has, and the folder may be the wrong one."""
-    return _named(db) is not None
+    return bool(db) or named_url() is not None
 
 
-def _named(db: str | None) -> str | None:
-    return db or os.environ.get("HOLDFAST_URL") or setting("url") or None
+def named_url() -> tuple[str, str] | None:
+    """The ledger that is named outside of any program, and by what."""
+    return _checked(settings.named_url)
 
 
 def key_files(given: Sequence[str]) -> Sequence[str]:
@@ -37,8 +41,13 @@ def key_files(given: Sequence[str]) -> Sequence[str]:
 
 def setting(name: str) -> Any:
     """What holdfast.toml says; None where it says nothing of that."""
+    return _checked(settings.read).get(name)
+
+
+def _checked(reading: Callable[[], T]) -> T:
+    """What is wrong with the file is its author's mistake, not the command's."""
     try:
-        return settings.read().get(name)
+        return reading()
     except settings.WrongSettings as error:
         raise misuse(str(error), action=f"Correct {settings.FILE}.") from None
 
@@ -50,10 +59,3 @@ def is_new(url: str) -> bool:
         return path != url and not Path(unquote(path)).exists()
     except (OSError, ValueError):
         return False
-
-
-def without_password(url: str, instead: str = ":…") -> str:
-    """For people to see, whether or not it is a url that can be used."""
-    place, mark, query = _PASSWORD.sub(rf"\1{instead}@", url, count=1).partition("?")
-    kept = [part for part in query.split("&") if "password" not in unquote_plus(part.partition("=")[0]).casefold()]
-    return f"{place}{mark}{'&'.join(kept)}" if kept else place

@@ -1,6 +1,7 @@
 """Finding the apps that are named on a command line."""
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.address import without_password
+from holdfast.cli.address import named_url, without_password
 from holdfast.cli.envelope import Failed, misuse
 
 if TYPE_CHECKING:
     from holdfast.core.proof.keyfile import KeyFile
     from holdfast.worker import App
+
+log = logging.getLogger("holdfast.cli")
 
 _NAME_IT = "Name it as module:app."
 
@@ -31,7 +34,18 @@ def load(names: Sequence[str], db: str | None, keys: "Sequence[KeyFile]" = ()) -
     if len(urls) > 1:
         shown = ", ".join(sorted(map(without_password, urls)))
         raise misuse(f"these apps are for different ledgers: {shown}", action="Name one with --db, or start a worker for each.")
+    if db is None:
+        _warn_of_another(urls.pop())
     return apps
+
+
+def _warn_of_another(url: str) -> None:
+    """An app's own ledger wins. Whoever named another one beside it should hear of that, not of jobs that never run."""
+    named = named_url()
+    if named is not None and named[0] != url:
+        other, by = named
+        told = {"ledger": without_password(url), "not": without_password(other)}
+        log.warning("the app names its ledger itself, and that is used: %s names another one", by, extra=told)
 
 
 def _app(name: str) -> "App":

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.envelope import misuse
+from holdfast.cli.completing import QUEUE
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.job import replayed
+from holdfast.cli.jobs import shortly
 from holdfast.cli.letters import described, in_full, show_letter, told
+from holdfast.cli.many_letters import chosen_ids, either, replay_all
 from holdfast.cli.page import Page
-from holdfast.cli.progress import Progress
-from holdfast.cli.several import NO_JOB, Outcomes, each, refusal
+from holdfast.cli.several import each, refusal
 from holdfast.cli.values import JOB_ID, age, moment, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage, ReasonCode
@@ -22,17 +23,27 @@ if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
 
-def filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Which dead letters are meant."""
-    for option in (
-        click.option("--since", type=when, help="Dead-lettered since: 2h, or 2026-03-01T12:00 (UTC unless it says otherwise)."),
-        click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage])),
-        click.option("--reason", "reason_code", type=click.Choice([code.value for code in ReasonCode])),
-        click.option("--kind"),
-        click.option("--queue"),
-    ):
-        function = option(function)
-    return function
+def filters(*reason_names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Which dead letters are meant. `reason_names` are what the option for their code is called."""
+
+    def choose(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--since", type=when, help="Dead-lettered since: 2h, or 2026-03-01T12:00 (UTC unless it says otherwise)."
+            ),
+            click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage])),
+            click.option(*reason_names, "reason_code", type=click.Choice([code.value for code in ReasonCode])),
+            click.option("--kind"),
+            click.option("--queue", type=QUEUE),
+        ):
+            function = option(function)
+        return function
+
+    return choose
+
+
+CODE = ("--reason-code", "--reason")
+NAMED_MAX = 20
 
 
 @click.group(cls=Noun)
@@ -46,7 +57,7 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@filters
+@filters(*CODE)
 @click.option("--discarded", is_flag=True, help="Those that were discarded too.")
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
@@ -61,25 +72,29 @@ def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, *
     now = ledger.now()
     found = ledger.dead_letters(since=moment(ledger, since), limit=limit, **chosen)
     more = found[-1].id if len(found) == limit else None
+    replays = ledger.newest_replays(job.id for job in found)
 
     def show(page: Page) -> None:
         if not found:
             page.line("There are no dead letters.")
             return
-        page.table(
-            ("job", "kind", "queue", "reason", "stage", "attempts", "age", "last error"), [_row(job, now) for job in found]
-        )
+        page.table(HEADS, [_row(job, replays.get(job.id), now) for job in found])
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
 
-    return Answer({"dead_letters": [described(job) for job in found], "next_after": more}, show)
+    return Answer({"dead_letters": [described(job, replays.get(job.id)) for job in found], "next_after": more}, show)
 
 
-def _row(job: "Job", now: datetime) -> tuple[object, ...]:
+HEADS = ("job", "kind", "queue", "reason", "stage", "attempts", "age", "replayed as", "last error")
+
+
+def _row(job: "Job", replay: "Job | None", now: datetime) -> tuple[object, ...]:
+    again = "–" if replay is None else f"{replay.id}, {replay.status.value}"
     letter = job.dead_letter or {}
     ago = "–" if job.finished_at is None else age(now - job.finished_at)
     error = told(job.last_error, 60)
-    return (job.id, job.kind, job.queue, letter["reason_code"].value, letter["failure_stage"] or "–", job.attempt, ago, error)
+    why = letter["reason_code"].value, letter["failure_stage"] or "–"
+    return (job.id, job.kind, job.queue, *why, job.attempt, ago, again, error)
 
 
 @dlq.command()
@@ -103,10 +118,11 @@ def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is calle
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--all", "everything", is_flag=True, help="All that the filters choose, instead of ids.")
-@filters
+@filters(*CODE)
 @click.option("--limit", type=click.IntRange(1), help="With --all: so many at most.")
+@click.option("--discard", "aside", is_flag=True, help="Put aside each that was started over.")
 @asks_a_ledger
-def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: int | None, **chosen: Any) -> Answer:
+def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: int | None, aside: bool, **chosen: Any) -> Answer:
     """Start dead letters over, each as a new job.
 
     One whose replay is still on its way gives that one. Dead letters stay where they are until they are discarded.
@@ -115,54 +131,65 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: i
     Try:
       holdfast dlq replay --all --kind index_page
     """
-    if bool(ids) == everything:
-        raise misuse("name the jobs, or choose them with --all and filters")
-    if ids and (limit is not None or any(value is not None for value in chosen.values())):
-        raise misuse("filters and --limit go with --all, not with ids")
-    with Progress("replayed") as progress:
-        done = _replay_all(ledger, limit, chosen, progress) if everything else each(ids, ledger.replay)
-    return replayed([job for job in done.values() if not isinstance(job, HoldfastError)], done)
+    either(ids, everything, {**chosen, "limit": limit})
+    done = replay_all(ledger, limit, chosen) if everything else each(ids, ledger.replay)
+    made = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    discarded = [_put_aside(ledger, job) for job in made] if aside else []
+    answer = replayed(made, done)
+    if answer.failed is not None:
+        answer.failed.context["discarded"] = discarded
+
+    def show(page: Page) -> None:
+        answer.show(page)
+        if discarded:
+            page.line(f"{len(discarded)} discarded.")
+
+    return Answer({**answer.data, "discarded": discarded}, show, answer.failed)
 
 
-def _replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any], progress: Progress) -> Outcomes:
-    """Page by page, each in one transaction."""
-    chosen = {**chosen, "since": moment(ledger, chosen["since"])}
-    done: Outcomes = {}
-    after = 0
-    while limit is None or len(done) < limit:
-        size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
-        try:
-            found = ledger.replay_many(**chosen, after=after, limit=size)
-        except HoldfastError as error:
-            if not done:
-                raise
-            return {**done, NO_JOB: error}
-        for answer in found:
-            after = answer.context["job_id"] if isinstance(answer, HoldfastError) else answer.replay_of or 0
-            done[after] = answer
-        progress(len(done), limit)
-        if len(found) < size:
-            break
-    return done
+def _put_aside(ledger: "Ledger", replay: "Job") -> int:
+    assert replay.replay_of is not None
+    return ledger.discard(replay.replay_of, reason=f"replayed as {replay.id}").id
 
 
 @dlq.command()
-@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
+@click.option("--all", "everything", is_flag=True, help="All that the filters choose, instead of ids.")
+@filters("--reason-code")
+@click.option("--replayed", "started_over", is_flag=True, help="With --all: only those that were replayed.")
+@click.option("--limit", type=click.IntRange(1), help="With --all: so many at most.")
 @click.option("--reason", help="Why, for the record.")
 @asks_a_ledger
-def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Answer:
+def discard(
+    ledger: "Ledger",
+    *,
+    ids: tuple[int, ...],
+    everything: bool,
+    started_over: bool,
+    limit: int | None,
+    reason: str | None,
+    **chosen: Any,
+) -> Answer:
     """Note on dead letters that nobody needs to look at them any more. They stay in the record.
+
+    \b
+    Try:
+      holdfast dlq discard --all --replayed
 
     \b
     Example:
       holdfast dlq discard 12 13 --reason "a typo of ours"
     """
-    done = each(ids, lambda id_: _discard(ledger, id_, reason))
+    either(ids, everything, {**chosen, "limit": limit, "replayed": started_over or None})
+    found = chosen_ids(ledger, limit, started_over, chosen) if everything else ids
+    done = each(found, lambda id_: _discard(ledger, id_, reason))
     noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
     def show(page: Page) -> None:
         if noted:
-            page.line(f"{len(noted)} discarded: {', '.join(map(str, noted))}.")
+            page.line(f"{len(noted)} discarded: {shortly(noted, NAMED_MAX)}.")
+        elif not done:
+            page.line("There are no such dead letters.")
 
     return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}))
 

@@ -1,5 +1,6 @@
 """`holdfast doctor`: is the ledger well?"""
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.cli.address import ledger_url, without_password
-from holdfast.cli.ending import exit_code_of
+from holdfast.cli.ending import UNAVAILABLE
 from holdfast.cli.envelope import Failed
 from holdfast.cli.frame import Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, say
 from holdfast.cli.page import Page
@@ -45,7 +46,8 @@ def doctor(*, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
         say(_unseen(error, named), as_json)
         return
     whole = {"url": named, "holdfast_version": __version__, **msgspec.structs.asdict(found)}
-    say(Answer(whole, lambda page: _show(page, found, named), _unwell(found, whole)), as_json)
+    failed = _unwell(found, whole)
+    say(Answer(whole, lambda page: _show(page, found, named, failed), failed), as_json)
 
 
 def _with_commands(found: "Diagnosis") -> "Diagnosis":
@@ -60,7 +62,7 @@ def _unseen(error: HoldfastError, named: str) -> Answer:
     action = pasteable(error.action)
     finding = Finding("ledger", Severity.WARNING, f"{error.code}: {error.message}", action)
     whole = {**error.context, "url": named, "holdfast_version": __version__, "well": False, "findings": [finding]}
-    failed = Failed(error.code, error.message, action=action, exit_code=exit_code_of(error), **whole)
+    failed = Failed(error.code, error.message, action=action, exit_code=UNAVAILABLE, **whole)
 
     def show(page: Page) -> None:
         page.line(f"{named} cannot be looked at; Holdfast {__version__}", bold=True)
@@ -70,19 +72,24 @@ def _unseen(error: HoldfastError, named: str) -> Answer:
 
 
 def _unwell(found: "Diagnosis", whole: dict[str, Any]) -> Failed | None:
-    wrong = [finding for finding in found.findings if finding.severity == "warning"]
+    wrong = Counter(finding.code for finding in found.findings if finding.severity == "warning")
     if not wrong:
         return None
-    words = f"{len(wrong)} thing{' needs' if len(wrong) == 1 else 's need'} somebody: {', '.join(f.code for f in wrong)}"
-    return Failed("unwell", words, action="Do what each finding says.", **whole)
+    named = ", ".join(code if times == 1 else f"{code} ({times})" for code, times in wrong.items())
+    words = f"{wrong.total()} thing{' needs' if wrong.total() == 1 else 's need'} somebody: {named}"
+    failed = Failed("unwell", words, action="Do what each finding says.", **whole)
+    failed.is_told = True
+    return failed
 
 
-def _show(page: Page, found: "Diagnosis", url: str) -> None:
+def _show(page: Page, found: "Diagnosis", url: str, failed: Failed | None) -> None:
     page.line(f"Ledger {found.ledger_id} at {url}", bold=True)
     page.line(f"{found.store_version}, schema {found.schema_version}; Holdfast {__version__}")
     _show_findings(page, found.findings)
-    if found.well:
-        page.line()
+    page.line()
+    if failed is not None:
+        page.line(f"{failed.message}.", fg="red")
+    else:
         page.line("All is well." if all(f.severity == "well" for f in found.findings) else "Nobody has to do anything.")
 
 

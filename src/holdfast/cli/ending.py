@@ -58,6 +58,8 @@ def _ended(run: Callable[[], object], given: Sequence[str]) -> int:
 def _fail(error: HoldfastError | Failed, given: Sequence[str]) -> int:
     if "--json" in given:
         click.echo(failure(error))
+    elif isinstance(error, Failed) and error.is_told:
+        pass
     else:
         Page().fail(f"{error.code}: {error.message}" if isinstance(error, HoldfastError) else error.message, error.action)
     return exit_code_of(error)

@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completing import QUEUE
 from holdfast.cli.envelope import misuse
 from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.typed import json_lines, json_object
-from holdfast.cli.values import duration, point
-from holdfast.core.limits import ENQUEUE_BATCH_MAX, JOB_ID_MAX, PRIORITY_MAX
+from holdfast.cli.values import JOB_ID, duration, point
+from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -20,7 +21,7 @@ request_option = click.option("--request-id", metavar="ID", help="Sent again wit
 @click.command()
 @click.argument("kind", required=False)
 @click.option("--args", type=json_object, metavar="JSON|@FILE|-", help="Its arguments, a JSON object.")
-@click.option("--queue", help="[default: default]")
+@click.option("--queue", type=QUEUE, help="[default: default]")
 @click.option("--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Higher goes first. [default: 0]")
 @click.option("--delay", type=duration, help="Not before so long from now: 30s, 5m.")
 @click.option("--at", "available_at", type=point, metavar="TIME", help="Not before: 2026-03-01T12:00 (UTC unless it says so).")
@@ -29,9 +30,11 @@ request_option = click.option("--request-id", metavar="ID", help="Sent again wit
 @click.option("--tier")
 @click.option("--correlation-id")
 @click.option("--policy", type=json_object, metavar="JSON|@FILE", help='Its own policy, such as {"attempts_max": 3}.')
-@click.option("--depends-on", multiple=True, type=click.IntRange(1, JOB_ID_MAX), metavar="ID", help="Not before it succeeded.")
+@click.option("--depends-on", multiple=True, type=JOB_ID, metavar="ID", help="Not before it succeeded; may be repeated.")
 @click.option("--on-dependency-failure", type=click.Choice(["wait", "cancel", "dead_letter"]), help="[default: wait]")
-@click.option("--lines", metavar="FILE|-", help="Many jobs, one JSON object a line, in one transaction.")
+@click.option(
+    "--lines", type=click.Path(allow_dash=True), metavar="FILE|-", help="Many jobs, one JSON object a line, in one transaction."
+)
 @request_option
 @asks_a_ledger
 def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id: str | None, **given: Any) -> Answer:
@@ -48,7 +51,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
 
     A line has the options of `ledger.enqueue`: {"kind": "index_page", "args": {"url": "b"}, "queue": "crawl"}
     """
-    from holdfast.cli.jobs import view
+    from holdfast.cli.jobs import shortly, view
 
     options = {name: value for name, value in given.items() if value is not None and value != ()}
     if lines is not None:
@@ -58,7 +61,8 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
     if kind is None:
         raise misuse("name the kind of the job, or give --lines")
     made = ledger.enqueue(kind, options.pop("args", None), request_id=request_id, **options)
-    said = f"Job {made.id} is {made.status.value} in {made.queue}." if made.is_new else f"Job {made.id} was there already."
+    waits = f"; it waits for {shortly(made.waits_for)}" if made.waits_for else ""
+    said = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
     return Answer({"job": view(made), "is_new": made.is_new}, lambda page: page.line(said))
 
 

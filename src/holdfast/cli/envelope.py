@@ -28,6 +28,8 @@ class Failed(Exception):
         self.message = message
         self.action = action
         self.exit_code = exit_code
+        self.is_told = False
+        """Whether people were told already, in the answer itself."""
         self.context = context
 
 

@@ -49,6 +49,13 @@ class Nouns(click.Group):
         found: click.Command = getattr(import_module(f"holdfast.cli.{cmd_name}"), cmd_name)
         return found
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self._nouns and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from holdfast.cli.meant import meant
+
+            raise click.UsageError(f"No such command {args[0]!r:.80}.{meant(self, ctx, args[0])}", ctx)
+        return super().resolve_command(ctx, args)
+
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Runs what `args` say, and exits: 0 done, 1 refused, 2 not understood, 3 out of reach, 130 interrupted, 141 unread."""
         whole = list(sys.argv[1:] if args is None else args)
@@ -116,7 +123,12 @@ def as_json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 db_option = click.option("--db", metavar="URL", help="The ledger. Else HOLDFAST_URL, holdfast.toml, or sqlite:///holdfast.db.")
 key_option = click.option(
-    "--key", "keys", multiple=True, metavar="FILE", help="A key to sign with. Else HOLDFAST_KEYS, or keys in holdfast.toml."
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="A key to sign with. Else HOLDFAST_KEYS, or keys in holdfast.toml.",
 )
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completing import QUEUE
 from holdfast.cli.enqueuing import enqueue, request_option
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.page import Page
@@ -46,7 +47,8 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 
 @job.command("list")
 @click.option("--status", multiple=True, type=click.Choice([status.value for status in Status]), help="As often as you like.")
-@click.option("--queue")
+@click.option("--waiting", is_flag=True, help="Only those that wait for other jobs.")
+@click.option("--queue", type=QUEUE)
 @click.option("--kind")
 @click.option("--correlation-id")
 @click.option("--replay-of", type=JOB_ID, metavar="ID", help="Those that this job was started over as.")

@@ -89,7 +89,17 @@ def view(job: "Job") -> JobView:
 
 def row(job: "Job", now: datetime) -> tuple[object, ...]:
     """A job in one line of a table whose heads are HEADS."""
-    return (job.id, job.kind, job.queue, job.status.value, job.attempt, job.owner or "–", how_far(job), age(now - job.created_at))
+    status = job.status.value + (f", waits for {shortly(job.waits_for)}" if job.waits_for else "")
+    return (job.id, job.kind, job.queue, status, job.attempt, job.owner or "–", how_far(job), age(now - job.created_at))
+
+
+NAMED_MAX = 5
+
+
+def shortly(ids: "Sequence[int]", most: int = NAMED_MAX) -> str:
+    """`1, 2, 3 and 4 more`."""
+    more = len(ids) - most
+    return ", ".join(map(str, ids[:most])) + (f" and {more:,} more" if more > 0 else "")
 
 
 HEADS = ("job", "kind", "queue", "status", "attempt", "owner", "stage", "age")
@@ -109,7 +119,7 @@ def show_job(page: Page, job: "Job") -> None:
         ("rev", job.rev),
         ("priority", job.priority),
         ("created", stamp(job.created_at)),
-        ("available", stamp(job.available_at)),
+        ("available", _available(job)),
     ]
     some: list[tuple[str, object]] = [
         ("owner", job.owner),
@@ -124,7 +134,7 @@ def show_job(page: Page, job: "Job") -> None:
         ("cancel", job.cancel_reason),
         ("reason", letter["reason_code"].value if letter else None),
         ("replay of", job.replay_of),
-        ("waits for", ", ".join(map(str, job.waits_for)) or None),
+        ("waits for", shortly(job.waits_for, IDS_MAX) or None),
         ("dedupe key", job.dedupe_key),
         ("note", job.note),
         ("correlation", job.correlation_id),
@@ -134,6 +144,16 @@ def show_job(page: Page, job: "Job") -> None:
         ("last error", None if job.last_error is None else told(job.last_error, ARGS_CHARACTERS_MAX)),
     ]
     page.fields([*always, *((name, value) for name, value in some if value is not None)])
+
+
+IDS_MAX = 100
+
+
+def _available(job: "Job") -> str:
+    """While it waits for others its time is not known."""
+    if not job.waits_for:
+        return stamp(job.available_at)
+    return f"once {shortly(job.waits_for)} {'has' if len(job.waits_for) == 1 else 'have'} succeeded"
 
 
 def show_events(page: Page, events: "Sequence[Event]") -> None:

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 ARGS_CHARACTERS_MAX = 2_000
 
 
-def described(job: "Job") -> dict[str, Any]:
-    """Which job it is, and every dead-letter field."""
+def described(job: "Job", replay: "Job | None") -> dict[str, Any]:
+    """Which job it is, every dead-letter field, and its newest replay."""
     assert job.dead_letter is not None
     own = {"job_id": job.id, "kind": job.kind, "queue": job.queue, "rev": job.rev, "dead_lettered_at": job.finished_at}
-    return {**own, **job.dead_letter, "note": job.note}
+    return {**own, **job.dead_letter, "note": job.note, "replayed_as": None if replay is None else _followed(replay)}
+
+
+def _followed(replay: "Job") -> dict[str, Any]:
+    return {"job_id": replay.id, "status": replay.status}
 
 
 def in_full(job: "Job", events: "Sequence[Event]", replays: "Sequence[Job]") -> dict[str, Any]:
@@ -27,8 +31,8 @@ def in_full(job: "Job", events: "Sequence[Event]", replays: "Sequence[Job]") -> 
         {"rev": e.rev, "type": e.type, "at": e.received_at, "actor": e.actor, "attempt": e.attempt, "reason": e.reason}
         for e in events
     ]
-    followed = [{"job_id": replay.id, "status": replay.status} for replay in replays]
-    return {**described(job), "args": job.args, "history": history, "replays": followed}
+    newest = replays[-1] if replays else None
+    return {**described(job, newest), "args": job.args, "history": history, "replays": [_followed(one) for one in replays]}
 
 
 def told(error: Any, characters_max: int) -> str:
@@ -48,7 +52,7 @@ def show_letter(page: Page, job: "Job", events: "Sequence[Event]", replays: "Seq
             ("dead-lettered", stamp(job.finished_at)),
             ("attempts", letter["attempts"]),
             ("last owner", letter["last_owner"]),
-            ("last lease ended", stamp(letter["last_lease_expires_at"])),
+            ("last lease until", stamp(letter["last_lease_expires_at"])),
             ("correlation", letter["correlation_id"]),
             ("note", job.note),
             ("replays", ", ".join(f"{replay.id} ({replay.status.value})" for replay in replays) or None),

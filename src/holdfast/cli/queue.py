@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completing import QUEUE
 from holdfast.cli.enqueuing import request_option
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.page import Page
@@ -13,7 +14,7 @@ from holdfast.core.model import Status
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from holdfast.ledger import Ledger
+    from holdfast.ledger import Ledger, QueueRecord
 
 STATUSES = tuple(status.value for status in Status)
 
@@ -31,54 +32,67 @@ def queue() -> None:
 @queue.command("list")
 @reads_a_ledger
 def list_(ledger: "Ledger") -> Answer:
-    """Every queue that has jobs or is paused, and how many jobs of each status it has.
+    """Every queue that has jobs or is paused, how many jobs of each status it has, and how long the first that could be
+    claimed waits.
 
     \b
     Try:
       holdfast queue list --json
     """
-    now, counts, paused = ledger.now(), ledger.counts(), ledger.paused()
-    names = sorted(counts.keys() | paused.keys())
-    found = [_said(name, counts.get(name, {}), paused.get(name)) for name in names]
+    now, found = ledger.now(), ledger.queues()
 
     def show(page: Page) -> None:
         if not found:
             page.line("There are no queues.")
             return
-        rows = [
-            (
-                one["name"],
-                "open" if one["paused_at"] is None else f"paused {age(now - one['paused_at'])} ago",
-                *(one["counts"][status] for status in STATUSES),
-            )
-            for one in found
-        ]
-        page.table(("queue", "state", *STATUSES), rows)
+        rows = [(one.name, state(one, now), waits(one, now), *(one.counts.get(name, 0) for name in STATUSES)) for one in found]
+        page.table(("queue", "state", "oldest", *STATUSES), rows)
 
-    return Answer({"queues": found}, show)
+    return Answer({"queues": [_said(one) for one in found]}, show)
 
 
-def _said(name: str, counts: dict[str, int], paused_at: "datetime | None") -> dict[str, Any]:
-    return {"name": name, "paused_at": paused_at, "counts": {status: counts.get(status, 0) for status in STATUSES}}
+def state(queue: "QueueRecord", now: "datetime") -> str:
+    """`open`, or since when it is paused, by whom and why."""
+    if queue.paused_at is None:
+        return "open"
+    by = "" if queue.paused_by is None else f" by {queue.paused_by}"
+    return f"paused {age(now - queue.paused_at)} ago{by}" + ("" if queue.pause_reason is None else f": {queue.pause_reason}")
+
+
+def waits(queue: "QueueRecord", now: "datetime") -> str:
+    return "–" if queue.ready_since is None else age(now - queue.ready_since)
+
+
+def _said(queue: "QueueRecord") -> dict[str, Any]:
+    return {
+        "name": queue.name,
+        "paused_at": queue.paused_at,
+        "paused_by": queue.paused_by,
+        "pause_reason": queue.pause_reason,
+        "ready_since": queue.ready_since,
+        "counts": {status: queue.counts.get(status, 0) for status in STATUSES},
+    }
 
 
 @queue.command()
-@click.argument("name")
+@click.argument("name", type=QUEUE)
+@click.option("--reason", help="Why, for whoever wonders later.")
 @request_option
 @asks_a_ledger
-def pause(ledger: "Ledger", *, name: str, request_id: str | None) -> Answer:
+def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str | None) -> Answer:
     """Let nothing more be claimed from a queue. Jobs that somebody holds go on.
 
     \b
     Try:
-      holdfast queue pause crawl
+      holdfast queue pause crawl --reason "reindexing until noon"
     """
-    ledger.pause(name, request_id=request_id)
-    return _told(ledger, name)
+    known = _has_jobs(ledger, name)
+    ledger.pause(name, reason=reason, request_id=request_id)
+    return _told(ledger, name, "is paused: nothing more is claimed from it", None if known else "has no jobs yet")
 
 
 @queue.command()
-@click.argument("name")
+@click.argument("name", type=QUEUE)
 @request_option
 @asks_a_ledger
 def unpause(ledger: "Ledger", *, name: str, request_id: str | None) -> Answer:
@@ -88,11 +102,25 @@ def unpause(ledger: "Ledger", *, name: str, request_id: str | None) -> Answer:
     Try:
       holdfast queue unpause crawl
     """
+    paused = ledger.paused()
     ledger.unpause(name, request_id=request_id)
-    return _told(ledger, name)
+    doubt = None
+    if name not in paused:
+        doubt = "was not paused" + ("" if _has_jobs(ledger, name) else ", and has no jobs")
+        doubt += f"; paused: {', '.join(sorted(paused))}" if paused else ""
+    return _told(ledger, name, "is open", doubt)
 
 
-def _told(ledger: "Ledger", name: str) -> Answer:
-    paused_at = ledger.paused().get(name)
-    said = "is open" if paused_at is None else "is paused: nothing more is claimed from it"
-    return Answer({"queue": {"name": name, "paused_at": paused_at}}, lambda page: page.line(f"Queue {name} {said}."))
+def _has_jobs(ledger: "Ledger", name: str) -> bool:
+    return bool(ledger.list(queue=name, limit=1))
+
+
+def _told(ledger: "Ledger", name: str, said: str, doubt: str | None) -> Answer:
+    """A doubt is whether another queue was meant."""
+
+    def show(page: Page) -> None:
+        page.line(f"Queue {name} {said}.")
+        if doubt is not None:
+            page.remark(f"Queue {name} {doubt}.")
+
+    return Answer({"queue": {"name": name, "paused_at": ledger.paused().get(name)}}, show)

@@ -12,12 +12,13 @@ import click
 
 from holdfast.cli.address import ledger_url
 from holdfast.cli.ending import forget_output
-from holdfast.cli.envelope import success
+from holdfast.cli.envelope import misuse, success
 from holdfast.cli.frame import as_json_option, db_option, open_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import EventType
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from holdfast.ledger import Event, Ledger
@@ -35,27 +36,50 @@ STYLES: dict[EventType, dict[str, Any]] = {
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), help="After this position. [default: from now on; with --once, 0]")
 @click.option("--job", "job_id", type=click.IntRange(1, JOB_ID_MAX), metavar="ID", help="Of this job only.")
 @click.option("--type", "types", multiple=True, type=click.Choice([kind.value for kind in EventType]), help="Only these.")
+@click.option("--no-beats", is_flag=True, help="Not the heartbeats, which are most of what happens.")
 @click.option("--follow/--once", default=True, help="Wait for more, or end with what is there. [default: follow]")
 @db_option
 @as_json_option
-def tail(*, after: int | None, job_id: int | None, types: tuple[str, ...], follow: bool, db: str | None, as_json: bool) -> None:
+def tail(
+    *,
+    after: int | None,
+    job_id: int | None,
+    types: tuple[str, ...],
+    no_beats: bool,
+    follow: bool,
+    db: str | None,
+    as_json: bool,
+) -> None:
     """Events as they come, one line each, until ^C or until nobody reads them any more.
 
     With --json, every line is an answer by itself. To go on later, give the last position you have seen to --after.
 
     \b
     Try:
-      holdfast events tail --once --json
+      holdfast events tail --once --no-beats
 
     \b
     Example:
       holdfast events tail --type stalled --type dead_lettered
     """
     tell = _tell_json if as_json else _teller(Page())
+    wanted = _wanted(types, no_beats)
     with _until_told(), open_ledger(ledger_url(db), create=False) as ledger:
-        start = (ledger.position() if follow else 0) if after is None else after
-        for event in _following(ledger, start, job_id, set(types)) if follow else _there(ledger, start, job_id, types):
-            tell(event)
+        seen = (ledger.position() if follow else 0) if after is None else after
+        try:
+            for event in _following(ledger, seen, job_id, set(wanted)) if follow else _there(ledger, seen, job_id, wanted):
+                tell(event)
+                seen = event.pos
+        except Unavailable as error:
+            error.action = f"Go on where it broke off, with --after {seen}."
+            raise
+
+
+def _wanted(types: tuple[str, ...], no_beats: bool) -> tuple[str, ...]:
+    """Empty where all are."""
+    if no_beats and EventType.HEARTBEAT in types:
+        raise misuse("--no-beats leaves nothing of --type heartbeat", action="Leave out one of them.")
+    return types or tuple(kind.value for kind in EventType if no_beats and kind is not EventType.HEARTBEAT)
 
 
 def _following(ledger: "Ledger", after: int, job_id: int | None, types: set[str]) -> "Iterator[Event]":
@@ -92,21 +116,25 @@ def _teller(page: Page) -> "Callable[[Event], None]":
 def _until_told() -> Iterator[None]:
     """Within, SIGINT, SIGTERM and a reader that has gone end what is done, in good order."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    threading.Thread(target=_interrupt_when_unread, args=(threading.get_ident(),), name="holdfast-reader", daemon=True).start()
+    over = threading.Event()
+    told = (threading.get_ident(), over)
+    threading.Thread(target=_interrupt_when_unread, args=told, name="holdfast-reader", daemon=True).start()
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError):
         forget_output()
     finally:
+        over.set()
         signal.signal(signal.SIGTERM, before)
 
 
-def _interrupt_when_unread(main_thread: int) -> None:
-    """Without this, a tail whose reader has gone would wait for an event to find out."""
+def _interrupt_when_unread(main_thread: int, over: threading.Event) -> None:
+    """Without this, a tail whose reader has gone would wait for an event to find out. Once it is over, nobody is interrupted."""
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)
     except (OSError, ValueError):
         return
     poll.poll()
-    signal.pthread_kill(main_thread, signal.SIGINT)
+    if not over.is_set():
+        signal.pthread_kill(main_thread, signal.SIGINT)

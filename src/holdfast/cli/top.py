@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.ledger import Ledger
 
 EVERY_SECONDS_MIN = 0.1
+QUEUED_MAX = 50
 
 
 @click.command()
@@ -83,9 +84,28 @@ def _doing(ledger: "Ledger") -> "Callable[[Wish], str | list[str]]":
             case "unpause":
                 ledger.unpause(wish.queue)
                 return f"Queue {wish.queue} is open."
+            case "open_queue":
+                return _opened_queue(ledger, wish.queue)
         return _opened(ledger, wish.job_id)
 
     return do
+
+
+def _opened_queue(ledger: "Ledger", name: str) -> list[str]:
+    """How the queue is, and the first of its queued jobs."""
+    from holdfast.cli.jobs import HEADS, row
+    from holdfast.cli.queue import state, waits
+
+    page, now = Kept(), ledger.now()
+    for queue in ledger.queues():
+        if queue.name == name:
+            page.line(f"Queue {name}: {state(queue, now)}")
+            page.fields([("oldest that could be claimed", waits(queue, now)), *queue.counts.items()])
+    found = ledger.list(queue=name, status="queued", limit=QUEUED_MAX)
+    page.heading(f"Queued, the first {QUEUED_MAX} by id")
+    if found:
+        page.table(HEADS, [row(job, now) for job in found])
+    return page.lines
 
 
 def _opened(ledger: "Ledger", job_id: int) -> list[str]:

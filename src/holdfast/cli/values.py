@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,17 @@ _AGO_MS_MAX = 3_650 * policies.DAY_MS
 
 
 class JobId(click.IntRange):
+    """One whole number: what click says of anything else names a range that nobody has asked for."""
+
     name = "job id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            int(value)
+        except (TypeError, ValueError):
+            hint = "; give the option again for each" if param is not None and param.multiple and "," in str(value) else ""
+            self.fail(f"{value!r:.80} is not a valid job id, a whole number{hint}", param, ctx)
+        return int(super().convert(value, param, ctx))
 
 
 JOB_ID = JobId(1, JOB_ID_MAX)

@@ -123,7 +123,7 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
         (
             record.name,
             f"{age(now - record.seen_at)} ago" + (", silent" if now - record.seen_at > SILENT else ""),
-            record.details.get("holding", "–"),
+            record.holding,
             _joined(record.details.get("queues")),
             age(now - record.started_at),
             f"{record.details.get('host', '–')}, {record.details.get('pid', '–')}",

@@ -91,7 +91,8 @@ def settings(fields: dict[str, Any]) -> Settings:
                 raise ValidationError(f"{name} must be true or false", field=name)
             found[name] = value
         else:
-            raise ValidationError(f"there is no policy field {name!r:.80}", field="policy")
+            known = ", ".join(sorted((*_DURATIONS, *_COUNTS, *_CHOICES, *_SWITCHES)))
+            raise ValidationError(f"there is no policy field {name!r:.80}; there are: {known}", field="policy")
     return _checked(Settings(**found))
 
 

@@ -5,6 +5,7 @@ from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.keys import KeyRecord
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.outbox import SinkState
+from holdfast.ledger.queues import QueueRecord
 from holdfast.ledger.seals import Inclusion, ProvenEvent, TreeHead
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Keyring",
     "Ledger",
     "ProvenEvent",
+    "QueueRecord",
     "SinkState",
     "TreeHead",
     "WorkerRecord",

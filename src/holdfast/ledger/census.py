@@ -5,8 +5,9 @@ from datetime import datetime
 
 from holdfast.core.doctor.shapes import COUNT_MAX, Census, ReadyJobs, SinkStanding, Skew
 from holdfast.core.limits import PAGE_MAX
+from holdfast.core.model import Status
 from holdfast.ledger.face import to_micros
-from holdfast.ledger.facts import has_server_key, seen, sweeper_of
+from holdfast.ledger.facts import has_server_key, pauses_of, seen, sweeper_of
 from holdfast.store.base import LetterFilter, Session, Store
 
 SKEW_TRIES = 5
@@ -27,22 +28,32 @@ def _skew_once(store: Store, clock: Callable[[], datetime]) -> Skew:
 def census_of(session: Session) -> Census:
     """All of one snapshot."""
     now, sealed = session.now(), session.last_head()
+    letters = session.dead_letters(LetterFilter(limit=COUNT_MAX))
     signed = [f"{scope} {name}" for scope, name, layer in session.all_settings() if layer.signed not in (None, "none")]
     return Census(
         now=now,
         due=len(session.due(0, COUNT_MAX)[1]),
         owing=sum(map(len, session.left_over(COUNT_MAX))),
         sweeper=sweeper_of(session, now),
-        paused={name: at for name, at in session.queues() if at is not None},
+        paused=pauses_of(session),
         ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)),
         workers=tuple(seen(session.workers(None, PAGE_MAX))),
+        agent_at=session.last_agent(),
         sinks=tuple(
             SinkStanding(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
         ),
-        dead_letters=len(session.dead_letters(LetterFilter(limit=COUNT_MAX))),
+        dead_letters=len(letters),
+        replayed=_replayed(session, letters),
         signed=tuple(signed),
         server_key=has_server_key(session) if signed else False,
         last_pos=session.last_pos(),
         sealed_pos=None if sealed is None else sealed.pos,
         sealed_at=0 if sealed is None else sealed.at,
     )
+
+
+def _replayed(session: Session, letters: list[int]) -> int:
+    """How many of these are left to their replays: a replay that was dead-lettered in turn is a letter of its own."""
+    newest = session.newest_replays(letters)
+    found = session.load(sorted(newest.values()), lock=False)
+    return sum(found[replay].status not in (Status.FAILED, Status.CANCELLED) for replay in newest.values())

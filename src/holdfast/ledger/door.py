@@ -68,7 +68,9 @@ class Call:
     def fail(self, error: Exception) -> None:
         """What befell the whole call. An unknown outcome comes with the id that will settle it, whoever drew it."""
         if isinstance(error, Unavailable) and error.retryable:
-            error = Unavailable(error.message, outcome=error.outcome, request_id=self.commands[0].request_id)
+            told = Unavailable(error.message, outcome=error.outcome, request_id=self.commands[0].request_id)
+            told.action = error.action
+            error = told
         self.failure = error
 
     def outcome(self) -> list[Any]:

@@ -225,11 +225,13 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     started_at: datetime
     seen_at: datetime
     details: dict[str, Any]
+    holding: int = 0
+    """Jobs that are leased to it."""
 
 
 def public_worker(found: SignedIn) -> WorkerRecord:
     times = to_datetime(found.started_at), to_datetime(found.seen_at)
-    return WorkerRecord(found.name, found.incarnation, *times, _decode(found.body))
+    return WorkerRecord(found.name, found.incarnation, *times, _decode(found.body), found.holding)
 
 
 def public_event(event: model.Event) -> Event:

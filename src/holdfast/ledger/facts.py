@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.explain.shapes import AHEAD_MAX, Facts, Linked, SeenWorker
+from holdfast.core.explain.shapes import AHEAD_MAX, Facts, Linked, Pause, SeenWorker
 from holdfast.core.limits import DUTY_MS_MAX, PAGE_MAX
 from holdfast.core.model import Job, Micros, Status
 from holdfast.core.proof.book import Book
@@ -20,9 +20,10 @@ def facts_of(session: Session, job: Job, now: Micros) -> Facts:
     return Facts(
         policy=session.policy_of(job),
         since=session.standing_since(job),
-        paused_at=dict(session.queues()).get(job.queue) if queued else None,
+        pause=pauses_of(session).get(job.queue) if queued else None,
         ahead=session.ahead(job, AHEAD_MAX) if queued else 0,
         workers=tuple(seen(session.workers(None, PAGE_MAX))) if queued else (),
+        agent_at=session.last_agent() if queued else None,
         sweeper=sweeper_of(session, now),
         unmet=_unmet(session, job) if queued else (),
         replays=() if live else tuple(_linked(found) for found in session.jobs(JobFilter(replay_of=job.id, limit=PAGE_MAX))),
@@ -57,6 +58,11 @@ def sweeper_of(session: Session, now: Micros) -> str | None:
 
 def has_server_key(session: Session) -> bool:
     return any(key.role == KeyRole.SERVER and key.valid() for key in Book(session.key_log()))
+
+
+def pauses_of(session: Session) -> dict[str, Pause]:
+    """The paused queues, by name."""
+    return {found.queue: Pause(found.at, found.by, found.reason) for found in session.pauses()}
 
 
 def seen(found: Iterable[SignedIn]) -> list[SeenWorker]:

@@ -11,6 +11,7 @@ from holdfast.ledger.letters import Letters
 from holdfast.ledger.making import Making
 from holdfast.ledger.outbox import Sinks
 from holdfast.ledger.outside import Outside
+from holdfast.ledger.queues import Queues
 from holdfast.ledger.reading import Reading
 from holdfast.ledger.runs import Runs
 from holdfast.ledger.seals import Sealed
@@ -18,7 +19,22 @@ from holdfast.ledger.upkeep import Upkeep
 
 
 class Ledger(
-    Making, Holding, Outside, Letters, Appending, Upkeep, Fleet, Sinks, Gate, Keys, Sealed, Exporting, Runs, Inquiry, Reading
+    Making,
+    Holding,
+    Outside,
+    Letters,
+    Appending,
+    Upkeep,
+    Queues,
+    Fleet,
+    Sinks,
+    Gate,
+    Keys,
+    Sealed,
+    Exporting,
+    Runs,
+    Inquiry,
+    Reading,
 ):
     """The durable record of jobs and events, and the only thing that changes them. Safe to use from many threads.
 

@@ -1,5 +1,6 @@
 """Dead letters: finding them, and starting them over."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +39,17 @@ class Letters(Desk):
             ids = session.dead_letters(chosen)
             found = session.load(ids, lock=False)
             return [shown(found[id_]) for id_ in ids]
+
+        return self._store.read(work)
+
+    def newest_replays(self, job_ids: Iterable[int]) -> dict[int, Job]:
+        """Of each of these jobs that was replayed, the newest replay."""
+        ids = [admit.job_id(job_id) for job_id in admit.items("job_ids", job_ids)]
+
+        def work(session: Session) -> dict[int, Job]:
+            newest = session.newest_replays(ids)
+            found = session.load(sorted(newest.values()), lock=False)
+            return {id_: shown(found[replay]) for id_, replay in newest.items()}
 
         return self._store.read(work)
 

@@ -14,7 +14,6 @@ from holdfast.core.proof.keys import KeyRole
 from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
-from holdfast.ledger.face import to_datetime
 from holdfast.ledger.repeating import repeats
 from holdfast.store.base import Session
 
@@ -22,19 +21,19 @@ Scope = Literal["kind", "tier"]
 
 
 class Upkeep(Desk):
-    def pause(self, queue: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
-        """Nothing more is claimed from the queue. Holders are not touched."""
-        self._set_paused(queue, True, request_id, actor)
+    def pause(
+        self, queue: str, *, reason: str | None = None, request_id: str | None = None, actor: str | Actor | None = None
+    ) -> None:
+        """Nothing more is claimed from the queue. Holders are not touched. Who did it, and why, is kept until it is unpaused."""
+        limits.check_name("queue", queue)
+        who, why = admit.actor(actor, Role.OPERATOR, self._actor), None if reason is None else admit.reason(reason)
+        body = (queue,) if why is None else (queue, why)
+        self._set("pause", body, request_id, who, lambda session: session.pause(queue, who.name, why))
 
     def unpause(self, queue: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
-        self._set_paused(queue, False, request_id, actor)
-
-    def _set_paused(self, queue: str, paused: bool, request_id: str | None, actor: str | Actor | None) -> None:
         limits.check_name("queue", queue)
-        verb = "pause" if paused else "unpause"
-        self._set(verb, (queue,), request_id, actor, lambda session: session.set_paused(queue, paused))
-        if not paused:
-            self._store.wake([queue])
+        self._set("unpause", (queue,), request_id, actor, lambda session: session.unpause(queue))
+        self._store.wake([queue])
 
     def _set(
         self,
@@ -52,11 +51,6 @@ class Upkeep(Desk):
                 work(session)
 
         self._carrier.alone(once)
-
-    def paused(self) -> dict[str, datetime]:
-        """The paused queues and since when."""
-        found = self._store.read(lambda session: session.queues())
-        return {name: to_datetime(at) for name, at in found if at is not None}
 
     def set_policy(
         self,

@@ -85,7 +85,7 @@ class Relay:
         names = {sink.name: f"relay:{sink.name}" for sink in self._sinks}
         self._watch = Watch(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
         self._stop = threading.Event()
-        self._outage = Outage(log, "the relay cannot reach the ledger")
+        self._outage = Outage(log, "relay")
 
     def tick(self) -> dict[str, int]:
         """At most one batch for each sink. How many messages arrived and failed: `name.delivered`, `name.failed`."""

@@ -71,7 +71,7 @@ class Sealer:
         self._pages = Pages(self._log)
         self._keys = HeadKeys(self._log)
         self._tree: Tree | None = None
-        self._outage = Outage(log, "the sealer cannot reach the ledger")
+        self._outage = Outage(log, "seal")
         self.newest: SignedHead | None = None
         """The newest head that this sealer has signed, or found and checked."""
         self.anchoring = Anchoring(anchors, lambda: self.newest, anchor_every, self._log.monotonic)

@@ -81,6 +81,11 @@ class AgentSession(ABC):
     def save_agent(self, name: str, session: str, place: AgentPlace) -> None:
         self.rows("save_agent", name=name, session=session, now_at=self.stamp(), **place._asdict())
 
+    def last_agent(self) -> Micros | None:
+        """When any agent was last at work; None where none is known."""
+        found: Micros | None = self.rows("last_agent")[0][0]
+        return found
+
     def prune_agents(self, before: Micros, limit: int) -> int:
         """Forgets sessions that nobody has moved since, and that hold nothing."""
         return len(self.rows("prune_agents", before_at=before, limit=limit))

@@ -16,6 +16,7 @@ from holdfast.store.base import (
     JobFilter,
     Kept,
     LetterFilter,
+    Pause,
     build_job,
     checkpoint_rev,
     claimed_jobs,
@@ -198,11 +199,14 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         found = self.one("paused", queue=queue)
         return found is not None and found[0] is not None
 
-    def set_paused(self, queue: str, paused: bool) -> None:
-        self.rows("set_paused", queue=queue, paused_at=self.now() if paused else None)
+    def pause(self, queue: str, by: str, reason: str | None) -> None:
+        self.rows("set_paused", queue=queue, paused_at=self.now(), paused_by=by, pause_reason=reason)
 
-    def queues(self) -> list[tuple[str, Micros | None]]:
-        return [(name, paused_at) for name, paused_at in self.rows("queues")]
+    def unpause(self, queue: str) -> None:
+        self.rows("set_paused", queue=queue, paused_at=None, paused_by=None, pause_reason=None)
+
+    def pauses(self) -> list[Pause]:
+        return [Pause(*row) for row in self.rows("pauses")]
 
     # Requests
 

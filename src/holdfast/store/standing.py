@@ -2,6 +2,7 @@
 run."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from holdfast.core.model import Job, Micros
@@ -28,6 +29,9 @@ class Standing(ABC):
     @abstractmethod
     def stamp(self) -> Micros | None: ...
 
+    @abstractmethod
+    def _list(self, values: Iterable[Any]) -> Any: ...
+
     def standing_since(self, job: Job) -> Micros:
         """When the job came to its status."""
         found = self.rows("standing_since", job_id=job.id)
@@ -42,6 +46,10 @@ class Standing(ABC):
         """Who has taken a duty last; its time may be over."""
         found = self.rows("duty", name=name)
         return Duty(*found[0]) if found else None
+
+    def newest_replays(self, ids: Iterable[int]) -> dict[int, int]:
+        """Of each of these jobs that was replayed, the newest replay."""
+        return dict(self.rows("newest_replays", ids=self._list(ids)))
 
     def ready(self, limit: int) -> list[Ready]:
         """What may be claimed, unless its queue is paused: by queue and kind, those that wait longest first."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from holdfast import settings
 from holdfast.errors import ValidationError
 from holdfast.keyfiles import KeySource
 from holdfast.ledger import Job, Ledger, admit
@@ -40,17 +41,20 @@ class Enqueuer:
 
 
 class App:
-    """Handlers and the ledger they work for. The ledger is opened when it is first used."""
+    """Handlers and the ledger they work for. The ledger is opened when it is first used.
+
+    Without a url it is the one that commands are about: HOLDFAST_URL, else the url in holdfast.toml, else sqlite:///holdfast.db.
+    """
 
     def __init__(
         self,
-        url: str | Ledger,
+        url: str | Ledger | None = None,
         *,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         keys: Iterable[KeySource] | None = None,
     ) -> None:
-        self._bind(url, clock, entropy, keys)
+        self._bind(_named() if url is None else url, clock, entropy, keys)
         self.registry = Registry()
         self._checks: list[Check] = []
         self._validators: list[Validator] = []
@@ -251,6 +255,13 @@ def _in_a_child() -> bool:
     """Whether this process was started by a worker for its handlers: one more worker in each would have no end."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name == "holdfast.worker.child"
+
+
+def _named() -> str:
+    try:
+        return settings.ledger_url()
+    except settings.WrongSettings as error:
+        raise ValidationError(str(error), field="url") from None
 
 
 def _several(given: Any) -> list[Any]:

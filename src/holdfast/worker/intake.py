@@ -93,7 +93,7 @@ class Intake:
         self._kinds = tuple(kind for group in groups for kind in group.kinds)
         self._room = threading.Event()
         self._hungry = False
-        self._outage = Outage(log, "cannot claim")
+        self._outage = Outage(log, "claim")
         self._policy: Policy | None = None
         self._timing = (0.0, 0.0)
         """Of the policy last seen: jobs mostly share it."""

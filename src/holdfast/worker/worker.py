@@ -20,6 +20,7 @@ from holdfast.services.prune import Prune
 from holdfast.services.supervised import Supervised
 from holdfast.services.sweep import Sweep
 from holdfast.services.ticker import Service, Ticker
+from holdfast.settings import without_password
 from holdfast.version import __version__
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.beats import GRACE_SECONDS, Beater
@@ -73,6 +74,7 @@ class Worker:
         self.name = limits.check_name("worker", name or ledger.ring.worker or f"{socket.gethostname()}-{os.getpid()}")
         self._patience = policies.duration_ms("shutdown_timeout", shutdown_timeout, 0, policies.DAY_MS) / 1_000
         self._queues = _queues(queues, registry)
+        self._url = url
         self._ledgers = (ledger, beats)
         self.shift = shift = Shift(ledger, registry, self.name, monotonic)
         served = shift.serve(set(self._queues))
@@ -141,7 +143,8 @@ class Worker:
                 thread = threading.Thread(target=self._keep_up, args=(name, service), name=f"holdfast-{name}", daemon=True)
                 self._beside.append(thread)
                 thread.start()
-        log.info("worker started", extra={"worker": self.name, "queues": list(self._queues)})
+        told = {"worker": self.name, "queues": list(self._queues), "ledger": without_password(self._url)}
+        log.info("worker started", extra=told)
 
     def _keep_up(self, name: str, service: "Relay | Sealer") -> None:
         while not self._gone.is_set():

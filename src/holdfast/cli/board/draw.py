@@ -12,6 +12,7 @@ from holdfast.telemetry.lines import visible
 
 CELL_COLUMNS_MAX = 60
 FOOT = "tab pane  / filter  enter open  c cancel  r replay  p pause  ? help  q quit"
+READING = "esc back  up, down scroll"
 
 
 class Line(NamedTuple):
@@ -22,19 +23,22 @@ class Line(NamedTuple):
 
 def screen(stand: Stand, picture: Picture | None, title: str, trouble: str, height: int, width: int) -> list[Line]:
     """Exactly `height` lines, none wider than `width`."""
-    lines = [Line(_top(title, picture), "title"), *_body(stand, picture, max(0, height - 2), width)]
+    lines = [_top(title, picture, trouble), *_body(stand, picture, max(0, height - 2), width)]
     lines = [*lines[: height - 1], *[Line("")] * (height - 1 - len(lines)), _foot(stand, trouble)]
     return [Line(clipped(visible(line.text), width), line.tone) for line in lines][-height:]
 
 
-def _top(title: str, picture: Picture | None) -> str:
+def _top(title: str, picture: Picture | None, trouble: str) -> Line:
+    """What cannot be looked at any more is not to be taken for what is."""
     if picture is None:
-        return f"Holdfast  {title}"
+        return Line(f"Holdfast  {title}", "title")
+    if trouble:
+        return Line(f"Holdfast  STALE since {picture.now:%H:%M:%S}  {title}", "bad")
     sums = {
         status: sum(one.counts[status] for one in picture.queues) for status in ("queued", "running", "stalled", "dead_lettered")
     }
     told = ", ".join(f"{count:,} {status.replace('_', '-')}" for status, count in sums.items())
-    return f"Holdfast  {title}  {picture.now:%H:%M:%S}  {told}"
+    return Line(f"Holdfast  {title}  {picture.now:%H:%M:%S}  {told}", "title")
 
 
 def _foot(stand: Stand, trouble: str) -> Line:
@@ -46,6 +50,8 @@ def _foot(stand: Stand, trouble: str) -> Line:
         return Line(trouble, "bad")
     if stand.said:
         return Line(stand.said, "warn")
+    if stand.pages is not None:
+        return Line(READING, "dim")
     return Line(f"only with {stand.filter!r}: esc shows all" if stand.filter else FOOT, "dim")
 
 
@@ -83,16 +89,18 @@ def pane_lines(pane: Pane, rows: Sequence[Row], room: int, index: int, focused: 
     shown = rows[first : first + room]
     texts = [[shortened(visible(cell), CELL_COLUMNS_MAX) for cell in row.cells] for row in shown]
     widths = [max(map(columns_of, column)) for column in zip(pane.heads, *texts, strict=True)]
+    right = [all(cell.isdigit() for cell in column) for column in zip(*texts, strict=True)] or [False] * len(pane.heads)
     marker = "▸" if focused else " "
     lines = [
         Line(f"{marker} {pane.name} ({len(rows)})", "title" if focused else "head"),
-        Line("    " + _joined(pane.heads, widths), "dim"),
+        Line("    " + _joined(pane.heads, widths, right), "dim"),
     ]
     for number, (row, cells) in enumerate(zip(shown, texts, strict=True), first):
         marked = focused and number == index
-        lines.append(Line(f"  {'>' if marked else ' '} {_joined(cells, widths)}", "mark" if marked else row.tone))
+        lines.append(Line(f"  {'>' if marked else ' '} {_joined(cells, widths, right)}", "mark" if marked else row.tone))
     return lines if shown or room == 0 else [*lines, Line("    nothing", "dim")]
 
 
-def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(padded(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+def _joined(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    fitted = (padded(cell, width, to_right=is_right) for cell, width, is_right in zip(cells, widths, right, strict=True))
+    return "  ".join(fitted).rstrip()

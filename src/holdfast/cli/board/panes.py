@@ -1,7 +1,7 @@
 """What the panes show: a heading, and rows that can be stood on."""
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.values import age
@@ -33,14 +33,15 @@ class Pane(NamedTuple):
 
 
 def _queues(picture: "Picture") -> list[Row]:
-    return [_queue(one) for one in picture.queues]
+    return [_queue(one, picture.now) for one in picture.queues]
 
 
-def _queue(one: "QueueLine") -> Row:
+def _queue(one: "QueueLine", now: datetime) -> Row:
     counts = one.counts
     numbers = [str(counts[status]) for status in ("queued", "claimed", "running", "stalled", "dead_lettered", "succeeded")]
     state = "open" if one.paused_at is None else "paused"
-    cells = (one.name, state, *numbers, _rate(one.enqueued_per_s), _rate(one.finished_per_s))
+    oldest = "–" if one.ready_since is None else age(now - one.ready_since)
+    cells = (one.name, state, oldest, *numbers, _rate(one.enqueued_per_s), _rate(one.finished_per_s))
     return Row(one.name, cells, queue=one.name, tone="warn" if one.paused_at else "")
 
 
@@ -56,7 +57,7 @@ def _worker(one: "WorkerRecord", unseen: timedelta) -> Row:
     said = one.details
     queues = said.get("queues")
     names = ", ".join(map(str, queues)) if isinstance(queues, list) else "–"
-    cells = (one.name, f"{age(unseen)} ago", str(said.get("holding", "–")), names, f"{said.get('host', '–')}")
+    cells = (one.name, f"{age(unseen)} ago", str(one.holding), names, f"{said.get('host', '–')}")
     return Row(f"{one.name} {one.incarnation}", cells, tone="bad" if unseen > SILENT else "")
 
 
@@ -112,7 +113,7 @@ def _of_job(job: "JobLine", cells: tuple[str, ...], tone: str = "") -> Row:
 PANES: Sequence[Pane] = (
     Pane(
         "Queues",
-        ("queue", "state", "queued", "claimed", "running", "stalled", "dead", "succeeded", "in", "done"),
+        ("queue", "state", "oldest", "queued", "claimed", "running", "stalled", "dead", "succeeded", "in", "done"),
         _queues,
     ),
     Pane("Workers", ("worker", "seen", "holding", "queues", "host"), _workers),

@@ -10,7 +10,7 @@ from holdfast.core.model import TERMINAL, Status
 from holdfast.ledger import WorkerRecord
 
 if TYPE_CHECKING:
-    from holdfast.ledger import Job, Ledger
+    from holdfast.ledger import Job, Ledger, QueueRecord
 
 ROWS_MAX = 200
 """Of each kind: more than a screen has, few enough to be read every second."""
@@ -25,6 +25,10 @@ class QueueLine(msgspec.Struct, frozen=True):
     enqueued_per_s: float | None
     """Since the picture before; null in the first one."""
     finished_per_s: float | None
+    paused_by: str | None = None
+    pause_reason: str | None = None
+    ready_since: datetime | None = None
+    """Since when the first of those that could be claimed could be; null where there is none."""
 
 
 class JobLine(msgspec.Struct, frozen=True):
@@ -63,11 +67,9 @@ class Looking:
 
     def look(self) -> Picture:
         ledger = self._ledger
-        now, counts, paused = ledger.now(), ledger.counts(), ledger.paused()
-        queues = [
-            self._queue(name, counts.get(name, {}), paused.get(name), now) for name in sorted(counts.keys() | paused.keys())
-        ]
-        self._before = (now, counts)
+        now, found = ledger.now(), ledger.queues()
+        queues = [self._queue(one, now) for one in found]
+        self._before = (now, {one.name: one.counts for one in found})
         return Picture(
             now,
             queues,
@@ -77,14 +79,16 @@ class Looking:
             [line(job) for job in ledger.dead_letters(limit=ROWS_MAX)],
         )
 
-    def _queue(self, name: str, counts: dict[str, int], paused_at: datetime | None, now: datetime) -> QueueLine:
+    def _queue(self, one: "QueueRecord", now: datetime) -> QueueLine:
+        counts = one.counts
         rates: tuple[float | None, float | None] = (None, None)
         if self._before is not None and (passed_s := (now - self._before[0]).total_seconds()) > 0:
-            old = self._before[1].get(name, {})
+            old = self._before[1].get(one.name, {})
             grown = max(0, sum(counts.values()) - sum(old.values()))
             ended = max(0, _finished(counts) - _finished(old))
             rates = (grown / passed_s, ended / passed_s)
-        return QueueLine(name, paused_at, {status.value: counts.get(status.value, 0) for status in Status}, *rates)
+        shown = {status.value: counts.get(status.value, 0) for status in Status}
+        return QueueLine(one.name, one.paused_at, shown, *rates, one.paused_by, one.pause_reason, one.ready_since)
 
 
 def _finished(counts: dict[str, int]) -> int:

@@ -17,7 +17,7 @@ esc              close, or drop the filter"""
 
 
 class Wish(NamedTuple):
-    """Something to be done: cancel, replay, pause, unpause, open or quit."""
+    """Something to be done: cancel, replay, pause, unpause, open, open_queue or quit."""
 
     verb: str
     job_id: int = 0
@@ -116,6 +116,8 @@ class Stand:
             return None
         if key == "enter" and row.job_id is not None:
             return Wish("open", row.job_id)
+        if key == "enter" and row.queue is not None:
+            return Wish("open_queue", queue=row.queue)
         if key == "enter":
             self.open([f"{head}: {cell}" for head, cell in zip(PANES[self.pane].heads, row.cells, strict=True)])
         elif key in ("c", "r") and row.job_id is not None:

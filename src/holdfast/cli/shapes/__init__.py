@@ -17,7 +17,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "demo": (fleet.Demonstrated,),
     "dlq discard": (jobs.Discarded,),
     "dlq list": (jobs.Letters,),
-    "dlq replay": (jobs.ReplayedMany,),
+    "dlq replay": (jobs.LettersReplayed,),
     "dlq show": (jobs.LetterInFull,),
     "doctor": (upkeep.Diagnosed,),
     "events append": (jobs.OneEvent,),

@@ -52,6 +52,11 @@ class ReplayedMany(Shape, frozen=True):
     replayed: list[Replayed]
 
 
+class LettersReplayed(ReplayedMany, frozen=True):
+    discarded: list[int]
+    """Those that were put aside, with `--discard`."""
+
+
 class Events(Shape, frozen=True):
     events: list[Event]
 
@@ -70,6 +75,10 @@ class Queue(Shape, frozen=True):
 
 
 class Counted(Queue, frozen=True):
+    paused_by: str | None
+    pause_reason: str | None
+    ready_since: datetime | None
+    """Since when the first of those that could be claimed could be, were the queue open; null where there is none."""
     counts: dict[str, int]
     """How many jobs of each status."""
 
@@ -82,6 +91,11 @@ class Queues(Shape, frozen=True):
     queues: list[Counted]
 
 
+class Followed(Shape, frozen=True):
+    job_id: int
+    status: Status
+
+
 class Letter(DeadLetterView, frozen=True, kw_only=True):
     job_id: int
     kind: str
@@ -89,6 +103,8 @@ class Letter(DeadLetterView, frozen=True, kw_only=True):
     rev: int
     dead_lettered_at: datetime | None
     note: str | None
+    replayed_as: Followed | None
+    """Its newest replay."""
 
 
 class Step(Shape, frozen=True):
@@ -98,11 +114,6 @@ class Step(Shape, frozen=True):
     actor: str
     attempt: int
     reason: str | None
-
-
-class Followed(Shape, frozen=True):
-    job_id: int
-    status: Status
 
 
 class LetterInFull(Letter, frozen=True, kw_only=True):

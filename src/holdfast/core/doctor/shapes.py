@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.explain.shapes import SeenWorker
+from holdfast.core.explain.shapes import Pause, SeenWorker
 from holdfast.core.model import Micros
 
 
@@ -106,11 +106,16 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     owing: int = 0
     """Finished jobs whose undoing has to be started or noted, or whose end has not been told to all."""
     sweeper: str | None = None
-    paused: dict[str, Micros] = {}
+    paused: dict[str, Pause] = {}
     ready: tuple[ReadyJobs, ...] = ()
     workers: tuple[SeenWorker, ...] = ()
+    agent_at: Micros | None = None
+    """When any agent was last at work."""
     sinks: tuple[SinkStanding, ...] = ()
     dead_letters: int = 0
+    """That nobody has discarded."""
+    replayed: int = 0
+    """Those of them that were started over, and whose newest replay did not come to nothing unseen."""
     signed: tuple[str, ...] = ()
     """Kinds and tiers whose policy wants events signed."""
     server_key: bool = False

@@ -65,7 +65,11 @@ def _disk(free_bytes: int) -> Finding:
     words = f"{free_bytes / (1 << 30):,.1f} GiB are free on the ledger's disk"
     if free_bytes >= DISK_FREE_BYTES_MIN:
         return Finding("disk", Severity.WELL, words)
-    return Finding("disk", Severity.WARNING, words, "Make room, or prune: holdfast worker run --keep-jobs, --keep-beats.")
+    action = (
+        "Make room there. A worker that prunes keeps the file from growing further, once there is room to start one: "
+        "holdfast worker run MODULE:APP --keep-jobs 30d --keep-beats 1d."
+    )
+    return Finding("disk", Severity.WARNING, words, action)
 
 
 def _oldest(oldest: OpenTransaction | None) -> Finding:

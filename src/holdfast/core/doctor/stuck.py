@@ -4,9 +4,10 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 
-from holdfast.core.doctor.shapes import COUNT_MAX, Census, Finding, Severity
-from holdfast.core.explain.shapes import WORKER_SEEN_US
-from holdfast.core.explain.words import count, span, typed, when
+from holdfast.core.doctor.shapes import COUNT_MAX, Census, Finding, ReadyJobs, Severity
+from holdfast.core.explain.shapes import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
+from holdfast.core.explain.words import count, paused, span, typed, when
+from holdfast.core.model import Micros
 
 READY_US_MAX = 60_000_000
 """How long jobs may be ready before it is worth a word that nobody serves them."""
@@ -19,6 +20,7 @@ def of_contents(census: Census) -> Iterator[Finding]:
     yield _sweeping(census)
     yield from _paused(census)
     yield from _unserved(census)
+    yield from _backlog(census)
     yield _sinks(census)
     yield _letters(census)
     if census.signed:
@@ -28,14 +30,25 @@ def of_contents(census: Census) -> Iterator[Finding]:
 
 
 def _workers(census: Census) -> Finding:
-    lately = [worker for worker in census.workers if census.now - worker.seen_at <= WORKER_SEEN_US]
+    lately = _lately(census)
     silent = len(census.workers) - len(lately)
     if not lately:
-        return Finding("workers", Severity.NOTE, "no worker is there", "Start one: holdfast worker run MODULE:APP.")
-    words = f"{count(len(lately), 'worker')} {'is' if len(lately) == 1 else 'are'} there"
+        action = "Start one: holdfast worker run MODULE:APP. One that runs may be on another ledger: its log says on which."
+        return Finding("workers", Severity.NOTE, "no worker is signed in to this ledger", action)
+    words = f"{count(len(lately), 'worker')} {'is' if len(lately) == 1 else 'are'} there, seen {_ages(lately, census.now)} ago"
     return Finding(
         "workers", Severity.WELL, words + (f", {silent} more {'has' if silent == 1 else 'have'} fallen silent" if silent else "")
     )
+
+
+def _lately(census: Census) -> list[SeenWorker]:
+    return [worker for worker in census.workers if census.now - worker.seen_at <= WORKER_SEEN_US]
+
+
+def _ages(workers: list[SeenWorker], now: Micros) -> str:
+    ages = sorted(now - worker.seen_at for worker in workers)
+    newest, oldest = span(ages[0]), span(ages[-1])
+    return newest if newest == oldest else f"{newest} to {oldest}"
 
 
 def _sweeping(census: Census) -> Finding:
@@ -62,15 +75,15 @@ def _paused(census: Census) -> Iterator[Finding]:
     waiting: Counter[str] = Counter()
     for ready in census.ready:
         waiting[ready.queue] += ready.jobs
-    for queue, at in census.paused.items():
-        words = f"queue {queue} was paused {when(at, census.now)}; {count(waiting[queue], 'job')} of it could be claimed"
+    for queue, pause in census.paused.items():
+        words = f"{count(waiting[queue], 'job')} of queue {queue} could be claimed, but it was {paused(pause, census.now)}"
         action = f"Let it go on: holdfast queue unpause {typed(queue)}."
         yield Finding("queue_paused", Severity.WARNING if waiting[queue] else Severity.NOTE, words, action)
 
 
 def _unserved(census: Census) -> Iterator[Finding]:
     """Of jobs that could be claimed. Who claims without signing in is not known of."""
-    lately = [worker for worker in census.workers if census.now - worker.seen_at <= WORKER_SEEN_US]
+    lately = _lately(census)
     for ready in census.ready:
         long = census.now - ready.since > READY_US_MAX
         if long and ready.queue not in census.paused and not any(w.serves(ready.queue, ready.kind) for w in lately):
@@ -79,7 +92,29 @@ def _unserved(census: Census) -> Iterator[Finding]:
                 f"{span(census.now - ready.since)}, and no worker that serves them is there"
             )
             action = f"Start one: holdfast worker run MODULE:APP --queues {shlex.quote(ready.queue)}."
-            yield Finding("kind_unserved", Severity.WARNING, words, action)
+            if census.agent_at is not None and census.now - census.agent_at <= AGENT_SEEN_US:
+                words = f"{words}; agents are at work, the last of them {when(census.agent_at, census.now)}"
+                yield Finding("kind_unserved", Severity.NOTE, words, f"Unless it is for agents: {action[0].lower()}{action[1:]}")
+            else:
+                yield Finding("kind_unserved", Severity.WARNING, words, action)
+
+
+def _backlog(census: Census) -> Iterator[Finding]:
+    """Of queues that somebody serves, all the same."""
+    lately = _lately(census)
+    served: dict[str, list[ReadyJobs]] = {}
+    for ready in census.ready:
+        if ready.queue not in census.paused and any(worker.serves(ready.queue, ready.kind) for worker in lately):
+            served.setdefault(ready.queue, []).append(ready)
+    for queue, found in served.items():
+        waits_us = census.now - min(ready.since for ready in found)
+        if waits_us > READY_US_MAX:
+            jobs = count(sum(ready.jobs for ready in found), "job")
+            words = f"{jobs} in queue {queue} can be claimed, the first for {span(waits_us)}"
+            action = (
+                f"holdfast top shows whether it grows. More hands: holdfast worker run MODULE:APP --queues {shlex.quote(queue)}."
+            )
+            yield Finding("backlog", Severity.NOTE, words, action)
 
 
 def _sinks(census: Census) -> Finding:
@@ -91,13 +126,19 @@ def _sinks(census: Census) -> Finding:
     failing = [sink.name for sink in census.sinks if sink.failures]
     if failing:
         return Finding("sinks", Severity.NOTE, f"tried again by themselves: {', '.join(failing[:NAMED_MAX])}")
-    return Finding("sinks", Severity.WELL, f"{count(len(census.sinks), 'sink')}, none of them stuck")
+    words = f"{count(len(census.sinks), 'sink')}, none stuck" if census.sinks else "there are no sinks"
+    return Finding("sinks", Severity.WELL, words)
 
 
 def _letters(census: Census) -> Finding:
     if not census.dead_letters:
         return Finding("dead_letters", Severity.WELL, "there are no dead letters")
-    words = f"{_at_most(census.dead_letters, 'dead letter')} that nobody has discarded"
+    left = census.dead_letters - census.replayed
+    if not left:
+        words = f"{_at_most(census.dead_letters, 'dead letter')}, replayed and not discarded"
+        return Finding("dead_letters", Severity.NOTE, words, "Put them aside: holdfast dlq discard --all --replayed.")
+    more = f"; {count(census.replayed, 'more is', 'more are')} replayed" if census.replayed else ""
+    words = f"{_at_most(left, 'dead letter')} that nobody has replayed or discarded{more}"
     action = "Look at them (holdfast dlq list), then holdfast dlq replay or holdfast dlq discard."
     return Finding("dead_letters", Severity.WARNING, words, action)
 

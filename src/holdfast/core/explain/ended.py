@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from holdfast.core.deadlines import exhausted, tries
 from holdfast.core.explain.shapes import Account, Facts, NextStep, Remedy, Situation
 from holdfast.core.explain.sweeping import sweeper
-from holdfast.core.explain.words import SWEEP, discard, remedy, step, told, when
+from holdfast.core.explain.words import SWEEP, count, discard, remedy, step, told, when
 from holdfast.core.model import LIVE, EventType, Job, Micros, ReasonCode, Status
 from holdfast.core.undo import owes_undo
 
@@ -37,7 +37,11 @@ def _how(job: Job, now: Micros) -> str:
             return f"It was cancelled {at}: {job.cancel_reason}."
         case _:
             broke = f"It was dead-lettered {at} ({job.reason_code}, in {job.failure_stage})"
-            return f"{broke}, after {tries(job)} attempts that count{_limit(job)}{error}."
+            return f"{broke}, after {_tried(job)}{_limit(job)}{error}."
+
+
+def _tried(job: Job) -> str:
+    return count(tries(job), "attempt that counts", "attempts that count")
 
 
 def _limit(job: Job) -> str:

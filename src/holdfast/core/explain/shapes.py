@@ -10,6 +10,8 @@ from holdfast.core.model import Micros, Phase, Policy, Status
 
 WORKER_SEEN_US = 45_000_000
 """Workers say every 15 s that they are there: one that has not for so long may be gone."""
+AGENT_SEEN_US = 3_600_000_000
+"""Agents sign in nowhere: where one was at work within this time, they may be expected to take up more."""
 AHEAD_MAX = 10_000
 """So many jobs ahead are counted; more than these are as good as these."""
 
@@ -64,6 +66,14 @@ class SeenWorker(msgspec.Struct, frozen=True):
         return (self.queues is None or queue in self.queues) and (self.kinds is None or kind in self.kinds)
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """Since when a queue is paused; by whom, where that is known, and why, where somebody said so."""
+
+    at: Micros
+    by: str | None = None
+    reason: str | None = None
+
+
 class Linked(msgspec.Struct, frozen=True):
     """Another job that matters to this one."""
 
@@ -78,10 +88,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a lease issued now would have."""
     since: Micros
     """When the job came to its status."""
-    paused_at: Micros | None = None
+    pause: Pause | None = None
+    """Of its queue."""
     ahead: int = 0
     """Jobs that a claim on the same queue would take first; AHEAD_MAX where there are at least so many."""
     workers: tuple[SeenWorker, ...] = ()
+    agent_at: Micros | None = None
+    """When any agent was last at work."""
     sweeper: str | None = None
     """Who has the duty to sweep."""
     unmet: tuple[Linked, ...] = ()

@@ -19,7 +19,7 @@ def overdue(facts: Facts, due: Micros, now: Micros, *, signed: bool) -> Account 
         enrol = remedy("makes and enrols a server key, for whoever sweeps", "key", "new", "main", "--role", "server")
         return Account(Situation.NO_SERVER_KEY, (unsigned,), commands=(enrol,))
     if facts.sweeper is None:
-        return Account(Situation.NOBODY_SWEEPS, (f"{since}, and nobody sweeps: no worker is there to do it.",), commands=(SWEEP,))
+        return Account(Situation.NOBODY_SWEEPS, (f"{since}, and nobody sweeps: no worker has that duty.",), commands=(SWEEP,))
     if signed:
         words = f"{since}. Unless {facts.sweeper}, who sweeps, has a server key, it leaves this job alone."
     else:

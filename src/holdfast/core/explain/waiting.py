@@ -2,8 +2,30 @@
 
 from collections.abc import Iterator
 
-from holdfast.core.explain.shapes import AHEAD_MAX, WORKER_SEEN_US, Account, Facts, NextStep, SeenWorker, Situation
-from holdfast.core.explain.words import cancel, count, remedy, run_a_worker, span, stalled, step, told, unpause, when
+from holdfast.core.explain.shapes import (
+    AGENT_SEEN_US,
+    AHEAD_MAX,
+    WORKER_SEEN_US,
+    Account,
+    Facts,
+    NextStep,
+    SeenWorker,
+    Situation,
+)
+from holdfast.core.explain.words import (
+    cancel,
+    count,
+    paused,
+    remedy,
+    run_a_worker,
+    span,
+    stalled,
+    step,
+    take_it_up,
+    told,
+    unpause,
+    when,
+)
 from holdfast.core.model import TERMINAL, Job, Micros, StallReason
 
 NAMED_MAX = 5
@@ -24,10 +46,10 @@ def waiting(job: Job, facts: Facts, now: Micros) -> Account:
 def _obstacles(job: Job, facts: Facts, now: Micros) -> Iterator[Account]:
     if facts.unmet:
         yield _dependencies(job, facts, now)
-    if facts.paused_at is not None:
+    if facts.pause is not None:
         yield Account(
             Situation.QUEUE_PAUSED,
-            (f"Its queue {job.queue} was paused {when(facts.paused_at, now)}: nothing is claimed from it.",),
+            (f"Nothing is claimed from its queue {job.queue}, which was {paused(facts.pause, now)}.",),
             (step("it may be claimed", None, "whoever unpauses the queue"),),
             (unpause(job.queue),),
         )
@@ -64,7 +86,7 @@ def _dependencies(job: Job, facts: Facts, now: Micros) -> Account:
         Situation.WAITS_FOR_DEPENDENCY,
         (f"It waits for {_jobs(facts)} {names}.",),
         (met, *_in_vain(job)),
-        tuple(remedy(f"says what job {link.job_id} waits for", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
+        tuple(remedy(f"says how job {link.job_id} stands", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
     )
 
 
@@ -116,13 +138,12 @@ def _no_worker(job: Job, facts: Facts, now: Micros) -> Account:
     elif any(now - worker.seen_at <= WORKER_SEEN_US for worker in facts.workers):
         words = f"No worker for it is there: those that are serve other queues than {job.queue} or other kinds than {job.kind}."
     else:
-        words = f"No worker for it is there: none that serves {job.kind} in {job.queue} has signed in."
-    return Account(
-        Situation.NO_WORKER,
-        (words,),
-        (step("it is claimed", None, f"a worker that serves {job.kind}"),),
-        (run_a_worker(job.queue),),
-    )
+        words = f"No worker for it is there: none that serves {job.kind} in {job.queue} is signed in to this ledger."
+    by, commands = f"a worker that serves {job.kind}", [run_a_worker(job.queue)]
+    if facts.agent_at is not None and now - facts.agent_at <= AGENT_SEEN_US:
+        words = f"{words} Agents are at work, the last of them {when(facts.agent_at, now)}, and may take it up."
+        by, commands = f"an agent, or {by}", [take_it_up(job), *commands]
+    return Account(Situation.NO_WORKER, (words,), (step("it is claimed", None, by),), tuple(commands))
 
 
 def _behind(job: Job, facts: Facts, serving: list[SeenWorker]) -> Account:

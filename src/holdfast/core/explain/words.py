@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.explain.shapes import NextStep, Remedy
+from holdfast.core.explain.shapes import NextStep, Pause, Remedy
 from holdfast.core.limits import TIME_US_MAX
 from holdfast.core.model import EventType, Job, Micros, StallReason
 from holdfast.core.signing import owes
@@ -47,6 +47,12 @@ def until(at: Micros, now: Micros) -> str:
     return f"for another {span(at - now)} (until {clock(at, now)})"
 
 
+def paused(pause: Pause, now: Micros) -> str:
+    """`paused 2 h ago (12:03:20Z) by ada: reindexing`."""
+    by = "" if pause.by is None else f" by {pause.by}"
+    return f"paused {when(pause.at, now)}{by}" + ("" if pause.reason is None else f": {pause.reason}")
+
+
 def decoded(error: bytes | None) -> Any:
     return None if error is None else msgspec.json.decode(error)
 
@@ -75,8 +81,8 @@ def stalled(reason: str | None) -> str:
     return f"{_STALLS[reason]} ({reason})"
 
 
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def count(number: int, noun: str, several: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
 
 
 def step(what: str, at: Micros | None, by: str) -> NextStep:
@@ -100,6 +106,10 @@ def unpause(queue: str) -> Remedy:
 def run_a_worker(queue: str) -> Remedy:
     """Which app has the handler is not in the ledger."""
     return Remedy(f"holdfast worker run MODULE:APP --queues {shlex.quote(queue)}", "runs the handlers of an app that serves it")
+
+
+def take_it_up(job: Job) -> Remedy:
+    return Remedy(f"holdfast task start --id {job.id} --agent NAME --request-id NEW", "takes it up, as an agent")
 
 
 SWEEP = Remedy("holdfast sweep", "does at once whatever is due")

@@ -1,6 +1,7 @@
 """Whether a path can be a ledger's, seen before anything is made beside it."""
 
 import contextlib
+import errno
 from pathlib import Path
 
 import apsw
@@ -42,6 +43,13 @@ def _missing(path: Path) -> NoLedger:
     return NoLedger(f"there is no ledger at {path.absolute()}", path=str(path.absolute()))
 
 
+def is_full(error: Exception) -> bool:
+    return isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
+
+
+MAKE_ROOM = "Make room on the disk that the ledger's file is on; holdfast doctor says how much there is."
+
+
 def unopened(path: Path, error: Exception) -> Unavailable:
     """Why a ledger cannot be opened. Rights do not come by waiting, so that is said apart."""
     refused = Unavailable(f"cannot open {path}: {error}", retryable=not isinstance(error, _RIGHTS))
@@ -49,4 +57,6 @@ def unopened(path: Path, error: Exception) -> Unavailable:
         refused.action = (
             "Whoever reads a ledger takes part in its locks: it must be possible to write to its file and its folder."
         )
+    elif is_full(error):
+        refused.action = MAKE_ROOM
     return refused

@@ -16,7 +16,7 @@ from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import EventFilter, Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.memory import Memory
 from holdfast.store.seals import SettledRows
-from holdfast.store.sqlite.place import check_place, unopened
+from holdfast.store.sqlite.place import MAKE_ROOM, check_place, is_full, unopened
 from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
 from holdfast.store.statements import migrations
@@ -305,7 +305,10 @@ def _translated(error: Exception, committing: bool) -> Exception:
     if isinstance(error, _ITS_OWN_FAULT):
         return StatementFailed(str(error))
     unknown = committing and isinstance(error, apsw.IOError)
-    return Unavailable(f"the ledger's file cannot be used: {error}", outcome="unknown" if unknown else "none")
+    refused = Unavailable(f"the ledger's file cannot be used: {error}", outcome="unknown" if unknown else "none")
+    if is_full(error):
+        refused.action = MAKE_ROOM
+    return refused
 
 
 __all__ = ["SQL", "SqliteStore"]

@@ -12,6 +12,9 @@ VALUES (%(name)s, %(session)s, %(focus)s, %(last)s, %(cursor)s, coalesce(%(now_a
 ON CONFLICT (name, session) DO UPDATE
 SET focus = excluded.focus, last = excluded.last, cursor = greatest(a.cursor, excluded.cursor), updated_at = excluded.updated_at;
 
+-- name: last_agent
+SELECT max(updated_at) FROM holdfast.agents;
+
 -- name: own_tasks
 SELECT id FROM holdfast.jobs
 WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'running')

@@ -85,11 +85,13 @@ UPDATE holdfast.profiles SET policy_id = %(policy_id)s WHERE id = %(id)s;
 SELECT paused_at FROM holdfast.queues WHERE name = %(queue)s;
 
 -- name: set_paused
-INSERT INTO holdfast.queues (name, paused_at) VALUES (%(queue)s, %(paused_at)s)
-ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at;
+INSERT INTO holdfast.queues (name, paused_at, paused_by, pause_reason)
+VALUES (%(queue)s, %(paused_at)s, %(paused_by)s, %(pause_reason)s)
+ON CONFLICT (name) DO UPDATE
+SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason;
 
--- name: queues
-SELECT name, paused_at FROM holdfast.queues ORDER BY name;
+-- name: pauses
+SELECT name, paused_at, paused_by, pause_reason FROM holdfast.queues WHERE paused_at IS NOT NULL ORDER BY name;
 
 -- name: find_requests
 SELECT r.actor, r.request_id, r.verb, r.body_hash, r.answer

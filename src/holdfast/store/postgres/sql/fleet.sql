@@ -40,10 +40,14 @@ ON CONFLICT (name, incarnation) DO UPDATE SET seen_at = excluded.seen_at, body =
 DELETE FROM holdfast.workers WHERE name = %(name)s AND incarnation = %(incarnation)s;
 
 -- name: workers
-SELECT name, incarnation, started_at, seen_at, body FROM holdfast.workers
+SELECT w.name, w.incarnation, w.started_at, w.seen_at, w.body, coalesce(h.jobs, 0)
+FROM holdfast.workers w LEFT JOIN (
+    SELECT owner, incarnation, count(*) AS jobs FROM holdfast.jobs
+    WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'running')
+    GROUP BY owner, incarnation) AS h ON h.owner = w.name AND h.incarnation = w.incarnation
 WHERE %(within_us)s::bigint IS NULL
-   OR seen_at >= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp())) - %(within_us)s::bigint * interval '1 microsecond'
-ORDER BY seen_at DESC, name, incarnation LIMIT %(limit)s;
+   OR w.seen_at >= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp())) - %(within_us)s::bigint * interval '1 microsecond'
+ORDER BY w.seen_at DESC, w.name, w.incarnation LIMIT %(limit)s;
 
 -- name: prune_workers
 DELETE FROM holdfast.workers WHERE (name, incarnation) IN (

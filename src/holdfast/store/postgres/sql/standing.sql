@@ -16,6 +16,10 @@ SELECT count(*) FROM (
 -- name: duty
 SELECT holder, expires_at FROM holdfast.duties WHERE name = %(name)s;
 
+-- name: newest_replays
+SELECT replay_of, max(id) FROM holdfast.jobs
+WHERE replay_of = ANY (%(ids)s::bigint[]) AND replay_of IS NOT NULL GROUP BY replay_of;
+
 -- name: ready
 SELECT queue, kind, count(*), min(greatest(available_at, created_at)) FROM holdfast.jobs
 WHERE status = 'queued' AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))

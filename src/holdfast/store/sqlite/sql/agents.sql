@@ -9,6 +9,9 @@ VALUES (:name, :session, :focus, :last, :cursor, :now_at)
 ON CONFLICT (name, session) DO UPDATE
 SET focus = excluded.focus, last = excluded.last, cursor = max(cursor, excluded.cursor), updated_at = excluded.updated_at;
 
+-- name: last_agent
+SELECT max(updated_at) FROM holdfast_agents;
+
 -- name: own_tasks
 SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_active
 WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'running')

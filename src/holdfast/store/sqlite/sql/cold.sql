@@ -80,11 +80,13 @@ UPDATE holdfast_profiles SET policy_id = :policy_id WHERE id = :id;
 SELECT paused_at FROM holdfast_queues WHERE name = :queue;
 
 -- name: set_paused
-INSERT INTO holdfast_queues (name, paused_at) VALUES (:queue, :paused_at)
-ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at;
+INSERT INTO holdfast_queues (name, paused_at, paused_by, pause_reason)
+VALUES (:queue, :paused_at, :paused_by, :pause_reason)
+ON CONFLICT (name) DO UPDATE
+SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason;
 
--- name: queues
-SELECT name, paused_at FROM holdfast_queues ORDER BY name;
+-- name: pauses
+SELECT name, paused_at, paused_by, pause_reason FROM holdfast_queues WHERE paused_at IS NOT NULL ORDER BY name;
 
 -- name: find_requests
 SELECT r.actor, r.request_id, r.verb, r.body_hash, r.answer

@@ -30,9 +30,13 @@ ON CONFLICT (name, incarnation) DO UPDATE SET seen_at = excluded.seen_at, body =
 DELETE FROM holdfast_workers WHERE name = :name AND incarnation = :incarnation;
 
 -- name: workers
-SELECT name, incarnation, started_at, seen_at, body FROM holdfast_workers
-WHERE :within_us IS NULL OR seen_at >= :now_at - :within_us
-ORDER BY seen_at DESC, name, incarnation LIMIT :limit;
+SELECT w.name, w.incarnation, w.started_at, w.seen_at, w.body, coalesce(h.jobs, 0)
+FROM holdfast_workers w LEFT JOIN (
+    SELECT owner, incarnation, count(*) AS jobs FROM holdfast_jobs INDEXED BY holdfast_jobs_active
+    WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'running')
+    GROUP BY owner, incarnation) h ON h.owner = w.name AND h.incarnation = w.incarnation
+WHERE :within_us IS NULL OR w.seen_at >= :now_at - :within_us
+ORDER BY w.seen_at DESC, w.name, w.incarnation LIMIT :limit;
 
 -- name: prune_workers
 DELETE FROM holdfast_workers WHERE (name, incarnation) IN (

@@ -21,6 +21,11 @@ SELECT min(:limit, (
 -- name: duty
 SELECT holder, expires_at FROM holdfast_duties WHERE name = :name;
 
+-- name: newest_replays
+SELECT j.replay_of, max(j.id) FROM json_each(:ids) wanted
+JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = wanted.value AND j.replay_of IS NOT NULL
+GROUP BY j.replay_of;
+
 -- name: ready
 SELECT queue, kind, count(*), min(max(available_at, created_at)) FROM holdfast_jobs
 WHERE status = 'queued' AND available_at <= :now_at

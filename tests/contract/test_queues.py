@@ -1,0 +1,48 @@
+"""How the queues are: what is in them, how long it waits, and who paused them."""
+
+import pytest
+
+from holdfast import Ledger, ValidationError
+from holdfast.testing import ManualClock
+from tests.contract import builders
+
+
+def test_a_queue_says_since_when_its_first_job_could_be_claimed(ledger: Ledger, clock: ManualClock):
+    first = builders.queued(ledger, queue="crawl")
+    ready_since = clock.now()
+    clock.advance(5)
+    builders.queued(ledger, queue="crawl", kind="other")
+    builders.queued(ledger, queue="later", delay=60)
+    crawl, later = ledger.queues()
+    assert (crawl.name, crawl.counts, crawl.ready_since, crawl.paused_at) == ("crawl", {"queued": 2}, ready_since, None)
+    assert (later.name, later.ready_since) == ("later", None)
+    ledger.claim_job(first.id, "w")
+    assert ledger.queues()[0].ready_since == clock.now()
+
+
+def test_who_paused_a_queue_and_why_is_kept_until_it_is_unpaused(ledger: Ledger, clock: ManualClock):
+    ledger.pause("crawl", reason="reindexing", actor="ada")
+    [found] = ledger.queues()
+    assert (found.name, found.counts, found.paused_at) == ("crawl", {}, clock.now())
+    assert (found.paused_by, found.pause_reason) == ("ada", "reindexing")
+    ledger.pause("crawl", actor="bob")
+    assert (ledger.queues()[0].paused_by, ledger.queues()[0].pause_reason) == ("bob", None)
+    ledger.unpause("crawl")
+    assert ledger.queues() == []
+
+
+def test_a_reason_belongs_to_the_request(ledger: Ledger, clock: ManualClock):
+    ledger.pause("a", reason="why", request_id="r")
+    ledger.unpause("a")
+    ledger.pause("a", reason="why", request_id="r")
+    assert ledger.paused() == {}
+    with pytest.raises(ValidationError):
+        ledger.pause("a", reason=7)  # type: ignore[arg-type]
+
+
+def test_why_a_queue_is_paused_is_told(ledger: Ledger):
+    job = builders.queued(ledger, queue="crawl")
+    ledger.pause("crawl", reason="reindexing", actor="ada")
+    assert "by ada: reindexing" in ledger.explain(job.id).text
+    [told] = [finding.words for finding in ledger.diagnose().findings if finding.code == "queue_paused"]
+    assert told.endswith("by ada: reindexing")
