@@ -67,7 +67,7 @@ LIMITS = {
     "BRIEF_RELATED_MAX": "tasks in a brief that wait for its task, and those that this one waits for",
     "BLOCKERS_NAMED_MAX": "tasks that an agent's refusal names where a task waits for them",
     "CHECKPOINT_EVENTS_MAX": "newest events of a task that are searched for those checkpoints",
-    "CHECKPOINT_BEATS_MAX": "beats with checkpoints among them that are read",
+    "CHECKPOINT_BEATS_MAX": "beats of each attempt among them that are read for its checkpoint",
     "OWN_TASKS_MAX": "tasks of its own that a resume looks at",
     "RESUME_TRIES_MAX": "queues and priorities, and then expired claims, at which a resume tries to get a task",
     "IDLE_COUNT_MAX": "how far the tasks are counted that a resume could not take",

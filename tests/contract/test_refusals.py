@@ -53,6 +53,17 @@ def test_a_task_of_the_same_agent_in_another_session(ledger: Ledger, ada: Agent)
     assert other.action.endswith("holdfast resume --agent ada --session 's 2' --request-id NEW")
 
 
+def test_what_is_told_of_a_task_is_how_it_stands_and_not_how_it_would_have(
+    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
+) -> None:
+    one = queued(ledger, policy={"attempts_max": 1}).id
+    ada.start(one)
+    clock.advance(600)
+    error = refusal(bob.start, one)
+    assert (error.code, error.context["why"]) == ("not_claimable", "exhausted")
+    assert (error.context["status"], error.context["rev"]) == ("running", ledger.get(one).rev)
+
+
 def test_a_task_that_nobody_has(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     error = refusal(ada.heartbeat, one)

@@ -312,6 +312,17 @@ def test_checkpoints_of_earlier_attempts_and_the_last_error(ledger: Ledger, ada:
     assert [(left.attempt, left.by, left.checkpoint) for left in brief.checkpoints] == [(1, "worker:ada#agent", {"page": 2})]
 
 
+def test_every_earlier_attempt_has_its_say_however_often_the_last_one_left_something(ledger: Ledger, ada: Agent) -> None:
+    one = queued(ledger, policy={"attempts_max": 20}).id
+    for attempt in range(1, 9):
+        ada.start(one)
+        for page in range(1, 30 if attempt == 8 else 3):
+            ada.heartbeat(one, checkpoint=[attempt, page])
+        ada.fail(one, "no paper", retry_after=0)
+    brief = ada.resume()
+    assert [left.checkpoint for left in brief.checkpoints] == [[8, 29], [7, 2], [6, 2], [5, 2], [4, 2]]
+
+
 def test_a_wish_to_cancel_is_in_the_brief(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     ada.start(one)
@@ -326,6 +337,9 @@ def test_a_brief_says_about_how_many_tokens_it_costs(ledger: Ledger, ada: Agent)
     brief = ada.resume()
     without = len(msgspec.json.encode(msgspec.structs.replace(brief, tokens=0)))
     assert brief.tokens == -(-without // 4)
+    ada.complete(1)
+    ledger.enqueue("read", {"text": "字" * 400})
+    assert 500 < ada.resume().tokens - brief.tokens < 700
 
 
 def test_jobs_that_undo_are_for_workers(ledger: Ledger, ada: Agent) -> None:

@@ -188,6 +188,30 @@ def test_a_clock_that_is_set_back_hurts_no_signer(signing: Ledger, clock: Manual
     assert signing.check(made.id) == []
 
 
+def test_an_agent_without_a_key_passes_over_what_it_could_not_sign(signing: Ledger, bare: Ledger):
+    signing.set_policy("tidy", signed="liveness")
+    ours, plain = signing.enqueue("tidy").id, signing.enqueue("read").id
+    bob = Agent(bare, "bob")
+    with refused_without_trace(signing, "signature_invalid") as caught:
+        bob.start(ours)
+    assert "there is no key of worker 'bob' here" in str(caught.value)
+    brief = bob.resume()
+    assert brief.task is not None and (brief.task.id, brief.why) == (plain, "next")
+    bob.complete(plain)
+    assert bob.resume().task is None
+    w = Agent(signing, "w-1")
+    assert w.resume().task.id == ours  # type: ignore[union-attr]
+
+
+def test_an_agent_whose_key_has_gone_goes_on_with_something_else(signing: Ledger, bare: Ledger):
+    signing.set_policy("tidy", signed="liveness")
+    ours = signing.enqueue("tidy", priority=5).id
+    Agent(signing, "w-1").start(ours)
+    plain = signing.enqueue("read").id
+    brief = Agent(bare, "w-1").resume()
+    assert brief.task is not None and brief.task.id == plain
+
+
 def test_a_late_start_is_a_signed_return(signing: Ledger):
     made = b.claimed_stalled(signing, policy=WINDOW | LIVENESS)
     signing.start(made.fence)

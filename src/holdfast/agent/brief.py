@@ -56,7 +56,8 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
     `history` is what has happened since the agent last looked, up to the newest 50 events; `history_omitted` more are older.
     `blocked_by` is what the task waits for, `unlocks` what waits for it, each up to 20.
-    `tokens` is about what the brief costs to read: its bytes as JSON divided by four, rounded up. `replayed` as in a Task.
+    `tokens` is about what the brief costs to read: its length as JSON in ASCII divided by four, rounded up.
+    `replayed` as in a Task.
     """
 
     task: Task | None
@@ -84,7 +85,9 @@ class InFull(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def weighed(brief: Brief) -> Brief:
-    return msgspec.structs.replace(brief, tokens=-(-len(msgspec.json.encode(brief)) // BYTES_PER_TOKEN))
+    """With about what it costs to read: what is not ASCII is longer than a letter, in tokens as on the command line."""
+    spelled = msgspec.json.encode(brief).decode().encode("ascii", "backslashreplace")
+    return msgspec.structs.replace(brief, tokens=-(-len(spelled) // BYTES_PER_TOKEN))
 
 
 def brief_of(acts: Acts, job: Job, why: str, cursor: int) -> Brief:
@@ -151,9 +154,10 @@ def checkpoints(session: Session, job: Job) -> list[Checkpoint]:
         return []
     above = max(0, job.rev - limits.CHECKPOINT_EVENTS_MAX)
     found: dict[int, Checkpoint] = {}
-    for beat in session.checkpoint_beats(job.id, job.attempt, above, limits.CHECKPOINT_BEATS_MAX):
+    most = limits.BRIEF_CHECKPOINTS_MAX, limits.CHECKPOINT_BEATS_MAX
+    for beat in session.checkpoint_beats(job.id, job.attempt, above, *most):
         left = None if beat.attempt in found else _left(beat)
-        if left is not None and len(found) < limits.BRIEF_CHECKPOINTS_MAX:
+        if left is not None:
             found[beat.attempt] = left
     return list(found.values())
 

@@ -48,7 +48,7 @@ def explained(error: HoldfastError, session: Session, asked: Asked) -> HoldfastE
     if job is None:
         return error
     told = _told(error, session, job, asked)
-    again = type(error)(told.message, **{**error.context, **_holder(job)})
+    again = type(error)(told.message, **{**error.context, **job.held_by, **_holder(job)})
     again.action = told.action
     return again
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from holdfast.agent.idle import Wish
 from holdfast.core import limits
 from holdfast.core.model import HELD, Job, Status
-from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, NotFound
+from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, NotFound, SignatureInvalid
 from holdfast.ledger.acting import Acts
 from holdfast.store.agents import AgentPlace
 
@@ -66,10 +66,15 @@ def _next(acts: Acts, wish: Wish) -> Choice | None:
     now = acts.session.now()
     ready = [first for first in acts.session.first_tasks(wish.queues, wish.kinds) if first.available_at <= now]
     ready.sort(key=lambda first: (-first.priority, first.available_at, first.id))
+    passed: list[int] = []
     for first in ready[: limits.RESUME_TRIES_MAX]:
-        id_ = acts.session.take_task(first.queue, first.priority, wish.kinds)
-        if id_ is not None and (taken := _tried(acts, id_, wish.ttl_ms)) is not None:
-            return Choice(taken, "next")
+        while len(passed) < limits.RESUME_TRIES_MAX:
+            id_ = acts.session.take_task(first.queue, first.priority, wish.kinds, passed)
+            if id_ is None:
+                break
+            if (taken := _tried(acts, id_, wish.ttl_ms)) is not None:
+                return Choice(taken, "next")
+            passed.append(id_)
     return None
 
 
@@ -82,8 +87,9 @@ def _expired(acts: Acts, wish: Wish) -> Choice | None:
 
 
 def _tried(acts: Acts, job_id: int, ttl_ms: int) -> Job | None:
-    """None where it went to somebody else, into a backoff or to its end since it was looked at. A refusal has changed nothing."""
+    """None where it went to somebody else, into a backoff or to its end since it was looked at, or is not for this process to
+    sign. A refusal has changed nothing."""
     try:
         return take_up(acts, job_id, ttl_ms)
-    except (LeaseConflictError, NotClaimable, InvalidTransition, NotFound):
+    except (LeaseConflictError, NotClaimable, InvalidTransition, NotFound, SignatureInvalid):
         return None

@@ -56,7 +56,7 @@ attempt_option = click.option(
     help="Only if this is the task's attempt: fences off an older process.",
 )
 ttl_option = click.option(
-    "--ttl", type=duration, default="5m", show_default=True, metavar="DURATION", help="How long the claim lasts: 30s, 5m."
+    "--ttl", type=duration, default="5m", show_default=True, metavar="DURATION", help="How long a new claim lasts: 30s, 5m."
 )
 
 

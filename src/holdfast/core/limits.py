@@ -76,7 +76,8 @@ BLOCKERS_NAMED_MAX = 5
 """Tasks that a refusal names where a task waits for them."""
 CHECKPOINT_EVENTS_MAX = 5_000
 """How many of a task's newest events are searched for them."""
-CHECKPOINT_BEATS_MAX = 200
+CHECKPOINT_BEATS_MAX = 20
+"""Beats of each of those attempts that are read for one with a checkpoint."""
 OWN_TASKS_MAX = 100
 """Tasks of its own that a resume looks at."""
 RESUME_TRIES_MAX = 100

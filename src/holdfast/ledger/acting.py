@@ -7,8 +7,8 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.model import SYSTEM, Actor, EventType, FailureStage, Fence, Job, Micros, ReasonCode
-from holdfast.errors import FenceLost, NotFound
+from holdfast.core.model import SYSTEM, TERMINAL, Actor, EventType, FailureStage, Fence, Job, Micros, ReasonCode
+from holdfast.errors import FenceLost, NotFound, SignatureInvalid
 from holdfast.ledger import admit, tally
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.deciding import apply
@@ -71,6 +71,10 @@ class Acts:
         return job.token is not None and (holder, job.incarnation) == (self.who.name, self.who.incarnation)
 
     def claim(self, job_id: int, ttl_ms: int) -> Job:
+        """Refused where nothing here could sign for it afterwards: a claim alone needs no signature, all that follows does."""
+        job = self.job(job_id)
+        if job.status not in TERMINAL and (lack := self._sitting.lack(self.session.policy_of(job), self.who.name)) is not None:
+            raise SignatureInvalid(f"job {job_id} has to be signed for: {lack}", why="missing", **job.held_by)
         return self._do(c.ClaimJob, job_id, actor=self.who, token=self._entropy.token(), ttl_ms=ttl_ms, fresh_since=self._fresh)
 
     def start(self, job: Job) -> Job:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core.lifecycle import Outcome, decide
-from holdfast.core.model import Actor, Event, Job, Micros, Role
+from holdfast.core.model import Actor, Event, EventType, Job, Micros, Policy, Role
 from holdfast.core.proof.book import Book
 from holdfast.core.proof.envelopes import Envelope
 from holdfast.core.proof.keys import KeyRole, PublicKey, SecretKey, verify
@@ -114,6 +114,10 @@ class Sitting:
         """Whether the key that signed is good now."""
         role, name = signer_of(signed.said.actor)
         return self.book.valid(signed.key_id, role, name)
+
+    def lack(self, policy: Policy, worker: str) -> str | None:
+        """Why a worker of this name could not sign here what such a policy asks of a holder; None where it could, or need not."""
+        return self._notary.ring.lack(self.book, worker) if owes(policy, EventType.HEARTBEAT) else None
 
     def decide(self, job: Job | None, command: Any, now: Micros, *, own: bool = True) -> Outcome:
         """What `command` does, with every signature that its events need. `own` commands are this process's to sign."""

@@ -98,9 +98,10 @@ class AgentSession(ABC):
         """The first queued task of each priority in each queue that is not paused, available or not."""
         return [Candidate(*row) for row in self.rows("first_tasks", **self._wish(queues, kinds))]
 
-    def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None) -> int | None:
-        """The first available task of this priority, locked; one that somebody else is just taking is passed over."""
+    def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None, passed: Sequence[int] = ()) -> int | None:
+        """The first available task of this priority but `passed` ones, locked; what somebody else is just taking is left out."""
         params = {"queue": queue, "priority": priority, "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
+        params["passed"] = self._list(passed)
         rows = self.rows("take_task", now_at=self.stamp(), **params)
         return int(rows[0][0]) if rows else None
 
@@ -141,7 +142,7 @@ class AgentSession(ABC):
         """What waits for a task, by id."""
         return [Neighbour(*row) for row in self.rows("unlocks", on_id=job_id, limit=limit)]
 
-    def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, limit: int) -> list[LeftBehind]:
-        """Beats of attempts before this one that may carry a checkpoint, newest first."""
-        params = {"job_id": job_id, "attempt": attempt, "rev_above": rev_above, "limit": limit}
+    def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, attempts: int, beats: int) -> list[LeftBehind]:
+        """Beats that may carry a checkpoint, newest first: so many of each of so many attempts before this one."""
+        params = {"job_id": job_id, "attempt": attempt, "rev_above": rev_above, "attempts": attempts, "beats": beats}
         return [LeftBehind(*row) for row in self.rows("checkpoint_beats", **params)]

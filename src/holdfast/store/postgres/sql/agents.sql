@@ -70,7 +70,7 @@ WHERE p.rank IS NOT NULL;
 SELECT id FROM holdfast.jobs
 WHERE status = 'queued' AND queue = %(queue)s AND -priority = -%(priority)s::integer
   AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp())) AND kind <> %(undo_kind)s
-  AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[]))
+  AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[])) AND id <> ALL (%(passed)s::bigint[])
 ORDER BY available_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
 
 -- Claims that are over, the longest first. Whoever is stalled has no claim left; whether it is waited for is decided elsewhere.
@@ -175,10 +175,14 @@ SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast.dependencies d JOIN holdfast.jobs j ON j.id = d.job_id
 WHERE d.on_id = %(on_id)s AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT %(limit)s;
 
--- Beats that may carry a checkpoint: the bytes may also stand within an undo step.
+-- Beats that may carry a checkpoint, some of each of the latest attempts that have any: the bytes may also stand within an undo
+-- step.
 
 -- name: checkpoint_beats
-SELECT attempt, received_at, actor, payload FROM holdfast.events
-WHERE job_id = %(job_id)s AND rev > %(rev_above)s AND type = 'heartbeat' AND attempt < %(attempt)s
-  AND position('"checkpoint":'::bytea IN payload) > 0
-ORDER BY rev DESC LIMIT %(limit)s;
+SELECT attempt, received_at, actor, payload FROM (
+    SELECT rev, attempt, received_at, actor, payload,
+        dense_rank() OVER (ORDER BY attempt DESC) AS attempts, row_number() OVER (PARTITION BY attempt ORDER BY rev DESC) AS beats
+    FROM holdfast.events
+    WHERE job_id = %(job_id)s AND rev > %(rev_above)s AND type = 'heartbeat' AND attempt < %(attempt)s
+      AND position('"checkpoint":'::bytea IN payload) > 0
+) found WHERE attempts <= %(attempts)s AND beats <= %(beats)s ORDER BY rev DESC;

@@ -64,7 +64,7 @@ WHERE p.priority IS NOT NULL;
 -- name: take_task
 SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_ready
 WHERE status = 'queued' AND queue = :queue AND priority = :priority AND available_at <= :now_at AND kind <> :undo_kind
-  AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
+  AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds))) AND id NOT IN (SELECT value FROM json_each(:passed))
 ORDER BY available_at, id LIMIT 1;
 
 -- Claims that are over, the longest first. Whoever is stalled has no claim left; whether it is waited for is decided elsewhere.
@@ -152,10 +152,14 @@ SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.job_id
 WHERE d.on_id = :on_id AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT :limit;
 
--- Beats that may carry a checkpoint: the bytes may also stand within an undo step.
+-- Beats that may carry a checkpoint, some of each of the latest attempts that have any: the bytes may also stand within an undo
+-- step.
 
 -- name: checkpoint_beats
-SELECT attempt, received_at, actor, payload FROM holdfast_events
-WHERE job_id = :job_id AND rev > :rev_above AND type = 'heartbeat' AND attempt < :attempt
-  AND instr(payload, CAST('"checkpoint":' AS BLOB)) > 0
-ORDER BY rev DESC LIMIT :limit;
+SELECT attempt, received_at, actor, payload FROM (
+    SELECT rev, attempt, received_at, actor, payload,
+        dense_rank() OVER (ORDER BY attempt DESC) AS attempts, row_number() OVER (PARTITION BY attempt ORDER BY rev DESC) AS beats
+    FROM holdfast_events
+    WHERE job_id = :job_id AND rev > :rev_above AND type = 'heartbeat' AND attempt < :attempt
+      AND instr(payload, CAST('"checkpoint":' AS BLOB)) > 0
+) WHERE attempts <= :attempts AND beats <= :beats ORDER BY rev DESC;
