@@ -99,7 +99,7 @@ POLICY = {
     "on_exhausted": "what an exhausted job becomes",
     "backoff_base": "wait before the second attempt; doubled for each one after it",
     "backoff_max": "where the doubling stops, before jitter",
-    "cancel_grace": "how long a soft cancel waits before the sweep makes it hard",
+    "cancel_grace": "how long a soft cancel waits before the sweep makes it hard; not shorter than `stall_after` unless set",
     "progress_timeout": "how long a running job may beat without a change of stage or progress, or a checkpoint",
     "requires_operator_coverage": "every stall gives a message `ESCALATION_NEEDED`; decides nothing",
     "signed": "which events have to be [signed](../guides/signed.md)",

@@ -136,7 +136,7 @@ LAYERS: list[tuple[str, str | None, Settings, Settings, Settings, Policy]] = [
         NO_SETTINGS,
         NO_SETTINGS,
         NO_SETTINGS,
-        Policy(heartbeat_interval_ms=30_000, lease_ttl_ms=90_000, resume_window_ms=90_000),
+        Policy(heartbeat_interval_ms=30_000, lease_ttl_ms=90_000, resume_window_ms=90_000, cancel_grace_ms=90_000),
     ),
     ("a kind", None, Settings(attempts_max=2), NO_SETTINGS, NO_SETTINGS, Policy(attempts_max=2)),
     (
@@ -169,7 +169,7 @@ LAYERS: list[tuple[str, str | None, Settings, Settings, Settings, Policy]] = [
         Settings(resume_window_ms=0),
         NO_SETTINGS,
         NO_SETTINGS,
-        Policy(heartbeat_interval_ms=30_000, lease_ttl_ms=90_000, resume_window_ms=0),
+        Policy(heartbeat_interval_ms=30_000, lease_ttl_ms=90_000, resume_window_ms=0, cancel_grace_ms=90_000),
     ),
     (
         "a lease too short",
@@ -219,6 +219,19 @@ def test_a_chosen_ttl_is_the_limit_of_silence_too(ttl_ms: int, interval_ms: int,
     policy = with_ttl(Policy(), ttl_ms)
     assert (policy.lease_ttl_ms, policy.heartbeat_interval_ms, policy.missed_beats_max) == (ttl_ms, interval_ms, missed)
     assert policy.stall_after_ms <= policy.lease_ttl_ms
+
+
+@pytest.mark.parametrize(
+    ("policy", "ttl_ms", "grace_ms"),
+    [
+        (Policy(), 300_000, 300_000),
+        (Policy(), 10_000, 30_000),
+        (Policy(cancel_grace_ms=5_000), 300_000, 5_000),
+        (resolve("warehouse", NO_SETTINGS, NO_SETTINGS, NO_SETTINGS), 10_000, 30_000),
+    ],
+)
+def test_a_cancel_waits_until_it_can_have_been_heard_unless_somebody_said_how_long(policy: Policy, ttl_ms: int, grace_ms: int):
+    assert with_ttl(policy, ttl_ms).cancel_grace_ms == grace_ms
 
 
 @pytest.mark.parametrize(

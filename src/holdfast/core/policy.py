@@ -127,7 +127,8 @@ def resolve(tier: str | None, by_kind: Settings, by_tier: Settings, by_job: Sett
     """The nearest layer that sets a field wins: job, tier, kind, the tier's own numbers, the defaults.
 
     `signed` is the strictest that any of them wants: a job or a tier may ask for more, never for less. `lease_ttl` never ends
-    before `stall_after` would, and a tier's `resume_window` is its `stall_after` unless set.
+    before `stall_after` would. Unless they are set, a tier's `resume_window` is its `stall_after`, and `cancel_grace` is not
+    shorter than that: a holder learns of a cancel with its next beat.
     """
     chosen: dict[str, Any] = {}
     for layer in (tier_settings(tier), by_kind, by_tier, by_job):
@@ -138,7 +139,13 @@ def resolve(tier: str | None, by_kind: Settings, by_tier: Settings, by_job: Sett
     stall_after = policy.stall_after_ms
     lease = max(policy.lease_ttl_ms, stall_after)
     window = chosen.get("resume_window_ms", stall_after if tier is not None else 0)
-    return msgspec.structs.replace(policy, lease_ttl_ms=lease, resume_window_ms=window)
+    grace = chosen.get("cancel_grace_ms", _grace_ms(policy))
+    return msgspec.structs.replace(policy, lease_ttl_ms=lease, resume_window_ms=window, cancel_grace_ms=grace)
+
+
+def _grace_ms(policy: Policy) -> int:
+    """How long a soft cancel waits where nobody has said so."""
+    return max(Policy().cancel_grace_ms, policy.stall_after_ms)
 
 
 def _set_fields(layer: Settings) -> dict[str, Any]:
@@ -146,9 +153,13 @@ def _set_fields(layer: Settings) -> dict[str, Any]:
 
 
 def with_ttl(policy: Policy, ttl_ms: int) -> Policy:
-    """The policy of a lease whose length its claimer chose: silence is then judged by that length too."""
+    """The policy of a lease whose length its claimer chose: silence is then judged by that length too, and so is the time to
+    hear of a cancel, unless that was set."""
     missed = min(policy.missed_beats_max, max(1, ttl_ms // 1_000))
-    return msgspec.structs.replace(policy, lease_ttl_ms=ttl_ms, missed_beats_max=missed, heartbeat_interval_ms=ttl_ms // missed)
+    leased = msgspec.structs.replace(policy, lease_ttl_ms=ttl_ms, missed_beats_max=missed, heartbeat_interval_ms=ttl_ms // missed)
+    if policy.cancel_grace_ms != _grace_ms(policy):
+        return leased
+    return msgspec.structs.replace(leased, cancel_grace_ms=_grace_ms(leased))
 
 
 def backoff_us(policy: Policy, tries: int, jitter: float) -> int:
