@@ -162,7 +162,7 @@ class Unavailable(HoldfastError):
     retryable = True
     http_status = 503
     fault = "store"
-    action = "Try again; with the same request_id where the outcome is unknown."
+    action = "Ask again; with the same request_id where the outcome is unknown."
 
     def __init__(
         self, message: str, *, outcome: Literal["none", "unknown"] = "none", retryable: bool = True, **context: Any

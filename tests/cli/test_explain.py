@@ -141,7 +141,7 @@ def test_a_doctor_keeps_a_password_to_itself(postgres_url: str, run: Run) -> Non
 
 def test_a_url_that_cannot_be_read_is_refused(run: Run) -> None:
     done = run("doctor", "--db", "postgresql://u:secret@[::1/jobs", "--json")
-    assert (done.code, done.answer["error_code"]) == (1, "validation_error")
+    assert (done.code, done.answer["error_code"]) == (3, "validation_error")
     assert "secret" not in done.out + done.err
 
 

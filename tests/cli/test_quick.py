@@ -18,7 +18,7 @@ from holdfast.agent import Agent
 from holdfast.quick import beat, written
 from holdfast.store.sqlite.store import BUSY_MS
 from holdfast.testing import ManualClock
-from tests.contract.builders import queued
+from tests.contract.builders import held, queued
 from tests.support.histories import problems
 
 
@@ -110,8 +110,8 @@ def test_people_are_told_the_same(ledger: Ledger, ada: Agent, url: str, tmp_path
 def test_whatever_is_not_plain_is_left_alone(ledger: Ledger, ada: Agent, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one, queued_one = queued(ledger).id, queued(ledger).id
     signed = queued(ledger, policy={"signed": "all"}).id
-    for id_ in (one, signed):
-        ada.start(id_)
+    ada.start(one)
+    ledger.start(held(ledger.claim_job(signed, "ada", incarnation="agent")))
     assert quickly(url, one) is not None
     before = [ledger.events(id_) for id_ in (one, queued_one, signed)]
     assert quickly(url, one) is None

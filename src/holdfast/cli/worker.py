@@ -13,6 +13,7 @@ from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, Noun, as_json_option, key_option, loaded_keys, reads_a_ledger, say
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, duration, queues
+from holdfast.errors import LimitExceeded, ValidationError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -84,7 +85,12 @@ def run(
     logs.configure(json=not sys.stderr.isatty() if form is None else form == "json", level=log_level.upper())
     found = load(apps, db, loaded_keys(keys))
     room |= _anchors(found[0], room["seal"], room.pop("anchor"), room.pop("anchor_url"), room.pop("anchor_private"))
-    with worker_of(found, **{name: value for name, value in room.items() if value is not None}) as worker:
+    try:
+        made = worker_of(found, **{name: value for name, value in room.items() if value is not None})
+    except (LimitExceeded, ValidationError) as error:
+        # No restart mends what was typed, or what the apps say of themselves.
+        raise misuse(error.message) from None
+    with made as worker:
         if metrics_port is not None:
             from holdfast.telemetry.prometheus import serve
 
