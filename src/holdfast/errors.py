@@ -43,7 +43,7 @@ class LimitExceeded(HoldfastError):
 
     code = "limit_exceeded"
     http_status = 413
-    action = "Send less, or split the request."
+    action = "Stay within the limit: send less, or split the request."
 
 
 class Conflict(HoldfastError):

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.forked import Nursery
+
 SHOP = '''
 import os
 from holdfast import App, Context
@@ -101,6 +103,10 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+PYTHONS_OWN = ("PYTHON", "LC_", "LANG")
+"""What Python looks at when it starts."""
+
+
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "holdfast", *map(str, arguments)]
 
@@ -110,22 +116,25 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "SHOP_URL": "sqlite:///shop.db", **more}
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def run(folder: Path) -> Run:
+def run(folder: Path, nursery: Nursery) -> Run:
     """Runs a command to its end."""
 
     def runner(*arguments: object, stdin: str | None = None, **env: str) -> Done:
-        done = subprocess.run(
-            command(*arguments),
-            cwd=folder,
-            env=environment(**env),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+        if any(name.startswith(PYTHONS_OWN) for name in env):
+            words, given = command(*arguments), "" if stdin is None else stdin
+            ended = subprocess.run(
+                words, cwd=folder, env=environment(**env), input=given, capture_output=True, text=True, check=False, timeout=120
+            )
+            return Done(ended.returncode, ended.stdout, ended.stderr)
+        return Done(*nursery.run([str(word) for word in arguments], folder, environment(**env), stdin, 120))
 
     return runner
 
