@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -9,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
+from holdfast.worker.signals import ECHO_SECONDS
 from tests.cli.conftest import Run, Start
 from tests.support.waiting import wait_until
 
@@ -40,8 +42,10 @@ def test_the_second_signal_hands_back_at_once(store_url: str, start: Start) -> N
         assert worker.line() == f"began {job.id}"
         worker.signal()
         worker.logged("stopping: ")
+        time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
         worker.signal()
 
+        worker.logged("stopping at once: ")
         assert worker.rest().code == 0
         found = ledger.get(job.id)
         assert (found.status, found.releases) == ("queued", 1)
