@@ -1,11 +1,14 @@
 """The MCP server and its official client: in one process, or as people start them."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
+from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -16,12 +19,20 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
-from holdfast.ledger import Ledger
+from holdfast.ledger import Job, Ledger
 from holdfast.mcp.seats import Seats
 from holdfast.mcp.server import Reception, build
 from tests.support.processes import ROOT
 
 TOKEN = "not-a-secret-in-a-test"  # noqa: S105
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "Claude Code!", "version": "1"}},
+}
+RESUME = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "resume", "arguments": {"ttl_s": 1}}}
 
 
 @pytest.fixture
@@ -63,6 +74,23 @@ def text_of(answer: CallToolResult) -> str:
 
 def seated(ledger: Ledger) -> Seats:
     return Seats(ledger, time.monotonic)
+
+
+class Watch:
+    """Seconds that pass when they are told to, for a keeper."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._now = 0.0
+        self.seats = Seats(ledger, lambda: self._now)
+
+    def advance(self, seconds: float) -> None:
+        with self.seats.changed:
+            self._now += seconds
+            self.seats.changed.notify_all()
+
+
+def beats(ledger: Ledger, job: Job) -> int:
+    return len(ledger.events(job.id, types=["heartbeat"]))
 
 
 @asynccontextmanager
@@ -113,6 +141,13 @@ class Served:
             if found["message"].startswith(message):
                 return found
         raise AssertionError(f"never logged: {message}: {said}")
+
+    def unread(self) -> int:
+        """Bytes that it has said, and that wait to be read."""
+        assert self._process.stdout is not None
+        found = array("i", [0])
+        fcntl.ioctl(self._process.stdout, termios.FIONREAD, found)
+        return found[0]
 
     def send(self, line: str) -> None:
         assert self._process.stdin is not None

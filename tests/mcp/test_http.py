@@ -19,7 +19,7 @@ import holdfast
 from holdfast.cli import main
 from holdfast.core import limits
 from holdfast.ledger import Ledger
-from tests.mcp.conftest import TOKEN, Desk, Serve, Served
+from tests.mcp.conftest import ACCEPT, INITIALIZE, RESUME, TOKEN, Desk, Serve, Served
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -96,17 +96,17 @@ async def test_the_end_of_a_session_hands_its_job_back(place: tuple[Served, Ledg
 def test_who_has_no_token_or_comes_by_another_name_is_not_let_in(place: tuple[Served, Ledger]) -> None:
     server, _ = place
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    accept = {"Accept": "application/json, text/event-stream"}
 
     def status(**headers: str) -> int:
-        return httpx2.post(server.url, json=body, headers={**accept, **headers}).status_code
+        return httpx2.post(server.url, json=body, headers={**ACCEPT, **headers}).status_code
 
     assert status() == 401
     assert status(Authorization=f"Bearer {TOKEN}x") == 401
     assert status(Authorization=f"Basic {TOKEN}") == 401
+    assert status(Authorization=f"bearer {TOKEN}") != 401
     assert status(**BEARER, Host="evil.example") == 421
     assert status(**BEARER, Origin="http://evil.example") == 403
-    large = httpx2.post(server.url, content=b"x" * (limits.MCP_BODY_BYTES_MAX + 1), headers={**accept, **BEARER})
+    large = httpx2.post(server.url, content=b"x" * (limits.MCP_BODY_BYTES_MAX + 1), headers={**ACCEPT, **BEARER})
     assert large.status_code == 413
     assert httpx2.get(server.url.replace("/mcp", "/other"), headers=BEARER).status_code == 404
 
@@ -120,6 +120,41 @@ async def test_on_both_stores_and_a_signal_hands_everything_back(store_url: str,
             assert (brief["task"]["id"], brief["task"]["claimed_by"]) == (job, "mcp")
             server.signal(SIGTERM)
             assert server.end()[0] == 0
+        assert ledger.get(job).status == "queued"
+
+
+async def test_a_client_that_comes_back_goes_on(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url, "--http", "127.0.0.1:0", "--idle-limit", "1s")
+        async with over_http(server.url, mode="legacy") as ask:
+            await ask("claim_job", id=job, ttl_s=1)
+            await anyio.to_thread.run_sync(server.logged, "idle")
+
+            def is_over() -> bool:
+                expires_at = ledger.get(job).claim_expires_at
+                return expires_at is not None and expires_at < ledger.now()
+
+            await anyio.to_thread.run_sync(lambda: wait_until(is_over))
+            assert (await ask("heartbeat", id=job))["task"]["attempt"] == 1
+            assert (await ask("complete", id=job))["task"]["status"] == "succeeded"
+
+
+async def test_open_streams_end_in_order(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url, "--http", "127.0.0.1:0")
+        async with httpx2.AsyncClient(timeout=60) as http:
+            first = await http.post(server.url, json=INITIALIZE, headers=ACCEPT)
+            session = {"mcp-session-id": first.headers["mcp-session-id"]}
+            claim = {"name": "claim_job", "arguments": {"id": job}}
+            await http.post(server.url, json={**RESUME, "params": claim}, headers={**ACCEPT, **session})
+            async with http.stream("GET", server.url, headers={**ACCEPT, **session}) as stream:
+                assert stream.status_code == 200
+                server.signal(SIGTERM)
+                assert [chunk async for chunk in stream.aiter_bytes() if not chunk.startswith(b":")] == []
+        code, _, err = server.end()
+        assert (code, [json.loads(line)["message"] for line in err.splitlines()]) == (0, ["ending", "handed back"])
         assert ledger.get(job).status == "queued"
 
 

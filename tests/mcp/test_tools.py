@@ -6,7 +6,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from mcp_types import Tool
+from mcp import MCPError
+from mcp_types import INVALID_PARAMS, Tool
 
 from holdfast.cli.schemas import schema_of
 from holdfast.core import limits
@@ -242,6 +243,11 @@ async def test_resources(ledger: Ledger) -> None:
         for wrong in ("holdfast://jobs/99", "holdfast://jobs/x", "holdfast://elsewhere"):
             with pytest.raises(Exception, match="there is no"):
                 await read(wrong)
+        huge = "9" * 19
+        for wrong in ("holdfast://jobs/0", f"holdfast://jobs/{huge}", f"holdfast://jobs/1/events?after={huge}"):
+            with pytest.raises(MCPError) as refused:
+                await read(wrong)
+            assert refused.value.code == INVALID_PARAMS, wrong
 
 
 # Who calls
@@ -312,7 +318,10 @@ async def test_a_session_holds_so_many_jobs_and_no_more(ledger: Ledger, monkeypa
     async with desk(seats) as ada, desk(seats, session="s2") as twin:
         for job in jobs[:2]:
             await ada("claim_job", id=job)
-        assert (await ada.refused("claim_job", id=jobs[2]))["error_code"] == "limit_exceeded"
+        full = await ada.refused("claim_job", id=jobs[2])
+        assert (full["error_code"], "release one of yours first" in full["suggested_action"]) == ("limit_exceeded", True)
+        assert (await ada("claim_job", id=jobs[0]))["task"]["attempt"] == 1
+        assert (await ada("resume"))["task"]["id"] in jobs[:2]
         assert (await twin.refused("claim_job", id=jobs[2]))["error_code"] == "limit_exceeded"
         for job in jobs[:2]:
             await ada("release", id=job)

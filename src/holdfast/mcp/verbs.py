@@ -60,7 +60,7 @@ class Caller:
     def take(self, ask: asks.Change, verb: Callable[[Agent, str | None], Any]) -> Any:
         """A verb that gives the caller a job."""
         place = self.place(ask, new=True)
-        self._seats.check_room(place)
+        self._seats.check_room(place, getattr(ask, "id", None))
         answer = verb(self._seats.agent(place), request_of(ask, place.session))
         if answer.task is not None:
             self._seats.heard(place, answer.task)
