@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
@@ -182,6 +183,25 @@ class Served:
             assert pipe is not None
             pipe.close()
         self._process.wait()
+
+
+class Letters:
+    """A client over HTTP with a session of its own, and nothing open between one request and the next."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.headers = ACCEPT
+        begun = self._send(INITIALIZE)
+        self.headers = {**ACCEPT, "mcp-session-id": begun.headers["mcp-session-id"]}
+
+    def _send(self, message: dict[str, Any]) -> httpx2.Response:
+        return httpx2.post(self._url, json=message, headers=self.headers, timeout=60).raise_for_status()
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        """The result."""
+        said = self._send({**RESUME, "params": {"name": tool, "arguments": arguments}}).text
+        [line] = [line for line in said.splitlines() if line.startswith("data: {")]
+        return json.loads(line.removeprefix("data: "))["result"]
 
 
 Serve = Callable[..., Served]

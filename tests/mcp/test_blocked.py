@@ -4,10 +4,8 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import anyio
-import httpx2
 import psycopg
 import pytest
 
@@ -15,7 +13,7 @@ import holdfast
 from holdfast.ledger import Ledger
 from holdfast.mcp.keeper import Keeper
 from tests.conftest import drop_schema
-from tests.mcp.conftest import ACCEPT, INITIALIZE, RESUME, Serve, Watch, beats, desk, seated
+from tests.mcp.conftest import Letters, Serve, Served, Watch, beats, desk, seated
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -106,23 +104,17 @@ async def test_what_comes_in_for_a_session_that_is_over_is_handed_back(place: Pl
         assert ledger.events(job.id)[-1].reason == "RELEASED"
 
 
-class Held:
+def holding(serve: Serve, url: str, *jobs: int) -> Served:
     """A server over HTTP that holds one job for each of as many clients."""
-
-    def __init__(self, serve: Serve, url: str, *jobs: int) -> None:
-        self.server = serve(url, "--http", "127.0.0.1:0")
-        for job in jobs:
-            session = {"mcp-session-id": self._send(INITIALIZE).headers["mcp-session-id"]}
-            claim = {"name": "claim_job", "arguments": {"id": job}}
-            assert '"isError":false' in self._send({**RESUME, "params": claim}, **session).text
-
-    def _send(self, message: dict[str, Any], **headers: str) -> httpx2.Response:
-        return httpx2.post(self.server.url, json=message, headers={**ACCEPT, **headers})
+    server = serve(url, "--http", "127.0.0.1:0")
+    for job in jobs:
+        assert not Letters(server.url).call("claim_job", id=job)["isError"]
+    return server
 
 
 def test_the_end_leaves_to_its_lease_what_cannot_be_handed_back_in_time(place: Place, ledger: Ledger, serve: Serve) -> None:
     stuck, free = ledger.enqueue("draft"), ledger.enqueue("draft")
-    server = Held(serve, place.url, stuck.id, free.id).server
+    server = holding(serve, place.url, stuck.id, free.id)
     with place.locked(stuck.id):
         server.signal(signal.SIGTERM)
         assert server.logged("handed back")["job_id"] == free.id
@@ -133,7 +125,7 @@ def test_the_end_leaves_to_its_lease_what_cannot_be_handed_back_in_time(place: P
 
 def test_a_second_signal_ends_it_at_once(place: Place, ledger: Ledger, serve: Serve) -> None:
     job = ledger.enqueue("draft")
-    server = Held(serve, place.url, job.id).server
+    server = holding(serve, place.url, job.id)
     with place.locked(job.id):
         server.signal(signal.SIGTERM)
         wait_until(lambda: place.waiting() == 1)

@@ -19,7 +19,7 @@ import holdfast
 from holdfast.cli import main
 from holdfast.core import limits
 from holdfast.ledger import Ledger
-from tests.mcp.conftest import ACCEPT, INITIALIZE, RESUME, TOKEN, Desk, Serve, Served
+from tests.mcp.conftest import ACCEPT, TOKEN, Desk, Letters, Serve, Served
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -123,36 +123,33 @@ async def test_on_both_stores_and_a_signal_hands_everything_back(store_url: str,
         assert ledger.get(job).status == "queued"
 
 
-async def test_a_client_that_comes_back_goes_on(sqlite_url: str, serve: Serve) -> None:
+def test_a_client_that_comes_back_goes_on(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url, "--http", "127.0.0.1:0", "--idle-limit", "1s")
-        async with over_http(server.url, mode="legacy") as ask:
-            await ask("claim_job", id=job, ttl_s=1)
-            await anyio.to_thread.run_sync(server.logged, "idle")
+        client = Letters(server.url)
+        client.call("claim_job", id=job, ttl_s=1)
+        server.logged("idle")
 
-            def is_over() -> bool:
-                expires_at = ledger.get(job).claim_expires_at
-                return expires_at is not None and expires_at < ledger.now()
+        def is_over() -> bool:
+            expires_at = ledger.get(job).claim_expires_at
+            return expires_at is not None and expires_at < ledger.now()
 
-            await anyio.to_thread.run_sync(lambda: wait_until(is_over))
-            assert (await ask("heartbeat", id=job))["task"]["attempt"] == 1
-            assert (await ask("complete", id=job))["task"]["status"] == "succeeded"
+        wait_until(is_over)
+        assert client.call("heartbeat", id=job)["structuredContent"]["task"]["attempt"] == 1
+        assert client.call("complete", id=job)["structuredContent"]["task"]["status"] == "succeeded"
 
 
-async def test_open_streams_end_in_order(sqlite_url: str, serve: Serve) -> None:
+def test_open_streams_end_in_order(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url, "--http", "127.0.0.1:0")
-        async with httpx2.AsyncClient(timeout=60) as http:
-            first = await http.post(server.url, json=INITIALIZE, headers=ACCEPT)
-            session = {"mcp-session-id": first.headers["mcp-session-id"]}
-            claim = {"name": "claim_job", "arguments": {"id": job}}
-            await http.post(server.url, json={**RESUME, "params": claim}, headers={**ACCEPT, **session})
-            async with http.stream("GET", server.url, headers={**ACCEPT, **session}) as stream:
-                assert stream.status_code == 200
-                server.signal(SIGTERM)
-                assert [chunk async for chunk in stream.aiter_bytes() if not chunk.startswith(b":")] == []
+        client = Letters(server.url)
+        client.call("claim_job", id=job)
+        with httpx2.stream("GET", server.url, headers=client.headers, timeout=60) as stream:
+            assert stream.status_code == 200
+            server.signal(SIGTERM)
+            assert [chunk for chunk in stream.iter_bytes() if not chunk.startswith(b":")] == []
         code, _, err = server.end()
         assert (code, [json.loads(line)["message"] for line in err.splitlines()]) == (0, ["ending", "handed back"])
         assert ledger.get(job).status == "queued"
