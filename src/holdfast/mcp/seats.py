@@ -5,6 +5,7 @@ A seat is kept only while it holds something. All that matters outlives it: the 
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from holdfast.agent import Agent, Task
@@ -66,7 +67,7 @@ class Seats:
             return seat.agent
 
     def _seated(self, place: Place) -> Agent:
-        return Agent(self.ledger, place.name, session=place.session, ways=Tools())
+        return Agent(self.ledger, place.name, session=place.session, ways=Tools(), known=partial(self.attempt, place))
 
     def attempt(self, place: Place, job_id: int) -> int | None:
         """The attempt that this session holds, or held when it last heard of the job."""
