@@ -4,12 +4,14 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import holdfast
 from holdfast.ledger import Job, Ledger
+from holdfast.mcp.holds import Place
 from holdfast.mcp.keeper import Keeper
-from holdfast.mcp.seats import Place, Seats
+from holdfast.mcp.seats import Seats
 from tests.mcp.conftest import desk, seated
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
@@ -81,12 +83,73 @@ async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledge
             watch.advance(800)
             wait_until(lambda: "its leases are left to end" in caplog.text)
             watch.advance(100)
-            assert watch.seats.next_at(1_000) is None
             assert beats(ledger, job) == 2
+            await ask("get_job", id=job.id)
+            wait_until(lambda: beats(ledger, job) == 3)
             assert (await ask("heartbeat", id=job.id))["task"]["attempt"] == 1
             watch.advance(100)
-            wait_until(lambda: beats(ledger, job) == 4)
-    assert caplog.text.count("its leases are left to end") == 1
+            wait_until(lambda: beats(ledger, job) == 5)
+            watch.advance(1_000)
+            wait_until(lambda: caplog.text.count("its leases are left to end") == 2)
+            watch.advance(300)
+            wait_until(lambda: watch.seats.next_at(1_000) is None)
+
+
+async def test_what_an_idle_session_held_is_handed_back_at_the_end(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast.mcp")
+    job, watch = ledger.enqueue("draft"), Watch(ledger)
+    with Keeper(watch.seats, 1_000, keep=False):
+        async with desk(watch.seats) as ask:
+            await ask("claim_job", id=job.id, ttl_s=300)
+            watch.advance(1_000)
+            wait_until(lambda: "its leases are left to end" in caplog.text)
+    assert ledger.get(job.id).status == "queued"
+
+
+async def test_whatever_a_client_calls_it_is_not_idle(ledger: Ledger, seats: Seats) -> None:
+    watch = Watch(ledger)
+    jobs = [ledger.enqueue("draft").id for _ in range(2)]
+    async with desk(watch.seats) as ada, desk(watch.seats, session=None) as nobody:
+        await ada("claim_job", id=jobs[0])
+        await nobody("claim_job", id=jobs[1], session="s2")
+        watch.advance(90)
+        await ada.client.read_resource("holdfast://counts")
+        await nobody("explain", id=jobs[0], session="s2")
+        watch.advance(90)
+        assert watch.seats.idle(100) == []
+
+
+async def test_a_job_that_comes_for_a_session_that_has_ended_is_handed_back(ledger: Ledger, seats: Seats) -> None:
+    job = ledger.enqueue("draft")
+    agent = seats.agent(Place("ada", "s1"))
+    with Keeper(seats, 60, keep=False) as keeper:
+        taken = agent.start(job.id)
+        keeper.end("s1")
+        seats.heard(agent, taken)
+        wait_until(lambda: ledger.get(job.id).status == "queued")
+
+
+async def test_a_wrong_attempt_costs_no_beats(ledger: Ledger, seats: Seats) -> None:
+    job = ledger.enqueue("draft")
+    async with desk(seats) as ask:
+        await ask("claim_job", id=job.id)
+        assert (await ask.refused("heartbeat", id=job.id, attempt=99))["error_code"] == "fence_lost"
+        assert seats.attempt(Place("ada", "s1"), job.id) == 1
+
+
+async def test_a_job_that_somebody_has_locked_costs_no_other_its_beats(restartable_server: PostgresServer) -> None:
+    with holdfast.open(restartable_server.url) as ledger, psycopg.connect(restartable_server.url) as outside:
+        jobs, watch = [ledger.enqueue("draft") for _ in range(2)], Watch(ledger)
+        with Keeper(watch.seats, 1_000, keep=False):
+            async with desk(watch.seats) as ask:
+                for job in jobs:
+                    await ask("claim_job", id=job.id, ttl_s=300)
+                outside.execute("SELECT 1 FROM holdfast.jobs WHERE id = %s FOR UPDATE", [jobs[0].id])
+                watch.advance(100)
+                wait_until(lambda: beats(ledger, jobs[1]) == 1)
+                assert beats(ledger, jobs[0]) == 0
+                outside.rollback()
+                wait_until(lambda: beats(ledger, jobs[0]) == 1)
 
 
 async def test_a_lost_job_is_told_with_the_next_call(ledger: Ledger, seats: Seats, caplog: pytest.LogCaptureFixture) -> None:

@@ -38,7 +38,8 @@ TEMPLATES = [
         uri_template="holdfast://jobs/{id}/events{?after}",
         name="events",
         title="A job's history",
-        description=f"What happened to a job, the oldest first, {limits.MCP_PAGE_MAX} a page; `next` is where the next one is.",
+        description=f"What happened to a job, the oldest first, {limits.MCP_PAGE_MAX} a page; `next` is the "
+        "address of the next one. `after` is a position in the ledger, not a rev.",
         mime_type=JSON,
     ),
 ]

@@ -14,10 +14,10 @@ from mcp.server.lowlevel import Server
 
 from holdfast.errors import HoldfastError, NotFound, told
 from holdfast.mcp import resources, tools
-from holdfast.mcp.answers import plain, schema_of
+from holdfast.mcp.answers import input_schema, plain
+from holdfast.mcp.caller import Caller
 from holdfast.mcp.guidance import INSTRUCTIONS, PROMPT
 from holdfast.mcp.seats import Seats
-from holdfast.mcp.verbs import Caller
 from holdfast.version import __version__
 
 SESSION_HEADER = "mcp-session-id"
@@ -83,6 +83,7 @@ def build(reception: Reception) -> Server[Any]:
 
     async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
+            reception.caller(ctx).calls()
             text = await anyio.to_thread.run_sync(resources.read, ledger, params.uri)
         except HoldfastError as error:
             code = types.INVALID_PARAMS if isinstance(error, NotFound) else types.INTERNAL_ERROR
@@ -103,7 +104,7 @@ def build(reception: Reception) -> Server[Any]:
         on_read_resource=read_resource,
         on_list_prompts=_list_prompts,
         on_get_prompt=_get_prompt,
-        get_tool_input_schema=lambda name: schema_of(tools.TOOLS[name].ask) if name in tools.TOOLS else None,
+        get_tool_input_schema=lambda name: input_schema(tools.TOOLS[name].ask) if name in tools.TOOLS else None,
     )
 
 
