@@ -4,15 +4,18 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import psycopg
 import pytest
+from mcp import Client
 
 import holdfast
 from holdfast.ledger import Job, Ledger
 from holdfast.mcp.holds import Place
 from holdfast.mcp.keeper import Keeper
 from holdfast.mcp.seats import Seats
-from tests.mcp.conftest import desk, seated
+from holdfast.mcp.server import Reception, build
+from tests.mcp.conftest import Desk, desk, seated
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 
@@ -200,3 +203,23 @@ async def test_an_outage_does_not_end_the_keeper(restartable_server: PostgresSer
                 restartable_server.start()
                 watch.advance(30)
                 wait_until(lambda: beats(ledger, job) == 1)
+
+
+async def test_calls_that_wait_for_a_lock_take_nobody_elses_turn(restartable_server: PostgresServer) -> None:
+    with holdfast.open(restartable_server.url) as ledger, psycopg.connect(restartable_server.url) as outside:
+        job, seats = ledger.enqueue("draft"), seated(ledger)
+        reception = Reception(seats, "ada", None, lambda: "drawn")
+        async with Client(build(reception)) as client, anyio.create_task_group() as tasks:
+            ask = Desk(client)
+            await ask("claim_job", id=job.id, session="s1")
+            outside.execute("SELECT 1 FROM holdfast.jobs WHERE id = %s FOR UPDATE", [job.id])
+
+            async def beat() -> None:
+                await ask("heartbeat", id=job.id, session="s1")
+
+            for _ in range(45):
+                tasks.start_soon(beat)
+            await anyio.sleep(0)
+            assert (await ask("get_job", id=job.id, session="s2"))["task"]["id"] == job.id
+            outside.rollback()
+        assert beats(ledger, job) == 45

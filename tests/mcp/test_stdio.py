@@ -4,10 +4,12 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import anyio
+import apsw
 import pytest
 
 import holdfast
@@ -49,21 +51,41 @@ async def test_two_clients_race_for_one_job_and_one_wins(sqlite_url: str) -> Non
         assert ledger.check(job) == []
 
 
+LONG = "x" * (limits.MCP_BODY_BYTES_MAX + 1)
+GARBLED = [
+    ("not json", -32700, None),
+    ('{"jsonrpc": "2.0"}', -32600, None),
+    ("[1]", -32600, None),
+    ("\udcff\x00", -32700, None),
+    ('{"jsonrpc":"2.0","id":7,"method":' + "[" * 300, -32700, 7),
+    (LONG, -32600, None),
+    ('{"jsonrpc":"2.0","id":"a-8","method":"ping","params":{"more":"' + LONG, -32600, "a-8"),
+]
+
+
 def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url)
-        for line in ("not json", '{"jsonrpc": "2.0"}', "[1]", "\udcff\x00", "x" * (limits.MCP_BODY_BYTES_MAX + 1)):
+        for line, code, id_ in GARBLED:
             server.send(line.encode("utf-8", "replace").decode())
+            found = server.answer()
+            assert (found["error"]["code"], found["id"]) == (code, id_), line[:80]
+        server.send("")
         server.send(json.dumps(INITIALIZE))
         assert server.answer()["result"]["serverInfo"]["name"] == "holdfast"
         server.send(json.dumps(RESUME))
         task = server.answer()["result"]["structuredContent"]["task"]
         assert (task["id"], task["claimed_by"]) == (job, "claude-code")
+        server.send(json.dumps(INITIALIZE).replace("Claude", "Other"))
+        server.answer()
+        server.send(json.dumps(RESUME))
+        assert server.answer()["result"]["structuredContent"]["why"] == "focus"
         code, out, err = server.end()
         assert (code, out) == (0, "")
         assert "Traceback" not in err
-        assert [json.loads(line)["message"] for line in err.splitlines()] == ["a message is too long", "handed back"]
+        said = [json.loads(line)["message"] for line in err.splitlines()]
+        assert said == ["a message is too long", "a message is too long", "handed back"]
         assert ledger.get(job).status == "queued"
 
 
@@ -101,6 +123,41 @@ def test_a_killed_server_loses_its_job_when_the_lease_is_over(sqlite_url: str, s
         wait_until(lambda: ledger.sweep() and ledger.get(job).status == "queued")
         wait_until(lambda: ledger.claim("next"))
         assert ledger.check(job) == []
+
+
+LIST = {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}
+
+
+def test_a_signal_ends_it_though_the_client_does_not_read(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url)
+        server.send(json.dumps(INITIALIZE))
+        server.answer()
+        for message in (RESUME, *[LIST] * 6):
+            server.send(json.dumps(message))
+        wait_until(lambda: ledger.get(job).status == "running")
+        for _ in range(2):
+            server.signal(signal.SIGTERM)
+        assert server.logged("handed back")["job_id"] == job
+        assert server.wait() == 0
+        assert ledger.get(job).status == "queued"
+
+
+def test_a_signal_ends_it_though_somebody_has_the_ledger_locked(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url)
+        server.send(json.dumps(INITIALIZE))
+        server.answer()
+        server.send(json.dumps({**RESUME, "params": {"name": "resume", "arguments": {"ttl_s": 300}}}))
+        server.answer()
+        with closing(apsw.Connection(sqlite_url.removeprefix("sqlite:///"))) as outside:
+            outside.execute("BEGIN IMMEDIATE")
+            server.signal(signal.SIGTERM)
+            server.logged("handing back takes long")
+            assert server.wait() == 0
+        assert ledger.get(job).status == "running"
 
 
 def test_a_client_that_does_not_listen_any_more_ends_it_in_order(sqlite_url: str, serve: Serve) -> None:

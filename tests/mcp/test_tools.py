@@ -11,11 +11,11 @@ from holdfast.cli.schemas import schema_of
 from holdfast.core import limits
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger
-from holdfast.mcp.guidance import INSTRUCTIONS
+from holdfast.mcp.guidance import INSTRUCTIONS, SESSIONS
 from holdfast.mcp.server import agent_name
 from holdfast.mcp.tools import TOOLS
 from holdfast.testing import ManualClock
-from tests.mcp.conftest import Desk, desk, seated, text_of
+from tests.mcp.conftest import Desk, desk, seated
 
 pytestmark = pytest.mark.anyio
 
@@ -32,6 +32,9 @@ CLI = {
     "resume": "resume",
 }
 """The commands that say the same; `task list` does, with what is null."""
+
+
+TOOLS_CHARACTERS_MAX = 33_000
 
 
 class Checked(Desk):
@@ -82,26 +85,6 @@ async def test_every_tool_answers_in_its_form(ledger: Ledger, mode: str) -> None
     assert ledger.get(first).result == {"lines": 92}
 
 
-async def test_the_words_have_what_matters(ledger: Ledger) -> None:
-    ledger.enqueue("draft", {"page": 7, "long": "x" * limits.MCP_TEXT_CHARACTERS_MAX})
-    async with desk(seated(ledger)) as ask:
-        said = text_of(await ask.ask("resume"))
-        assert "Job 1: draft in default, running, attempt 1, ada's (s1)" in said
-        assert 'args: {"page":7' in said
-        assert len(said) < limits.MCP_TEXT_CHARACTERS_MAX + 500
-        ledger.cancel(1)
-        assert "wants it cancelled" in text_of(await ask.ask("heartbeat", id=1))
-
-
-async def test_what_is_long_is_left_out_and_is_in_the_resource(ledger: Ledger) -> None:
-    ledger.enqueue("draft", {"long": "x" * limits.AGENT_VALUE_BYTES_MAX})
-    async with desk(seated(ledger)) as ask:
-        found = (await ask("get_job", id=1))["task"]
-        assert "args" not in found and found["omitted"]["args"] > limits.AGENT_VALUE_BYTES_MAX
-        whole = await ask.client.read_resource("holdfast://jobs/1")
-        assert "x" * limits.AGENT_VALUE_BYTES_MAX in whole.contents[0].model_dump()["text"]
-
-
 # Refusals
 
 
@@ -121,6 +104,8 @@ async def test_refusals_say_what_to_do(ledger: Ledger, clock: ManualClock) -> No
             (ada, "heartbeat", {"id": job, "attempt": 9}, "fence_lost"),
             (ada, "enqueue", {"kind": "x", "depends_on": [99]}, "not_found"),
             (ada, "fail", {"id": job, "error": "x" * 20_000}, "validation_error"),
+            (ada, "fail", {"id": job, "error": "x", "reason_code": "poison"}, "validation_error"),
+            (ada, "get_contents", {"id": job, "part": "result"}, "not_found"),
             (ada, "enqueue", {"kind": "é" * 150}, "limit_exceeded"),
         ]
         for who, tool, arguments, code in cases:
@@ -156,6 +141,8 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("claim_job", {"id": 1, "ttl_s": 0}),
     ("progress", {"id": 1}),
     ("fail", {"id": 1, "error": ""}),
+    ("get_contents", {"id": 1, "part": "events"}),
+    ("get_contents", {"id": 1, "part": "args", "limit": limits.MCP_PIECE_CHARACTERS_MAX + 1}),
     ("enqueue", {"kind": "x", "args": []}),
     ("resume", {"queues": []}),
 ]
@@ -218,7 +205,15 @@ async def test_what_a_client_is_told_of_the_tools(ledger: Ledger) -> None:
             assert tool.input_schema["additionalProperties"] is False
         assert [prompt.name for prompt in (await ask.client.list_prompts()).prompts] == ["work"]
         assert "Call resume" in (await ask.client.get_prompt("work")).messages[0].content.model_dump()["text"]
+    async with desk(seated(ledger), session=None, mode="legacy") as ask:
+        assert ask.client.instructions == INSTRUCTIONS + SESSIONS
     assert len(INSTRUCTIONS.splitlines()) <= 15
+
+
+async def test_the_list_of_tools_is_not_too_long_to_be_read_with_each_conversation(ledger: Ledger) -> None:
+    async with desk(seated(ledger)) as ask:
+        told = (await ask.client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
+    assert len(told) < TOOLS_CHARACTERS_MAX
 
 
 async def test_resources(ledger: Ledger) -> None:
@@ -243,7 +238,8 @@ async def test_resources(ledger: Ledger) -> None:
         rest = await read(page["next"])
         assert [event["rev"] for event in page["events"] + rest["events"]] == list(range(1, limits.MCP_PAGE_MAX + 4))
         assert rest["next"] is None
-        for wrong in ("holdfast://jobs/99", "holdfast://jobs/x", "holdfast://elsewhere"):
+        beyond = f"holdfast://jobs/{job.id}/events?after={'9' * 19}"
+        for wrong in ("holdfast://jobs/99", "holdfast://jobs/0", "holdfast://jobs/x", "holdfast://elsewhere", beyond):
             with pytest.raises(Exception, match="there is no"):
                 await read(wrong)
 

@@ -8,6 +8,10 @@ from holdfast.agent import Task
 
 _REF = "#/$defs/{name}"
 _SAID = ("title", "description")
+_ACTED_UPON = (
+    *("id", "kind", "queue", "status", "attempt", "available_at", "claimed_by", "session", "claim_expires_at"),
+    *("progress", "cancel_requested", "args", "omitted", "replayed"),
+)
 
 
 class OneTask(msgspec.Struct, frozen=True):
@@ -64,7 +68,8 @@ def input_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
 def output_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Of an answer, or of a refusal: some clients hold errors against the schema as well.
 
-    Every model pays for it with each conversation, so it has the names and types, and leaves out what the words say anyway.
+    Every model pays for it with each conversation. So it has names and types and nothing else, and of a task in a short answer
+    what a model acts upon; the schema of a job in full has all of it.
     """
     made, parts = msgspec.json.schema_components([kind, Refused], ref_template=_REF)
     bare = {name: {key: value for key, value in part.items() if key not in _SAID} for name, part in parts.items()}
@@ -72,6 +77,8 @@ def output_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     for name, part in slim["$defs"].items():
         if name not in (kind.__name__, Refused.__name__):
             part.pop("required", None)
+        if name == Task.__name__ and kind in (OneTask, Enqueued, Tasks):
+            part["properties"] = {field: part["properties"][field] for field in _ACTED_UPON}
     return slim
 
 

@@ -42,6 +42,11 @@ class Caller:
         return self._name
 
     @property
+    def own_session(self) -> str | None:
+        """That of its transport."""
+        return self._session
+
+    @property
     def ledger(self) -> Ledger:
         return self._seats.ledger
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import uvicorn
 from mcp.server.lowlevel import Server
@@ -17,6 +18,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core import limits
+from holdfast.mcp.asks import TTL_S
 from holdfast.mcp.server import SESSION_HEADER, session_name
 
 log = logging.getLogger("holdfast.mcp")
@@ -73,7 +75,8 @@ class Farewell:
         await self._app(scope, receive, watched)
         secret = Headers(scope=scope).get(SESSION_HEADER)
         if status == _OK and secret is not None:
-            await anyio.to_thread.run_sync(self._ended, session_name(secret))
+            # Not in line with calls that may be waiting for somebody's lock.
+            await anyio.to_thread.run_sync(self._ended, session_name(secret), limiter=anyio.CapacityLimiter(1))
 
 
 class Listener(uvicorn.Server):
@@ -109,13 +112,14 @@ def listener(
     idle_s: float,
     ended: Callable[[str], None],
 ) -> Listener:
-    """A session that has not called for `idle_s` is closed, as far as the protocol goes; its leases end by themselves."""
+    """A session that has not called for `idle_s`, and then for as long as a lease usually lasts, is closed as far as the protocol
+    goes."""
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         host=host,
         transport_security=security(host, allowed_hosts),
         max_request_body_size=limits.MCP_BODY_BYTES_MAX,
-        session_idle_timeout=idle_s,
+        session_idle_timeout=idle_s + TTL_S,
         max_sessions=limits.MCP_SESSIONS_MAX,
     )
     return Listener(

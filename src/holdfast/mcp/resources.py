@@ -14,8 +14,8 @@ from holdfast.ledger import Ledger
 
 JSON = "application/json"
 COUNTS = "holdfast://counts"
-_JOB = re.compile(r"holdfast://jobs/([0-9]{1,19})")
-_EVENTS = re.compile(r"holdfast://jobs/([0-9]{1,19})/events(?:\?after=([0-9]{1,19}))?")
+_JOB = re.compile(r"holdfast://jobs/([1-9][0-9]{0,17})")
+_EVENTS = re.compile(r"holdfast://jobs/([1-9][0-9]{0,17})/events(?:\?after=([0-9]{1,18}))?")
 
 RESOURCES = [
     types.Resource(

@@ -2,10 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
+import anyio
 import anyio.to_thread
 import mcp_types as types
 from mcp import MCPError
@@ -16,13 +18,14 @@ from holdfast.errors import HoldfastError, NotFound, told
 from holdfast.mcp import resources, tools
 from holdfast.mcp.answers import input_schema, plain
 from holdfast.mcp.caller import Caller
-from holdfast.mcp.guidance import INSTRUCTIONS, PROMPT
+from holdfast.mcp.guidance import INSTRUCTIONS, PROMPT, SESSIONS
 from holdfast.mcp.seats import Seats
 from holdfast.version import __version__
 
 SESSION_HEADER = "mcp-session-id"
 NAMELESS = "mcp"
 NAME_CHARACTERS_MAX = 64
+CALLS_PER_SESSION = 8
 _ODD = re.compile(r"[^a-z0-9._-]+")
 
 Context = ServerRequestContext[Any, Any]
@@ -40,10 +43,23 @@ class Reception:
         self._agent = agent
         self._session = session
         self._draw = draw
+        self._turns: WeakValueDictionary[tuple[str, str | None], anyio.CapacityLimiter] = WeakValueDictionary()
+
+    @property
+    def serves_one(self) -> bool:
+        return self._session is not None
+
+    def turn(self, caller: Caller, arguments: Mapping[str, Any] | None) -> anyio.CapacityLimiter:
+        """Calls of one session that may be under way at once: those that wait for somebody's lock take no other's turn."""
+        named = (arguments or {}).get("session")
+        key = caller.name, caller.own_session or (named if isinstance(named, str) else None)
+        return self._turns.setdefault(key, anyio.CapacityLimiter(CALLS_PER_SESSION))
 
     def caller(self, ctx: Context) -> Caller:
         params = ctx.session.client_params
         name = self._agent or agent_name("" if params is None else params.client_info.name)
+        if self.serves_one:
+            self._agent = name  # Were it to introduce itself anew, its own jobs would be somebody else's.
         return Caller(self.seats, name, self._session or _transport_session(ctx), self._draw)
 
 
@@ -73,7 +89,9 @@ def build(reception: Reception) -> Server[Any]:
         tool = tools.TOOLS.get(params.name)
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r:.80}")
-        return await anyio.to_thread.run_sync(partial(tools.call, tool, reception.caller(ctx), params.arguments))
+        caller = reception.caller(ctx)
+        async with reception.turn(caller, params.arguments):
+            return await anyio.to_thread.run_sync(partial(tools.call, tool, caller, params.arguments))
 
     async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=resources.RESOURCES)
@@ -96,7 +114,7 @@ def build(reception: Reception) -> Server[Any]:
         version=__version__,
         title="Holdfast",
         description="A durable ledger of jobs",
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS if reception.serves_one else INSTRUCTIONS + SESSIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
