@@ -25,6 +25,8 @@ from holdfast.mcp.seats import Seats
 from holdfast.mcp.server import Reception, build
 from tests.support.processes import ROOT
 
+ENDS: dict[str, dict[str, Any]] = {"complete": {"result": 1}, "fail": {"error": "no route"}, "release": {}}
+"""The tools that end a job, and what else they are told."""
 TOKEN = "not-a-secret-in-a-test"  # noqa: S105
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 INITIALIZE: dict[str, Any] = {

@@ -9,8 +9,9 @@ import pytest
 
 import holdfast
 from holdfast.ledger import Job, Ledger
+from holdfast.mcp.holds import Place
 from holdfast.mcp.keeper import Keeper
-from holdfast.mcp.seats import Place, Seats
+from holdfast.mcp.seats import Seats
 from tests.mcp.conftest import Watch, beats, desk, seated
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
@@ -65,12 +66,47 @@ async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledge
             watch.advance(800)
             wait_until(lambda: "its leases are left to end" in caplog.text)
             watch.advance(100)
-            assert watch.seats.due() == []
             assert beats(ledger, job) == 2
+            await ask("get_job", id=job.id)
+            wait_until(lambda: beats(ledger, job) == 3)
             assert (await ask("heartbeat", id=job.id))["task"]["attempt"] == 1
             watch.advance(100)
-            wait_until(lambda: beats(ledger, job) >= 4)
-    assert caplog.text.count("its leases are left to end") == 1
+            wait_until(lambda: beats(ledger, job) == 5)
+            watch.advance(1_000)
+            wait_until(lambda: caplog.text.count("its leases are left to end") == 2)
+            watch.advance(300)
+            wait_until(lambda: watch.seats.next_at(1_000) is None)
+
+
+async def test_whatever_a_client_calls_it_is_not_idle(ledger: Ledger, seats: Seats) -> None:
+    watch = Watch(ledger)
+    jobs = [ledger.enqueue("draft").id for _ in range(2)]
+    async with desk(watch.seats) as ada, desk(watch.seats, session=None) as nobody:
+        await ada("claim_job", id=jobs[0])
+        await nobody("claim_job", id=jobs[1], session="s2")
+        watch.advance(90)
+        await ada.client.read_resource("holdfast://counts")
+        await nobody("explain", id=jobs[0], session="s2")
+        watch.advance(90)
+        assert watch.seats.idle(100) == []
+
+
+async def test_a_job_that_comes_for_a_session_that_has_ended_is_handed_back(ledger: Ledger, seats: Seats) -> None:
+    job = ledger.enqueue("draft")
+    agent = seats.agent(Place("ada", "s1"))
+    with Keeper(seats, 60, keep=False) as keeper:
+        taken = agent.start(job.id)
+        keeper.end("s1")
+        seats.heard(agent, taken)
+        wait_until(lambda: ledger.get(job.id).status == "queued")
+
+
+async def test_a_wrong_attempt_costs_no_beats(ledger: Ledger, seats: Seats) -> None:
+    job = ledger.enqueue("draft")
+    async with desk(seats) as ask:
+        await ask("claim_job", id=job.id)
+        assert (await ask.refused("heartbeat", id=job.id, attempt=99))["error_code"] == "fence_lost"
+        assert seats.attempt(Place("ada", "s1"), job.id) == 1
 
 
 @pytest.mark.filterwarnings("ignore:ping is removed")

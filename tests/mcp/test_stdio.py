@@ -44,16 +44,26 @@ async def test_two_clients_race_for_one_job_and_one_wins(sqlite_url: str) -> Non
         assert ledger.check(job) == []
 
 
+LONG = "x" * (limits.MCP_BODY_BYTES_MAX + 1)
+GARBLED = [
+    ("not json", -32700, None),
+    ('{"jsonrpc": "2.0"}', -32600, None),
+    ("[1]", -32600, None),
+    ("\udcff\x00", -32700, None),
+    ('{"jsonrpc":"2.0","id":7,"method":' + "[" * 300, -32700, 7),
+    (LONG, -32600, None),
+    ('{"jsonrpc":"2.0","id":"a-8","method":"ping","params":{"more":"' + LONG, -32600, "a-8"),
+]
+
+
 def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url)
-        for line in ("not json", '{"jsonrpc": "2.0"}', "[1]", "\udcff\x00", "x" * (limits.MCP_BODY_BYTES_MAX + 1)):
+        for line, code, id_ in GARBLED:
             server.send(line.encode("utf-8", "replace").decode())
-        refused = [server.answer() for _ in range(5)]
-        assert [(one["id"], one["error"]["code"]) for one in refused] == [
-            *((None, code) for code in (-32700, -32600, -32600, -32700, -32600))
-        ]
+            found = server.answer()
+            assert (found["error"]["code"], found["id"]) == (code, id_), line[:80]
         server.send("")
         server.send(json.dumps(INITIALIZE))
         assert server.answer()["result"]["serverInfo"]["name"] == "holdfast"
@@ -63,7 +73,7 @@ def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: 
         code, out, err = server.end()
         assert (code, out) == (0, "")
         assert "Traceback" not in err
-        assert [json.loads(line)["message"] for line in err.splitlines()] == ["a message cannot be read"] * 5 + ["handed back"]
+        assert [json.loads(line)["message"] for line in err.splitlines()] == ["a message cannot be read"] * 7 + ["handed back"]
         assert ledger.get(job).status == "queued"
 
 

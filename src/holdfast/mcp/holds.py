@@ -1,9 +1,18 @@
 """What is held for a client, and when it last called."""
 
+from typing import NamedTuple
+
 from holdfast.agent import Agent, Task
 from holdfast.errors import LimitExceeded
 
 BEATS_PER_LEASE = 3
+
+
+class Place(NamedTuple):
+    """Whose call it is: an agent's name and session, as the ledger knows them."""
+
+    name: str
+    session: str
 
 
 class Hold:

@@ -7,14 +7,15 @@ One whose client does not call any more is asleep: nobody beats for it, until it
 import math
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from holdfast.agent import Agent, Task
+from holdfast.agent.ways import Ways
 from holdfast.core import limits
 from holdfast.ledger import Ledger
 from holdfast.mcp.crew import Crew
-from holdfast.mcp.holds import HeldTooMany, Hold, Seat, ServedTooMany
-from holdfast.mcp.ways import Tools
+from holdfast.mcp.holds import HeldTooMany, Hold, Place, Seat, ServedTooMany
 
 CALLS_AT_ONCE = 4
 """Of one session; further ones wait for those."""
@@ -22,13 +23,6 @@ CALLS_AT_ONCE_MAX = 256
 """Of all."""
 ENDED_MAX = 10_000
 """Sessions that are remembered to be over, for what still comes in for them."""
-
-
-class Place(NamedTuple):
-    """Whose call it is: an agent's name and session, as the ledger knows them."""
-
-    name: str
-    session: str
 
 
 class Due(NamedTuple):
@@ -54,12 +48,12 @@ class Seats:
         self._ended: dict[str, None] = {}
         self._over = False
 
-    def agent(self, place: Place) -> Agent:
+    def agent(self, place: Place, ways: Ways | None = None) -> Agent:
         """The agent at this place, which is calling."""
         with self.changed:
             seat = self._seats.get(place)
             if seat is None:
-                return self._seated(place)
+                return Agent(self.ledger, place.name, session=place.session, ways=ways, known=partial(self.attempt, place))
             seat.called(self.monotonic())
             self.changed.notify_all()
             return seat.agent
@@ -69,9 +63,6 @@ class Seats:
         with self.changed:
             if place in self._seats:
                 self.agent(place)
-
-    def _seated(self, place: Place) -> Agent:
-        return Agent(self.ledger, place.name, session=place.session, ways=Tools())
 
     def attempt(self, place: Place, job_id: int) -> int | None:
         """The attempt that this session holds, or held when it last heard of the job."""
@@ -97,19 +88,26 @@ class Seats:
         if sum(seat.asleep_until is None for seat in self._seats.values()) >= most:
             raise ServedTooMany(f"tasks are held for at most {most} sessions at once", field="sessions", limit=most)
 
-    def heard(self, place: Place, task: Task) -> None:
-        """What the ledger said of a job: from here on it is held for this session, or it is not any more."""
+    def heard(self, agent: Agent, task: Task) -> None:
+        """What the ledger said of a job: from here on it is held for this session, or it is not any more.
+
+        What was said of an attempt before the one that is held is old. What comes for a session that has ended meanwhile is
+        nobody's, and is handed back.
+        """
+        place = Place(agent.name, agent.session)
+        if task.attempt < (self.attempt(place, task.id) or 0):
+            return
         if task.claim_expires_at is None or (task.claimed_by, task.session) != place:
             self.drop(place, task.id)
             return
         with self.changed:
             now = self.monotonic()
             if self._over or place.session in self._ended:
-                self.orphaned(self._seated(place), Hold(task, now))
+                self.orphaned(agent, Hold(task, now))
                 return
             seat = self._seats.get(place)
             if seat is None:
-                seat = self._seats[place] = Seat(self._seated(place), now)
+                seat = self._seats[place] = Seat(agent, now)
             seat.called(now)
             seat.holds[task.id] = Hold(task, now)
             self.changed.notify_all()

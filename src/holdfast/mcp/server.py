@@ -13,10 +13,10 @@ from mcp.server.lowlevel import Server
 
 from holdfast.errors import HoldfastError, LimitExceeded, NotFound, ValidationError, told
 from holdfast.mcp import resources, tools
-from holdfast.mcp.answers import plain, schema_of
-from holdfast.mcp.guidance import INSTRUCTIONS, PROMPT
-from holdfast.mcp.seats import Place, Seats
-from holdfast.mcp.verbs import Caller
+from holdfast.mcp.answers import input_schema, plain
+from holdfast.mcp.caller import Caller
+from holdfast.mcp.guidance import INSTRUCTIONS, PROMPT, SESSIONS
+from holdfast.mcp.seats import Seats
 from holdfast.version import __version__
 
 SESSION_HEADER = "mcp-session-id"
@@ -40,18 +40,22 @@ class Reception:
         self._session = session
         self._draw = draw
 
+    @property
+    def serves_one(self) -> bool:
+        return self._session is not None
+
     def caller(self, ctx: Context) -> Caller:
         params = ctx.session.client_params
         name = self._agent or agent_name("" if params is None else params.client_info.name)
+        if self.serves_one and params is not None:
+            self._agent = name  # Were it to introduce itself anew, its own jobs would be somebody else's.
         return Caller(self.seats, name, self._session or _transport_session(ctx), self._draw)
 
     async def hear(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Every message comes by here: whoever sends one is there, and stays who it was when it came."""
-        caller = self.caller(ctx)
-        if caller.session is not None:
-            self.seats.called(Place(caller.name, caller.session))
         if ctx.method == "initialize" and ctx.session.client_params is not None:
             raise MCPError(code=types.INVALID_REQUEST, message="this session has begun: open another one to begin anew")
+        self.caller(ctx).calls()
         return await call_next(ctx)
 
 
@@ -82,7 +86,7 @@ def build(reception: Reception) -> Server[Any]:
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r:.80}")
         caller = reception.caller(ctx)
-        key = caller.session or str((params.arguments or {}).get("session"))
+        key = caller.own_session or str((params.arguments or {}).get("session"))
         return await calls.call(key, partial(tools.call, tool, caller, params.arguments))
 
     async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
@@ -93,7 +97,7 @@ def build(reception: Reception) -> Server[Any]:
 
     async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
-            text = await calls.call(reception.caller(ctx).session, partial(resources.read, ledger, params.uri))
+            text = await calls.call(reception.caller(ctx).own_session, partial(resources.read, ledger, params.uri))
         except HoldfastError as error:
             code = types.INVALID_PARAMS if isinstance(error, NotFound | ValidationError | LimitExceeded) else types.INTERNAL_ERROR
             raise MCPError(code=code, message=error.message, data=plain(told(error))) from None
@@ -105,7 +109,7 @@ def build(reception: Reception) -> Server[Any]:
         version=__version__,
         title="Holdfast",
         description="A durable ledger of jobs",
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS if reception.serves_one else INSTRUCTIONS + SESSIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
@@ -113,7 +117,7 @@ def build(reception: Reception) -> Server[Any]:
         on_read_resource=read_resource,
         on_list_prompts=_list_prompts,
         on_get_prompt=_get_prompt,
-        get_tool_input_schema=lambda name: schema_of(tools.TOOLS[name].ask) if name in tools.TOOLS else None,
+        get_tool_input_schema=lambda name: input_schema(tools.TOOLS[name].ask) if name in tools.TOOLS else None,
     )
     server.middleware.append(reception.hear)
     return server
