@@ -15,7 +15,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from holdfast.errors import HoldfastError, NotFound, told
-from holdfast.mcp import resources, tools
+from holdfast.mcp import calling, resources, tools
 from holdfast.mcp.answers import input_schema, plain
 from holdfast.mcp.caller import Caller
 from holdfast.mcp.guidance import INSTRUCTIONS, PROMPT, SESSIONS
@@ -91,7 +91,7 @@ def build(reception: Reception) -> Server[Any]:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r:.80}")
         caller = reception.caller(ctx)
         async with reception.turn(caller, params.arguments):
-            return await anyio.to_thread.run_sync(partial(tools.call, tool, caller, params.arguments))
+            return await anyio.to_thread.run_sync(partial(calling.call, tool, caller, params.arguments))
 
     async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=resources.RESOURCES)
