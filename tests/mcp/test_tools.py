@@ -52,7 +52,8 @@ class Checked(Desk):
         assert schema is not None
         jsonschema.Draft202012Validator(schema).validate(answer.structured_content)
         if not answer.is_error and tool in CLI:
-            line = {"schema_version": "v1", "success": True, "data": answer.structured_content}
+            told = {name: value for name, value in answer.structured_content.items() if name != "attempts_left"}
+            line = {"schema_version": "v1", "success": True, "data": told}
             jsonschema.Draft202012Validator(schema_of(CLI[tool])).validate(line)
         self.asked.add(tool)
         return answer

@@ -66,6 +66,10 @@ async def test_a_change_says_what_comes_next(ledger: Ledger, clock: ManualClock)
         assert failed.structured_content is not None
         at = failed.structured_content["task"]["available_at"][:19]
         assert f"queued again, available from {at}" in text_of(failed)
+        assert "It can be tried 4 more times." in text_of(failed)
+        clock.advance(3_600)
+        await ask("claim_job", id=1)
+        assert (await ask("release", id=1))["attempts_left"] == 4
 
 
 async def test_what_was_told_before_is_counted(ledger: Ledger) -> None:

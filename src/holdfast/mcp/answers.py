@@ -18,6 +18,13 @@ class OneTask(msgspec.Struct, frozen=True):
     task: Task
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """`attempts_left` is there where the job is queued again; an attempt that was handed back does not count."""
+
+    task: Task
+    attempts_left: int | msgspec.UnsetType = msgspec.UNSET
+
+
 class Enqueued(msgspec.Struct, frozen=True):
     task: Task
     is_new: bool
@@ -77,7 +84,7 @@ def output_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     for name, part in slim["$defs"].items():
         if name not in (kind.__name__, Refused.__name__):
             part.pop("required", None)
-        if name == Task.__name__ and kind in (OneTask, Enqueued, Tasks):
+        if name == Task.__name__ and kind in (OneTask, Ended, Enqueued, Tasks):
             part["properties"] = {field: part["properties"][field] for field in _ACTED_UPON}
     return slim
 

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.agent import Agent, Task
 from holdfast.agent.tasks import task_of
-from holdfast.errors import FenceLost, NotFound, ValidationError
+from holdfast.errors import FenceLost, HoldfastError, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.mcp import asks
 from holdfast.mcp.answers import OneTask
@@ -108,7 +108,7 @@ class Caller:
         if replayed is not True:
             self._seats.heard(agent, task)
             return
-        with suppress(NotFound):
+        with suppress(HoldfastError):
             now = task_of(self.ledger.get(task.id).record)
             if now.attempt == task.attempt:
                 self._seats.heard(agent, now)

@@ -12,7 +12,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from holdfast.errors import HoldfastError, LimitExceeded, NotFound, ValidationError, told
-from holdfast.mcp import resources, tools
+from holdfast.mcp import calling, resources, tools
 from holdfast.mcp.answers import input_schema, plain
 from holdfast.mcp.caller import Caller
 from holdfast.mcp.guidance import INSTRUCTIONS, PROMPT, SESSIONS
@@ -87,7 +87,7 @@ def build(reception: Reception) -> Server[Any]:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r:.80}")
         caller = reception.caller(ctx)
         key = caller.own_session or str((params.arguments or {}).get("session"))
-        return await calls.call(key, partial(tools.call, tool, caller, params.arguments))
+        return await calls.call(key, partial(calling.call, tool, caller, params.arguments))
 
     async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=resources.RESOURCES)

@@ -1,7 +1,6 @@
 """The tools: what each is called, what a model is told of it, what it takes and what it answers."""
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import mcp_types as types
@@ -9,14 +8,9 @@ import msgspec
 
 from holdfast.agent import Brief, InFull
 from holdfast.core.explain import Explanation
-from holdfast.errors import HoldfastError, ValidationError, told
 from holdfast.mcp import asks, verbs
-from holdfast.mcp.answers import Contents, Enqueued, OneTask, Refused, Tasks, input_schema, output_schema, plain
+from holdfast.mcp.answers import Contents, Ended, Enqueued, OneTask, Tasks, input_schema, output_schema
 from holdfast.mcp.caller import Caller
-from holdfast.mcp.words import words
-from holdfast.telemetry.lines import visible
-
-log = logging.getLogger("holdfast.mcp")
 
 
 class Hints(NamedTuple):
@@ -130,7 +124,7 @@ TOOLS: dict[str, ToolEntry] = {
         "The job you hold went wrong. It is tried again later while attempts are left, unless `retryable` is false: then it has "
         "failed for good.",
         asks.Fail,
-        OneTask,
+        Ended,
         ENDS,
         verbs.fail,
     ),
@@ -140,7 +134,7 @@ TOOLS: dict[str, ToolEntry] = {
         "before the end, or when somebody wants the job cancelled. resume may offer it to you again when it is next; where "
         "nobody can do it, use fail with `retryable` false.",
         asks.OnAJob,
-        OneTask,
+        Ended,
         ADDS,
         verbs.release,
     ),
@@ -174,35 +168,3 @@ def listed() -> list[types.Tool]:
         )
         for name, tool in TOOLS.items()
     ]
-
-
-def call(tool: ToolEntry, caller: Caller, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
-    """What the tool answers. A refusal is an answer too, and one that a model can act upon; nothing is raised."""
-    try:
-        ask = _read(tool.ask, arguments)
-        caller.calls(ask.session)
-        answer = tool.verb(caller, ask)
-        return _result(plain(answer), words(answer))
-    except HoldfastError as error:
-        return _refused(error)
-    except Exception:
-        log.exception("a call failed")
-        return _refused(HoldfastError("the server could not do this, for a reason that is in its log"))
-
-
-def _read(kind: type[asks.Ask], arguments: Mapping[str, Any] | None) -> asks.Ask:
-    try:
-        return msgspec.convert(dict(arguments or {}), kind)
-    except msgspec.ValidationError as error:
-        raise ValidationError(str(error)) from None
-
-
-def _refused(error: HoldfastError) -> types.CallToolResult:
-    said = visible(f"{error.code}: {error.message}. {error.action}".strip())
-    return _result(plain(msgspec.convert(told(error), Refused)), said, is_error=True)
-
-
-def _result(structured: Any, text: str, *, is_error: bool = False) -> types.CallToolResult:
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)], structured_content=structured, is_error=is_error
-    )

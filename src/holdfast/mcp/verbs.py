@@ -1,5 +1,6 @@
 """What each tool does: an agent's verb, and whether its job is held from here on."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -7,11 +8,12 @@ import msgspec
 from holdfast.agent import Agent, Brief, InFull, look
 from holdfast.agent.tasks import task_of
 from holdfast.core import limits
+from holdfast.core.deadlines import tries
 from holdfast.core.explain import Explanation
-from holdfast.core.model import Job
-from holdfast.errors import NotFound, ValidationError
+from holdfast.core.model import Job, Status
+from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.mcp import asks
-from holdfast.mcp.answers import Contents, Enqueued, OneTask, Tasks
+from holdfast.mcp.answers import Contents, Ended, Enqueued, OneTask, Tasks
 from holdfast.mcp.caller import Caller
 from holdfast.mcp.explaining import for_agents
 
@@ -77,12 +79,12 @@ def complete(caller: Caller, ask: asks.Complete) -> OneTask:
     return caller.on(ask, Agent.complete, result=ask.result)
 
 
-def fail(caller: Caller, ask: asks.Fail) -> OneTask:
+def fail(caller: Caller, ask: asks.Fail) -> Ended:
     if ask.reason_code is not None and ask.retryable:
         refused = ValidationError("a job that is tried again is not dead-lettered, so it has no reason_code", field="reason_code")
         refused.action = "Say retryable false, or leave reason_code out."
         raise refused
-    return caller.on(
+    done = caller.on(
         ask,
         Agent.fail,
         error=ask.error,
@@ -91,10 +93,20 @@ def fail(caller: Caller, ask: asks.Fail) -> OneTask:
         failure_stage=ask.failure_stage,
         retry_after=ask.retry_after_s,
     )
+    return _counted(caller, done)
 
 
-def release(caller: Caller, ask: asks.OnAJob) -> OneTask:
-    return caller.on(ask, Agent.release)
+def release(caller: Caller, ask: asks.OnAJob) -> Ended:
+    return _counted(caller, caller.on(ask, Agent.release))
+
+
+def _counted(caller: Caller, done: OneTask) -> Ended:
+    """With how often it can still be tried, if it stands as the answer says. It is done, whether or not that can be read."""
+    with suppress(HoldfastError):
+        job = caller.ledger.get(done.task.id).record
+        if job.rev == done.task.rev and job.status is Status.QUEUED and job.policy is not None:
+            return Ended(done.task, max(0, job.policy.attempts_max - tries(job)))
+    return Ended(done.task)
 
 
 def enqueue(caller: Caller, ask: asks.Enqueue) -> Enqueued:

@@ -11,7 +11,7 @@ from holdfast.core import limits
 from holdfast.core.explain import Explanation
 from holdfast.core.model import NEVER
 from holdfast.ledger.face import to_datetime
-from holdfast.mcp.answers import Contents, Enqueued, OneTask, Tasks
+from holdfast.mcp.answers import Contents, Ended, Enqueued, OneTask, Tasks
 from holdfast.telemetry.lines import visible
 
 CONTENTS = ("args", "checkpoint", "last_error", "result")
@@ -35,6 +35,9 @@ def _said(answer: Any) -> str:
     match answer:
         case OneTask(task):
             return task_words(task)
+        case Ended(task, attempts_left):
+            left = "" if attempts_left is msgspec.UNSET else f"\nIt can be tried {attempts_left:,} more times."
+            return task_words(task) + left
         case Enqueued(task, is_new):
             return f"{_line(task)}." if is_new else f"It was there already: {_line(task)}."
         case Tasks(tasks, next_after):
