@@ -73,6 +73,8 @@ LIMITS = {
     "IDLE_COUNT_MAX": "how far the tasks are counted that a resume could not take",
     "MCP_PAGE_MAX": "tasks or events in one answer of the MCP server",
     "MCP_TEXT_CHARACTERS_MAX": "each of a task's contents in the text of its answers, in characters; the structure has more",
+    "MCP_PIECE_CHARACTERS_MAX": "a piece of a task's contents in an answer of the MCP server, in characters",
+    "MCP_ROW_BYTES_MAX": "args in a row of its lists, in bytes; longer ones are left out",
     "MCP_BODY_BYTES_MAX": "one message to the MCP server, in bytes",
     "MCP_SESSIONS_MAX": "open sessions of an MCP server over HTTP, and sessions for which it holds tasks",
     "MCP_IDLE_MS_MAX": "the longest `--idle-limit` of an MCP server, in milliseconds",

@@ -371,3 +371,16 @@ def test_what_waits_for_others_is_not_next_and_a_brief_says_what_a_task_unlocks(
     bob.complete(two)
     assert took(ada) == (three, "next")
     assert problems(ledger) == []
+
+
+def test_what_an_agent_hands_back_is_for_others_first(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    one, two = queued(ledger).id, queued(ledger).id
+    assert took(ada) == (one, "next")
+    clock.advance(1)
+    ada.release(one)
+    assert took(ada) == (two, "next")
+    ada.release(two)
+    assert took(ada) == (one, "next")
+    ada.fail(one, "no route")
+    clock.advance(3_600)
+    assert took(ada) == (one, "last")

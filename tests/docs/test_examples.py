@@ -17,6 +17,7 @@ from psycopg import sql
 
 from docs.generate import ROOT
 from tests.docs.pages import Block, blocks, name, with_blocks
+from tests.mcp.conftest import TOKEN, Served
 
 SCRIPT = re.compile(r"# \w+\.sh\n")
 """A block that is a file: run by test_commands, which types its name."""
@@ -33,6 +34,14 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(database)))
 
 
+@pytest.fixture
+def mcp_url(tmp_path: Path) -> Iterator[str]:
+    """Where a server with a token is, at the ledger of the page."""
+    served = Served(f"sqlite:///{tmp_path}/jobs.db", "--http", "127.0.0.1:0", HOLDFAST_MCP_TOKEN=TOKEN)
+    yield served.url
+    served.close()
+
+
 @pytest.mark.parametrize("page", with_blocks("python"), ids=name)
 def test_python_blocks_run_in_order(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -41,6 +50,9 @@ def test_python_blocks_run_in_order(
     monkeypatch.chdir(tmp_path)
     if any("DATABASE_URL" in block.text for block in found):
         monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("database_url"))
+    if any("MCP_URL" in block.text for block in found):
+        monkeypatch.setenv("MCP_URL", request.getfixturevalue("mcp_url"))
+        monkeypatch.setenv("MCP_TOKEN", TOKEN)
     names: dict[str, Any] = {"__name__": "example"}
     for block in found:
         run(block, names)

@@ -1,22 +1,49 @@
-"""What the guide gives to clients as their configuration is JSON, and starts a server."""
+"""What the guide gives to clients as their configuration is JSON, and starts a server, or reaches one."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import holdfast
 from docs.generate import ROOT
+from holdfast.cli import main
+from holdfast.mcp.http import PATH
 from tests.docs.pages import blocks
+from tests.mcp.conftest import Served
+
+GUIDE = ROOT / "docs/guides/mcp.md"
+LEDGER = "sqlite:////srv/holdfast.db"
 
 
-def test_the_configuration_starts_a_server(tmp_path: Path) -> None:
-    [block] = blocks(ROOT / "docs/guides/mcp.md", "json")
-    server = json.loads(block.text)["mcpServers"]["holdfast"]
-    assert server["command"] == "holdfast"
-    arguments = [argument.replace("/path/", f"{tmp_path}/") for argument in server["args"]]
+def test_the_configuration_starts_a_server_at_the_ledger_that_work_is_put_into(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    server = json.loads(blocks(GUIDE, "json")[0].text)["mcpServers"]["holdfast"]
+    assert Path(server["command"]).is_absolute() and Path(server["command"]).name == "holdfast"
+    assert LEDGER in server["args"]
+    arguments = [argument.replace(LEDGER, url) for argument in server["args"]]
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", *arguments], input="", capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, ""), shlex.join(arguments) + done.stderr
-    assert (tmp_path / "holdfast.db").exists()
+    found = re.search(r"`holdfast (job enqueue .*?)`", GUIDE.read_text())
+    assert found is not None
+    with pytest.raises(SystemExit) as ended:
+        main([word.replace(LEDGER, url) for word in shlex.split(found[1])])
+    assert ended.value.code == 0
+    with holdfast.open(url) as ledger:
+        assert ledger.get(1).args == {"page": 7}
+
+
+def test_the_token_that_the_guide_makes_is_one_that_the_server_takes(tmp_path: Path) -> None:
+    [block] = blocks(GUIDE, "bash")
+    subprocess.run(["/bin/sh", "-c", block.text], cwd=tmp_path, check=True)
+    served = Served(f"sqlite:///{tmp_path}/holdfast.db", "--http", "127.0.0.1:0", "--token-file", str(tmp_path / "token"))
+    served.close()
+    reached = json.loads(blocks(GUIDE, "json")[1].text)["mcpServers"]["holdfast"]
+    assert reached["type"] == "http" and reached["url"].endswith(PATH) and served.url.endswith(PATH)
+    assert reached["headers"]["Authorization"].startswith("Bearer ")

@@ -1,27 +1,41 @@
 """The MCP server and its official client: in one process, or as people start them."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
+from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
-from holdfast.ledger import Ledger
+from holdfast.ledger import Job, Ledger
 from holdfast.mcp.seats import Seats
 from holdfast.mcp.server import Reception, build
 from tests.support.processes import ROOT
 
+ENDS: dict[str, dict[str, Any]] = {"complete": {"result": 1}, "fail": {"error": "no route"}, "release": {}}
+"""The tools that end a job, and what else they are told."""
 TOKEN = "not-a-secret-in-a-test"  # noqa: S105
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "Claude Code!", "version": "1"}},
+}
+RESUME = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "resume", "arguments": {"ttl_s": 1}}}
 
 
 @pytest.fixture
@@ -63,6 +77,23 @@ def text_of(answer: CallToolResult) -> str:
 
 def seated(ledger: Ledger) -> Seats:
     return Seats(ledger, time.monotonic)
+
+
+class Watch:
+    """Seconds that pass when they are told to, for a keeper."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._now = 0.0
+        self.seats = Seats(ledger, lambda: self._now)
+
+    def advance(self, seconds: float) -> None:
+        with self.seats.changed:
+            self._now += seconds
+            self.seats.changed.notify_all()
+
+
+def beats(ledger: Ledger, job: Job) -> int:
+    return len(ledger.events(job.id, types=["heartbeat"]))
 
 
 @asynccontextmanager
@@ -114,6 +145,13 @@ class Served:
                 return found
         raise AssertionError(f"never logged: {message}: {said}")
 
+    def unread(self) -> int:
+        """Bytes that it has said, and that wait to be read."""
+        assert self._process.stdout is not None
+        found = array("i", [0])
+        fcntl.ioctl(self._process.stdout, termios.FIONREAD, found)
+        return found[0]
+
     def send(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
@@ -147,6 +185,25 @@ class Served:
             assert pipe is not None
             pipe.close()
         self._process.wait()
+
+
+class Letters:
+    """A client over HTTP with a session of its own, and nothing open between one request and the next."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.headers = ACCEPT
+        begun = self._send(INITIALIZE)
+        self.headers = {**ACCEPT, "mcp-session-id": begun.headers["mcp-session-id"]}
+
+    def _send(self, message: dict[str, Any]) -> httpx2.Response:
+        return httpx2.post(self._url, json=message, headers=self.headers, timeout=60).raise_for_status()
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        """The result."""
+        said = self._send({**RESUME, "params": {"name": tool, "arguments": arguments}}).text
+        [line] = [line for line in said.splitlines() if line.startswith("data: {")]
+        return json.loads(line.removeprefix("data: "))["result"]
 
 
 Serve = Callable[..., Served]

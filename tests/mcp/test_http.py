@@ -19,7 +19,7 @@ import holdfast
 from holdfast.cli import main
 from holdfast.core import limits
 from holdfast.ledger import Ledger
-from tests.mcp.conftest import TOKEN, Desk, Serve, Served
+from tests.mcp.conftest import ACCEPT, ENDS, TOKEN, Desk, Letters, Serve, Served
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +53,12 @@ async def over_http(url: str, *, mode: str = "auto") -> AsyncIterator[Desk]:
         yield Desk(client)
 
 
+async def introduced(ask: Desk) -> dict[str, Any]:
+    """What the client has to say with each call: a session, where its transport has none."""
+    answer = await ask.ask("list_jobs", mine=True)
+    return {"session": answer.structured_content["error_context"]["offered"]} if answer.is_error else {}
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_clients_resume_at_once_and_never_share_a_job(place: tuple[Served, Ledger], mode: str) -> None:
     server, ledger = place
@@ -61,10 +67,8 @@ async def test_clients_resume_at_once_and_never_share_a_job(place: tuple[Served,
     done: list[int] = []
 
     async def work(ask: Desk) -> None:
-        session: dict[str, Any] = {}
+        session = await introduced(ask)
         while (task := (await ask("resume", queues=[queue], **session))["task"]) is not None:
-            if mode == "auto":
-                session = {"session": task["session"]}
             await ask("progress", id=task["id"], progress=1, **session)
             await ask("complete", id=task["id"], **session)
             done.append(task["id"])
@@ -78,6 +82,19 @@ async def test_clients_resume_at_once_and_never_share_a_job(place: tuple[Served,
         tasks.start_soon(work, two)
     assert sorted(done) == jobs
     assert all(ledger.get(job).attempt == 1 and not ledger.check(job) for job in jobs)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_end_that_is_told_twice_is_one(place: tuple[Served, Ledger], mode: str) -> None:
+    server, ledger = place
+    jobs = [ledger.enqueue("draft", queue=f"twice-{mode}").id for _ in range(3)]
+    async with over_http(server.url, mode=mode) as ask:
+        session = await introduced(ask)
+        for job, (tool, more) in zip(jobs, ENDS.items(), strict=True):
+            await ask("claim_job", id=job, **session)
+            first = await ask(tool, id=job, request_id=tool, **more, **session)
+            again = await ask(tool, id=job, request_id=tool, **more, **session)
+            assert again["task"] == {**first["task"], "replayed": True}
 
 
 async def test_the_end_of_a_session_hands_its_job_back(place: tuple[Served, Ledger]) -> None:
@@ -96,17 +113,17 @@ async def test_the_end_of_a_session_hands_its_job_back(place: tuple[Served, Ledg
 def test_who_has_no_token_or_comes_by_another_name_is_not_let_in(place: tuple[Served, Ledger]) -> None:
     server, _ = place
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    accept = {"Accept": "application/json, text/event-stream"}
 
     def status(**headers: str) -> int:
-        return httpx2.post(server.url, json=body, headers={**accept, **headers}).status_code
+        return httpx2.post(server.url, json=body, headers={**ACCEPT, **headers}).status_code
 
     assert status() == 401
     assert status(Authorization=f"Bearer {TOKEN}x") == 401
     assert status(Authorization=f"Basic {TOKEN}") == 401
+    assert status(Authorization=f"bearer {TOKEN}") != 401
     assert status(**BEARER, Host="evil.example") == 421
     assert status(**BEARER, Origin="http://evil.example") == 403
-    large = httpx2.post(server.url, content=b"x" * (limits.MCP_BODY_BYTES_MAX + 1), headers={**accept, **BEARER})
+    large = httpx2.post(server.url, content=b"x" * (limits.MCP_BODY_BYTES_MAX + 1), headers={**ACCEPT, **BEARER})
     assert large.status_code == 413
     assert httpx2.get(server.url.replace("/mcp", "/other"), headers=BEARER).status_code == 404
 
@@ -116,10 +133,43 @@ async def test_on_both_stores_and_a_signal_hands_everything_back(store_url: str,
         job = ledger.enqueue("draft").id
         server = serve(store_url, "--http", "127.0.0.1:0")
         async with Client(server.url) as client:
-            brief = await Desk(client)("resume")
+            ask = Desk(client)
+            brief = await ask("resume", **await introduced(ask))
             assert (brief["task"]["id"], brief["task"]["claimed_by"]) == (job, "mcp")
             server.signal(SIGTERM)
             assert server.end()[0] == 0
+        assert ledger.get(job).status == "queued"
+
+
+def test_a_client_that_comes_back_goes_on(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url, "--http", "127.0.0.1:0", "--idle-limit", "1s")
+        client = Letters(server.url)
+        client.call("claim_job", id=job, ttl_s=1)
+        server.logged("idle")
+
+        def is_over() -> bool:
+            expires_at = ledger.get(job).claim_expires_at
+            return expires_at is not None and expires_at < ledger.now()
+
+        wait_until(is_over)
+        assert client.call("heartbeat", id=job)["structuredContent"]["task"]["attempt"] == 1
+        assert client.call("complete", id=job)["structuredContent"]["task"]["status"] == "succeeded"
+
+
+def test_open_streams_end_in_order(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        job = ledger.enqueue("draft").id
+        server = serve(sqlite_url, "--http", "127.0.0.1:0")
+        client = Letters(server.url)
+        client.call("claim_job", id=job)
+        with httpx2.stream("GET", server.url, headers=client.headers, timeout=60) as stream:
+            assert stream.status_code == 200
+            server.signal(SIGTERM)
+            assert [chunk for chunk in stream.iter_bytes() if not chunk.startswith(b":")] == []
+        code, _, err = server.end()
+        assert (code, [json.loads(line)["message"] for line in err.splitlines()]) == (0, ["ending", "handed back"])
         assert ledger.get(job).status == "queued"
 
 

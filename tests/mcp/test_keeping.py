@@ -1,16 +1,18 @@
 """A job is kept alive while its client thinks, for so long; and it is handed back when the client goes."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast.ledger import Job, Ledger
+from holdfast.mcp.holds import Place
 from holdfast.mcp.keeper import Keeper
-from holdfast.mcp.seats import Place, Seats
-from tests.mcp.conftest import desk, seated
+from holdfast.mcp.seats import Seats
+from tests.mcp.conftest import Watch, beats, desk, seated
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 
@@ -29,10 +31,6 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 @pytest.fixture
 def seats(ledger: Ledger) -> Seats:
     return seated(ledger)
-
-
-def beats(ledger: Ledger, job: Job) -> int:
-    return len(ledger.events(job.id, types=["heartbeat"]))
 
 
 def outlived(ledger: Ledger, job: Job, claimed: Job) -> bool:
@@ -56,19 +54,6 @@ async def test_a_long_thought_costs_no_lease(ledger: Ledger, seats: Seats) -> No
         assert seats.next_at(60) is None
 
 
-class Watch:
-    """Seconds that pass when they are told to, for a keeper."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._now = 0.0
-        self.seats = Seats(ledger, lambda: self._now)
-
-    def advance(self, seconds: float) -> None:
-        with self.seats.changed:
-            self._now += seconds
-            self.seats.changed.notify_all()
-
-
 async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
@@ -81,12 +66,88 @@ async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledge
             watch.advance(800)
             wait_until(lambda: "its leases are left to end" in caplog.text)
             watch.advance(100)
-            assert watch.seats.next_at(1_000) is None
             assert beats(ledger, job) == 2
+            await ask("get_job", id=job.id)
+            wait_until(lambda: beats(ledger, job) == 3)
             assert (await ask("heartbeat", id=job.id))["task"]["attempt"] == 1
             watch.advance(100)
-            wait_until(lambda: beats(ledger, job) == 4)
-    assert caplog.text.count("its leases are left to end") == 1
+            wait_until(lambda: beats(ledger, job) == 5)
+            watch.advance(1_000)
+            wait_until(lambda: caplog.text.count("its leases are left to end") == 2)
+            watch.advance(300)
+            wait_until(lambda: watch.seats.next_at(1_000) is None)
+
+
+async def test_whatever_a_client_calls_it_is_not_idle(ledger: Ledger, seats: Seats) -> None:
+    watch = Watch(ledger)
+    jobs = [ledger.enqueue("draft").id for _ in range(2)]
+    async with desk(watch.seats) as ada, desk(watch.seats, session=None) as nobody:
+        await ada("claim_job", id=jobs[0])
+        await nobody("claim_job", id=jobs[1], session="s2")
+        watch.advance(90)
+        await ada.client.read_resource("holdfast://counts")
+        await nobody("explain", id=jobs[0], session="s2")
+        watch.advance(90)
+        assert watch.seats.idle(100) == []
+
+
+async def test_a_job_that_comes_for_a_session_that_has_ended_is_handed_back(ledger: Ledger, seats: Seats) -> None:
+    job = ledger.enqueue("draft")
+    agent = seats.agent(Place("ada", "s1"))
+    with Keeper(seats, 60, keep=False) as keeper:
+        taken = agent.start(job.id)
+        keeper.end("s1")
+        seats.heard(agent, taken)
+        wait_until(lambda: ledger.get(job.id).status == "queued")
+
+
+async def test_a_wrong_attempt_costs_no_beats(ledger: Ledger, seats: Seats) -> None:
+    job = ledger.enqueue("draft")
+    async with desk(seats) as ask:
+        await ask("claim_job", id=job.id)
+        assert (await ask.refused("heartbeat", id=job.id, attempt=99))["error_code"] == "fence_lost"
+        assert seats.attempt(Place("ada", "s1"), job.id) == 1
+
+
+@pytest.mark.filterwarnings("ignore:ping is removed")
+async def test_whatever_a_client_asks_for_it_is_there(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast.mcp")
+    job, watch = ledger.enqueue("draft"), Watch(ledger)
+    with Keeper(watch.seats, 400, keep=True):
+        async with desk(watch.seats, mode="legacy") as ask:
+            asked: list[Callable[[], Awaitable[Any]]] = [
+                ask.client.send_ping,
+                lambda: ask.client.read_resource("holdfast://counts"),
+                lambda: ask("get_job", id=job.id),
+                ask.client.list_tools,
+            ]
+            await ask("claim_job", id=job.id, ttl_s=900)
+            for count, one in enumerate(asked, 1):
+                watch.advance(300)
+                wait_until(lambda: beats(ledger, job) == count)  # noqa: B023
+                await one()
+            assert "idle" not in caplog.text
+            watch.advance(400)
+            wait_until(lambda: "idle" in caplog.text)
+            await asked[0]()
+            wait_until(lambda: beats(ledger, job) == 5)
+
+
+@pytest.mark.parametrize("seconds", [0, 299, 300])
+async def test_who_is_idle_has_its_jobs_handed_back_at_the_end_while_its_leases_last(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture, seconds: int
+) -> None:
+    caplog.set_level(logging.INFO, "holdfast.mcp")
+    job, watch = ledger.enqueue("draft"), Watch(ledger)
+    with Keeper(watch.seats, 50, keep=False):
+        async with desk(watch.seats) as ask:
+            await ask("claim_job", id=job.id, ttl_s=300)
+            watch.advance(50)
+            wait_until(lambda: "its leases are left to end" in caplog.text)
+        watch.advance(seconds)
+        is_over = seconds == 300
+        wait_until(lambda: (watch.seats.next_at(50) is None) == is_over)
+    assert ledger.get(job.id).status == ("running" if is_over else "queued")
 
 
 async def test_a_lost_job_is_told_with_the_next_call(ledger: Ledger, seats: Seats, caplog: pytest.LogCaptureFixture) -> None:
@@ -121,7 +182,7 @@ async def test_the_end_hands_back_what_is_held(ledger: Ledger, seats: Seats, kee
             await ada("claim_job", id=jobs[1].id)
             await twin("claim_job", id=jobs[2].id)
             keeper.end("s2")
-            assert [ledger.get(job.id).status for job in jobs] == ["running", "running", status]
+            wait_until(lambda: [ledger.get(job.id).status for job in jobs] == ["running", "running", status])
     assert [ledger.get(job.id).status for job in jobs] == [status] * 3
 
 

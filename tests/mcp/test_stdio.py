@@ -1,6 +1,7 @@
 """`holdfast mcp` as clients start it, over standard input and output."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,18 +13,12 @@ import pytest
 
 import holdfast
 from holdfast.core import limits
-from tests.mcp.conftest import Desk, Serve, environment, over_stdio
+from holdfast.mcp.lines import Line, Lines
+from holdfast.mcp.stdio import refusal, what_is_wrong
+from tests.mcp.conftest import INITIALIZE, RESUME, Desk, Serve, environment, over_stdio
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "Claude Code!", "version": "1"}},
-}
-RESUME = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "resume", "arguments": {"ttl_s": 1}}}
 
 
 async def test_two_clients_race_for_one_job_and_one_wins(sqlite_url: str) -> None:
@@ -49,12 +44,27 @@ async def test_two_clients_race_for_one_job_and_one_wins(sqlite_url: str) -> Non
         assert ledger.check(job) == []
 
 
+LONG = "x" * (limits.MCP_BODY_BYTES_MAX + 1)
+GARBLED = [
+    ("not json", -32700, None),
+    ('{"jsonrpc": "2.0"}', -32600, None),
+    ("[1]", -32600, None),
+    ("\udcff\x00", -32700, None),
+    ('{"jsonrpc":"2.0","id":7,"method":' + "[" * 300, -32700, 7),
+    (LONG, -32600, None),
+    ('{"jsonrpc":"2.0","id":"a-8","method":"ping","params":{"more":"' + LONG, -32600, "a-8"),
+]
+
+
 def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url)
-        for line in ("not json", '{"jsonrpc": "2.0"}', "[1]", "\udcff\x00", "x" * (limits.MCP_BODY_BYTES_MAX + 1)):
+        for line, code, id_ in GARBLED:
             server.send(line.encode("utf-8", "replace").decode())
+            found = server.answer()
+            assert (found["error"]["code"], found["id"]) == (code, id_), line[:80]
+        server.send("")
         server.send(json.dumps(INITIALIZE))
         assert server.answer()["result"]["serverInfo"]["name"] == "holdfast"
         server.send(json.dumps(RESUME))
@@ -63,8 +73,75 @@ def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: 
         code, out, err = server.end()
         assert (code, out) == (0, "")
         assert "Traceback" not in err
-        assert [json.loads(line)["message"] for line in err.splitlines()] == ["a message is too long", "handed back"]
+        assert [json.loads(line)["message"] for line in err.splitlines()] == ["a message cannot be read"] * 7 + ["handed back"]
         assert ledger.get(job).status == "queued"
+
+
+@pytest.mark.parametrize(
+    ("line", "id_", "code"),
+    [
+        ("[" * 5_000, None, -32700),
+        ('{"jsonrpc":"2.0","id":7,"method":"ping","params":' + '{"a":' * 400 + "1" + "}" * 401, 7, -32600),
+        ('{"jsonrpc":"2.0","id":"seven","method":"ping","params":{"a":"\\ud800"}}', "seven", -32700),
+        ('{"jsonrpc":"2.0","id":8,"method":3}', 8, -32600),
+        ('{"jsonrpc":"2.0","id":8,"result":', None, -32700),
+        ('{"jsonrpc":"2.0","id":' + "9" * 5_000 + ',"method":"ping"}', None, None),
+        ('{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, -32600),
+        ('{"jsonrpc":"2.0","id":null,"method":"ping"}', None, -32600),
+        ('[{"jsonrpc":"2.0","id":1,"method":"ping"}]', None, -32600),
+    ],
+)
+def test_what_cannot_be_read_is_answered(line: str, id_: Any, code: int | None) -> None:
+    wrong = what_is_wrong(Line(line, is_whole=True))
+    assert wrong is not None and code in (None, wrong.code)
+    assert json.loads(refusal(Line(line, is_whole=True), wrong))["id"] == id_
+
+
+def test_what_is_too_long_is_refused_to_whoever_asked() -> None:
+    read, write = os.pipe()
+    asked = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"text": "x" * 3_000}})
+    os.write(write, f"{asked}\n{{}}\n".encode())
+    os.close(write)
+
+    async def lines() -> list[Line]:
+        return [line async for line in Lines(read, 2_000)]
+
+    long, short = anyio.run(lines)
+    os.close(read)
+    wrong = what_is_wrong(long)
+    assert wrong is not None and json.loads(refusal(long, wrong))["id"] == 5
+    assert short == Line("{}", is_whole=True)
+
+
+def test_a_client_that_does_not_read_cannot_keep_it_from_ending(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        jobs = [ledger.enqueue("draft", {"text": "x" * 2_000}).id for _ in range(100)]
+        server = serve(sqlite_url)
+        for message in (INITIALIZE, RESUME):
+            server.send(json.dumps(message))
+            server.answer()
+        listed = {"name": "list_jobs", "arguments": {"limit": 100}}
+        for number in range(3, 8):
+            server.send(json.dumps({**RESUME, "id": number, "params": listed}))
+        wait_until(lambda: server.unread() > 60_000)
+        server.signal(signal.SIGTERM)
+        assert server.logged("handed back")["job_id"] == jobs[0]
+        assert server.wait() == 0
+
+
+def test_a_client_stays_who_it_was(sqlite_url: str, serve: Serve) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        ledger.enqueue("draft")
+        server = serve(sqlite_url)
+        for message in (INITIALIZE, RESUME):
+            server.send(json.dumps(message))
+            server.answer()
+        other = {**INITIALIZE["params"], "clientInfo": {"name": "other", "version": "1"}}
+        server.send(json.dumps({**INITIALIZE, "id": 3, "params": other}))
+        assert server.answer()["error"]["code"] == -32600
+        done = {"name": "complete", "arguments": {"id": 1}}
+        server.send(json.dumps({**RESUME, "id": 4, "params": done}))
+        assert server.answer()["result"]["structuredContent"]["task"]["status"] == "succeeded"
 
 
 def test_a_signal_ends_it_in_order_and_the_next_process_of_a_named_session_goes_on(sqlite_url: str, serve: Serve) -> None:

@@ -37,7 +37,7 @@ class Agent(Steps):
             place = acts.session.find_agent(self.name, self.session)
             self._check(acts, id, attempt)
             done = take_up(acts, id, ttl_ms)
-            self._move(acts, place, focus=id, last=id)
+            self._move(acts, place._replace(focus=id, last=id))
             return task_of(done, contents_of(done))
 
         return self._act("task_start", (admit.job_id(id), attempt, ttl_ms), work, Task, request_id, attempt)
@@ -56,11 +56,12 @@ class Agent(Steps):
         beat = admit.beat(stage, progress, None, checkpoint)
         left = payloads.body_of(beat.checkpoint)
         body = (admit.job_id(id), attempt, stage, progress, None if left is None else left.decode())
+        fencing = self._fencing(id, attempt)
 
         def work(acts: Acts) -> Task:
-            return task_of(acts.beat(self._held(acts, id, attempt), beat))
+            return task_of(acts.beat(self._held(acts, id, fencing), beat))
 
-        return self._act("task_heartbeat", body, work, Task, request_id, attempt)
+        return self._act("task_heartbeat", body, work, Task, request_id, fencing)
 
     def complete(self, id: int, result: Any = None, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
         """Done. `result` is any JSON value."""
@@ -94,8 +95,9 @@ class Agent(Steps):
         return self._end("task_fail", id, attempt, body, lambda acts, job: acts.fail(job, failure), request_id)
 
     def release(self, id: int, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
-        """Hand the task back in order: others may have it at once, and the attempt does not count."""
-        return self._end("task_release", id, attempt, (), lambda acts, job: acts.release(job), request_id)
+        """Hand the task back in order: others may have it at once, and the attempt does not count. A `resume` comes to it again
+        only when it is next in order."""
+        return self._end("task_release", id, attempt, (), lambda acts, job: acts.release(job), request_id, goes_back=True)
 
     def resume(
         self,
@@ -108,8 +110,9 @@ class Agent(Steps):
         """Go on with what this agent was at, or with what is next, and be told all about it. One transaction.
 
         The focus is kept if its claim holds or can be renewed. Else the rule: its own running task, its own claimed one, its last
-        one if that was put back, then by higher priority, earlier `available_at`, lower id; then one whose claim somebody has let
-        expire, the longest expired first, taken over as `start` does. `queues` and `kinds` limit the last three.
+        one if that was put back and not by its own `release`, then by higher priority, earlier `available_at`, lower id; then one
+        whose claim somebody has let expire, the longest expired first, taken over as `start` does. `queues` and `kinds` limit the
+        last three.
         """
         wish = Wish(
             _ttl(ttl),
@@ -122,12 +125,12 @@ class Agent(Steps):
             chosen = choose(acts, place, wish)
             if chosen is None:
                 if place.focus is not None:
-                    self._move(acts, place, focus=None)
+                    self._move(acts, place._replace(focus=None))
                 nothing, until = idleness(acts, wish)
                 return weighed(Brief(task=None, why="nothing", nothing=nothing, until=until, cursor=place.cursor))
             job, why = chosen
             brief = weighed(brief_of(acts, job, why, place.cursor))
-            self._move(acts, place, focus=job.id, last=job.id, cursor=brief.cursor)
+            self._move(acts, place._replace(focus=job.id, last=job.id, cursor=brief.cursor))
             return brief
 
         return self._act("task_resume", tuple(wish), work, Brief, request_id)

@@ -98,7 +98,8 @@ def _not_yours(job: Job, asked: Asked) -> str | None:
     """Where the same agent has it in another session."""
     if job.owner != asked.who.name or job.incarnation is None:
         return None
-    return f"If that session is you: {asked.ways.session(job.incarnation)}. If not: {asked.ways.resume(asked.who)}"
+    how = asked.ways.session(job.incarnation)
+    return None if how is None else f"If that session is you: {how}. If not: {asked.ways.resume(asked.who)}"
 
 
 def _over(job: Job) -> str:

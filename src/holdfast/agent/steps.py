@@ -19,10 +19,23 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 class Steps:
-    def __init__(self, ledger: Ledger, name: str, *, session: str = DEFAULT_SESSION, ways: Ways | None = None) -> None:
-        """`ways` is how refusals tell what to do next; as commands to type, by default."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        name: str,
+        *,
+        session: str = DEFAULT_SESSION,
+        ways: Ways | None = None,
+        known: Callable[[int], int | None] | None = None,
+    ) -> None:
+        """`ways` is how refusals tell what to do next; as commands to type, by default.
+
+        `known` is for a process that remembers which attempt of a task it has: where a verb is not told one, that one fences. It
+        is no part of the request, so one that is sent again is the same even if the process has forgotten.
+        """
         self._ledger = ledger
         self._ways = ways or Commands()
+        self._known = known
         limits.check_name("agent", name)
         limits.check_name("session", session)
         self._who = admit.worker(name, session)
@@ -64,17 +77,28 @@ class Steps:
         body: tuple[Any, ...],
         step: Callable[[Acts, Job], Job],
         request_id: str | None,
+        *,
+        goes_back: bool = False,
     ) -> Task:
-        """A verb after which the task is not this agent's any more, nor its focus."""
+        """A verb after which the task is not this agent's any more, nor its focus; nor, where it goes back, its last one."""
+        fencing = self._fencing(id_, attempt)
 
         def work(acts: Acts) -> Task:
             place = acts.session.find_agent(self.name, self.session)
-            done = step(acts, self._held(acts, id_, attempt))
-            if place.focus == id_:
-                self._move(acts, place, focus=None)
+            done = step(acts, self._held(acts, id_, fencing))
+            left = place._replace(
+                focus=None if place.focus == id_ else place.focus,
+                last=None if goes_back and place.last == id_ else place.last,
+            )
+            if left != place:
+                self._move(acts, left)
             return task_of(done)
 
-        return self._act(verb, (admit.job_id(id_), attempt, *body), work, Task, request_id, attempt)
+        return self._act(verb, (admit.job_id(id_), attempt, *body), work, Task, request_id, fencing)
+
+    def _fencing(self, id_: int, attempt: int | None) -> int | None:
+        """The attempt that a verb is meant for: what it says, else what this process knows."""
+        return self._known(id_) if attempt is None and self._known is not None else attempt
 
     def _held(self, acts: Acts, id_: int, attempt: int | None) -> Job:
         self._check(acts, id_, attempt)
@@ -88,5 +112,5 @@ class Steps:
         if job.attempt != limits.check_integer("attempt", attempt, 0, limits.REV_MAX):
             raise FenceLost(f"job {id_} is at attempt {job.attempt}, not {attempt}", **job.held_by)
 
-    def _move(self, acts: Acts, place: AgentPlace, **changes: Any) -> None:
-        acts.session.save_agent(self.name, self.session, place._replace(**changes))
+    def _move(self, acts: Acts, place: AgentPlace) -> None:
+        acts.session.save_agent(self.name, self.session, place)

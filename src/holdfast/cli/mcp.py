@@ -35,7 +35,7 @@ IDLE_MIN = timedelta(seconds=1)
     metavar="NAME",
     help="Who asks. Else HOLDFAST_AGENT, agent in holdfast.toml, or the client's name.",
 )
-@click.option("--session", envvar="HOLDFAST_SESSION", metavar="NAME", help="Found again by the next process of this name.")
+@click.option("--session", envvar="HOLDFAST_SESSION", metavar="NAME", help="Keep jobs for the next process with this session.")
 @click.option("--idle-limit", type=duration, default="30m", show_default=True, help="How long jobs are held without a call.")
 @click.option("--keep", is_flag=True, help="Leave jobs held at the end, until their leases are over.")
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help=f"A bearer token. Else {TOKEN_VARIABLE}.")

@@ -88,6 +88,10 @@ MCP_PAGE_MAX = 100
 """Tasks or events in one answer of the MCP server."""
 MCP_TEXT_CHARACTERS_MAX = 4_000
 """Each of a task's contents in the words of such an answer; its structured part has them whole."""
+MCP_PIECE_CHARACTERS_MAX = 65_536
+"""A piece of a task's contents in one answer of the MCP server."""
+MCP_ROW_BYTES_MAX = 160
+"""Args in a row of a list; what is longer is left out of it."""
 MCP_BODY_BYTES_MAX = 4_194_304
 """What a client sends to the MCP server at once."""
 MCP_SESSIONS_MAX = 1_000

@@ -1,21 +1,28 @@
-"""What each tool answers: a structure that has a schema, and the same in a few words."""
+"""What each tool answers, as a structure that has a schema."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.agent import Brief, InFull, Task
-from holdfast.agent.idle import in_words
-from holdfast.core import limits
-from holdfast.core.explain import Explanation
-from holdfast.telemetry.lines import cut
+from holdfast.agent import Task
 
 _REF = "#/$defs/{name}"
+_SAID = ("title", "description")
+_ACTED_UPON = (
+    *("id", "kind", "queue", "status", "attempt", "available_at", "claimed_by", "session", "claim_expires_at"),
+    *("progress", "cancel_requested", "args", "omitted", "replayed"),
+)
 
 
 class OneTask(msgspec.Struct, frozen=True):
     task: Task
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """`attempts_left` is there where the job is queued again; an attempt that was handed back does not count."""
+
+    task: Task
+    attempts_left: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -29,6 +36,17 @@ class Tasks(msgspec.Struct, frozen=True):
     next_after: int | None
 
 
+class Contents(msgspec.Struct, frozen=True):
+    """A piece of what a task is about, as JSON. `characters` is how long the whole is; the next piece is at `next_offset`."""
+
+    id: int
+    part: str
+    text: str
+    offset: int
+    characters: int
+    next_offset: int | None
+
+
 class Refused(msgspec.Struct, frozen=True):
     """The structure of an answer that is an error."""
 
@@ -39,78 +57,49 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def plain(answer: Any) -> Any:
-    """As JSON has it."""
-    return msgspec.json.decode(msgspec.json.encode(answer, enc_hook=str))
+    """As JSON has it. In rows of a list, what is null is left out."""
+    found = msgspec.json.decode(msgspec.json.encode(answer, enc_hook=str))
+    if isinstance(answer, Tasks):
+        found["tasks"] = [{name: value for name, value in row.items() if value is not None} for row in found["tasks"]]
+    return found
 
 
-def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON Schema of a structure, with an object at its root, as the protocol wants it."""
+def input_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of a tool's arguments, with an object at its root, as the protocol wants it."""
     (made,), parts = msgspec.json.schema_components([kind], ref_template=_REF)
     whole = parts.pop(kind.__name__) if "$ref" in made else made
-    return {**whole, **({"$defs": parts} if parts else {})}
+    slim: dict[str, Any] = _slim({**whole, **({"$defs": parts} if parts else {})})
+    return slim
 
 
 def output_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Of an answer, or of a refusal: some clients hold errors against the schema as well."""
+    """Of an answer, or of a refusal: some clients hold errors against the schema as well.
+
+    Every model pays for it with each conversation. So it has names and types and nothing else, and of a task in a short answer
+    what a model acts upon; the schema of a job in full has all of it.
+    """
     made, parts = msgspec.json.schema_components([kind, Refused], ref_template=_REF)
-    return {"type": "object", "anyOf": list(made), "$defs": parts}
+    bare = {name: {key: value for key, value in part.items() if key not in _SAID} for name, part in parts.items()}
+    slim: dict[str, Any] = _slim({"type": "object", "anyOf": list(made), "$defs": bare})
+    for name, part in slim["$defs"].items():
+        if name not in (kind.__name__, Refused.__name__):
+            part.pop("required", None)
+        if name == Task.__name__ and kind in (OneTask, Ended, Enqueued, Tasks):
+            part["properties"] = {field: part["properties"][field] for field in _ACTED_UPON}
+    return slim
 
 
-def words(answer: Any) -> str:
-    """For whoever reads only the text."""
-    match answer:
-        case OneTask(task):
-            return task_words(task)
-        case Enqueued(task, is_new):
-            return f"Job {task.id} is {task.status} in {task.queue}." if is_new else f"Job {task.id} was there already."
-        case Tasks(tasks, next_after):
-            more = f"\nThere may be more: after={next_after}" if next_after is not None else ""
-            return ("\n".join(map(_line, tasks)) or "There are no such jobs.") + more
-        case InFull():
-            history = "\n".join(f"  {e.rev} {e.type} by {e.by} at {_at(e.at)}" for e in answer.history)
-            return f"{task_words(answer.task)}\n{_related(answer)}Its history:\n{history}"
-        case Brief():
-            return _brief(answer)
-        case Explanation():
-            return answer.text
-    return msgspec.json.encode(answer).decode()
-
-
-def task_words(task: Task) -> str:
-    lines = [_line(task)]
-    for name in ("args", "checkpoint", "last_error", "result"):
-        value = getattr(task, name)
-        if value is not msgspec.UNSET:
-            lines.append(f"{name}: {cut(msgspec.json.encode(value).decode(), limits.MCP_TEXT_CHARACTERS_MAX)}")
-    if not isinstance(task.omitted, msgspec.UnsetType):
-        lines += [f"{name}: {size} bytes, in holdfast://jobs/{task.id}" for name, size in task.omitted.items()]
-    if task.cancel_requested:
-        lines.append("Somebody wants it cancelled: make your safe exit, and release it.")
-    return "\n".join(lines)
-
-
-def _line(task: Task) -> str:
-    held = f", {task.claimed_by}'s ({task.session}) until {_at(task.claim_expires_at)}" if task.claimed_by else ""
-    return f"Job {task.id}: {task.kind} in {task.queue}, {task.status}, attempt {task.attempt}{held}"
-
-
-def _brief(brief: Brief) -> str:
-    if brief.task is None:
-        return in_words(brief.nothing, brief.until)
-    left = "".join(
-        f"Attempt {one.attempt} left: {cut(msgspec.json.encode(one.checkpoint).decode(), limits.MCP_TEXT_CHARACTERS_MAX)}\n"
-        for one in brief.checkpoints
-    )
-    return f"{task_words(brief.task)}\n{left}{_related(brief)}Chosen as: {brief.why}."
-
-
-def _related(answer: Brief | InFull) -> str:
-    def said(what: str, related: Sequence[Any]) -> str:
-        listed = ", ".join(f"{one.id} ({one.kind}, {one.status})" for one in related)
-        return f"{what} {listed}.\n" if listed else ""
-
-    return said("Waits for", answer.blocked_by) + said("Unlocks", answer.unlocks)
-
-
-def _at(at: Any) -> str:
-    return "–" if at is None else at.isoformat(timespec="seconds").replace("+00:00", "Z")
+def _slim(schema: Any) -> Any:
+    """The same in fewer characters: what may be null says so in its type."""
+    if isinstance(schema, list):
+        return [_slim(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    slim = {name: _slim(part) for name, part in schema.items() if not (name == "title" and isinstance(part, str))}
+    match slim.get("anyOf"):
+        case [{"type": str() as kind, **rest}, {"type": "null"}] if not rest.keys() & {"enum", "$ref"}:
+            del slim["anyOf"]
+            if slim.get("default", ...) is None:
+                del slim["default"]
+            return {"type": [kind, "null"], **rest, **slim}
+    return slim

@@ -10,7 +10,8 @@ from holdfast.core.model import FailureStage, ReasonCode, Status
 
 TTL_S = 300
 PAGE = 20
-REQUEST_ID_MAX = limits.KEY_BYTES_MAX - limits.NAME_BYTES_MAX - 1
+PIECE = 16_000
+REQUEST_ID_MAX = limits.KEY_BYTES_MAX - limits.NAME_BYTES_MAX - len("255::")
 """The ledger is given it behind the session's name: what one client calls its requests is nothing to another."""
 
 
@@ -47,19 +48,17 @@ Attempt = Annotated[
 ]
 SessionName = Annotated[
     str,
-    _name("Whose session it is, as `task.session` says in the answer to claim_job or resume. Only needed where a refusal asks."),
+    _name("Leave it out, unless a refusal asks for it. Then give the same one with every call: it is who you are."),
 ]
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Arguments of a tool."""
 
-
-class OfASession(Ask, frozen=True, kw_only=True):
     session: SessionName | None = None
 
 
-class Change(OfASession, frozen=True, kw_only=True):
+class Change(Ask, frozen=True, kw_only=True):
     request_id: RequestId | None = None
 
 
@@ -72,7 +71,13 @@ class GetJob(Ask, frozen=True, kw_only=True):
     id: JobId
 
 
-class ListJobs(OfASession, frozen=True, kw_only=True):
+class GetContents(GetJob, frozen=True, kw_only=True):
+    part: Annotated[Literal["args", "checkpoint", "last_error", "result"], Meta(description="Which of its contents.")]
+    offset: Annotated[int, Meta(ge=0, le=limits.INTEGER_MAX, description="Characters to pass over: `next_offset`.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=limits.MCP_PIECE_CHARACTERS_MAX, description="Characters at most.")] = PIECE
+
+
+class ListJobs(Ask, frozen=True, kw_only=True):
     status: Annotated[list[Status], Meta(min_length=1, max_length=len(Status), description="Only these.")] | None = None
     queue: Annotated[str, _name("Only those in this queue.")] | None = None
     kind: Annotated[str, _name("Only those of this kind.")] | None = None
@@ -85,16 +90,19 @@ class ClaimJob(OnAJob, frozen=True, kw_only=True):
     ttl_s: Ttl = TTL_S
 
 
+_IN_HAND = "a job in hand comes first all the same"
+
+
 class Resume(Change, frozen=True, kw_only=True):
-    queues: Names | None = None
-    kinds: Names | None = None
+    queues: Annotated[Names, Meta(description=f"Only from these queues; {_IN_HAND}.")] | None = None
+    kinds: Annotated[Names, Meta(description=f"Only of these kinds; {_IN_HAND}.")] | None = None
     ttl_s: Ttl = TTL_S
 
 
 class Progress(OnAJob, frozen=True, kw_only=True):
     progress: Annotated[int, Meta(ge=0, le=limits.INTEGER_MAX, description="How far it is, in whatever unit the job has.")]
     stage: Annotated[str, _name("Where the work is.")] | None = None
-    checkpoint: Annotated[Any, Meta(description="Any JSON value for whoever goes on with the job, be it you.")] = msgspec.UNSET
+    checkpoint: Annotated[Any, Meta(description="Any JSON value but null, for whoever goes on with the job, be it you.")] = None
 
 
 class Complete(OnAJob, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import anyio.to_thread
+import anyio
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
@@ -24,7 +24,7 @@ log = logging.getLogger("holdfast.mcp")
 PATH = "/mcp"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 GRACE_S = 2
-"""How long open streams may take to end once the server is told to."""
+"""How long calls may take to end once the server is told to."""
 _OK = 200
 
 
@@ -40,12 +40,13 @@ class Gate:
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._expected = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._expected is not None:
-            given = Headers(scope=scope).get("authorization", "").encode("latin-1", errors="replace")
-            if not hmac.compare_digest(given, self._expected):
+            way, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+            is_theirs = hmac.compare_digest(given.encode("latin-1", errors="replace"), self._expected)
+            if way.lower() != "bearer" or not is_theirs:
                 refused = PlainTextResponse("Unauthorized", status_code=401, headers={"WWW-Authenticate": "Bearer"})
                 await refused(scope, receive, send)
                 return
@@ -73,11 +74,58 @@ class Farewell:
         await self._app(scope, receive, watched)
         secret = Headers(scope=scope).get(SESSION_HEADER)
         if status == _OK and secret is not None:
-            await anyio.to_thread.run_sync(self._ended, session_name(secret))
+            self._ended(session_name(secret))
+
+
+class Closing:
+    """Ends what is open once the server is told to end: streams at once, calls when they have had GRACE_S."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._told = anyio.Event()
+
+    def close(self) -> None:
+        self._told.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_begun = is_ended = False
+
+        async def watched(message: Message) -> None:
+            nonlocal is_begun, is_ended
+            is_begun, is_ended = True, message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cut, scope["method"], tasks.cancel_scope)
+            await self._app(scope, receive, watched)
+            tasks.cancel_scope.cancel()
+        if not self._told.is_set() or is_ended:
+            return
+        if is_begun:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            await PlainTextResponse("The server is ending", status_code=503)(scope, receive, send)
+
+    async def _cut(self, method: str, scope: anyio.CancelScope) -> None:
+        await self._told.wait()
+        if method != "GET":
+            await anyio.sleep(GRACE_S)
+        scope.cancel()
 
 
 class Listener(uvicorn.Server):
     """Says when it is there, and leaves signals to the program."""
+
+    def __init__(self, config: uvicorn.Config, closing: Closing) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._closing.close()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -109,25 +157,27 @@ def listener(
     idle_s: float,
     ended: Callable[[str], None],
 ) -> Listener:
-    """A session that has not called for `idle_s` is closed, as far as the protocol goes; its leases end by themselves."""
+    """A session that has not called for `idle_s`, and whose leases are over since, is closed as far as the protocol goes."""
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         host=host,
         transport_security=security(host, allowed_hosts),
         max_request_body_size=limits.MCP_BODY_BYTES_MAX,
-        session_idle_timeout=idle_s,
+        session_idle_timeout=idle_s + limits.LEASE_MS_MAX / 1_000,
         max_sessions=limits.MCP_SESSIONS_MAX,
     )
+    closing = Closing(Farewell(app, ended))
     return Listener(
         uvicorn.Config(
-            Gate(Farewell(app, ended), token),
+            Gate(closing, token),
             log_config=None,
             access_log=False,
             lifespan="on",
             server_header=False,
             ws="none",
-            timeout_graceful_shutdown=GRACE_S,
-        )
+            timeout_graceful_shutdown=GRACE_S + 1,
+        ),
+        closing,
     )
 
 

@@ -1,10 +1,9 @@
 """`holdfast mcp` at work: a ledger, a keeper, a server, until the client has gone or a signal comes."""
 
 import logging
+import os
 import secrets
-import signal
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, cast
 
 import anyio
@@ -13,15 +12,14 @@ from mcp.server.stdio import stdio_server
 
 from holdfast.core import limits
 from holdfast.ledger import Ledger, admit
-from holdfast.mcp.keeper import Keeper
+from holdfast.mcp.keeper import END_S, Keeper
 from holdfast.mcp.lines import Lines
 from holdfast.mcp.seats import Seats
 from holdfast.mcp.server import NAMELESS, Reception, build
+from holdfast.mcp.signals import Ending
+from holdfast.mcp.stdio import STDIN, Inbox, Outbox, wire
 
 log = logging.getLogger("holdfast.mcp")
-
-
-STDIN = 0
 
 
 class Wishes(NamedTuple):
@@ -46,9 +44,10 @@ def serve_stdio(ledger: Ledger, wishes: Wishes) -> None:
     """One client, on standard input and output, until its end of input, SIGTERM or SIGINT."""
     seats = _seats(ledger, wishes)
     # A session that was named is to be found again by the process that comes next, with what it holds.
-    with Keeper(seats, wishes.idle_s, keep=wishes.keep or wishes.session is not None):
+    with Ending() as ending, Keeper(seats, wishes.idle_s, keep=wishes.keep or wishes.session is not None) as keeper:
         server = build(Reception(seats, wishes.agent, wishes.session or draw_session(), draw_session))
-        anyio.run(_until_told, _over_stdio, server)
+        anyio.run(_over_stdio, server, ending)
+    _leave(keeper)
 
 
 def serve_http(ledger: Ledger, wishes: Wishes, door: Door) -> None:
@@ -56,19 +55,24 @@ def serve_http(ledger: Ledger, wishes: Wishes, door: Door) -> None:
     from holdfast.mcp.http import bound, listener
 
     seats = _seats(ledger, wishes)
-    with bound(door.host, door.port) as knocks, Keeper(seats, wishes.idle_s, keep=wishes.keep) as keeper:
+    with bound(door.host, door.port) as knocks, Ending() as ending, Keeper(seats, wishes.idle_s, keep=wishes.keep) as keeper:
         server = build(Reception(seats, wishes.agent, None, draw_session))
         listening = listener(
             server, door.host, allowed_hosts=door.allowed_hosts, token=door.token, idle_s=wishes.idle_s, ended=keeper.end
         )
 
-        async def serve(_: Server[Any]) -> None:
+        async def serve() -> None:
+            ending.listen(listening.stop)
             await listening.serve(sockets=[knocks])
 
-        def stop() -> None:
-            listening.should_exit = True
+        anyio.run(serve)
+    _leave(keeper)
 
-        anyio.run(_until_told, serve, server, stop)
+
+def _leave(keeper: Keeper) -> None:
+    """Where a thread is held up by the ledger, so would be whoever closes it."""
+    if keeper.is_stuck:
+        os._exit(0)
 
 
 def _seats(ledger: Ledger, wishes: Wishes) -> Seats:
@@ -84,28 +88,20 @@ def draw_session() -> str:
     return secrets.token_hex(8)
 
 
-async def _over_stdio(server: Server[Any]) -> None:
-    lines = cast("anyio.AsyncFile[str]", Lines(STDIN, limits.MCP_BODY_BYTES_MAX))
-    try:
-        async with stdio_server(stdin=lines) as (read, write):
-            log.info("serving MCP", extra={"url": "stdio"})
-            await server.run(read, write, server.create_initialization_options())
-    except* OSError as gone:
-        log.info("the client does not listen any more", extra={"error": str(gone.exceptions[0])})
+async def _over_stdio(server: Server[Any], ending: Ending) -> None:
+    """A signal cuts it off. What is under way when the input ends has a while to be answered."""
+    with anyio.CancelScope() as scope, wire() as descriptor:
 
+        def ended() -> None:
+            scope.deadline = anyio.current_time() + END_S
 
-async def _until_told(
-    serve: Callable[[Server[Any]], Awaitable[None]], server: Server[Any], stop: Callable[[], None] | None = None
-) -> None:
-    """`stop` ends it in order; where there is none, it is cut off."""
-    async with anyio.create_task_group() as tasks:
-
-        async def listen() -> None:
-            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                async for number in signals:
-                    log.info("ending", extra={"signal": signal.Signals(number).name})
-                    (stop or tasks.cancel_scope.cancel)()
-
-        tasks.start_soon(listen)
-        await serve(server)
-        tasks.cancel_scope.cancel()
+        ending.listen(scope.cancel)
+        out = Outbox(descriptor)
+        inbox = Inbox(Lines(STDIN, limits.MCP_BODY_BYTES_MAX), out, ended)
+        streams = cast("anyio.AsyncFile[str]", inbox), cast("anyio.AsyncFile[str]", out)
+        try:
+            async with stdio_server(*streams) as (read, write):
+                log.info("serving MCP", extra={"url": "stdio"})
+                await server.run(read, write, server.create_initialization_options())
+        except* OSError as gone:
+            log.info("the client does not listen any more", extra={"error": str(gone.exceptions[0])})

@@ -14,8 +14,8 @@ from holdfast.ledger import Ledger
 
 JSON = "application/json"
 COUNTS = "holdfast://counts"
-_JOB = re.compile(r"holdfast://jobs/([0-9]{1,19})")
-_EVENTS = re.compile(r"holdfast://jobs/([0-9]{1,19})/events(?:\?after=([0-9]{1,19}))?")
+_JOB = re.compile(r"holdfast://jobs/([1-9][0-9]{0,17})")
+_EVENTS = re.compile(r"holdfast://jobs/([1-9][0-9]{0,17})/events(?:\?after=([0-9]{1,18}))?")
 
 RESOURCES = [
     types.Resource(
@@ -38,7 +38,8 @@ TEMPLATES = [
         uri_template="holdfast://jobs/{id}/events{?after}",
         name="events",
         title="A job's history",
-        description=f"What happened to a job, the oldest first, {limits.MCP_PAGE_MAX} a page; `next` is where the next one is.",
+        description=f"What happened to a job, the oldest first, {limits.MCP_PAGE_MAX} a page; `next` is the "
+        "address of the next one. `after` is a position in the ledger, not a rev.",
         mime_type=JSON,
     ),
 ]

@@ -1,49 +1,37 @@
 """Who sits at the server: each session's agent, the jobs it holds, and when it last called.
 
 A seat is kept only while it holds something. All that matters outlives it: the ledger knows the agent by name and session.
+One whose client does not call any more is asleep: nobody beats for it, until its client calls or its leases are over.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from holdfast.agent import Agent, Task
+from holdfast.agent.ways import Ways
 from holdfast.core import limits
-from holdfast.errors import LimitExceeded
 from holdfast.ledger import Ledger
-from holdfast.mcp.ways import Tools
+from holdfast.mcp.crew import Crew
+from holdfast.mcp.holds import HeldTooMany, Hold, Place, Seat, ServedTooMany
 
-BEATS_PER_LEASE = 3
-
-
-class Place(NamedTuple):
-    """Whose call it is: an agent's name and session, as the ledger knows them."""
-
-    name: str
-    session: str
-
-
-class Hold:
-    """A job that is held for a client. `attempt` fences off whoever speaks for an attempt that is over."""
-
-    __slots__ = ("attempt", "due_at", "job_id", "lease_s", "lost")
-
-    def __init__(self, task: Task, now: float) -> None:
-        assert task.claim_expires_at is not None and task.last_heartbeat_at is not None
-        self.job_id = task.id
-        self.attempt = task.attempt
-        self.lease_s = (task.claim_expires_at - task.last_heartbeat_at).total_seconds()
-        self.due_at = now + self.lease_s / BEATS_PER_LEASE
-        self.lost = False
+CALLS_AT_ONCE = 4
+"""Of one session; further ones wait for those."""
+CALLS_AT_ONCE_MAX = 256
+"""Of all."""
+ENDED_MAX = 10_000
+"""Sessions that are remembered to be over, for what still comes in for them."""
 
 
-class Seat:
-    __slots__ = ("agent", "called_at", "holds")
+class Due(NamedTuple):
+    """A job that wants a beat; or, where one has been under way for as long as its lease, somebody's attention."""
 
-    def __init__(self, agent: Agent, now: float) -> None:
-        self.agent = agent
-        self.called_at = now
-        self.holds: dict[int, Hold] = {}
+    place: Place
+    agent: Agent
+    hold: Hold
+    is_late: bool
 
 
 class Seats:
@@ -53,20 +41,28 @@ class Seats:
         self.ledger = ledger
         self.monotonic = monotonic
         self.changed = threading.Condition()
+        self.calls = Crew("holdfast-mcp-call", most=CALLS_AT_ONCE_MAX, each=CALLS_AT_ONCE)
+        self.orphaned: Callable[[Agent, Hold], None] = lambda agent, hold: None
+        """Told of a job that came in for a session that is over."""
         self._seats: dict[Place, Seat] = {}
+        self._ended: dict[str, None] = {}
+        self._over = False
 
-    def agent(self, place: Place) -> Agent:
+    def agent(self, place: Place, ways: Ways | None = None) -> Agent:
         """The agent at this place, which is calling."""
         with self.changed:
             seat = self._seats.get(place)
             if seat is None:
-                return self._seated(place)
-            seat.called_at = self.monotonic()
+                return Agent(self.ledger, place.name, session=place.session, ways=ways, known=partial(self.attempt, place))
+            seat.called(self.monotonic())
             self.changed.notify_all()
             return seat.agent
 
-    def _seated(self, place: Place) -> Agent:
-        return Agent(self.ledger, place.name, session=place.session, ways=Tools())
+    def called(self, place: Place) -> None:
+        """It has asked for something, whatever it was: so it is there."""
+        with self.changed:
+            if place in self._seats:
+                self.agent(place)
 
     def attempt(self, place: Place, job_id: int) -> int | None:
         """The attempt that this session holds, or held when it last heard of the job."""
@@ -75,27 +71,44 @@ class Seats:
             hold = None if seat is None else seat.holds.get(job_id)
             return None if hold is None else hold.attempt
 
-    def check_room(self, place: Place) -> None:
-        """Raises limit_exceeded where this session, or the server, holds as much as it may."""
+    def check_room(self, place: Place, job_id: int | None) -> None:
+        """Raises limit_exceeded where this session, or the server, holds as much as it may. `job_id` is what it asks for: with
+        what it has it may go on, and so may who asks for none, who is given one of its own before any other."""
         with self.changed:
             seat = self._seats.get(place)
-            if seat is None:
-                limits.check_count("sessions that hold tasks", len(self._seats) + 1, limits.MCP_SESSIONS_MAX)
-            elif len(seat.holds) >= limits.OWN_TASKS_MAX:
+            if seat is None or seat.asleep_until is not None:
+                self._check_sessions()
+            elif job_id is not None and job_id not in seat.holds:
                 most = limits.OWN_TASKS_MAX
-                raise LimitExceeded(f"a session holds at most {most} tasks at once", field="tasks", limit=most)
+                if sum(not hold.lost for hold in seat.holds.values()) >= most:
+                    raise HeldTooMany(f"a session holds at most {most} tasks at once", field="tasks", limit=most)
 
-    def heard(self, place: Place, task: Task) -> None:
-        """What the ledger said of a job: from here on it is held for this session, or it is not any more."""
+    def _check_sessions(self) -> None:
+        most = limits.MCP_SESSIONS_MAX
+        if sum(seat.asleep_until is None for seat in self._seats.values()) >= most:
+            raise ServedTooMany(f"tasks are held for at most {most} sessions at once", field="sessions", limit=most)
+
+    def heard(self, agent: Agent, task: Task) -> None:
+        """What the ledger said of a job: from here on it is held for this session, or it is not any more.
+
+        What was said of an attempt before the one that is held is old. What comes for a session that has ended meanwhile is
+        nobody's, and is handed back.
+        """
+        place = Place(agent.name, agent.session)
+        if task.attempt < (self.attempt(place, task.id) or 0):
+            return
         if task.claim_expires_at is None or (task.claimed_by, task.session) != place:
             self.drop(place, task.id)
             return
         with self.changed:
             now = self.monotonic()
+            if self._over or place.session in self._ended:
+                self.orphaned(agent, Hold(task, now))
+                return
             seat = self._seats.get(place)
             if seat is None:
-                seat = self._seats[place] = Seat(self._seated(place), now)
-            seat.called_at = now
+                seat = self._seats[place] = Seat(agent, now)
+            seat.called(now)
             seat.holds[task.id] = Hold(task, now)
             self.changed.notify_all()
 
@@ -111,32 +124,46 @@ class Seats:
     def leave(self, session: str | None = None) -> Iterator[tuple[Agent, Hold]]:
         """What has been held for a session that is over, or for all of them; it is not any more."""
         with self.changed:
+            if session is None:
+                self._over = True
+            else:
+                self._ended[session] = None
+                if len(self._ended) > ENDED_MAX:
+                    del self._ended[next(iter(self._ended))]
             places = [place for place in self._seats if session is None or place.session == session]
             seats = [self._seats.pop(place) for place in places]
         return ((seat.agent, hold) for seat in seats for hold in seat.holds.values() if not hold.lost)
 
     def idle(self, idle_s: float) -> list[Place]:
-        """Sessions that have not called for so long; nothing is held for them any more. For the keeper, under the lock."""
-        now = self.monotonic()
-        found = [place for place, seat in self._seats.items() if now - seat.called_at >= idle_s]
-        for place in found:
-            del self._seats[place]
+        """Sessions that have not called for so long, from now on asleep. For the keeper, under the lock."""
+        now, found = self.monotonic(), []
+        for place, seat in list(self._seats.items()):
+            if seat.asleep_until is None and now - seat.called_at >= idle_s:
+                seat.asleep_until = now + max(hold.lease_s for hold in seat.holds.values())
+                found.append(place)
+            elif seat.asleep_until is not None and now >= seat.asleep_until:
+                del self._seats[place]
         return found
 
-    def due(self) -> list[tuple[Place, Agent, Hold]]:
-        """Whose beat it is time for. For the keeper, under the lock."""
-        now = self.monotonic()
-        return [
-            (place, seat.agent, hold)
-            for place, seat in self._seats.items()
-            for hold in seat.holds.values()
-            if not hold.lost and hold.due_at <= now
-        ]
+    def due(self) -> list[Due]:
+        """Whose beat it is time for, from now on under way. For the keeper, under the lock."""
+        now, found = self.monotonic(), []
+        for place, seat, hold in self._kept():
+            if hold.due_at <= now:
+                found.append(Due(place, seat.agent, hold, hold.is_beating))
+                hold.due_at = math.inf if hold.is_beating else now + hold.lease_s
+                hold.is_beating = True
+        return found
+
+    def _kept(self) -> Iterator[tuple[Place, Seat, Hold]]:
+        for place, seat in self._seats.items():
+            if seat.asleep_until is None:
+                yield from ((place, seat, hold) for hold in seat.holds.values() if not hold.lost)
 
     def next_at(self, idle_s: float) -> float | None:
         """When there is something to do for the keeper. Under the lock."""
-        beats = [hold.due_at for seat in self._seats.values() for hold in seat.holds.values() if not hold.lost]
-        return min([*beats, *(seat.called_at + idle_s for seat in self._seats.values())], default=None)
+        ends = [seat.called_at + idle_s if seat.asleep_until is None else seat.asleep_until for seat in self._seats.values()]
+        return min([*ends, *(hold.due_at for _, _, hold in self._kept())], default=None)
 
     def is_held(self, place: Place, hold: Hold) -> bool:
         """Whether this is still what is known of the job. Under the lock."""

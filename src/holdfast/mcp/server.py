@@ -6,18 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import anyio.to_thread
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 
-from holdfast.errors import HoldfastError, NotFound, told
-from holdfast.mcp import resources, tools
-from holdfast.mcp.answers import plain, schema_of
-from holdfast.mcp.guidance import INSTRUCTIONS, PROMPT
+from holdfast.errors import HoldfastError, LimitExceeded, NotFound, ValidationError, told
+from holdfast.mcp import calling, resources, tools
+from holdfast.mcp.answers import input_schema, plain
+from holdfast.mcp.caller import Caller
+from holdfast.mcp.guidance import INSTRUCTIONS, PROMPT, SESSIONS
 from holdfast.mcp.seats import Seats
-from holdfast.mcp.verbs import Caller
 from holdfast.version import __version__
 
 SESSION_HEADER = "mcp-session-id"
@@ -41,10 +40,23 @@ class Reception:
         self._session = session
         self._draw = draw
 
+    @property
+    def serves_one(self) -> bool:
+        return self._session is not None
+
     def caller(self, ctx: Context) -> Caller:
         params = ctx.session.client_params
         name = self._agent or agent_name("" if params is None else params.client_info.name)
+        if self.serves_one and params is not None:
+            self._agent = name  # Were it to introduce itself anew, its own jobs would be somebody else's.
         return Caller(self.seats, name, self._session or _transport_session(ctx), self._draw)
+
+    async def hear(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Every message comes by here: whoever sends one is there, and stays who it was when it came."""
+        if ctx.method == "initialize" and ctx.session.client_params is not None:
+            raise MCPError(code=types.INVALID_REQUEST, message="this session has begun: open another one to begin anew")
+        self.caller(ctx).calls()
+        return await call_next(ctx)
 
 
 def agent_name(given: str) -> str:
@@ -63,8 +75,8 @@ def session_name(secret: str) -> str:
 
 
 def build(reception: Reception) -> Server[Any]:
-    """The server. Whatever blocks does so in a thread of its own."""
-    ledger = reception.seats.ledger
+    """The server. Whatever blocks does so in a thread, of which each session has a few."""
+    ledger, calls = reception.seats.ledger, reception.seats.calls
 
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=tools.listed())
@@ -73,7 +85,9 @@ def build(reception: Reception) -> Server[Any]:
         tool = tools.TOOLS.get(params.name)
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r:.80}")
-        return await anyio.to_thread.run_sync(partial(tools.call, tool, reception.caller(ctx), params.arguments))
+        caller = reception.caller(ctx)
+        key = caller.own_session or str((params.arguments or {}).get("session"))
+        return await calls.call(key, partial(calling.call, tool, caller, params.arguments))
 
     async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=resources.RESOURCES)
@@ -83,19 +97,19 @@ def build(reception: Reception) -> Server[Any]:
 
     async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
-            text = await anyio.to_thread.run_sync(resources.read, ledger, params.uri)
+            text = await calls.call(reception.caller(ctx).own_session, partial(resources.read, ledger, params.uri))
         except HoldfastError as error:
-            code = types.INVALID_PARAMS if isinstance(error, NotFound) else types.INTERNAL_ERROR
+            code = types.INVALID_PARAMS if isinstance(error, NotFound | ValidationError | LimitExceeded) else types.INTERNAL_ERROR
             raise MCPError(code=code, message=error.message, data=plain(told(error))) from None
         contents = types.TextResourceContents(uri=params.uri, mime_type=resources.JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
 
-    return Server(
+    server = Server[Any](
         "holdfast",
         version=__version__,
         title="Holdfast",
         description="A durable ledger of jobs",
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS if reception.serves_one else INSTRUCTIONS + SESSIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
@@ -103,8 +117,10 @@ def build(reception: Reception) -> Server[Any]:
         on_read_resource=read_resource,
         on_list_prompts=_list_prompts,
         on_get_prompt=_get_prompt,
-        get_tool_input_schema=lambda name: schema_of(tools.TOOLS[name].ask) if name in tools.TOOLS else None,
+        get_tool_input_schema=lambda name: input_schema(tools.TOOLS[name].ask) if name in tools.TOOLS else None,
     )
+    server.middleware.append(reception.hear)
+    return server
 
 
 async def _list_prompts(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:

@@ -1,7 +1,6 @@
 """The tools: what each is called, what a model is told of it, what it takes and what it answers."""
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import mcp_types as types
@@ -9,11 +8,9 @@ import msgspec
 
 from holdfast.agent import Brief, InFull
 from holdfast.core.explain import Explanation
-from holdfast.errors import HoldfastError, ValidationError, told
 from holdfast.mcp import asks, verbs
-from holdfast.mcp.answers import Enqueued, OneTask, Refused, Tasks, output_schema, plain, schema_of, words
-
-log = logging.getLogger("holdfast.mcp")
+from holdfast.mcp.answers import Contents, Ended, Enqueued, OneTask, Tasks, input_schema, output_schema
+from holdfast.mcp.caller import Caller
 
 
 class Hints(NamedTuple):
@@ -36,15 +33,15 @@ class ToolEntry(NamedTuple):
     ask: type[asks.Ask]
     answer: type[msgspec.Struct]
     hints: Hints
-    verb: Callable[[verbs.Caller, Any], Any]
+    verb: Callable[[Caller, Any], Any]
 
 
 TOOLS: dict[str, ToolEntry] = {
     "resume": ToolEntry(
         "Take up work",
         "Call this first, and again after each job you have ended: it goes on with the job you were at, or claims the next one "
-        "in order, and tells you all about it. The job is yours and running afterwards. Where there is nothing to do, `task` is "
-        "null.",
+        "in order, and tells you about it, with what has happened to it since you were last told. The job is yours and running "
+        "afterwards. Where there is nothing to do, `task` is null, and `nothing` says why.",
         asks.Resume,
         Brief,
         ADDS,
@@ -52,8 +49,8 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "list_jobs": ToolEntry(
         "List jobs",
-        "Look at what is there, by status, queue or kind, or with `mine` at what you hold. It changes nothing and claims "
-        "nothing; use resume to get work.",
+        "Look at what is there, by status, queue or kind, or with `mine` at what you hold; what is null is left out. It changes "
+        "nothing and claims nothing; use resume to get work.",
         asks.ListJobs,
         Tasks,
         LOOKS,
@@ -68,10 +65,19 @@ TOOLS: dict[str, ToolEntry] = {
         LOOKS,
         verbs.get_job,
     ),
+    "get_contents": ToolEntry(
+        "Read a job's contents",
+        "A job's args, checkpoint, last error or result as JSON text, piece by piece, where they are too long for other answers. "
+        "It changes nothing.",
+        asks.GetContents,
+        Contents,
+        LOOKS,
+        verbs.get_contents,
+    ),
     "explain": ToolEntry(
         "Explain a job",
-        "Why a job stands where it stands, what happens next and when, and which commands would change that. Use it when a job "
-        "does not run, or you are refused and do not know why.",
+        "Why a job stands where it stands, what happens next and when, and what would change that: tools for you, and commands "
+        "that a person would type. Use it when a job does not run, or you are refused and do not know why.",
         asks.GetJob,
         Explanation,
         LOOKS,
@@ -118,23 +124,24 @@ TOOLS: dict[str, ToolEntry] = {
         "The job you hold went wrong. It is tried again later while attempts are left, unless `retryable` is false: then it has "
         "failed for good.",
         asks.Fail,
-        OneTask,
+        Ended,
         ENDS,
         verbs.fail,
     ),
     "release": ToolEntry(
         "Hand a job back",
         "Hand a job you hold back, undone: others may have it at once, and the attempt does not count. Use it when you stop "
-        "before the end, or when somebody wants the job cancelled.",
+        "before the end, or when somebody wants the job cancelled. resume may offer it to you again when it is next; where "
+        "nobody can do it, use fail with `retryable` false.",
         asks.OnAJob,
-        OneTask,
+        Ended,
         ADDS,
         verbs.release,
     ),
     "enqueue": ToolEntry(
         "Enqueue a job",
         "Put in new work, for yourself or others. Give a `dedupe_key` where the same work must not be there twice, and "
-        "`depends_on` where it has to wait for other jobs.",
+        "`depends_on` where it has to wait for other jobs. To have it cancelled again, ask a person.",
         asks.Enqueue,
         Enqueued,
         ADDS,
@@ -149,7 +156,7 @@ def listed() -> list[types.Tool]:
             name=name,
             title=tool.title,
             description=tool.about,
-            input_schema=schema_of(tool.ask),
+            input_schema=input_schema(tool.ask),
             output_schema=output_schema(tool.answer),
             annotations=types.ToolAnnotations(
                 title=tool.title,
@@ -161,34 +168,3 @@ def listed() -> list[types.Tool]:
         )
         for name, tool in TOOLS.items()
     ]
-
-
-def call(tool: ToolEntry, caller: verbs.Caller, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
-    """What the tool answers. A refusal is an answer too, and one that a model can act upon; nothing is raised."""
-    try:
-        caller.calls()
-        answer = tool.verb(caller, _read(tool.ask, arguments))
-        return _result(plain(answer), words(answer))
-    except HoldfastError as error:
-        return _refused(error)
-    except Exception:
-        log.exception("a call failed")
-        return _refused(HoldfastError("the server could not do this, for a reason that is in its log"))
-
-
-def _read(kind: type[asks.Ask], arguments: Mapping[str, Any] | None) -> asks.Ask:
-    try:
-        return msgspec.convert(dict(arguments or {}), kind)
-    except msgspec.ValidationError as error:
-        raise ValidationError(str(error)) from None
-
-
-def _refused(error: HoldfastError) -> types.CallToolResult:
-    said = f"{error.code}: {error.message}. {error.action}"
-    return _result(plain(msgspec.convert(told(error), Refused)), said.strip(), is_error=True)
-
-
-def _result(structured: Any, text: str, *, is_error: bool = False) -> types.CallToolResult:
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)], structured_content=structured, is_error=is_error
-    )

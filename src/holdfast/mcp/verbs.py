@@ -1,110 +1,60 @@
 """What each tool does: an agent's verb, and whether its job is held from here on."""
 
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from holdfast.agent import Agent, Brief, InFull, Task, look
+from holdfast.agent import Agent, Brief, InFull, look
 from holdfast.agent.tasks import task_of
 from holdfast.core import limits
+from holdfast.core.deadlines import tries
 from holdfast.core.explain import Explanation
-from holdfast.errors import FenceLost, ValidationError
-from holdfast.ledger import Ledger
+from holdfast.core.model import Job, Status
+from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.mcp import asks
-from holdfast.mcp.answers import Enqueued, OneTask, Tasks
-from holdfast.mcp.seats import Place, Seats
-
-
-class SessionUnknown(ValidationError):
-    """Whose job it is cannot be told: the client's transport has no sessions, and it named none."""
-
-    action = "Give `session`, as `task.session` says in the answer to claim_job or resume."
-
-
-class Caller:
-    """One call: who calls, and at which ledger.
-
-    A client whose transport has no session is a new one with each claim or resume, unless it says which one it is.
-    """
-
-    def __init__(self, seats: Seats, name: str, session: str | None, draw: Callable[[], str]) -> None:
-        self._seats = seats
-        self._name = name
-        self._session = session
-        self._draw = draw
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def session(self) -> str | None:
-        return self._session
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._seats.ledger
-
-    def place(self, ask: asks.OfASession, *, new: bool = False) -> Place:
-        session = ask.session or self._session or (self._draw() if new else None)
-        if session is None:
-            raise SessionUnknown("whose session is it? this client's transport has none", field="session")
-        return Place(self._name, session)
-
-    def calls(self) -> None:
-        """It has called, so it is not idle."""
-        if self._session is not None:
-            self._seats.agent(Place(self._name, self._session))
-
-    def take(self, ask: asks.Change, verb: Callable[[Agent, str | None], Any]) -> Any:
-        """A verb that gives the caller a job."""
-        place = self.place(ask, new=True)
-        self._seats.check_room(place)
-        answer = verb(self._seats.agent(place), request_of(ask, place.session))
-        if answer.task is not None:
-            self._seats.heard(place, answer.task)
-        return answer
-
-    def on(self, ask: asks.OnAJob, verb: Callable[..., Task], **options: Any) -> OneTask:
-        """A verb on a job that the caller holds."""
-        place = self.place(ask)
-        agent = self._seats.agent(place)
-        attempt = self._seats.attempt(place, ask.id) if ask.attempt is None else ask.attempt
-        try:
-            task = verb(agent, ask.id, attempt=attempt, request_id=request_of(ask, place.session), **options)
-        except FenceLost:
-            self._seats.drop(place, ask.id)
-            raise
-        self._seats.heard(place, task)
-        return OneTask(task)
-
-
-def request_of(ask: asks.Change, session: str | None) -> str | None:
-    """A request's id, as the ledger knows it: two sessions of one name may call their requests alike."""
-    return ask.request_id if ask.request_id is None or session is None else f"{session}:{ask.request_id}"
+from holdfast.mcp.answers import Contents, Ended, Enqueued, OneTask, Tasks
+from holdfast.mcp.caller import Caller
+from holdfast.mcp.explaining import for_agents
 
 
 def list_jobs(caller: Caller, ask: asks.ListJobs) -> Tasks:
     whose: dict[str, Any] = {"owner": (place := caller.place(ask)).name, "incarnation": place.session} if ask.mine else {}
     status = [one.value for one in ask.status] if ask.status else None
     page = caller.ledger.list(status=status, queue=ask.queue, kind=ask.kind, after=ask.after, limit=ask.limit, **whose)
-    return Tasks([task_of(job.record) for job in page], page[-1].id if len(page) == ask.limit else None)
+    rows = [task_of(job.record, _args_of(job.record)) for job in page]
+    return Tasks(rows, page[-1].id if len(page) == ask.limit else None)
+
+
+def _args_of(job: Job) -> dict[str, Any]:
+    """As far as they help to tell one row from another."""
+    short = len(job.args) <= limits.MCP_ROW_BYTES_MAX
+    return {"args": msgspec.Raw(job.args)} if short else {"omitted": {"args": len(job.args)}}
 
 
 def get_job(caller: Caller, ask: asks.GetJob) -> InFull:
     return look(caller.ledger, ask.id, bytes_max=limits.AGENT_VALUE_BYTES_MAX)
 
 
+def get_contents(caller: Caller, ask: asks.GetContents) -> Contents:
+    body: bytes | None = getattr(caller.ledger.get(ask.id).record, ask.part)
+    if body is None:
+        raise NotFound(f"job {ask.id} has no {ask.part}", job_id=ask.id)
+    whole = body.decode()
+    end = ask.offset + ask.limit
+    more = end if end < len(whole) else None
+    return Contents(ask.id, ask.part, whole[ask.offset : end], ask.offset, len(whole), more)
+
+
 def explain(caller: Caller, ask: asks.GetJob) -> Explanation:
-    return caller.ledger.explain(ask.id)
+    return for_agents(caller.ledger.explain(ask.id))
 
 
 def claim_job(caller: Caller, ask: asks.ClaimJob) -> OneTask:
     def start(agent: Agent, request_id: str | None) -> OneTask:
         return OneTask(agent.start(ask.id, ttl=ask.ttl_s, attempt=ask.attempt, request_id=request_id))
 
-    done: OneTask = caller.take(ask, start)
+    done: OneTask = caller.take(ask, start, ask.id)
     return done
 
 
@@ -121,7 +71,7 @@ def heartbeat(caller: Caller, ask: asks.OnAJob) -> OneTask:
 
 
 def progress(caller: Caller, ask: asks.Progress) -> OneTask:
-    left = {} if ask.checkpoint is msgspec.UNSET else {"checkpoint": ask.checkpoint}
+    left = {} if ask.checkpoint is None else {"checkpoint": ask.checkpoint}
     return caller.on(ask, Agent.heartbeat, progress=ask.progress, stage=ask.stage, **left)
 
 
@@ -129,8 +79,12 @@ def complete(caller: Caller, ask: asks.Complete) -> OneTask:
     return caller.on(ask, Agent.complete, result=ask.result)
 
 
-def fail(caller: Caller, ask: asks.Fail) -> OneTask:
-    return caller.on(
+def fail(caller: Caller, ask: asks.Fail) -> Ended:
+    if ask.reason_code is not None and ask.retryable:
+        refused = ValidationError("a job that is tried again is not dead-lettered, so it has no reason_code", field="reason_code")
+        refused.action = "Say retryable false, or leave reason_code out."
+        raise refused
+    done = caller.on(
         ask,
         Agent.fail,
         error=ask.error,
@@ -139,10 +93,20 @@ def fail(caller: Caller, ask: asks.Fail) -> OneTask:
         failure_stage=ask.failure_stage,
         retry_after=ask.retry_after_s,
     )
+    return _counted(caller, done)
 
 
-def release(caller: Caller, ask: asks.OnAJob) -> OneTask:
-    return caller.on(ask, Agent.release)
+def release(caller: Caller, ask: asks.OnAJob) -> Ended:
+    return _counted(caller, caller.on(ask, Agent.release))
+
+
+def _counted(caller: Caller, done: OneTask) -> Ended:
+    """With how often it can still be tried, if it stands as the answer says. It is done, whether or not that can be read."""
+    with suppress(HoldfastError):
+        job = caller.ledger.get(done.task.id).record
+        if job.rev == done.task.rev and job.status is Status.QUEUED and job.policy is not None:
+            return Ended(done.task, max(0, job.policy.attempts_max - tries(job)))
+    return Ended(done.task)
 
 
 def enqueue(caller: Caller, ask: asks.Enqueue) -> Enqueued:
@@ -150,6 +114,5 @@ def enqueue(caller: Caller, ask: asks.Enqueue) -> Enqueued:
     given = {name: getattr(ask, name) for name in names if getattr(ask, name) is not None}
     given |= {"depends_on": ask.depends_on} if ask.depends_on else {}
     given |= {"delay": ask.delay_s} if ask.delay_s else {}
-    request = request_of(ask, ask.session or caller.session)
-    made = caller.ledger.enqueue(ask.kind, ask.args, actor=caller.name, request_id=request, **given)
+    made = caller.ledger.enqueue(ask.kind, ask.args, actor=caller.name, request_id=caller.request_of(ask), **given)
     return Enqueued(task_of(made.record), made.is_new)

@@ -4,6 +4,11 @@ from holdfast.core.model import Actor
 
 
 class Tools:
+    """`says_session`: whether the client names its session with each call, and so could name another."""
+
+    def __init__(self, *, says_session: bool) -> None:
+        self._says_session = says_session
+
     def resume(self, who: Actor) -> str:
         return "call resume"
 
@@ -19,5 +24,5 @@ class Tools:
     def attempt(self, number: int) -> str:
         return f"give attempt {number}"
 
-    def session(self, name: str) -> str:
-        return f"give session {name!r}"
+    def session(self, name: str) -> str | None:
+        return f"give session {name!r}" if self._says_session else None

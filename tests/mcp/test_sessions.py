@@ -1,0 +1,107 @@
+"""Who calls: sessions that nobody shares, and requests that are done once. With the official client, on both stores."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from holdfast.ledger import Ledger
+from holdfast.mcp.holds import Place
+from holdfast.testing import ManualClock
+from tests.mcp.conftest import ENDS, desk, over_stdio, seated, text_of
+
+pytestmark = pytest.mark.anyio
+
+S1 = Place("ada", "s1")
+
+
+async def test_a_client_whose_transport_has_no_session_is_offered_one(ledger: Ledger) -> None:
+    """Nothing is claimed before it has said who it is: else a model that forgets to would take one job after the other."""
+    seats, numbers, job = seated(ledger), count(1), ledger.enqueue("draft").id
+    async with desk(seats, session=None, drawn=numbers) as ada:
+        found: dict[str, Any] = {}
+        for tool, more in (("resume", {}), ("claim_job", {"id": job}), ("complete", {"id": job}), ("list_jobs", {"mine": True})):
+            found = await ada.refused(tool, **more)
+            assert (found["error_code"], found["error_context"]["field"]) == ("validation_error", "session")
+            assert f"session {found['error_context']['offered']!r}" in found["suggested_action"]
+        assert ledger.get(job).status == "queued"
+        assert (await ada("list_jobs"))["tasks"] and (await ada("get_job", id=job)) and (await ada("enqueue", kind="draft"))
+        mine = found["error_context"]["offered"]
+        assert (await ada("resume", session=mine))["task"]["id"] == job
+        assert (await ada("resume", session=mine))["task"]["id"] == job
+        assert (await ada.refused("complete", id=job))["error_code"] == "validation_error"
+        assert (await ada.refused("complete", id=job, session="other"))["error_code"] == "fence_lost"
+        assert (await ada("complete", id=job, session=mine))["task"]["status"] == "succeeded"
+
+
+async def test_a_client_whose_transport_has_a_session_cannot_be_in_another(ledger: Ledger) -> None:
+    seats, job = seated(ledger), ledger.enqueue("draft").id
+    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+        held = (await ada("claim_job", id=job))["task"]
+        for tool in ("complete", "release", "heartbeat"):
+            found = await twin.refused(tool, id=job, session=held["session"])
+            assert (found["error_code"], found["error_context"]["field"]) == ("validation_error", "session")
+        assert (await twin.refused("resume", session=held["session"]))["error_code"] == "validation_error"
+        assert (await ada("complete", id=job, session=held["session"]))["task"]["status"] == "succeeded"
+
+
+async def test_a_request_is_done_once_and_two_sessions_may_call_theirs_alike(ledger: Ledger) -> None:
+    seats = seated(ledger)
+    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+        first = await ada("enqueue", kind="draft", request_id="r1")
+        assert (await ada("enqueue", kind="draft", request_id="r1"))["task"] == first["task"]
+        assert (await twin("enqueue", kind="draft", request_id="r1"))["task"]["id"] != first["task"]["id"]
+        taken = await ada("resume", request_id="r2")
+        assert await ada("resume", request_id="r2") == {**taken, "replayed": True}
+        assert (await twin("resume", request_id="r2"))["task"]["id"] != taken["task"]["id"]
+
+
+async def test_request_ids_need_a_session_and_are_not_mixed_up(ledger: Ledger) -> None:
+    async with desk(seated(ledger), session=None) as ask:
+        assert (await ask.refused("enqueue", kind="draft", request_id="1"))["error_context"]["field"] == "session"
+        one = await ask("enqueue", kind="draft", session="a:b", request_id="c")
+        two = await ask("enqueue", kind="draft", session="a", request_id="b:c")
+        assert one["task"]["id"] != two["task"]["id"]
+
+
+@pytest.mark.parametrize("tool", ENDS)
+async def test_an_end_that_is_told_twice_is_one(ledger: Ledger, tool: str) -> None:
+    job, more = ledger.enqueue("draft").id, ENDS[tool]
+    async with desk(seated(ledger)) as ask:
+        await ask("claim_job", id=job)
+        first = await ask(tool, id=job, request_id="r1", **more)
+        assert (await ask(tool, id=job, request_id="r1", **more))["task"] == {**first["task"], "replayed": True}
+    async with desk(seated(ledger)) as later:
+        assert (await later(tool, id=job, request_id="r1", **more))["task"]["replayed"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_an_end_that_is_told_twice_over_stdio_is_one(sqlite_url: str, mode: str) -> None:
+    async with over_stdio(sqlite_url, mode=mode) as ask:
+        for tool, more in ENDS.items():
+            job = (await ask("enqueue", kind="draft"))["task"]["id"]
+            await ask("claim_job", id=job)
+            first = await ask(tool, id=job, request_id=tool, **more)
+            assert (await ask(tool, id=job, request_id=tool, **more))["task"] == {**first["task"], "replayed": True}
+
+
+async def test_an_answer_of_before_is_not_taken_for_how_it_stands(ledger: Ledger, clock: ManualClock) -> None:
+    seats, job = seated(ledger), ledger.enqueue("draft").id
+    async with desk(seats) as ask:
+        await ask("resume", request_id="r1")
+        await ask("progress", id=job, progress=1, request_id="p1")
+        await ask("fail", id=job, error="no route")
+        clock.advance(3_600)
+        assert (await ask("claim_job", id=job))["task"]["attempt"] == 2
+        answer = await ask.ask("progress", id=job, progress=1, request_id="p1")
+        assert "This was answered before" in text_of(answer)
+        assert seats.attempt(S1, job) == 2
+        await ask("complete", id=job)
+        assert (await ask("resume", request_id="r1"))["replayed"]
+        assert seats.attempt(S1, job) is None
+    async with desk(other := seated(ledger)) as restarted:
+        job = ledger.enqueue("draft").id
+        await restarted("claim_job", id=job, request_id="c1")
+        other.drop(S1, job)
+        assert (await restarted("claim_job", id=job, request_id="c1"))["task"]["replayed"]
+        assert other.attempt(S1, job) == 1
