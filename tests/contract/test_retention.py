@@ -201,7 +201,7 @@ def test_where_an_agent_stood_is_forgotten_once_it_holds_nothing(ledger: Ledger,
     Agent(ledger, "bob").complete(bobs.id)
     clock.advance(10)
     moved = clock.now()
-    Agent(ledger, "eve").release(eves.id)
+    Agent(ledger, "eve").complete(eves.id)
     assert ledger.prune(agents_before=moved) == {"agents": 1}
     assert _known(ledger) == [("ada", "agent"), ("ada", "other"), ("eve", "agent")]
     clock.advance(10)
