@@ -1,6 +1,7 @@
 """Somebody keeps a row locked: who waits for it waits alone, and the end does not wait for ever."""
 
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 import holdfast
 from holdfast.ledger import Ledger
 from holdfast.mcp.keeper import Keeper
+from holdfast.worker.signals import ECHO_SECONDS
 from tests.conftest import drop_schema
 from tests.mcp.conftest import Letters, Serve, Served, Watch, beats, desk, seated
 from tests.support.waiting import wait_until
@@ -128,7 +130,9 @@ def test_a_second_signal_ends_it_at_once(place: Place, ledger: Ledger, serve: Se
     server = holding(serve, place.url, job.id)
     with place.locked(job.id):
         server.signal(signal.SIGTERM)
+        server.signal(signal.SIGTERM)  # an echo
         wait_until(lambda: place.waiting() == 1)
+        time.sleep(2 * ECHO_SECONDS)
         server.signal(signal.SIGTERM)
         code, _, err = server.end()
         assert (code, "does not answer" in err) == (130, False)

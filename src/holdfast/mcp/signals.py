@@ -1,13 +1,16 @@
-"""What signals do to a server: the first ends it in order, a second one at once."""
+"""What signals do to a server: the first ends it in order, a second one at once. An echo of the first is not a second."""
 
 import asyncio
 import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+from holdfast.worker.signals import ECHO_SECONDS
 
 log = logging.getLogger("holdfast.mcp")
 
@@ -19,7 +22,7 @@ class Ending:
     """Within, SIGTERM and SIGINT are heard, whatever the main thread waits for."""
 
     def __init__(self) -> None:
-        self._is_told = False
+        self._told_at: float | None = None
         self._begin: Callable[[int], None] = lambda number: None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -44,12 +47,13 @@ class Ending:
                 loop.call_soon_threadsafe(end, number)
 
         self._begin = begin
-        if self._is_told:
+        if self._told_at is not None:
             stop()
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         # Not a word of it in the log: the signal may have come in the middle of a line.
-        if self._is_told:
+        if self._told_at is None:
+            self._told_at = time.monotonic()
+            self._begin(number)
+        elif time.monotonic() - self._told_at > ECHO_SECONDS:
             os._exit(INTERRUPTED)
-        self._is_told = True
-        self._begin(number)
