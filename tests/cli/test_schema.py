@@ -142,7 +142,7 @@ def tasks(said: Said) -> None:
     said("task", "release", "--id", third, *who, "r-7")
     said("task", "list")
     said("task", "gc", *who, "r-8")
-    assert said("resume", *who, "r-9")["task"]["id"] == third
+    assert said("resume", *who, "r-9", "--queue", "tasks")["task"]["id"] == third
 
 
 def well(said: Said) -> None:

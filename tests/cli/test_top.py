@@ -144,7 +144,7 @@ def test_it_goes_along_with_the_size_of_the_terminal(ledger: Ledger, watch: Watc
     top.resize(8, 40)
     top.until(lambda text: "▸ Queues" in text and "Workers" not in text and "crawl" in text)
     top.resize(30, 100)
-    top.until("Dead letters (0)")
+    top.until(lambda text: "Dead letters (0)" in text and "q quit" in text)
     assert "q quit" in top.screen.display[29]
 
 
@@ -154,7 +154,7 @@ def test_variables_that_are_not_true_here_do_no_harm(ledger: Ledger, watch: Watc
     assert job.fence is not None
     ledger.heartbeat(job.fence, progress=50)
     top = watch(program=["env", *variables, *command("top")])
-    top.until("█████░░░░░ 50")
+    top.until(lambda text: "█████░░░░░ 50" in text and "q quit" in text)  # a frame arrives in pieces
     assert "q quit" in top.screen.display[39]
     top.type("q")
     assert top.end() == 0
