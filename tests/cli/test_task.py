@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
+from holdfast.agent import Agent
 from tests.cli.conftest import Done, Run
 from tests.contract.builders import queued
 from tests.support.histories import problems
@@ -210,7 +211,7 @@ def test_people_are_told_why_there_is_nothing_and_when_to_come_back(real: Ledger
 def test_people_are_told_what_to_do_in_a_second_line(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
     one = queued(real).id
     ask("task", "start", "--id", one)
-    done = run("task", "start", "--id", one, "--agent", "bob", "--request-id", "a", "--db", store_url)
+    done = run("task", "start", "--id", one, "--agent", "bob", "--request-id", "a", HOLDFAST_URL=store_url)
     first, second = done.err.splitlines()
     assert first.startswith(f"Failed: lease_conflict: task {one} is held by ada, until ")
     assert second == "Try: Take another task: holdfast resume --agent bob --request-id NEW"
@@ -221,3 +222,15 @@ def test_an_agent_in_a_wrong_folder_is_told_so(run: Run, folder: Path, words: st
     done = run(*words.split(), "--agent", "ada", "--request-id", "a", "--json")
     assert (done.code, done.answer["error_code"]) == (3, "no_ledger")
     assert not list(folder.glob("*.db*"))
+
+
+def test_what_helps_is_for_the_ledger_that_was_asked(run: Run, folder: Path) -> None:
+    url = f"sqlite:///{folder}/far.db"
+    with holdfast.open(url) as far:
+        Agent(far, "ada").start(queued(far).id)
+    for db in (["--db", url], [f"--db={url}"]):
+        asked = ["task", "start", "--id", 1, "--agent", "bob", "--request-id", "r", *db]
+        wanted = f"Take another task: holdfast resume --db {url} --agent bob --request-id NEW"
+        assert run(*asked, "--json").answer["suggested_action"] == wanted
+        assert run(*asked).err.splitlines()[1] == f"Try: {wanted}"
+    assert run("doctor", "--db", "sqlite:///nowhere.db").err.count("--db") == 2

@@ -17,8 +17,12 @@ def pasteable(text: str) -> str:
     A password is left out, and so such a command reaches this ledger or none; libpq has other places to look for one.
     """
     context = click.get_current_context()
-    db = context.params.get("db")
-    return _OURS.sub(lambda found: _named(context.find_root(), found, db), text) if db else text
+    return for_ledger(text, context.find_root(), context.params.get("db"))
+
+
+def for_ledger(text: str, root: click.Context, db: str | None) -> str:
+    """The same, where the command is over already; `root` is the program."""
+    return _OURS.sub(lambda found: _named(root, found, db), text) if db else text
 
 
 def _named(root: click.Context, found: re.Match[str], db: str) -> str:
@@ -30,7 +34,7 @@ def _named(root: click.Context, found: re.Match[str], db: str) -> str:
             if inner is None:
                 return found[0]
             command, end = inner, found.end(place)
-    if not any(option.name == "db" for option in command.params):
+    if found.string.startswith(" --db ", end) or not any(option.name == "db" for option in command.params):
         return found[0]
     words, rest = found[0][: end - found.start()], found[0][end - found.start() :]
     return f"{words} --db {shlex.quote(without_password(db, instead=''))}{rest}"
