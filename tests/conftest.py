@@ -1,5 +1,6 @@
 """The real parts the tests run against."""
 
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("holdfast")
+
+
+def pytest_configure() -> None:
+    """A shell that starts something in the background has it ignore these, and whatever that starts in turn."""
+    for number, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session")
