@@ -210,3 +210,16 @@ def test_signed_policies_need_a_server_key():
 )
 def test_what_is_sealed_once_is_to_be_sealed_again(census: dict[str, Any], severity: Severity):
     assert finding("seal", **census).severity is severity
+
+
+@pytest.mark.parametrize(
+    ("letters", "replayed", "severity", "words"),
+    [
+        (2, 2, Severity.NOTE, "2 dead letters, replayed and not discarded"),
+        (3, 1, Severity.WARNING, "2 dead letters that nobody has replayed or discarded; 1 more is replayed"),
+        (1, 0, Severity.WARNING, "1 dead letter that nobody has replayed or discarded"),
+    ],
+)
+def test_letters_that_were_replayed_worry_nobody(letters: int, replayed: int, severity: Severity, words: str):
+    found = finding("dead_letters", dead_letters=letters, replayed=replayed)
+    assert (found.severity, found.words) == (severity, words)
