@@ -27,14 +27,29 @@ def ended(run: Callable[[], object], given: Sequence[str]) -> int:
     """The exit code of what `run` does, once everything is said. `given` is what was typed."""
     try:
         code = _ended(run, given)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        return code or _flushed()
     except (Unread, BrokenPipeError):
-        forget_output()
         return UNREAD
     except KeyboardInterrupt:
         return INTERRUPTED
-    return code
+    finally:
+        forget_output()
+
+
+def _flushed() -> int:
+    """What is said last may be the first that finds no room."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        return _unwritten(error)
+    return 0
+
+
+def _unwritten(error: OSError) -> int:
+    if error.errno not in _UNWRITTEN:
+        raise error
+    return Page().fail(f"the answer cannot be written: {error.strerror}")
 
 
 def _ended(run: Callable[[], object], given: Sequence[str]) -> int:
@@ -49,10 +64,7 @@ def _ended(run: Callable[[], object], given: Sequence[str]) -> int:
     except (HoldfastError, Failed) as error:
         return _fail(error, given)
     except OSError as error:
-        if error.errno not in _UNWRITTEN:
-            raise
-        forget_output()
-        return Page().fail(f"the answer cannot be written: {error.strerror}")
+        return _unwritten(error)
     return code if isinstance(code, int) else 0
 
 
@@ -106,8 +118,9 @@ def _missing(error: click.UsageError) -> str:
 
 
 def forget_output() -> None:
-    """Python would complain at its end about what it could not write."""
+    """Python would complain at its end about what it could not write, and change the exit code."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
