@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.worker.signals import ECHO_SECONDS
+from holdfast.services.echoes import ECHO_SECONDS
 from tests.cli.conftest import Run, Start
 from tests.support.waiting import wait_until
 

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.ledger import Ledger
 from holdfast.mcp.keeper import Keeper
-from holdfast.worker.signals import ECHO_SECONDS
+from holdfast.services.echoes import ECHO_SECONDS
 from tests.conftest import drop_schema
 from tests.mcp.conftest import Letters, Serve, Served, Watch, beats, desk, seated
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from holdfast.worker.signals import ECHO_SECONDS
+from holdfast.services.echoes import ECHO_SECONDS
 
 log = logging.getLogger("holdfast.mcp")
 

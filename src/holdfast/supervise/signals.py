@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from holdfast.services.echoes import ECHO_SECONDS
+
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGWINCH, signal.SIGCONT)
-ECHO_SECONDS = 0.2
-"""A terminal signals a whole group, and a wrapper passes on what it got: one wish to stop that arrives twice."""
 
 
 class Signals:

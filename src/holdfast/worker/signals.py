@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from holdfast.services.echoes import ECHO_SECONDS
+
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-ECHO_SECONDS = 0.2
-"""A terminal signals a whole group, and a wrapper passes on what it got: one wish that arrives twice."""
 
 
 @contextlib.contextmanager
