@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast import Ledger
 from holdfast.cli import main
-from holdfast.cli.pasting import pasteable
+from holdfast.cli.pasting import note_ledger, pasteable
 from tests.cli.conftest import Run, Start
 from tests.contract.builders import dead_lettered, queued, running
 from tests.support.waiting import wait_until
@@ -185,10 +185,11 @@ def test_what_is_suggested_is_for_the_ledger_that_was_asked(run: Run, folder: Pa
 )
 def test_every_command_of_ours_gets_the_url_before_its_arguments(text: str, pasted: str) -> None:
     context = click.Context(main)
-    context.params["db"] = "postgresql://ann:secret@h/a b?password=secret"
+    db = context.command.params[0]
+    note_ledger(context, db, "postgresql://ann:secret@h/a b?password=secret")
     with context:
         assert pasteable(text) == pasted.replace("{}", "'postgresql://ann@h/a b'")
-        context.params["db"] = None
+        note_ledger(context, db, None)
         assert pasteable(text) == text
 
 

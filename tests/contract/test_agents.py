@@ -17,16 +17,6 @@ from tests.support.histories import problems
 MINUTES = timedelta(minutes=1)
 
 
-@pytest.fixture
-def ada(ledger: Ledger) -> Agent:
-    return Agent(ledger, "ada")
-
-
-@pytest.fixture
-def bob(ledger: Ledger) -> Agent:
-    return Agent(ledger, "bob")
-
-
 def types(ledger: Ledger, id_: int) -> list[str]:
     return [event.type.value for event in ledger.events(id_)]
 

@@ -11,16 +11,6 @@ from holdfast.testing import ManualClock
 from tests.contract.builders import queued
 
 
-@pytest.fixture
-def ada(ledger: Ledger) -> Agent:
-    return Agent(ledger, "ada")
-
-
-@pytest.fixture
-def bob(ledger: Ledger) -> Agent:
-    return Agent(ledger, "bob")
-
-
 def refusal(verb: Any, *given: Any, **options: Any) -> HoldfastError:
     with pytest.raises(HoldfastError) as caught:
         verb(*given, **options)

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import msgspec
-import pytest
 
 from holdfast import Ledger
 from holdfast.agent import Agent, look
@@ -12,16 +11,6 @@ from tests.contract.builders import held, queued, refused
 from tests.support.histories import problems
 
 MINUTES = timedelta(minutes=1)
-
-
-@pytest.fixture
-def ada(ledger: Ledger) -> Agent:
-    return Agent(ledger, "ada")
-
-
-@pytest.fixture
-def bob(ledger: Ledger) -> Agent:
-    return Agent(ledger, "bob")
 
 
 def took(agent: Agent, **options: object) -> tuple[int | None, str]:

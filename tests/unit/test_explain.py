@@ -128,6 +128,15 @@ def test_a_queue_may_begin_with_a_dash():
     assert unpause("q -").command == "holdfast queue unpause 'q -'"
 
 
+def test_to_whom_could_claim_it_it_is_nothing_that_no_worker_is_there():
+    found = of(History(), workers=(), ahead=3, is_asked_to_claim=True)
+    assert (found.situation, found.next[0].by) == (Situation.READY, "whoever claims it first")
+    assert "It may be claimed; it has been ready for" in found.text and "worker" not in found.text
+    assert [remedy.command for remedy in found.commands] == ["holdfast job cancel 7"]
+    later = of(History(delay_us=60 * SECOND), workers=(), is_asked_to_claim=True)
+    assert (later.situation, "Besides" in later.text) == (Situation.SCHEDULED, False)
+
+
 def test_further_obstacles_are_told_too():
     found = of(History(delay_us=60 * SECOND), pause=Pause(T0, "ada", "reindexing"), workers=())
     assert found.situation is Situation.QUEUE_PAUSED

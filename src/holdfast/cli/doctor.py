@@ -59,10 +59,9 @@ def _unseen(error: HoldfastError, named: str) -> Answer:
     """Of a ledger that cannot be looked at there is one thing to say: why not."""
     from holdfast.core.doctor import Finding, Severity
 
-    action = pasteable(error.action)
-    finding = Finding("ledger", Severity.WARNING, f"{error.code}: {error.message}", action)
+    finding = Finding("ledger", Severity.WARNING, f"{error.code}: {error.message}", pasteable(error.action))
     whole = {**error.context, "url": named, "holdfast_version": __version__, "well": False, "findings": [finding]}
-    failed = Failed(error.code, error.message, action=action, exit_code=UNAVAILABLE, **whole)
+    failed = Failed(error.code, error.message, action=error.action, exit_code=UNAVAILABLE, **whole)
 
     def show(page: Page) -> None:
         page.line(f"{named} cannot be looked at; Holdfast {__version__}", bold=True)

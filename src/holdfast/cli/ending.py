@@ -4,7 +4,6 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import click
 
@@ -69,7 +68,6 @@ def _ended(run: Callable[[], object], given: Sequence[str]) -> int:
 
 
 def _fail(error: HoldfastError | Failed, given: Sequence[str]) -> int:
-    error.action = _for_ledger(error.action, given)
     if "--json" in given:
         click.echo(failure(error))
     elif isinstance(error, Failed) and error.is_told:
@@ -77,19 +75,6 @@ def _fail(error: HoldfastError | Failed, given: Sequence[str]) -> int:
     else:
         Page().fail(f"{error.code}: {error.message}" if isinstance(error, HoldfastError) else error.message, error.action)
     return exit_code_of(error)
-
-
-def _for_ledger(action: str, given: Sequence[str]) -> str:
-    """What is suggested, for the ledger that was typed."""
-    typed = given[: given.index("--")] if "--" in given else given
-    named = [value for option, value in pairwise(typed) if option == "--db"]
-    named += [word.removeprefix("--db=") for word in typed if word.startswith("--db=")]
-    if not named or "holdfast " not in action:
-        return action
-    from holdfast.cli import main
-    from holdfast.cli.pasting import for_ledger
-
-    return for_ledger(action, click.Context(main), named[-1])
 
 
 def exit_code_of(error: HoldfastError | Failed) -> int:

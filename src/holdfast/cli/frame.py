@@ -14,7 +14,9 @@ from holdfast.cli.address import is_new, key_files, ledger_url
 from holdfast.cli.ending import Unread, ended
 from holdfast.cli.envelope import JSON_ASKED, Failed, success
 from holdfast.cli.page import Page
+from holdfast.cli.pasting import note_ledger, pasteable
 from holdfast.cli.progress import meanwhile
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.core.proof.keyfile import KeyFile
@@ -76,6 +78,9 @@ class Nouns(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise Unread from error
+        except (HoldfastError, Failed) as error:
+            error.action = pasteable(error.action)
+            raise
 
 
 def say(answer: Answer, as_json: bool) -> None:
@@ -121,7 +126,9 @@ def as_json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", **_ONE_LINE)(no_color_option(function))
 
 
-db_option = click.option("--db", metavar="URL", help="The ledger. Else HOLDFAST_URL, holdfast.toml, or sqlite:///holdfast.db.")
+db_option = click.option(
+    "--db", metavar="URL", callback=note_ledger, help="The ledger. Else HOLDFAST_URL, holdfast.toml, or sqlite:///holdfast.db."
+)
 key_option = click.option(
     "--key",
     "keys",

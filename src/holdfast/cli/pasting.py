@@ -9,6 +9,7 @@ from holdfast.cli.address import without_password
 
 _OURS = re.compile(r"""(?<!\w)'[^']*'|"[^"]*"|\bholdfast ([a-z]+)(?: ([a-z]+))?""")
 """What is quoted is somebody's name for something, whatever it says."""
+_TYPED = f"{__name__}.db"
 
 
 def pasteable(text: str) -> str:
@@ -17,12 +18,14 @@ def pasteable(text: str) -> str:
     A password is left out, and so such a command reaches this ledger or none; libpq has other places to look for one.
     """
     context = click.get_current_context()
-    return for_ledger(text, context.find_root(), context.params.get("db"))
+    db = context.meta.get(_TYPED)
+    return _OURS.sub(lambda found: _named(context.find_root(), found, db), text) if db else text
 
 
-def for_ledger(text: str, root: click.Context, db: str | None) -> str:
-    """The same, where the command is over already; `root` is the program."""
-    return _OURS.sub(lambda found: _named(root, found, db), text) if db else text
+def note_ledger(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """For what is suggested later, be it when the command has failed."""
+    ctx.meta[_TYPED] = value
+    return value
 
 
 def _named(root: click.Context, found: re.Match[str], db: str) -> str:
@@ -34,7 +37,7 @@ def _named(root: click.Context, found: re.Match[str], db: str) -> str:
             if inner is None:
                 return found[0]
             command, end = inner, found.end(place)
-    if found.string.startswith(" --db ", end) or not any(option.name == "db" for option in command.params):
+    if not any(option.name == "db" for option in command.params):
         return found[0]
     words, rest = found[0][: end - found.start()], found[0][end - found.start() :]
     return f"{words} --db {shlex.quote(without_password(db, instead=''))}{rest}"

@@ -14,16 +14,18 @@ from holdfast.ledger.fleet import SWEEP_DUTY
 from holdfast.store.base import JobFilter, Session, SignedIn
 
 
-def facts_of(session: Session, job: Job, now: Micros) -> Facts:
+def facts_of(session: Session, job: Job, now: Micros, *, to_claim: bool = False) -> Facts:
     """All of one snapshot. What does not matter for the job's status is not asked for."""
     queued, live = job.status is Status.QUEUED, job.finished_at is None
+    for_workers = queued and not to_claim
     return Facts(
         policy=session.policy_of(job),
         since=session.standing_since(job),
         pause=pauses_of(session).get(job.queue) if queued else None,
-        ahead=session.ahead(job, AHEAD_MAX) if queued else 0,
-        workers=tuple(seen(session.workers(None, PAGE_MAX))) if queued else (),
-        agent_at=session.last_agent() if queued else None,
+        ahead=session.ahead(job, AHEAD_MAX) if for_workers else 0,
+        workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers else (),
+        agent_at=session.last_agent() if for_workers else None,
+        is_asked_to_claim=to_claim,
         sweeper=sweeper_of(session, now),
         unmet=_unmet(session, job) if queued else (),
         replays=() if live else tuple(_linked(found) for found in session.jobs(JobFilter(replay_of=job.id, limit=PAGE_MAX))),

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 
 class Inquiry(Desk):
-    def explain(self, job_id: int) -> "Explanation":
-        """Why a job stands where it stands, what happens next and when, and what can be done about it. It changes nothing."""
+    def explain(self, job_id: int, *, to_claim: bool = False) -> "Explanation":
+        """Why a job stands where it stands, what happens next and when, and what can be done about it. It changes nothing.
+
+        With `to_claim`, for somebody who could claim it: whether workers are there, and what else they would claim first, is
+        left out.
+        """
         from holdfast.core.explain import explain
         from holdfast.ledger.facts import facts_of
 
@@ -27,7 +31,7 @@ class Inquiry(Desk):
             if job is None:
                 raise NotFound(f"there is no job {job_id}", job_id=job_id)
             now = session.now()
-            return explain(job, facts_of(session, job, now), now)
+            return explain(job, facts_of(session, job, now, to_claim=to_claim), now)
 
         return self._store.read(work)
 

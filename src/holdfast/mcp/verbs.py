@@ -9,13 +9,13 @@ from holdfast.agent import Agent, Brief, InFull, look
 from holdfast.agent.tasks import task_of
 from holdfast.core import limits
 from holdfast.core.deadlines import tries
-from holdfast.core.explain import Explanation
+from holdfast.core.explain import Explanation, Situation
+from holdfast.core.explain.shapes import Remedy
 from holdfast.core.model import Job, Status
 from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.mcp import asks
 from holdfast.mcp.answers import Contents, Ended, Enqueued, OneTask, Tasks
 from holdfast.mcp.caller import Caller
-from holdfast.mcp.explaining import for_agents
 
 
 def list_jobs(caller: Caller, ask: asks.ListJobs) -> Tasks:
@@ -47,7 +47,12 @@ def get_contents(caller: Caller, ask: asks.GetContents) -> Contents:
 
 
 def explain(caller: Caller, ask: asks.GetJob) -> Explanation:
-    return for_agents(caller.ledger.explain(ask.id))
+    found = caller.ledger.explain(ask.id, to_claim=True)
+    if found.situation not in (Situation.READY, Situation.REQUEUED):
+        return found
+    claim = Remedy(f"claim_job with id {ask.id}", "claims and starts it for you")
+    text = f"{found.text} You can claim it: call {claim.command}."
+    return msgspec.structs.replace(found, text=text, commands=[claim, *found.commands])
 
 
 def claim_job(caller: Caller, ask: asks.ClaimJob) -> OneTask:

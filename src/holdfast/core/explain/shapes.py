@@ -103,6 +103,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Oldest first."""
     undo: Linked | None = None
     """The job that undoes this one."""
+    is_asked_to_claim: bool = False
+    """Whether it is explained to somebody who could claim it, to whom it is nothing that no worker is there."""
     server_key: bool = True
     """Whether any server key is good. Without one nobody can sign for the system."""
 

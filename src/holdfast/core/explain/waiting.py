@@ -57,6 +57,8 @@ def _obstacles(job: Job, facts: Facts, now: Micros) -> Iterator[Account]:
         yield from _not_before(job, now)
     elif job.available_at > now:
         yield _later(job, now)
+    if facts.is_asked_to_claim:
+        return
     serving = lately_seen(job, facts, now)
     if not serving:
         yield _no_worker(job, facts, now)
@@ -157,9 +159,10 @@ def _behind(job: Job, facts: Facts, serving: list[SeenWorker]) -> Account:
 
 
 def _ready(job: Job, facts: Facts, now: Micros) -> Account:
-    by = _whoever(lately_seen(job, facts, now))
+    asked = facts.is_asked_to_claim
+    by = "whoever claims it first" if asked else _whoever(lately_seen(job, facts, now))
     ready_for = span(now - max(job.available_at, job.created_at))
-    words = f"It may be claimed, and is the next of its queue; it has been ready for {ready_for}."
+    words = f"It may be claimed{'' if asked else ', and is the next of its queue'}; it has been ready for {ready_for}."
     situation = Situation.REQUEUED if job.attempt else Situation.READY
     return Account(situation, (words,), (step("it is claimed", None, by),))
 
