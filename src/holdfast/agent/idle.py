@@ -7,9 +7,8 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.model import NEVER
-from holdfast.core.proof.spelling import to_iso
 from holdfast.ledger.acting import Acts
-from holdfast.ledger.face import to_datetime, to_micros
+from holdfast.ledger.face import to_datetime
 
 
 class Wish(NamedTuple):
@@ -63,8 +62,9 @@ def in_words(nothing: Nothing | None, until: datetime | None) -> str:
         (nothing.paused, "in paused queues"),
     ]
     told = ", ".join(f"{_count(number)} {what}" for number, what in parts if number)
-    at = "" if until is None else to_iso(to_micros(until))
-    due = f"at {at}, when the next one is due, or before" if at else "in a minute"
+    due = (
+        "in a minute" if until is None else f"at {until.isoformat().replace('+00:00', 'Z')}, when the next one is due, or before"
+    )
     return f"There is nothing to do now: {told}. Resume again {due}."
 
 

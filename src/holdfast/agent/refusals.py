@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from holdfast.agent.ways import Ways
 from holdfast.core import limits
-from holdfast.core.model import TERMINAL, Actor, Job, Status
-from holdfast.core.proof.spelling import to_iso
+from holdfast.core.model import TERMINAL, Actor, Job, Micros, Status
 from holdfast.errors import FenceLost, HoldfastError, InvalidTransition, LeaseConflictError, NotClaimable
 from holdfast.ledger.face import to_datetime
 from holdfast.store.base import Session
@@ -89,7 +88,7 @@ def _is(job: Job, who: Actor) -> bool:
 
 def _whom(job: Job, asked: Asked) -> str:
     """Whoever holds it, and until when; with the session where the name alone does not tell."""
-    until = "" if job.lease_expires_at is None else f", until {to_iso(job.lease_expires_at)}"
+    until = "" if job.lease_expires_at is None else f", until {_time(job.lease_expires_at)}"
     if job.owner != asked.who.name:
         return f"{job.owner}{until}"
     return f"{job.owner} in session {job.incarnation}{until}; you are in session {asked.who.incarnation}"
@@ -106,7 +105,7 @@ def _not_yours(job: Job, asked: Asked) -> str | None:
 def _over(job: Job) -> str:
     verb = "has" if job.status in (Status.SUCCEEDED, Status.FAILED) else "is"
     by = "" if job.last_owner is None else f", last held by {job.last_owner}"
-    at = "" if job.finished_at is None else f", at {to_iso(job.finished_at)}"
+    at = "" if job.finished_at is None else f", at {_time(job.finished_at)}"
     return f"task {job.id} {verb} {job.status.value.replace('_', '-')} already{by}{at}"
 
 
@@ -115,7 +114,7 @@ def _not_now(error: HoldfastError, session: Session, job: Job) -> str:
     if why == "dependency":
         return f"task {job.id} cannot be claimed: it waits for {_blockers(session, job.waits_for)}"
     told = _NOT_NOW.get(str(why), str(why)).format(queue=job.queue)
-    return f"task {job.id} cannot be claimed: {told}" + ("" if until is None else f", until {to_iso(until)}")
+    return f"task {job.id} cannot be claimed: {told}" + ("" if until is None else f", until {_time(until)}")
 
 
 def _blockers(session: Session, ids: Sequence[int]) -> str:
@@ -134,3 +133,7 @@ def _holder(job: Job) -> dict[str, object]:
     if job.owner is None or job.lease_expires_at is None:
         return {}
     return {"holder_session": job.incarnation, "held_until": to_datetime(job.lease_expires_at)}
+
+
+def _time(at: Micros) -> str:
+    return to_datetime(at).isoformat().replace("+00:00", "Z")
