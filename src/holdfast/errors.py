@@ -155,7 +155,8 @@ class Unavailable(HoldfastError):
     """The store cannot be reached or cannot write.
 
     `outcome` is "none" where nothing was changed, "unknown" where the answer was lost on its way back: then the same call
-    with the same request id settles it.
+    with the same request id settles it. `locked` is True where the store works and only a job or a name that this call needs
+    is locked by another transaction.
     """
 
     code = "unavailable"
@@ -165,10 +166,17 @@ class Unavailable(HoldfastError):
     action = "Ask again; with the same request_id where the outcome is unknown."
 
     def __init__(
-        self, message: str, *, outcome: Literal["none", "unknown"] = "none", retryable: bool = True, **context: Any
+        self,
+        message: str,
+        *,
+        outcome: Literal["none", "unknown"] = "none",
+        retryable: bool = True,
+        locked: bool = False,
+        **context: Any,
     ) -> None:
         super().__init__(message, outcome=outcome, **context)
         self.outcome = outcome
+        self.locked = locked
         self.retryable = retryable
         """False where this very object will never work again: it was closed, or opened before a fork."""
 

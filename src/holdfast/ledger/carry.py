@@ -1,25 +1,31 @@
 """Between the door and the store: which lane a call takes, what happens when a group fails, who is woken and what is counted."""
 
 import threading
-from collections.abc import Callable
-from functools import partial
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.core.commands import ClaimNext, Enqueue
+from holdfast.core.commands import ClaimNext, Enqueue, Replay, ReplayMany
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import tally
 from holdfast.ledger.door import Call, Door
 from holdfast.ledger.execute import execute
 from holdfast.ledger.notary import Notary
+from holdfast.ledger.repeating import is_locked
 from holdfast.store.base import Contention, Lane, Session, StatementFailed, Store
 from holdfast.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
-KEYED_MAX = 8
-"""Enqueues with a key at once; each has a connection of its own."""
-TRIES_MAX = 8
-"""How often one call is run again when other transactions get in its way."""
+ALONE_MAX = 8
+"""Calls that run at once outside the group; each has a connection of its own."""
+ALONE_SECONDS = 30.0
+"""How long such a call waits for its turn."""
+PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, *[0.25] * 39)
+"""Seconds between tries of a call that met a lock of another transaction: some ten seconds in all, and some 14 where each try
+waits for the lock as well."""
+MANY_PAUSES = PAUSES[:13]
+"""The same for calls on many jobs, and in a caller's own transaction: some two seconds."""
 
 
 class Carrier:
@@ -28,7 +34,7 @@ class Carrier:
         self._notary = notary
         self._metrics = metrics
         self._doors: dict[Lane, Door] = {lane: Door(self._carry_by(lane)) for lane in store.lanes() if lane != "keyed"}
-        self._keyed = threading.BoundedSemaphore(KEYED_MAX)
+        self._alone = threading.BoundedSemaphore(ALONE_MAX)
 
     def go(self, call: Call) -> list[Any]:
         answers = self._counted(lambda: self._send(call))
@@ -43,16 +49,51 @@ class Carrier:
             raise
 
     def _send(self, call: Call) -> list[Any]:
+        """Run a call in the next group; then, by itself, what it found locked. No other call waits with that."""
         lane = _lane(call)
         if lane == "keyed" and lane in self._store.lanes():
-            return self._go_alone(call)
-        return self._doors.get(lane, self._doors["work"]).go(call)
-
-    def _go_alone(self, call: Call) -> list[Any]:
-        """An enqueue with a key may have to wait for a stranger's transaction: nobody else waits with it."""
-        with self._keyed:
-            self._carry("keyed", [call])
+            self._run_alone(lane, call)
+        else:
+            self._doors.get(lane, self._doors["work"]).go(call)
+        if any(map(is_locked, call.answers)):
+            self._unlock(lane, call)
         return call.outcome()
+
+    def _unlock(self, lane: Lane, call: Call) -> None:
+        """Run again what is locked of a call. Where everything is, that is the call itself: its answer may have to be kept."""
+        for pause in (PAUSES if len(call.commands) == 1 else MANY_PAUSES) if call.patient else PAUSES[:1]:
+            time.sleep(pause)
+            places = [place for place, answer in enumerate(call.answers) if is_locked(answer)]
+            if len(places) == len(call.answers):
+                self._run_alone(lane, call)
+            elif places:
+                part = Call(call.verb, [call.commands[place] for place in places], repeat=False, keep=False, body_hash=b"")
+                self._run_alone(lane, part)
+                for place, answer in zip(places, part.outcome(), strict=True):
+                    call.answers[place] = answer
+                call.changed, call.outcomes = call.changed or part.changed, call.outcomes + part.outcomes
+            else:
+                return
+        if len(call.answers) == 1 and is_locked(call.answers[0]):
+            call.answers = [self._with_holder(call.answers[0])]
+
+    def _run_alone(self, lane: Lane, call: Call) -> None:
+        if not self._alone.acquire(timeout=ALONE_SECONDS):
+            raise Unavailable("too many calls wait for locks of other transactions", locked=True)
+        try:
+            self._try(lane, [call], careful=True)
+        finally:
+            self._alone.release()
+
+    def _with_holder(self, refused: Unavailable) -> Unavailable:
+        """The refusal with the transaction that holds the lock, where the store can tell."""
+        job_id = refused.context.get("job_id")
+        holder = None if job_id is None else self._store.lock_holder(job_id)
+        if holder is None:
+            return refused
+        told = Unavailable(f"{refused.message}: {holder}", locked=True, job_id=job_id)
+        told.action = "End that transaction, then ask again."
+        return told
 
     def one(self, call: Call) -> Any:
         """The only answer of a call with one command; a refusal is raised."""
@@ -70,17 +111,24 @@ class Carrier:
     def _run_within(self, connection: Any, call: Call) -> None:
         try:
             queues = sorted({command.queue for command in call.commands if isinstance(command, Enqueue)})
-            self._store.within(connection, lambda session: execute(session, [call], self._notary), queues)
-        except (Contention, StatementFailed) as error:
+            for pause in MANY_PAUSES:
+                time.sleep(pause)
+                self._store.within(connection, lambda session: execute(session, [call], self._notary), queues)
+                if not is_locked(call.answers[0]):
+                    return
+            raise call.answers[0]
+        except Contention as error:
+            raise Unavailable(f"another transaction is in the way: {error}", locked=True) from error
+        except StatementFailed as error:
             raise Unavailable(f"the database refused this: {error}") from error
 
     def alone(self, work: Callable[[Session], T]) -> T:
         """A transaction that is not a command on a job."""
-        return self._counted(lambda: _again(lambda: self._store.transact("work", work)))
+        return self._counted(lambda: _again(lambda: self._store.transact("work", work), PAUSES))
 
     def at_once(self, work: Callable[[Session], T]) -> T:
         """One statement that is not a command on a job, and that may be run twice."""
-        return self._counted(lambda: _again(lambda: self._store.poke(work)))
+        return self._counted(lambda: _again(lambda: self._store.poke(work), PAUSES[:2]))
 
     def claim(self, call: Call) -> list[Any]:
         """A claim whose answer nobody will ask for again: one statement, past the door where claims have a lane of their own."""
@@ -100,15 +148,34 @@ class Carrier:
         return lambda calls: self._carry(lane, calls)
 
     def _carry(self, lane: Lane, calls: list[Call]) -> None:
+        """Run a group of calls. Other calls wait meanwhile, so this never waits for a lock for long, nor twice."""
         if len(calls) == 1:
-            self._run_each(lane, calls)
-        else:
-            try:
-                self._run(lane, calls)
-            except Unavailable:
-                raise
-            except Exception:  # noqa: BLE001 - whatever it was, it was one call's: each gets to know by itself
-                self._run_each(lane, calls)
+            self._try(lane, calls)
+            return
+        try:
+            self._run(lane, calls)
+        except Unavailable:
+            raise
+        except Contention:
+            self._try(lane, calls, careful=True)
+        except Exception:  # noqa: BLE001 - one call's fault: run each by itself, so that only that call fails
+            for call in calls:
+                self._try(lane, [call])
+
+    def _try(self, lane: Lane, calls: list[Call], *, careful: bool = False) -> None:
+        """Run these calls. What fails, fails all of them; where another transaction is in the way, they are locked out."""
+        try:
+            self._run(lane, calls, careful=careful)
+        except Contention as error:
+            for call in calls:
+                refused = Unavailable(f"another transaction is in the way: {error}", locked=True)
+                call.answers, call.settled = [refused] * len(call.commands), True
+        except StatementFailed as error:
+            for call in calls:
+                call.fail(Unavailable(f"the database refused this: {error}"))
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            for call in calls:
+                call.fail(error)
 
     def _run(self, lane: Lane, calls: list[Call], *, careful: bool = False) -> None:
         def work(session: Session) -> None:
@@ -120,25 +187,18 @@ class Carrier:
         for call in calls:
             call.settled = True
 
-    def _run_each(self, lane: Lane, calls: list[Call]) -> None:
-        """Each call in a transaction of its own, so that only the guilty one hears of its failure."""
-        for call in calls:
-            try:
-                _again(partial(self._run, lane, [call]), partial(self._run, lane, [call], careful=True))
-            except Exception as error:  # noqa: BLE001 - the caller gets it
-                call.fail(error)
 
-
-def _again(work: Callable[[], T], carefully: Callable[[], T] | None = None) -> T:
-    """Run `work`, again where other transactions get in its way, and then `carefully` where there is such a way."""
-    for number in range(1, TRIES_MAX + 1):
+def _again(work: Callable[[], T], pauses: Sequence[float]) -> T:
+    """Run `work`, again after each pause while other transactions are in its way."""
+    for number, pause in enumerate(pauses, 1):
+        time.sleep(pause)
         try:
-            return work() if number == 1 or carefully is None else carefully()
+            return work()
         except StatementFailed as error:
             raise Unavailable(f"the database refused this: {error}") from error
         except Contention as error:
-            if number == TRIES_MAX:
-                raise Unavailable(f"other transactions kept getting in the way: {error}") from error
+            if number == len(pauses):
+                raise Unavailable(f"another transaction is in the way: {error}", locked=True) from error
     raise AssertionError("unreachable")
 
 
@@ -146,6 +206,8 @@ def _lane(call: Call) -> Lane:
     first = call.commands[0]
     if isinstance(first, ClaimNext):
         return "claim"
+    if isinstance(first, Replay | ReplayMany):
+        return "keyed"
     if isinstance(first, Enqueue) and any(getattr(command, "dedupe_key", None) for command in call.commands):
         return "keyed"
     return "work"

@@ -114,12 +114,20 @@ class Desk:
         body = admit.body_hash(verb, [body_of(command) for command in commands]) if named or keep else b""
         return Call(verb, self._notary.sign_many(commands), repeat=named, keep=named or keep, body_hash=body)
 
-    def _many(self, verb: str, commands: Sequence[Any], request_id: str | None, dress: Callable[[Any], Any]) -> list[Any]:
+    def _many(
+        self,
+        verb: str,
+        commands: Sequence[Any],
+        request_id: str | None,
+        dress: Callable[[Any], Any],
+        *,
+        patient: bool = True,
+    ) -> list[Any]:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
         answers: list[Any] = []
         for number, part in enumerate(chunks(commands, limits.WRITE_CHUNK)):
             call = self._quick(verb, part, request_id)
-            call.chunk = number
+            call.chunk, call.patient = number, patient
             answers += self._carrier.go(call)
         return [answer if isinstance(answer, HoldfastError) else dress(answer) for answer in answers]
 

@@ -30,13 +30,16 @@ class Call:
         "keep",
         "outcomes",
         "parked",
+        "patient",
         "repeat",
         "settled",
         "verb",
         "wakes",
     )
 
-    def __init__(self, verb: str, commands: Sequence[Command], *, repeat: bool, keep: bool, body_hash: bytes) -> None:
+    def __init__(
+        self, verb: str, commands: Sequence[Command], *, repeat: bool, keep: bool, body_hash: bytes, patient: bool = True
+    ) -> None:
         self.verb = verb
         self.commands = commands
         self.repeat = repeat
@@ -44,6 +47,8 @@ class Call:
         self.keep = keep
         """The answer is to be kept for a repetition."""
         self.body_hash = body_hash
+        self.patient = patient
+        """Wait some seconds for what another transaction has locked. A caller that tries again itself does not wait here."""
         self.answers: list[Any] = []
         self.chunk = 0
         """Which part of a long batch this is: each is answered, and kept, by itself."""
@@ -68,7 +73,7 @@ class Call:
     def fail(self, error: Exception) -> None:
         """What befell the whole call. An unknown outcome comes with the id that will settle it, whoever drew it."""
         if isinstance(error, Unavailable) and error.retryable:
-            told = Unavailable(error.message, outcome=error.outcome, request_id=self.commands[0].request_id)
+            told = Unavailable(error.message, outcome=error.outcome, locked=error.locked, request_id=self.commands[0].request_id)
             told.action = error.action
             error = told
         self.failure = error

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from holdfast.core import commands as c
 from holdfast.core.lifecycle import decide, replay_of
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.ledger import answers, linked
 from holdfast.ledger.door import Call
 from holdfast.ledger.items import Item, note_told
@@ -78,9 +78,11 @@ def replay_many(session: Session, items: Sequence[Item], _: Sitting) -> None:
         command: c.ReplayMany = item.command
         found: list[answers.Found | HoldfastError] = []
         ids = session.dead_letters(letters(command))
-        session.lock(ids)
+        locked = session.try_lock(ids)
         for id_ in ids:
             try:
+                if id_ in locked:
+                    raise Unavailable(f"job {id_} is locked by another transaction", locked=True)
                 found.append(_replay_one(session, item, c.Replay(actor=command.actor, request_id=command.request_id, job_id=id_)))
             except HoldfastError as refusal:
                 refusal.context.setdefault("job_id", id_)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.core import commands as c
+from holdfast.errors import Unavailable
 from holdfast.ledger import deciding, entering, hot
 from holdfast.ledger.appended import answer_appends
 from holdfast.ledger.door import Call
@@ -21,29 +22,54 @@ from holdfast.store.base import Session
 def execute(session: Session, calls: Sequence[Call], notary: Notary, *, careful: bool = False) -> None:
     """Answer every call. Runs again from the start if the transaction is run again.
 
-    A hot statement may lock its rows in whatever order its plan finds them. Where that has led to a deadlock, a `careful` run
-    locks them beforehand, in the one order that everybody keeps.
+    A `careful` run waits for no row. It locks all jobs beforehand, and refuses as locked those that another transaction has.
     """
-    if careful:
-        ids = {command.job_id for call in calls for command in call.commands if isinstance(command, c.JobCommand)}
-        session.lock(session.downstream(ids))
     for call in calls:
         call.answers = [None] * len(call.commands)
         call.wakes = set()
         call.changed = False
         call.outcomes = []
     fresh, twins = answer_repeats(session, calls)
+    locked = _locked(session, fresh) if careful or any(call.verb == "sweep" for call in fresh) else set()
     sitting = notary.sit(session)
-    if len(fresh) == 1 and isinstance(fresh[0].commands[0], c.Settle) and _distinct(fresh[0].commands):
+    if not locked and len(fresh) == 1 and isinstance(fresh[0].commands[0], c.Settle) and _distinct(fresh[0].commands):
         hot.settle_call(session, fresh[0], sitting)
     else:
         for turn in _rounds(fresh):
-            for kind, items in turn.items():
-                _RUNNERS.get(kind, deciding.decide_each)(session, items, sitting)
+            for kind, found in turn.items():
+                if items := _put_off(found, locked) if locked else found:
+                    _RUNNERS.get(kind, deciding.decide_each)(session, items, sitting)
     answer_appends(session, fresh)
     keep(session, fresh)
     if twins:
         execute(session, twins, notary)
+
+
+_KEEPS_ON = (c.Heartbeat, c.Start, c.Resume)
+"""Commands that never end a job."""
+
+
+def _locked(session: Session, calls: Sequence[Call]) -> set[int]:
+    """Lock the jobs of these calls and their dependents. Answer those that another transaction has, or a dependent of theirs."""
+    commands = [command for call in calls for command in call.commands if isinstance(command, c.JobCommand)]
+    locked = session.try_lock({command.job_id for command in commands})
+    ending = {command.job_id for command in commands if not isinstance(command, _KEEPS_ON)} - locked
+    below = session.try_lock(set(session.downstream(ending)) - ending) if ending else set()
+    if below:
+        locked |= {job_id for job_id in ending if below.intersection(session.downstream([job_id]))}
+    return locked
+
+
+def _put_off(items: Sequence[Item], locked: set[int]) -> list[Item]:
+    """Refuse commands on locked jobs; the others are left."""
+    left = []
+    for item in items:
+        job_id = getattr(item.command, "job_id", None)
+        if job_id in locked:
+            item.answer(Unavailable(f"job {job_id} is locked by another transaction", locked=True, job_id=job_id))
+        else:
+            left.append(item)
+    return left
 
 
 def _rounds(calls: Iterable[Call]) -> Iterable[dict[type[c.Command], list[Item]]]:

@@ -41,17 +41,20 @@ class Holding(Desk):
         command = c.Heartbeat(beat=beat, **self._holder(fence, request_id, expected_rev, draw=not plain))
         return beat_of(self._carrier.one(self._quick("heartbeat", [command], request_id, keep=undo is not None)))
 
-    def heartbeat_many(self, fences: Iterable[Fence | tuple[Fence, Mapping[str, Any]]]) -> list[Beat | HoldfastError]:
+    def heartbeat_many(
+        self, fences: Iterable[Fence | tuple[Fence, Mapping[str, Any]]], *, wait: bool = True
+    ) -> list[Beat | HoldfastError]:
         """Beats for many leases, in chunks of 1,000. One answer each; a refused one does not hurt the others.
 
-        A fence may come with what the beat is to tell: `(fence, {"stage": …, "progress": …})`.
+        A fence may come with what the beat is to tell: `(fence, {"stage": …, "progress": …})`. A job that another transaction
+        has locked is tried again for some two seconds, after the others; with `wait=False` it is answered at once.
         """
         actors = Workers()
         commands = [
             c.Heartbeat(actor=actors[fence.worker], job_id=fence.job_id, fence=fence, beat=beat)
             for fence, beat in map(admit.telling, admit.items("heartbeat_many", fences))
         ]
-        return self._many("heartbeat", commands, None, beat_of)
+        return self._many("heartbeat", commands, None, beat_of, patient=admit.switch("wait", wait))
 
     def complete(
         self,
@@ -78,10 +81,11 @@ class Holding(Desk):
     def settle_many(self, results: Iterable[tuple[Fence, Any]], *, request_id: str) -> list[HoldfastError | None]:
         """`complete_many` for a worker that may have to send it again: no answer is kept, the events themselves carry the id.
 
-        Answers None for each that is completed, also if it was by this very id before.
+        Answers None for each that is completed, also if it was by this very id before. A job that another transaction has
+        locked is not waited for: its answer is Unavailable with `locked`.
         """
         commands = _completions(c.Settle, results, limits.check_key("request_id", request_id))
-        return self._many("complete", commands, None, lambda _: None)
+        return self._many("complete", commands, None, lambda _: None, patient=False)
 
     def fail(
         self,

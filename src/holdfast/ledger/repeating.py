@@ -7,11 +7,11 @@ import msgspec
 
 from holdfast.core.audit import fold
 from holdfast.core.model import HELD, TAIL, Actor, Job
-from holdfast.errors import HoldfastError, IdempotencyConflict
+from holdfast.errors import HoldfastError, IdempotencyConflict, Unavailable
 from holdfast.ledger import answers
 from holdfast.ledger.door import Call
 from holdfast.ledger.items import change_of
-from holdfast.store.base import EventFilter, Kept, Session
+from holdfast.store.base import Contention, EventFilter, Kept, Session
 
 
 def _key(call: Call) -> tuple[str, str]:
@@ -22,10 +22,19 @@ def _key(call: Call) -> tuple[str, str]:
 
 
 def answer_repeats(session: Session, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Calls still to be run, and those that repeat one of them within this very group."""
+    """Calls still to be run, and those that repeat one of them within this very group.
+
+    A call whose request id another transaction has taken is refused as locked.
+    """
     keys = [_key(call) for call in calls if call.repeat]
     if not keys:
         return list(calls), []
+    taken = session.take_requests(keys)
+    if taken:
+        for call in calls:
+            if call.repeat and _key(call) in taken:
+                call.answers = [_in_use(call.commands[0].request_id)] * len(call.commands)
+        calls = [call for call in calls if not (call.repeat and _key(call) in taken)]
     known = session.find_requests(keys)
     fresh: list[Call] = []
     twins: list[Call] = []
@@ -54,10 +63,18 @@ def repeats(session: Session, who: Actor, request_id: str, verb: str, body_hash:
 def kept_answer(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bytes | None:
     """What this request was answered before; None where it was not. Raises where it was another request."""
     key = (who.name, request_id)
+    if session.take_requests([key]):
+        raise Contention(_in_use(request_id).message)
     kept = session.find_requests([key]).get(key)
     if kept is not None and (kept.verb, kept.body_hash) != (verb, body_hash):
         raise _conflict(kept)
     return None if kept is None else kept.answer
+
+
+def _in_use(request_id: str | None) -> Unavailable:
+    refused = Unavailable(f"request id {request_id!r} is in use by another open transaction", locked=True, request_id=request_id)
+    refused.action = "Send it again once that transaction has ended. It may be one that this program has left open itself."
+    return refused
 
 
 def _conflict(kept: Kept) -> IdempotencyConflict:
@@ -106,11 +123,16 @@ def _job_at(session: Session, verb: str, item: answers.Item, token: str | None) 
 def keep(session: Session, calls: Iterable[Call]) -> None:
     rows = []
     for call in calls:
-        if call.keep and any(map(_is_kept, call.answers)):
+        if call.keep and any(map(_is_kept, call.answers)) and not any(map(is_locked, call.answers)):
             actor, request_id = _key(call)
             rows.append(Kept(actor, request_id, call.verb, call.body_hash, answers.encode(call)))
     if rows:
         session.keep_requests(rows)
+
+
+def is_locked(answer: Any) -> bool:
+    """Whether a command was put off, because another transaction has locked what it needs."""
+    return isinstance(answer, Unavailable) and answer.locked
 
 
 def _is_kept(answer: Any) -> bool:

@@ -108,7 +108,7 @@ class Sweeper:
 
         A refusal means that it was due no longer; or that it would have to be signed, by a key that is not here.
         """
-        answers = self._carrier.go(Call("sweep", commands, repeat=False, keep=False, body_hash=b""))
+        answers = self._carrier.go(Call("sweep", commands, repeat=False, keep=False, body_hash=b"", patient=False))
         made[UNSIGNED] += sum(isinstance(answer, SignatureInvalid) for answer in answers)
         kinds = [answer for answer in answers if answer and not isinstance(answer, HoldfastError)]
         made.update(kind.value for some in kinds for kind in some)

@@ -164,6 +164,15 @@ class Session(Protocol):
 
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, Job]: ...
     def lock(self, ids: Iterable[int]) -> None: ...
+    def try_lock(self, ids: Iterable[int]) -> set[int]:
+        """Lock these jobs without waiting. Answers those that another transaction has locked."""
+
+    def pin(self, ids: Iterable[int]) -> set[int]:
+        """Keep these jobs from being deleted and, where that needs no waiting, from ending before this transaction does.
+
+        Answers those that may end.
+        """
+
     def save(self, job: Job, events: Sequence[Event]) -> None: ...
     def policy_of(self, job: Job) -> Policy: ...
     def paused(self, queue: str) -> bool: ...
@@ -171,6 +180,9 @@ class Session(Protocol):
     def unpause(self, queue: str) -> None: ...
     def settings_of(self, scope: Literal["kind", "tier"], name: str) -> Settings: ...
     def set_settings(self, scope: Literal["kind", "tier"], name: str, settings: Settings) -> None: ...
+    def take_requests(self, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Take these request ids until the transaction ends, without waiting. Answers those that another transaction has."""
+
     def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Kept]: ...
     def keep_requests(self, rows: Sequence[Kept]) -> None: ...
     def find_event(self, job_id: int, request_id: str) -> Event | None: ...
@@ -260,6 +272,8 @@ class Store(Protocol):
 
     ledger_id: str
     schema: Schema
+    patience: float
+    """How many seconds a call that writes waits for one answer of the store."""
 
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
         """Run `work` in one transaction, committed when it returns. Raises Unavailable with the outcome stated."""
@@ -296,6 +310,9 @@ class Store(Protocol):
 
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""
+
+    def lock_holder(self, job_id: int) -> str | None:
+        """Which other transaction has locked a job, in words; None where that cannot be told."""
 
     def vitals(self) -> "Vitals":
         """How the store itself is, apart from what is in it."""

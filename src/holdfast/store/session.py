@@ -71,6 +71,15 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         self._lock_jobs(self._list(sorted(ids)))
 
     @abstractmethod
+    def try_lock(self, ids: Iterable[int]) -> set[int]: ...
+
+    @abstractmethod
+    def pin(self, ids: Iterable[int]) -> set[int]: ...
+
+    @abstractmethod
+    def take_requests(self, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]: ...
+
+    @abstractmethod
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends. A statement of its own: what is read next is as of after the wait."""
 

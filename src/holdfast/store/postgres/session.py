@@ -10,7 +10,7 @@ from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Job, Micros, Status
-from holdfast.store.base import STATUSES, Change, Contention, Kept, Made
+from holdfast.store.base import STATUSES, Change, Contention, Made
 from holdfast.store.memory import Memory
 from holdfast.store.postgres.marks import Mark, Marks
 from holdfast.store.postgres.values import (
@@ -28,6 +28,12 @@ from holdfast.store.postgres.wake import Bell
 from holdfast.store.session import SqlSession
 
 KEYED_TRIES_MAX = 10
+LOCK_MS = 100
+"""How long a statement waits for a row or a name that another transaction has locked. Its transaction is then rolled back."""
+IDLE_MS = 10_000
+"""How long a transaction may be open without a statement: the server ends one whose process is frozen or out of reach."""
+_BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text, set_config('lock_timeout', '{LOCK_MS}', true),
+set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true)"""
 _job_id = attrgetter("job_id")
 
 
@@ -99,12 +105,29 @@ class PostgresSession(SqlSession):
         found = list(pairs)
         return {"lefts": plain_array(left for left, _ in found), "rights": plain_array(right for _, right in found)}
 
-    def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Kept]:
-        self.rows("lock_requests", names=sorted(f"{len(actor)} {actor} {request}" for actor, request in set(keys)))
-        return super().find_requests(keys)
+    def take_requests(self, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        names = {f"{len(actor)} {actor} {request}": (actor, request) for actor, request in keys}
+        return {names[name] for name, taken in self.rows("take_requests", names=list(names)) if not taken}
 
     def _lock_jobs(self, ids: Any) -> None:
         self.rows("lock_jobs", ids=ids)
+
+    def try_lock(self, ids: Iterable[int]) -> set[int]:
+        return self._ids("try_lock", ids)
+
+    def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
+        return self._ids("try_lock_unshared", ids)
+
+    def pin(self, ids: Iterable[int]) -> set[int]:
+        """In a caller's transaction, which may stay open for long, the jobs may end meanwhile."""
+        if self._intern_elsewhere is None:
+            return self.try_lock(ids)
+        self._ids("share_jobs", ids)
+        return set(ids)
+
+    def _ids(self, name: str, ids: Iterable[int]) -> set[int]:
+        wanted = sorted(set(ids))
+        return {row[0] for row in self.rows(name, ids=wanted)} if wanted else set()
 
     def _lock_settings(self) -> None:
         self._run("lock_settings")
@@ -189,8 +212,6 @@ class PostgresSession(SqlSession):
 
     def enqueue_keyed(self, item: Enqueue) -> Made:
         """Insert, or read who won; again where the winner has finished and let go of the key in between."""
-        if self._intern_elsewhere is None:
-            self._run("lock_timeout")
         params = {
             "now_at": self._now_at(),
             "queue": item.queue,
@@ -351,7 +372,7 @@ def _begin(connection: "psycopg.Connection[Any]") -> int:
     Not in a pipeline with the first statement, which would save a message: one that is interrupted half way leaves its
     connection in a state that the driver itself does not understand.
     """
-    made = connection.execute("BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
+    made = connection.execute(_BEGIN, prepare=False)
     made.nextset()
     row = made.fetchone()
     assert row is not None

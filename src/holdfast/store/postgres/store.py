@@ -17,6 +17,7 @@ from holdfast.core.model import Event, Micros
 from holdfast.errors import NoLedger, SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.memory import Memory
+from holdfast.store.postgres.connections import READ_SECONDS, WRITE_SECONDS, Connection, connect
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
@@ -28,14 +29,16 @@ if TYPE_CHECKING:
     from holdfast.core.doctor.shapes import Vitals
 
 T = TypeVar("T")
-Connection = psycopg.Connection[Any]
 
 IDLE_MAX = 8
-CONNECT_SECONDS = 10
+MIGRATE_SECONDS = 600.0
+"""How long a migration may take, the wait for another process's included."""
 SETTLE_SECONDS = 5.0
 """How long to ask what became of a commit whose answer was lost."""
 SETTLE_PAUSES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 """How long a follower waits for writers that are still at it, before it lets its owner wait instead."""
+WITHIN_LOCK_MS = 2_000
+"""How long a statement in a caller's own transaction waits for a lock."""
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
 
@@ -44,9 +47,11 @@ class PostgresStore:
     def __init__(self, url: str, clock: Callable[[], Micros] | None, draw_id: Callable[[], str], *, create: bool = True) -> None:
         self._conninfo, schema, self._lanes = _split(url)
         self._clock = clock
+        self.patience = WRITE_SECONDS
         self._memory = Memory()
         self._marks = Marks()
         self._idle: list[Connection] = []
+        self._lost = 0
         self._closed = False
         self._pid = os.getpid()
         self._sql = {
@@ -60,10 +65,10 @@ class PostgresStore:
 
     # Connections
 
-    def connect(self) -> Connection:
-        """A new connection, in autocommit: transactions are begun and ended by hand."""
+    def connect(self, patience: float | None = None) -> Connection:
+        """A new connection. `patience` is how long one statement on it may take; that of the store by default."""
         try:
-            return psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=2, connect_timeout=CONNECT_SECONDS)
+            return connect(self._conninfo, patience or self.patience)
         except psycopg.ProgrammingError as error:
             raise ValidationError(f"the url cannot be used: {_first_line(error)}", field="url") from error
         except psycopg.Error as error:
@@ -75,21 +80,29 @@ class PostgresStore:
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
 
-    def _take(self) -> tuple[Connection, bool]:
+    def _take(self, patience: float | None = None) -> tuple[Connection, bool]:
         """A connection, and whether it has been used before and so may have died of old age."""
         self._check_usable()
         while self._idle:
             with contextlib.suppress(IndexError):
                 connection = self._idle.pop()
                 if not connection.closed:
+                    connection.patience = patience or self.patience
                     return connection, True
-        return self.connect(), False
+        return self.connect(patience), False
 
     def _give_back(self, connection: Connection) -> None:
         if self._closed or connection.closed or len(self._idle) >= IDLE_MAX:
             connection.close()
         else:
             self._idle.append(connection)
+
+    def _drop_idle(self) -> None:
+        """An answer was overdue. What made one connection silent has probably done so to all: open new ones."""
+        self._lost += 1
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._idle.pop().close()
 
     def _session(self, connection: Connection, bell: Bell | None = None) -> PostgresSession:
         return PostgresSession(connection, self._sql, self.ledger_id, self._memory, self._clock, self._marks, bell=bell)
@@ -128,6 +141,8 @@ class PostgresStore:
             connection.execute("COMMIT")
         except psycopg.Error as error:
             connection.close()
+            if connection.is_overdue:
+                self._drop_idle()
             if isinstance(error, pg.ProgramLimitExceeded) and session.rung:
                 # The server has no room for another notification. That must keep nobody from enqueueing.
                 self._bell.keep_out()
@@ -136,6 +151,8 @@ class PostgresStore:
                 raise _translated(error) from error
 
     def _abandon(self, connection: Connection) -> None:
+        if connection.is_overdue:
+            self._drop_idle()
         try:
             connection.execute("ROLLBACK")
         except psycopg.Error:
@@ -146,7 +163,7 @@ class PostgresStore:
     def _was_committed(self, xid: int, error: psycopg.Error) -> bool:
         """What became of a commit whose answer was lost: the server knows, unless it is another server by now."""
         unknown = Unavailable(f"the connection broke during the commit: {_first_line(error)}", outcome="unknown")
-        deadline = time.monotonic() + SETTLE_SECONDS
+        deadline = time.monotonic() + min(SETTLE_SECONDS, self.patience)
         while True:
             try:
                 connection = self.connect()
@@ -185,7 +202,9 @@ class PostgresStore:
             with connection.transaction():
                 if session.one("has_ledger") != (True,) or (session.one("ledger_id") or ("",))[0] != self.ledger_id:
                     raise ValidationError("connection is not to this ledger's database", field="connection")
+                [(before, _)] = session.rows("swap_lock_timeout", wanted=str(WITHIN_LOCK_MS))
                 answer = work(session)
+                session.rows("swap_lock_timeout", wanted=before)
             session.rows("notify", channel=self._schema, queues=list(queues))
         except psycopg.Error as error:
             raise _translated(error) from error
@@ -199,7 +218,7 @@ class PostgresStore:
         return self.transact("work", work)
 
     def read(self, work: Callable[[Session], T]) -> T:
-        return self._reading(lambda connection: self._read(connection, work))
+        return self._reading(lambda connection: self._read(connection, work), patience=READ_SECONDS)
 
     def peek(self, work: Callable[[Session], T]) -> T:
         return self._reading(lambda connection: work(self._session(connection)))
@@ -221,19 +240,23 @@ class PostgresStore:
         self._memory.keep(session)
         return answer
 
-    def _reading(self, work: Callable[[Connection], T], outcome: Literal["none", "unknown"] = "none") -> T:
+    def _reading(
+        self, work: Callable[[Connection], T], outcome: Literal["none", "unknown"] = "none", patience: float | None = None
+    ) -> T:
         """Run `work` on a connection; once more on a new one where an old one turns out dead.
 
-        `outcome` is what is known of its effects when the connection breaks.
+        `outcome` is what is known of its effects when the connection breaks. `patience` is how long one statement may take.
         """
-        connection, used = self._take()
+        connection, used = self._take(patience)
         try:
             try:
                 answer = work(connection)
             except psycopg.Error:
                 if not (used and connection.closed):
                     raise
-                connection = self.connect()
+                if connection.is_overdue:
+                    self._drop_idle()
+                connection = self.connect(patience)
                 answer = work(connection)
         except BaseException as error:
             broken = connection.closed
@@ -245,7 +268,14 @@ class PostgresStore:
     def vitals(self) -> "Vitals":
         from holdfast.store.postgres.vitals import vitals
 
-        return self._reading(lambda connection: vitals(connection, self._sql))
+        return self._reading(lambda connection: vitals(connection, self._sql), patience=READ_SECONDS)
+
+    def lock_holder(self, job_id: int) -> str | None:
+        try:
+            found = self.peek(lambda session: session.rows("lock_holder", job_id=job_id))  # type: ignore[attr-defined]
+        except Unavailable:
+            return None
+        return "; ".join(row[0] for row in found) or None
 
     # Following
 
@@ -265,7 +295,7 @@ class PostgresStore:
             self._memory.keep(session)
             return found
 
-        return self._reading(work)
+        return self._reading(work, patience=READ_SECONDS)
 
     def settled_rows(self, after: int, limit: int) -> SettledRows:
         found = self._settled_rows(after, limit) if after < self._settled else None
@@ -281,7 +311,7 @@ class PostgresStore:
             until = events[-1][0] if len(events) == limit else params["until"]
             return SettledRows(events, self._session(connection).leaf_keys(after, until), until, POSTGRES_EPOCH_US)
 
-        return self._reading(work)
+        return self._reading(work, patience=READ_SECONDS)
 
     def _settle(self) -> bool:
         """Move the mark below which no transaction can still add an event; False where it stays where it was."""
@@ -316,7 +346,7 @@ class PostgresStore:
 
     def waiter(self, *, events: bool) -> Waiter:
         self._check_usable()
-        return Listener(self.connect, self._schema, events=events)
+        return Listener(self.connect, self._schema, lambda: self._lost, events=events)
 
     def close(self) -> None:
         self._bell.close()
@@ -338,6 +368,7 @@ class PostgresStore:
                 found_version, known[-1].version, tuple(one.name for one in known if one.version > found_version)
             )
             if found_version < known[-1].version:
+                connection.patience = MIGRATE_SECONDS
                 self._upgrade(connection, draw_id)
             self.identity = self._identity(connection)
             found = cursor(connection).execute(self._sql["ledger_id"]).fetchone()

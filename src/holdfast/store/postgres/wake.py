@@ -109,15 +109,21 @@ class Bell:
 class Listener:
     """LISTEN on a connection of its own; where that fails, the owner is sent to look every half second."""
 
-    def __init__(self, connect: "Callable[[], psycopg.Connection[Any]]", channel: str, *, events: bool) -> None:
+    def __init__(
+        self, connect: "Callable[[], psycopg.Connection[Any]]", channel: str, lost: Callable[[], int], *, events: bool
+    ) -> None:
+        """`lost` counts how often connections to this server have gone silent: this one may have, too, and listens anew."""
         self._connect = connect
         self._channel = channel
+        self._lost = lost
+        self._lost_before = lost()
         self._events = events
         self._closed = False
         self._connection: psycopg.Connection[Any] | None = None
         self._listen()
 
     def _listen(self) -> None:
+        self._lost_before = self._lost()
         with contextlib.suppress(HoldfastError, psycopg.Error):
             connection = self._connect()
             connection.execute(f"LISTEN {self._channel}")
@@ -126,6 +132,8 @@ class Listener:
     def wait(self, timeout: float) -> bool:
         if self._closed:
             raise Unavailable("this waiter is closed", retryable=False)
+        if self._lost() != self._lost_before:
+            self._drop()
         if self._connection is None:
             time.sleep(min(timeout, POLL_SECONDS))
             self._listen()

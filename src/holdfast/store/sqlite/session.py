@@ -56,6 +56,19 @@ class SqliteSession(SqlSession):
     def _lock_jobs(self, ids: Any) -> None:
         """The only writer holds them all."""
 
+    def try_lock(self, ids: Iterable[int]) -> set[int]:
+        """The only writer has them all."""
+        return set()
+
+    def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
+        return set()
+
+    def pin(self, ids: Iterable[int]) -> set[int]:
+        return set()
+
+    def take_requests(self, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        return set()
+
     def _lock_settings(self) -> None:
         """The only writer needs no lock."""
 

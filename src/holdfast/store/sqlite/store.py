@@ -37,6 +37,7 @@ class SqliteStore:
     def __init__(self, path: Path, clock: Callable[[], Micros], draw_id: Callable[[], str], *, create: bool = True) -> None:
         self.path = path
         self._clock = clock
+        self.patience = BUSY_MS / 1_000
         self._memory = Memory()
         self._writer: apsw.Connection | None = None
         self._readers: list[apsw.Connection] = []
@@ -191,6 +192,10 @@ class SqliteStore:
         with contextlib.suppress(IndexError):
             return self._readers.pop()
         return self._connect()
+
+    def lock_holder(self, job_id: int) -> str | None:
+        """No job is ever locked by itself."""
+        return None
 
     def vitals(self) -> "Vitals":
         from holdfast.store.sqlite.vitals import vitals

@@ -71,7 +71,7 @@ SELECT id FROM holdfast.jobs
 WHERE status = 'queued' AND queue = %(queue)s AND -priority = -%(priority)s::integer
   AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp())) AND kind <> %(undo_kind)s
   AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[])) AND id <> ALL (%(passed)s::bigint[])
-ORDER BY available_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
+ORDER BY available_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- Claims that are over, the longest first. Whoever is stalled has no claim left; whether it is waited for is decided elsewhere.
 
@@ -94,7 +94,7 @@ WHERE j.status IN ('claimed', 'running', 'stalled') AND j.kind <> %(undo_kind)s 
 ORDER BY coalesce(j.lease_expires_at, j.last_lease_expires_at), j.id LIMIT %(limit)s;
 
 -- name: lock_task
-SELECT id FROM holdfast.jobs WHERE id = %(id)s FOR UPDATE SKIP LOCKED;
+SELECT id FROM holdfast.jobs WHERE id = %(id)s FOR NO KEY UPDATE SKIP LOCKED;
 
 -- What keeps an agent idle: tasks that others hold, that wait for others, that are for later, that are in paused queues. Each is
 -- counted up to a limit.

@@ -15,8 +15,32 @@ FROM unnest(%(ids)s::bigint[]) AS wanted (id)
 JOIN holdfast.jobs j ON j.id = wanted.id
 JOIN holdfast.events e ON e.job_id = j.id AND e.rev = 1;
 
+-- Rows are locked FOR NO KEY UPDATE: a transaction that has made a dependent of a job holds FOR KEY SHARE on that job until
+-- it ends, and must not block the job's own changes.
+
 -- name: lock_jobs
-SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE;
+SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR NO KEY UPDATE;
+
+-- Lock without waiting. Answers the jobs that another transaction has locked.
+
+-- name: try_lock
+WITH mine AS (
+    SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN (SELECT id FROM mine);
+
+-- The same for jobs that are to be deleted: another transaction may hold them FOR KEY SHARE.
+
+-- name: try_lock_unshared
+WITH mine AS (
+    SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED
+)
+SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN (SELECT id FROM mine);
+
+-- Keep the rows from being deleted until this transaction ends. This blocks no other change to them.
+
+-- name: share_jobs
+SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR KEY SHARE SKIP LOCKED;
 
 -- name: save
 UPDATE holdfast.jobs
@@ -98,10 +122,11 @@ SELECT r.actor, r.request_id, r.verb, r.body_hash, r.answer
 FROM unnest(%(actors)s::text[], %(requests)s::text[]) AS wanted (actor, request_id)
 JOIN holdfast.requests r ON r.actor = wanted.actor AND r.request_id = wanted.request_id;
 
--- Whoever sends the same request at the same time waits for the first to end, and then finds its answer.
+-- A request id belongs to one transaction at a time. This does not wait for another one that has it: it answers false.
 
--- name: lock_requests
-SELECT pg_advisory_xact_lock(hashtextextended('holdfast.requests ' || name, 0)) FROM unnest(%(names)s::text[]) AS k (name);
+-- name: take_requests
+SELECT name, pg_try_advisory_xact_lock(hashtextextended('holdfast.requests ' || name, 0))
+FROM unnest(%(names)s::text[]) AS k (name);
 
 -- name: keep_request
 INSERT INTO holdfast.requests (actor, request_id, verb, body_hash, answer, created_at)
@@ -297,11 +322,23 @@ RETURNING 1;
 -- name: lock_settings
 SELECT pg_advisory_xact_lock(hashtextextended('holdfast.settings', 0));
 
+-- The caller's own setting is put back afterwards.
+
+-- name: swap_lock_timeout
+SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(wanted)s, true);
+
+-- Which session has locked a job's row. A row locker's transaction id is the row's xmax.
+
+-- name: lock_holder
+SELECT 'process ' || a.pid || ' of ' || coalesce(nullif(a.application_name, ''), 'an unnamed program') || ', ' || a.state
+    || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change)) || ' s'
+FROM holdfast.jobs j
+JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = j.xmax AND l.granted
+JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE j.id = %(job_id)s;
+
 -- name: now
 SELECT clock_timestamp();
-
--- name: lock_timeout
-SET LOCAL lock_timeout = '2s';
 
 -- name: notify
 SELECT pg_notify(%(channel)s, name) FROM unnest(%(queues)s::text[]) AS q (name);

@@ -30,7 +30,7 @@ RETURNING j.id, j.dependents;
 SELECT w.id, w.waits_for FROM holdfast.jobs w
 WHERE w.id = ANY (ARRAY (SELECT d.job_id FROM holdfast.dependencies d WHERE d.on_id = ANY (%(on_ids)s::bigint[])))
   AND w.waits_for > 0
-ORDER BY w.id FOR UPDATE;
+ORDER BY w.id FOR NO KEY UPDATE;
 
 -- name: meet
 UPDATE holdfast.jobs SET waits_for = waits_for - 1 WHERE id = ANY (%(ids)s::bigint[]);

@@ -106,7 +106,7 @@ WITH clock AS MATERIALIZED (
           AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
         ORDER BY -j.priority, j.available_at, j.id
         LIMIT %(limit)s
-        FOR UPDATE SKIP LOCKED
+        FOR NO KEY UPDATE SKIP LOCKED
     ) c
     ORDER BY q.n
     LIMIT %(limit)s

@@ -1,0 +1,55 @@
+"""Connections to the server. Each wait for an answer has a deadline.
+
+A server can stop answering without closing the connection: a dead NAT entry, a frozen proxy, a frozen machine. TCP
+keepalives find a dead peer but not a frozen one, so every statement has a deadline of its own here.
+"""
+
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+CONNECT_SECONDS = 10.0
+WRITE_SECONDS = 10.0
+"""How long one statement of a transaction that writes may take."""
+READ_SECONDS = 60.0
+"""How long one statement of a transaction that only reads may take: a large page from a cold disk takes its time."""
+SIGNAL_SECONDS = 0.1
+"""How often a wait looks for signals; the driver's own number."""
+_SOCKET_OPTIONS = {
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+    "fallback_application_name": "holdfast",
+}
+"""Options for libpq that the url may override."""
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection that is closed when the answer to a statement is overdue."""
+
+    patience: float = WRITE_SECONDS
+    """How long one statement may take, in seconds."""
+    is_overdue = False
+    """It was closed because an answer was overdue."""
+
+    def wait(self, gen: Any, interval: float = SIGNAL_SECONDS, timeout: float | None = None) -> Any:
+        try:
+            return super().wait(gen, interval, self.patience if timeout is None else timeout)
+        except psycopg.errors._WaitTimeout:  # noqa: SLF001 - the driver names no public one
+            if timeout is not None:
+                raise
+            self.is_overdue = True
+            self.pgconn.finish()
+            raise psycopg.OperationalError(f"the server did not answer within {self.patience:g} seconds") from None
+
+
+def connect(conninfo: str, patience: float) -> Connection:
+    """A new connection in autocommit mode: the store begins and ends transactions itself."""
+    given = conninfo_to_dict(conninfo)
+    options: dict[str, Any] = {name: value for name, value in _SOCKET_OPTIONS.items() if name not in given}
+    options["connect_timeout"] = max(2, round(min(CONNECT_SECONDS, patience)))
+    connection = Connection.connect(conninfo, autocommit=True, prepare_threshold=2, **options)
+    connection.patience = patience
+    return connection
