@@ -7,7 +7,7 @@ import pytest
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.core.doctor import Finding, Severity
-from holdfast.ledger.fleet import SWEEP_DUTY
+from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.services import CallableSink, Relay
 from holdfast.testing import ManualClock
 from tests.contract import builders

@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Ledger, draw_key
 from holdfast.core.explain import Explanation, Situation
 from holdfast.core.model import Status
-from holdfast.ledger.fleet import SWEEP_DUTY
+from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.testing import ManualClock
 from tests.contract import builders
 from tests.contract.builders import BUILDERS, WINDOW, refused, trace

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Unavailable
@@ -41,7 +42,21 @@ def test_a_sweeper_that_falls_silent_is_replaced(ledger: Ledger, clock: ManualCl
     first.tick()
     second.tick()
     clock.advance(31)
+    assert second.tick() == {}, "it waits for one tick after it has taken the duty"
     assert second.tick() == {"stalled": 1, "requeued": 1}
+
+
+def test_a_new_sweeper_hears_of_a_step_from_those_who_noticed(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
+    made = running(ledger)
+    watching = Sweep(ledger, "a")
+    watching.tick()
+    with holdfast.open(store_url, clock=clock) as other:
+        late = Sweep(other, "b")
+        clock.jump(3_600)
+        assert late.tick() == {}
+        watching.tick()
+        assert late.tick() == {}
+        assert ledger.get(made.id).attempt == 1 and ledger.get(made.id).status == "running"
 
 
 def test_one_that_leaves_in_order_is_replaced_at_once(ledger: Ledger) -> None:

@@ -269,8 +269,8 @@ def test_a_sweeper_that_cannot_sign_lets_go_of_its_duty(signing: Ledger, robot: 
     b.running(signing, policy=LIVENESS)
     clock.advance(61)
     keyless, keyed = Sweep(robot, "keyless"), Sweep(signing, "keyed")
-    assert keyless.tick() == {"unsigned": 1}
-    assert keyed.tick() == {"stalled": 1, "requeued": 1}
+    assert [keyless.tick(), keyless.tick()] == [{}, {"unsigned": 1}]
+    assert [keyed.tick(), keyed.tick()] == [{}, {"stalled": 1, "requeued": 1}]
 
 
 def test_a_stall_by_id_needs_the_server_key(signing: Ledger, robot: Ledger, clock: ManualClock):

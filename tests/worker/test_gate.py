@@ -25,7 +25,7 @@ class Desk:
         self.ledger = app.ledger
         self.shift = Shift(app.ledger, app.registry, "ada", clock.monotonic)
         self.shift.serve({"default"})
-        self.beater = Beater(self.shift, app.ledger, _never, _never)
+        self.beater = Beater(self.shift, app.ledger, _never)
 
     def hold(self, *, start: bool = True, **options: Any) -> Context:
         """An attempt at a new job."""

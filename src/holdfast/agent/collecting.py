@@ -11,9 +11,10 @@ def collect(acts: Acts, limit: int) -> Collected:
     released: list[int] = []
     after, more = 0, True
     while more and len(released) < limit:
-        due = acts.session.due(after, limit - len(released))[1]
+        _, _, due = acts.session.due(after, limit - len(released))
         more = len(due) == limit - len(released)
-        found = acts.session.load(due, lock=True) if due else {}
+        locked = acts.session.try_lock(due)
+        found = acts.session.load([id_ for id_ in due if id_ not in locked], lock=False) if due else {}
         released += [id_ for id_ in due if id_ in found and found[id_].status in HELD and _release(acts, id_)]
         after = due[-1] if due else after
     return Collected(released, more)

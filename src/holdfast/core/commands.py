@@ -169,6 +169,10 @@ class Tell(JobCommand, frozen=True, kw_only=True):
     """Go on telling of one job's end: one transaction was not enough for all whom it brings down."""
 
 
+class Link(JobCommand, frozen=True, kw_only=True):
+    """Count one waiting job as a dependent of the jobs it waits for, or tell it of their end."""
+
+
 class Cancel(JobCommand, frozen=True, kw_only=True):
     hard: bool = False
     reason: str = "requested"

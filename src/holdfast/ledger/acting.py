@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.model import SYSTEM, TERMINAL, Actor, EventType, FailureStage, Fence, Job, Micros, ReasonCode
+from holdfast.core.model import SYSTEM, TERMINAL, Actor, EventType, FailureStage, Fence, Job, ReasonCode
 from holdfast.errors import FenceLost, NotFound, SignatureInvalid
 from holdfast.ledger import admit, tally
 from holdfast.ledger.carry import Carrier
@@ -15,7 +15,7 @@ from holdfast.ledger.deciding import apply
 from holdfast.ledger.door import Call
 from holdfast.ledger.notary import Notary, Sitting
 from holdfast.ledger.repeating import kept_answer
-from holdfast.ledger.sweep import Entropy, Sweeper
+from holdfast.ledger.sweep import Entropy
 from holdfast.store.base import Kept, Session, Store
 from holdfast.telemetry.metrics import Metrics
 
@@ -43,16 +43,13 @@ class Acts:
     Fences are found here, by who holds the job, and never leave the transaction.
     """
 
-    def __init__(
-        self, session: Session, sitting: Sitting, call: Call, who: Actor, request_id: str, entropy: Entropy, fresh: Micros | None
-    ) -> None:
+    def __init__(self, session: Session, sitting: Sitting, call: Call, who: Actor, request_id: str, entropy: Entropy) -> None:
         self.session = session
         self._sitting = sitting
         self.who = who
         self._call = call
         self._request_id = request_id
         self._entropy = entropy
-        self._fresh = fresh
 
     @property
     def changed(self) -> bool:
@@ -75,7 +72,7 @@ class Acts:
         job = self.job(job_id)
         if job.status not in TERMINAL and (lack := self._sitting.lack(self.session.policy_of(job), self.who.name)) is not None:
             raise SignatureInvalid(f"job {job_id} has to be signed for: {lack}", why="missing", **job.held_by)
-        return self._do(c.ClaimJob, job_id, actor=self.who, token=self._entropy.token(), ttl_ms=ttl_ms, fresh_since=self._fresh)
+        return self._do(c.ClaimJob, job_id, actor=self.who, token=self._entropy.token(), ttl_ms=ttl_ms)
 
     def start(self, job: Job) -> Job:
         return self._by_holder(c.Start, job)
@@ -98,7 +95,7 @@ class Acts:
     def sweep(self, job_id: int) -> tuple[EventType, ...]:
         """Whatever is due for a job; the events that made."""
         before = len(self._call.outcomes)
-        self._do(c.Sweep, job_id, actor=SYSTEM, jitter=self._entropy.jitter(), fresh_since=self._fresh)
+        self._do(c.Sweep, job_id, actor=SYSTEM, jitter=self._entropy.jitter())
         return tuple(event.type for outcome in self._call.outcomes[before:] for event in outcome.events)
 
     def _by_holder(self, kind: type[c.JobCommand], job: Job, **fields: Any) -> Job:
@@ -121,14 +118,11 @@ def _standing(job: Job) -> str:
 class Acting:
     """The way to the door for verbs that take several commands."""
 
-    def __init__(
-        self, store: Store, carrier: Carrier, notary: Notary, entropy: Entropy, sweeper: Sweeper, metrics: Metrics
-    ) -> None:
+    def __init__(self, store: Store, carrier: Carrier, notary: Notary, entropy: Entropy, metrics: Metrics) -> None:
         self._store = store
         self._carrier = carrier
         self._notary = notary
         self._entropy = entropy
-        self._sweeper = sweeper
         self._metrics = metrics
 
     def act(
@@ -152,8 +146,8 @@ class Acting:
             kept = kept_answer(session, who, request, verb, call.body_hash) if call.repeat else None
             if kept is not None:
                 return Acted(kept, replayed=True)
-            sitting, fresh = self._notary.sit(session), self._sweeper.fresh_since
-            answer = msgspec.json.encode(work(Acts(session, sitting, call, who, request, self._entropy, fresh)))
+            sitting = self._notary.sit(session)
+            answer = msgspec.json.encode(work(Acts(session, sitting, call, who, request, self._entropy)))
             if call.changed:
                 session.keep_requests([Kept(who.name, request, verb, call.body_hash, answer)])
                 session.wake(call.wakes)

@@ -32,7 +32,7 @@ class Appending(Desk):
         The newest envelope of a job may be sent again after a lost answer, and is answered alike; an older one is refused.
         """
         signed = self._notary.admit(read_envelope(_object(envelope)))
-        command = _command(signed, content, self._sweeper.fresh_since)
+        command = _command(signed, content)
         call = Call("append", [command], repeat=False, keep=False, body_hash=b"")
         return public_event(self._carrier.one(call))
 
@@ -47,7 +47,7 @@ def _object(given: Any) -> Any:
     return dict(given) if isinstance(given, Mapping) else given
 
 
-def _command(signed: Signed, content: Any, fresh_since: int | None) -> c.JobCommand:
+def _command(signed: Signed, content: Any) -> c.JobCommand:
     said = signed.said
     asked: dict[str, Any] = {
         "actor": said.actor,
@@ -56,7 +56,7 @@ def _command(signed: Signed, content: Any, fresh_since: int | None) -> c.JobComm
         "signed": signed,
     }
     if said.actor.role is Role.SYSTEM and said.type is E.STALLED:
-        return c.Stall(reason=admit.stall_reason(said.reason), fresh_since=fresh_since, **asked)
+        return c.Stall(reason=admit.stall_reason(said.reason), **asked)
     if said.actor.role is not Role.WORKER:
         raise ValidationError(f"append does not take {said.type.value} from {said.actor.role.value}", field="envelope")
     asked["fence"] = Fence(said.job_id, said.attempt, "", said.actor.name, said.actor.incarnation)

@@ -122,9 +122,9 @@ class Carrier:
         except StatementFailed as error:
             raise Unavailable(f"the database refused this: {error}") from error
 
-    def alone(self, work: Callable[[Session], T]) -> T:
-        """A transaction that is not a command on a job."""
-        return self._counted(lambda: _again(lambda: self._store.transact("work", work), PAUSES))
+    def alone(self, work: Callable[[Session], T], *, wait: bool = True) -> T:
+        """A transaction that is not a command on a job. Without `wait` it is tried once where something is locked."""
+        return self._counted(lambda: _again(lambda: self._store.transact("work", work), PAUSES if wait else PAUSES[:1]))
 
     def at_once(self, work: Callable[[Session], T]) -> T:
         """One statement that is not a command on a job, and that may be run twice."""

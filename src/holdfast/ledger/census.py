@@ -32,7 +32,7 @@ def census_of(session: Session) -> Census:
     signed = [f"{scope} {name}" for scope, name, layer in session.all_settings() if layer.signed not in (None, "none")]
     return Census(
         now=now,
-        due=len(session.due(0, COUNT_MAX)[1]),
+        due=len(session.due(0, COUNT_MAX)[2]),
         owing=sum(map(len, session.left_over(COUNT_MAX))),
         sweeper=sweeper_of(session, now),
         paused=pauses_of(session),

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core.model import TERMINAL, Event, EventType, Job, Status
 from holdfast.errors import HoldfastError, IdempotencyConflict
-from holdfast.ledger import telling
+from holdfast.ledger import linked, telling
 from holdfast.ledger.compensate import compensate
 from holdfast.ledger.door import Call
 from holdfast.ledger.items import Item, change_of, note_told
@@ -34,6 +34,8 @@ def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int, si
     """`jobs` are those of the whole round: what is decided here may change others of them."""
     command = item.command
     job = jobs.get(command.job_id)
+    if isinstance(command, _MAY_STALL) and command.fresh_since is None:
+        command = msgspec.structs.replace(command, fresh_since=session.fresh())
     if isinstance(command, c.ClaimJob) and job is not None:
         policy, paused = session.policy_of(job), session.paused(job.queue)
         command = msgspec.structs.replace(command, policy=policy, paused=paused)
@@ -64,6 +66,8 @@ def apply(session: Session, call: Call, command: c.JobCommand, sitting: Sitting)
     return call.outcomes[before].job if len(call.outcomes) > before else jobs.get(command.job_id)
 
 
+_MAY_STALL = (c.ClaimJob, c.Stall, c.Sweep)
+"""Commands that may call a holder dead."""
 _CHANGE_ONLY = (c.Start, c.Heartbeat, c.Complete)
 _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
     c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
@@ -114,6 +118,16 @@ def tell_on(session: Session, items: Sequence[Item], _: Sitting) -> None:
     first.answer(tuple(event.type for outcome in told for event in outcome.events))
     note_told(first.call, told)
     first.call.changed = first.call.changed or bool(told)
+
+
+def link_late(session: Session, items: Sequence[Item], _: Sitting) -> None:
+    """Each by itself: one whose dependency is locked is left for a later sweep."""
+    for item in items:
+        outcomes = linked.link_late(session, item.command.job_id, item.command.request_id)
+        item.answer(tuple(event.type for outcome in outcomes or () for event in outcome.events))
+        if outcomes is not None:
+            note_told(item.call, outcomes)
+            item.call.changed = True
 
 
 def _event_change(event: Event) -> Change:

@@ -52,7 +52,7 @@ class Desk:
         self._notary = Notary(store, ring, self._books, wall)
         self._carrier = Carrier(store, self.metrics, self._notary)
         self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
-        self.acting = Acting(store, self._carrier, self._notary, entropy, self._sweeper, self.metrics)
+        self.acting = Acting(store, self._carrier, self._notary, entropy, self.metrics)
         """Several commands as one transaction: what the verbs of agents are made of."""
         self._enqueues = admit.Enqueues()
         self.incarnation = incarnation
@@ -67,6 +67,15 @@ class Desk:
     def schema(self) -> Schema:
         """The version of its tables, and what opening it has found and done."""
         return self._store.schema
+
+    @property
+    def patience(self) -> float:
+        """How many seconds a call that writes waits for one answer of the store. Past that, its connection is given up."""
+        return self._store.patience
+
+    @patience.setter
+    def patience(self, seconds: float) -> None:
+        self._store.patience = seconds
 
     def close(self) -> None:
         self._store.close()

@@ -103,6 +103,7 @@ _RUNNERS: dict[type[c.Command], Runner] = {
     c.ReplayMany: entering.replay_many,
     c.Compensate: deciding.compensate_each,
     c.Tell: deciding.tell_on,
+    c.Link: deciding.link_late,
     c.Start: hot.as_one(lambda session: session.start),
     c.Heartbeat: hot.beat,
     c.Complete: hot.as_one(lambda session: session.complete),

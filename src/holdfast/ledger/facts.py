@@ -10,7 +10,7 @@ from holdfast.core.model import Job, Micros, Status
 from holdfast.core.proof.book import Book
 from holdfast.core.proof.keys import KeyRole
 from holdfast.core.undo import owes_undo
-from holdfast.ledger.fleet import SWEEP_DUTY
+from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.store.base import JobFilter, Session, SignedIn
 
 

@@ -14,8 +14,6 @@ from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
 from holdfast.ledger.face import WorkerRecord, public_worker
 
-SWEEP_DUTY = "sweep"
-
 
 class Fleet(Desk):
     def take_duty(self, name: str, holder: str, *, ttl: Any) -> bool:
@@ -31,7 +29,7 @@ class Fleet(Desk):
     def wants_sweeping(self, holder: str) -> bool:
         """Whether `holder` should take the duty to sweep: there are jobs to watch, and nobody else does. One statement."""
         limits.check_name("holder", holder)
-        return all(self._store.peek(lambda session: session.watch(SWEEP_DUTY, holder)))
+        return self._sweeper.look(holder)
 
     def drop_duty(self, name: str, holder: str) -> None:
         """Others may take the duty at once. Nothing happens where another holder has it."""

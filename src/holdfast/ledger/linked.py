@@ -28,14 +28,16 @@ class Linked(NamedTuple):
 def make(session: Session, commands: Sequence[c.EnqueueLinked]) -> Linked:
     """The jobs of one call, each waiting for those it depends on.
 
-    Those are locked first, in order: none of them can end before this transaction has, and so nobody is forgotten.
+    Those are locked first where that needs no waiting: they cannot end before this transaction does. A job that is locked by
+    another transaction may end meanwhile without knowing of its new dependent, so a sweep looks at that one again.
     """
-    outside = _follow(session, {id_ for command in commands for id_ in command.depends_on})
+    open_ids: set[int] = set()
+    outside = _follow(session, {id_ for command in commands for id_ in command.depends_on}, open_ids)
     for command in commands:
         _check_known(command, outside)
     ids = session.draw_ids(len(commands))
     new = _insert(session, commands, ids)
-    found = _follow(session, {ids[place] for place in range(len(ids)) if place not in new})
+    found = _follow(session, {ids[place] for place in range(len(ids)) if place not in new}, open_ids)
     edges: dict[int, list[Standing]] = {}
     for place in sorted(new):
         command = commands[place]
@@ -43,7 +45,7 @@ def make(session: Session, commands: Sequence[c.EnqueueLinked]) -> Linked:
         known = [*(outside[id_] for id_ in command.depends_on if id_ in outside), *inside]
         if command.depends_on or command.after:
             edges[ids[place]] = sorted({standing.id: standing for standing in known}.values())
-    outcomes = _link(session, commands, edges)
+    outcomes = _link(session, commands, edges, open_ids)
     jobs = session.load(ids, lock=False)
     return Linked([answers.Found(jobs[id_], place in new) for place, id_ in enumerate(ids)], outcomes)
 
@@ -55,14 +57,22 @@ def _check_known(command: c.EnqueueLinked, outside: dict[int, Standing]) -> None
             raise NotFound(f"there is no job {id_} to depend on", job_id=id_)
 
 
-def _follow(session: Session, ids: Iterable[int]) -> dict[int, Standing]:
-    """Where these jobs stand, by the ids asked for. One that came to nothing stands where its newest replay does."""
-    found = session.standings(ids)
+def _follow(session: Session, ids: Iterable[int], open_ids: set[int]) -> dict[int, Standing]:
+    """Where these jobs stand, by the ids asked for. One that came to nothing stands where its newest replay does.
+
+    Those that may end before this transaction does are added to `open_ids`.
+    """
+    wanted = set(ids)
+    open_ids |= session.pin(wanted)
+    found = session.standings(wanted)
     behind = deque(found)
     while behind:
         id_ = behind.popleft()
         replay = found[id_].replay if found[id_].came_to_nothing else None
-        newer = {} if replay is None else session.standings([replay])
+        if replay is None:
+            continue
+        open_ids |= session.pin([replay])
+        newer = session.standings([replay])
         if replay in newer:
             found[id_] = newer[replay]
             behind.append(id_)
@@ -95,26 +105,57 @@ def _row(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:
     return msgspec.structs.replace(command, job_id=ids[place], payload=payload, available_at=NEVER, delay_us=0, bare=False)
 
 
-def _link(session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int, list[Standing]]) -> list[Outcome]:
-    """Note the edges; then let go at once whoever has nobody left to wait for, and end whoever waits in vain."""
+def _link(
+    session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int, list[Standing]], open_ids: set[int]
+) -> list[Outcome]:
+    """Note the edges; then let go of jobs that wait for nothing, and end jobs that wait in vain."""
     if not edges:
         return []
-    command = commands[0]
     unmet = {job_id: [one for one in on if not one.is_met] for job_id, on in edges.items()}
     session.link(
         {job_id: [one.id for one in on] for job_id, on in edges.items()},
         {job_id: [one.id for one in on] for job_id, on in unmet.items() if on},
+        open_ids,
     )
-    lost = {} if command.replay_of is not None else {id_: on for id_, on in unmet.items() if any(o.came_to_nothing for o in on)}
-    due = [job_id for job_id in edges if not unmet[job_id] or job_id in lost]
+    return _conclude(session, unmet, commands[0].request_id, is_replay=commands[0].replay_of is not None)
+
+
+def _conclude(
+    session: Session, unmet: dict[int, list[Standing]], request_id: str | None, *, is_replay: bool = False
+) -> list[Outcome]:
+    """Let go of jobs with nothing left to wait for, and end those that wait for one that came to nothing, if they want that."""
+    lost = {} if is_replay else {id_: on for id_, on in unmet.items() if any(one.came_to_nothing for one in on)}
+    due = [job_id for job_id, on in unmet.items() if not on or job_id in lost]
     if not due:
         return []
     now, asked = session.now(), []
     for job_id, job in sorted(session.load(due, lock=False).items()):
         why = next((one for one in lost.get(job_id, ()) if one.came_to_nothing), None)
-        wanted = unblocked(job_id, None, command.request_id) if why is None else consequence(job, why, command.request_id)
+        wanted = unblocked(job_id, None, request_id) if why is None else consequence(job, why, request_id)
         if wanted is not None:
             asked.append((job, wanted))
     outcomes = save(session, asked, now)
     over = [standing(outcome.job) for outcome in outcomes if outcome.job.status in TERMINAL]
-    return outcomes + (bring_down(session, over, now, command.request_id) if over else [])
+    return outcomes + (bring_down(session, over, now, request_id) if over else [])
+
+
+def link_late(session: Session, job_id: int, request_id: str | None) -> list[Outcome] | None:
+    """Let the jobs that this one waits for count it as a dependent, or tell it of their end. None where one is locked.
+
+    For a job that was made while another transaction had locked one of those, or in a caller's own transaction.
+    """
+    on_ids = session.depends_on(job_id)
+    open_ids = session.try_lock([job_id, *on_ids])
+    found = {} if open_ids else _follow(session, on_ids, open_ids)
+    if open_ids:
+        return None
+    for on_id, one in found.items():
+        if one.id != on_id:
+            session.hand_on(on_id, one.id)
+    session.forget_link(job_id)
+    job = session.load([job_id], lock=False).get(job_id)
+    if job is None or not job.is_waiting:
+        return []
+    unmet = [one for one in found.values() if not one.is_met]
+    session.set_waits({job_id: [one.id for one in unmet]})
+    return _conclude(session, {job_id: unmet}, request_id)

@@ -165,7 +165,6 @@ class Making(Desk):
             job_id=admit.job_id(job_id),
             expected_rev=admit.rev(expected_rev),
             token=self._entropy.token(),
-            fresh_since=self._sweeper.fresh_since,
             ttl_ms=None if ttl is None else policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
         )
         body = admit.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)

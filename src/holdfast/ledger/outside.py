@@ -27,7 +27,7 @@ class Outside(Desk):
         if error is not None and "fence" not in who:
             raise ValidationError("only the holder itself has an error to tell", field="error")
         said = None if error is None else admit.error_value(error)
-        command = c.Stall(reason=admit.stall_reason(reason), error=said, fresh_since=self._sweeper.fresh_since, **who)
+        command = c.Stall(reason=admit.stall_reason(reason), error=said, **who)
         return self._on_job("stall", command, request_id, (reason, said) if said else (reason,))
 
     def resume(

@@ -1,22 +1,29 @@
-"""The liveness tick: finds what is due and sends it through the door like any other command.
+"""The liveness tick: find what is due and send it through the group commit like any other command.
 
-Time is the ledger's. But when its clock and this process's monotonic one disagree about how long it was since the last tick,
-the clock has stepped; and when the store was out of reach, beats could not get through. Then everyone gets one fresh interval.
-Plain silence is neither.
+Time is the ledger's. When its clock and this process's monotonic clock disagree about how long it was since the last look, the
+clock has stepped. When the store was out of reach, heartbeats could not get through. In both cases every holder gets one fresh
+interval. The time is noted in the ledger, so that every process knows it: other sweepers, `claim_job`, `stall`, the command line.
+A holder's silence alone is neither.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from holdfast.core.commands import Compensate, JobCommand, Sweep, Tell
+from holdfast.core.commands import Compensate, JobCommand, Link, Sweep, Tell
 from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, check_integer
 from holdfast.core.model import SYSTEM, Micros
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
-from holdfast.store.base import Store
+from holdfast.ledger.repeating import is_locked
+from holdfast.store.base import LeftOver, Session, Store
+
+T = TypeVar("T")
+
+SWEEP_DUTY = "sweep"
 
 log = logging.getLogger("holdfast.sweep")
 
@@ -31,7 +38,8 @@ class Entropy(Protocol):
 
 STEP_US = 2_000_000
 """A disagreement beyond this is a step. Clocks are slewed by less than a thousandth; ticks are seconds apart."""
-
+SLOW_SECONDS = 2.0
+"""A store that took longer than this for one small statement was out of reach meanwhile."""
 
 UNSIGNED = "unsigned"
 """Under which name a tick counts what it left alone for want of a server key."""
@@ -45,20 +53,35 @@ class Sweeper:
         self._monotonic = monotonic
         self._last: tuple[Micros, float] | None = None
         self._cut_off = False
+        self._fresh: Micros = 0
+        self._is_noted = True
+        self._locked: dict[int, Micros] = {}
         self._told_unsigned = False
-        self.fresh_since: Micros | None = None
-        """The last step of the clock, or the end of the last outage, that this process has noticed."""
+
+    def look(self, holder: str) -> bool:
+        """Whether `holder` should take the duty to sweep. Every worker looks, and so notices steps and outages."""
+        began = self._monotonic()
+        now, is_free, is_wanted = self._reached(lambda: self._store.peek(lambda session: session.watch(SWEEP_DUTY, holder)))
+        if self._monotonic() - began > SLOW_SECONDS:
+            self._cut_off = True
+        self._reached(lambda: self._notice(now))
+        return is_free and is_wanted
 
     def tick(self, limit: int) -> dict[str, int]:
         """Everything that is due for up to `limit` jobs; how many events of each type that made.
 
-        Jobs whose events would have to be signed, with no server key here, are left alone and counted as `unsigned`.
+        Jobs whose events would have to be signed, with no server key here, are left alone and counted as `unsigned`. Jobs that
+        another transaction has locked are left for the next tick.
         """
         check_integer("limit", limit, 1, SWEEP_MAX)
+        return self._reached(lambda: self._tick(limit))
+
+    def _reached(self, work: Callable[[], T]) -> T:
+        """Run `work`, and remember if the store is out of reach."""
         try:
-            return self._tick(limit)
-        except Unavailable:
-            self._cut_off = True
+            return work()
+        except Unavailable as error:
+            self._cut_off = self._cut_off or not error.locked
             raise
 
     def _tick(self, limit: int) -> dict[str, int]:
@@ -67,11 +90,11 @@ class Sweeper:
         after, done = 0, 0
         while done < limit:
             wanted = min(limit - done, SWEEP_BATCH)
-            now, ids = self._due(after, wanted)
+            now, fresh, ids = self._store.peek(partial(_due, after, wanted))
             if after == 0:
-                self._notice_steps(now)
+                self._notice(now)
             if ids:
-                done += self._sweep(ids, made)
+                done += self._sweep(ids, made, now, max(fresh, self._fresh))
                 after = ids[-1]
             if len(ids) < wanted:
                 break
@@ -79,49 +102,83 @@ class Sweeper:
         self._tell_unsigned(made[UNSIGNED])
         return dict(+made)
 
-    def _due(self, after: int, limit: int) -> tuple[Micros, list[int]]:
-        return self._store.peek(lambda session: session.due(after, limit))
+    def _sweep(self, ids: Sequence[int], made: Counter[str], now: Micros, fresh: Micros) -> int:
+        """For how many of these jobs there was something to do.
 
-    def _sweep(self, ids: Sequence[int], made: Counter[str]) -> int:
-        """For how many of these jobs there was something to do."""
-        request_id, fresh = self._entropy.nonce(), self.fresh_since
+        A job whose row was locked is like one whose holder could not reach the store: it gets a fresh interval of its own.
+        """
+        request_id = self._entropy.nonce()
         sweeps = [
-            Sweep(actor=SYSTEM, request_id=request_id, job_id=id_, jitter=self._entropy.jitter(), fresh_since=fresh)
+            Sweep(
+                actor=SYSTEM,
+                request_id=request_id,
+                job_id=id_,
+                jitter=self._entropy.jitter(),
+                fresh_since=max(fresh, self._locked.get(id_, 0)),
+            )
             for id_ in ids
         ]
-        return self._make(sweeps, made)
+        answers = self._carrier.go(_call(sweeps))
+        if len(self._locked) > SWEEP_MAX:
+            self._locked.clear()
+        self._locked.update((id_, now) for id_, answer in zip(ids, answers, strict=True) if is_locked(answer))
+        return _count(answers, made)
 
     def _finish(self, limit: int, made: Counter[str]) -> None:
-        """What is due for finished jobs: ends that were too much for one transaction are told, undo steps that are owed begin."""
-        owing, untold = self._left_over(limit)
-        while untold and self._make([Tell(actor=SYSTEM, request_id=self._entropy.nonce(), job_id=id_) for id_ in untold], made):
-            owing, untold = self._left_over(limit)
-        request_id = self._entropy.nonce()
-        if owing:
-            self._make([Compensate(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in owing], made)
+        """What is due for finished jobs: ends that were too much for one transaction are told, undo steps that are owed begin.
 
-    def _left_over(self, limit: int) -> tuple[list[int], list[int]]:
+        Dependents that their jobs do not count yet are linked.
+        """
+        left = self._left_over(limit)
+        while left.untold and self._make(Tell, left.untold, made):
+            left = self._left_over(limit)
+        self._make(Link, left.unlinked, made)
+        self._make(Compensate, left.owing, made)
+
+    def _left_over(self, limit: int) -> LeftOver:
         return self._store.peek(lambda session: session.left_over(limit))
 
-    def _make(self, commands: Sequence[JobCommand], made: Counter[str]) -> int:
-        """Count the events that each command made, and how many commands made any.
-
-        A refusal means that it was due no longer; or that it would have to be signed, by a key that is not here.
-        """
-        answers = self._carrier.go(Call("sweep", commands, repeat=False, keep=False, body_hash=b"", patient=False))
-        made[UNSIGNED] += sum(isinstance(answer, SignatureInvalid) for answer in answers)
-        kinds = [answer for answer in answers if answer and not isinstance(answer, HoldfastError)]
-        made.update(kind.value for some in kinds for kind in some)
-        return len(kinds)
+    def _make(self, kind: type[JobCommand], ids: Sequence[int], made: Counter[str]) -> int:
+        request_id = self._entropy.nonce()
+        commands = [kind(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in ids]
+        return _count(self._carrier.go(_call(commands)), made) if commands else 0
 
     def _tell_unsigned(self, count: int) -> None:
         if count and not self._told_unsigned:
             log.warning("%d jobs are left to a sweeper with a server key: what is due has to be signed", count)
         self._told_unsigned = self._told_unsigned or count > 0
 
-    def _notice_steps(self, now: Micros) -> None:
+    def _notice(self, now: Micros) -> None:
+        """Note in the ledger that the clock has stepped, or that the store is back in reach."""
         passed = self._monotonic()
         before, then = self._last or (now, passed)
         if self._cut_off or abs((now - before) - (passed - then) * 1_000_000) > STEP_US:
-            self.fresh_since = now
+            self._fresh, self._is_noted = now, False
         self._last, self._cut_off = (now, passed), False
+        if not self._is_noted:
+            try:
+                self._carrier.alone(lambda session: session.note_fresh(self._fresh), wait=False)
+            except Unavailable as error:
+                if not error.locked:
+                    raise
+            else:
+                self._is_noted = True
+
+
+def _due(after: int, limit: int, session: Session) -> tuple[Micros, Micros, list[int]]:
+    return session.due(after, limit)
+
+
+def _call(commands: Sequence[JobCommand]) -> Call:
+    return Call("sweep", commands, repeat=False, keep=False, body_hash=b"", patient=False)
+
+
+def _count(answers: Sequence[Any], made: Counter[str]) -> int:
+    """Count the events that each command made, and how many commands made any.
+
+    A refusal means that it was due no longer; that the job is locked; or that it has to be signed, by a key that is not here.
+    """
+    made[UNSIGNED] += sum(isinstance(answer, SignatureInvalid) for answer in answers)
+    kinds = [answer for answer in answers if answer and not isinstance(answer, HoldfastError)]
+    made.update(kind.value for some in kinds for kind in some)
+    return len(kinds)

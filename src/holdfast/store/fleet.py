@@ -30,10 +30,18 @@ class FleetSession(ABC):
         params = {"name": name, "holder": holder, "ttl_us": ttl_us, "ttl_us_max": DUTY_MS_MAX * 1_000}
         return bool(self.rows("take_duty", now_at=self.stamp(), **params))
 
-    def watch(self, name: str, holder: str) -> tuple[bool, bool]:
-        """Whether `holder` might take a duty, and whether there is any job for a sweep to look at."""
-        [(free, wanted)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
-        return bool(free), bool(wanted)
+    def watch(self, name: str, holder: str) -> tuple[Micros, bool, bool]:
+        """The ledger's time, whether `holder` might take a duty, and whether there is any job for a sweep to look at."""
+        [(now, free, wanted)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
+        return now, bool(free), bool(wanted)
+
+    def fresh(self) -> Micros:
+        """When everyone was given one fresh interval to show a sign of life; 0 for never."""
+        found = self.rows("fresh", now_at=self.stamp())
+        return found[0][0] or 0
+
+    def note_fresh(self, at: Micros) -> None:
+        self.rows("set_cursor", name="fresh", pos=at)
 
     def drop_duty(self, name: str, holder: str) -> None:
         self.rows("drop_duty", name=name, holder=holder)

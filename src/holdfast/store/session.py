@@ -15,6 +15,7 @@ from holdfast.store.agents import AgentSession
 from holdfast.store.base import (
     JobFilter,
     Kept,
+    LeftOver,
     LetterFilter,
     Pause,
     build_job,
@@ -141,11 +142,9 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
 
     # Undoing
 
-    def left_over(self, limit: int) -> tuple[list[int], list[int]]:
-        """Finished jobs that owe undo steps and whose undo job is not there, or over; and those of whose end somebody has still
-        to be told."""
+    def left_over(self, limit: int) -> LeftOver:
         rows = self.rows("owing", undo_kind=UNDO_KIND, limit=limit, untold_max=UNTOLD_BATCH_MAX)
-        return [id_ for id_, untold in rows if not untold], [id_ for id_, untold in rows if untold]
+        return LeftOver(*([id_ for id_, what in rows if what == wanted] for wanted in ("undo", "tell", "link")))
 
     def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:
         """In the order they were registered."""
@@ -197,10 +196,13 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
     def counts(self) -> list[tuple[str, str, int]]:
         return [(queue, status, count) for queue, status, count in self.rows("counts")]
 
-    def due(self, after: int, limit: int) -> tuple[Micros, list[int]]:
-        """The ledger's time, and jobs for which a sweep may have something to do; `decide` has the last word."""
+    def due(self, after: int, limit: int) -> tuple[Micros, Micros, list[int]]:
+        """The ledger's time, the last fresh interval's start, and jobs for which a sweep may have something to do.
+
+        `decide` has the last word.
+        """
         rows = self.rows("due", now_at=self.stamp(), after=after, limit=limit)
-        return rows[0][0], [id_ for _, id_ in rows if id_ is not None]
+        return rows[0][0], rows[0][2] or 0, [row[1] for row in rows if row[1] is not None]
 
     # Queues
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.limits import DEPENDENTS_MAX
@@ -39,35 +39,60 @@ class Waiting(ABC):
         """Run a statement that writes many rows alike, each with these columns."""
 
     @abstractmethod
-    def lock(self, ids: Iterable[int]) -> None: ...
+    def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
+        """Lock jobs that are to be deleted, without waiting. Answers those that another transaction uses."""
 
     def draw_ids(self, count: int) -> list[int]:
         """Ids for as many new jobs, ascending."""
         return sorted(row[0] for row in self.rows("draw_ids", numbers=self._list(range(1, count + 1))))
 
     def standings(self, ids: Iterable[int]) -> dict[int, Standing]:
-        """Where these jobs stand, those that there are; locked, so that they stay there until this transaction ends."""
+        """Where these jobs stand, those that there are."""
         wanted = sorted(set(ids))
         if not wanted:
             return {}
-        self.lock(wanted)
         found = self.rows("standings", ids=self._list(wanted))
         return {id_: Standing(id_, STATUSES[status], rev, replay) for id_, status, rev, replay in found}
 
-    def link(self, edges: Mapping[int, Sequence[int]], unmet: Mapping[int, Sequence[int]]) -> None:
-        """Note whom each new job depends on, and that it waits for the `unmet` ones among them."""
+    def link(self, edges: Mapping[int, Sequence[int]], unmet: Mapping[int, Sequence[int]], open_ids: Collection[int]) -> None:
+        """Note whom each new job depends on, and that it waits for the `unmet` ones among them.
+
+        Jobs of `open_ids` may end before this transaction does, and their rows are left alone. Their dependents are noted, for
+        a sweep to link them later.
+        """
         self.rows("insert_dependencies", **self._pairs((job_id, on_id) for job_id, on in edges.items() for on_id in on))
         if unmet:
-            self.rows("set_waits", **self._pairs((job_id, len(on)) for job_id, on in unmet.items()))
-            counted = Counter(on_id for on in unmet.values() for on_id in on)
-            for on_id, dependents in self.rows("add_dependents", **self._pairs(sorted(counted.items()))):
-                if dependents > DEPENDENTS_MAX:
-                    raise LimitExceeded(
-                        f"more than {DEPENDENTS_MAX} jobs would depend on job {on_id}: let some depend on a job in between",
-                        field="depends_on",
-                        limit=DEPENDENTS_MAX,
-                        job_id=on_id,
-                    )
+            self.set_waits(unmet, open_ids)
+        late = [job_id for job_id, on in unmet.items() if any(on_id in open_ids for on_id in on)]
+        if late:
+            self.rows("note_links", ids=self._list(late))
+
+    def set_waits(self, unmet: Mapping[int, Sequence[int]], open_ids: Collection[int] = ()) -> None:
+        """Each of these jobs waits for the `unmet` ones, which count it as a dependent unless they are in `open_ids`."""
+        self.rows("set_waits", **self._pairs((job_id, len(on)) for job_id, on in unmet.items()))
+        counted = Counter(on_id for on in unmet.values() for on_id in on)
+        closed = sorted((on_id, count) for on_id, count in counted.items() if on_id not in open_ids)
+        found = self.rows("add_dependents", **self._pairs(closed)) if closed else []
+        if len(closed) < len(counted):
+            found += [
+                (on_id, number + counted[on_id]) for on_id, number in self.rows("count_dependents", ids=self._list(open_ids))
+            ]
+        for on_id, dependents in found:
+            if dependents > DEPENDENTS_MAX:
+                raise LimitExceeded(
+                    f"more than {DEPENDENTS_MAX} jobs would depend on job {on_id}: let some depend on a job in between",
+                    field="depends_on",
+                    limit=DEPENDENTS_MAX,
+                    job_id=on_id,
+                )
+
+    def depends_on(self, job_id: int) -> list[int]:
+        """The jobs that this one was made to wait for."""
+        return [row[0] for row in self.rows("depends_on", job_id=job_id)]
+
+    def forget_link(self, job_id: int) -> None:
+        """The job is counted by those it waits for."""
+        self.rows("forget_link", name=f"link/{job_id}")
 
     def lock_waiting(self, on_ids: Sequence[int]) -> dict[int, int]:
         """Those who wait for any of these jobs, locked, ascending; and for how many each waits in all."""
@@ -114,7 +139,8 @@ class Waiting(ABC):
         """Those of these finished jobs that nobody waits for, nor will before this transaction ends."""
         if not ids:
             return []
-        self.lock(ids)
+        locked = self.try_lock_unshared(ids)
+        ids = [id_ for id_ in ids if id_ not in locked]
         waited = {row[0] for row in self.rows("waited_for", ids=self._list(ids))}
         return [id_ for id_ in ids if id_ not in waited]
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import inspect
+import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +15,7 @@ from holdfast.worker.beats import period
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler
 from holdfast.worker.judge import JudgedError
-from holdfast.worker.settle import Settler
+from holdfast.worker.settle import Handed, Settler
 from holdfast.worker.shift import Shift
 from holdfast.worker.worker import declare
 
@@ -62,7 +63,7 @@ class Direct(Settler):
         if not self._too_late(context):
             super().succeeded(context, result)
             while self._done:
-                self._complete([self._done.popleft()])
+                self._complete([self._done.popleft()], secrets.token_hex(8), 0.0)
 
     def failed(self, context: Context, error: BaseException, stage: FailureStage = FailureStage.EXEC) -> None:
         if not isinstance(error, JobCancelled):
@@ -78,9 +79,10 @@ class Direct(Settler):
         return True
 
     def hand(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
-        self._settle(context, verb, given)
+        self._in_hand += 1
+        self._settle(Handed(context, verb, given, secrets.token_hex(8)))
 
-    def _wait(self, seconds: float) -> None:
+    def _later(self, seconds: float, work: Callable[[], object]) -> None:
         raise Unavailable("the ledger is out of reach, and a drain does not wait for it")
 
 

@@ -1,4 +1,8 @@
-"""Proof of life for everything a worker holds: one thread, a connection of its own, one batch for all leases that are due."""
+"""Heartbeats for everything a worker holds, and the deadlines of its handlers.
+
+Heartbeats have a thread and a connection that nothing else uses: one batch for all leases that are due. Deadlines have a thread
+of their own, which never talks to the ledger, and so keeps them whatever the ledger does.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -11,9 +15,12 @@ from holdfast.worker.shift import Shift, log
 
 LOOK_SECONDS = 0.25
 """How often leases are looked at while there are any."""
+IDLE_LOOK_SECONDS = 1.0
 NEWS_SECONDS = 0.5
 """Progress is told at most this often."""
 TRY_AGAIN_SECONDS = 0.5
+ANSWER_SECONDS_MIN, ANSWER_SECONDS_MAX = 1.0, 10.0
+"""How long the answer to a heartbeat is waited for: half of what is left of the shortest lease, within these."""
 GRACE_SECONDS = 5.0
 """How long a handler that was told to stop has until it is abandoned."""
 
@@ -24,19 +31,17 @@ def period(policy: Policy) -> float:
 
 
 class Beater:
-    """`ledger` is the beats' own: a batch of completions must not keep them waiting."""
+    """`ledger` is for heartbeats alone: nothing else that the worker does can keep them waiting."""
 
-    def __init__(
-        self, shift: Shift, ledger: Ledger, expire: Callable[[Context], None], abandon: Callable[[Context], None]
-    ) -> None:
+    def __init__(self, shift: Shift, ledger: Ledger, doom: Callable[[Context], None]) -> None:
+        """`doom` is told of an attempt whose lease is lost."""
         self._shift = shift
         self._ledger = ledger
-        self._expire = expire
-        self._abandon = abandon
-        self._doomed: dict[Context, float] = {}
+        self._doom = doom
         self._closing = False
-        self._told = 0.0
+        self._told = float("-inf")
         self._unsigned = False
+        self._locked: set[Context] = set()
         self._thread = threading.Thread(target=self._run, name="holdfast-beats", daemon=True)
 
     def start(self) -> None:
@@ -45,41 +50,36 @@ class Beater:
     def _run(self) -> None:
         news = self._shift.news
         while not self._closing:
-            news.wait(LOOK_SECONDS if self._shift.leases or self._doomed else None)
+            news.wait(LOOK_SECONDS if self._shift.leases else None)
             news.clear()
             try:
                 self.tick()
-            except Exception:  # noqa: BLE001 - a worker without beats would lose every job it has
+            except Exception:  # noqa: BLE001 - a worker without heartbeats would lose every job it has
                 log.exception("a round of beats failed")
 
     def tick(self) -> None:
-        """Beat for what is due, time out what took too long, abandon what does not stop."""
+        """Send the heartbeats that are due. Jobs that were locked the last time go after the others, in a batch of their own."""
         now = self._shift.monotonic()
         tell = now - self._told >= NEWS_SECONDS
-        due = []
-        for context in list(self._shift.leases.values()):
-            if context.due <= now or (tell and context.has_news):
-                due.append(context)
-            if context.deadline is not None and now >= context.deadline and not context.timed_out:
-                self._expire(context)
-                self.doom(context)
+        due = [one for one in list(self._shift.leases.values()) if one.due <= now or (tell and one.has_news)]
         if due:
             self._told = now
-            self._beat(due, now)
-        for context, until in list(self._doomed.items()):
-            if now >= until:
-                del self._doomed[context]
-                self._abandon(context)
+            self._locked.intersection_update(self._shift.leases.values())
+            self._ledger.patience = _answer_seconds(due, now)
+            for batch in ([one for one in due if one not in self._locked], [one for one in due if one in self._locked]):
+                if batch:
+                    self._beat(batch, now)
 
     def _beat(self, due: Sequence[Context], now: float) -> None:
         news = [context.take_news() for context in due]
         try:
             answers = self._ledger.heartbeat_many(
-                [(c.fence, told) if told else c.fence for c, told in zip(due, news, strict=True)]
+                [(c.fence, told) if told else c.fence for c, told in zip(due, news, strict=True)], wait=False
             )
         except HoldfastError as error:
             answers = [error] * len(due)
         for context, told, answer in zip(due, news, answers, strict=True):
+            self._note_locked(context, answer)
             if isinstance(answer, Unavailable | SignatureInvalid):
                 # The job is still this worker's; the key that lacks may come, or another process has it.
                 self._told_of(answer, context)
@@ -93,8 +93,17 @@ class Beater:
                 self._come_back(context, now)
             if context.lost:
                 self._shift.forget(context)
-                self.doom(context)
+                self._doom(context)
                 log.warning("lease lost", extra={"job_id": context.job.id, "attempt": context.job.attempt})
+
+    def _note_locked(self, context: Context, answer: Beat | HoldfastError) -> None:
+        if isinstance(answer, Unavailable) and answer.locked:
+            if context not in self._locked:
+                facts = {"job_id": context.job.id, "attempt": context.job.attempt}
+                log.warning("heartbeats cannot be written: another transaction has locked the job", extra=facts)
+            self._locked.add(context)
+        else:
+            self._locked.discard(context)
 
     def _told_of(self, answer: HoldfastError, context: Context) -> None:
         """Once, until a beat is accepted again."""
@@ -114,10 +123,53 @@ class Beater:
         else:
             context.came_back(back, now)
 
-    def doom(self, context: Context) -> None:
-        self._doomed.setdefault(context, self._shift.monotonic() + GRACE_SECONDS)
-
     def close(self) -> None:
         self._closing = True
         self._shift.news.set()
+        self._thread.join()
+
+
+def _answer_seconds(due: Sequence[Context], now: float) -> float:
+    left = min(context.expires for context in due) - now
+    return min(max(left / 2, ANSWER_SECONDS_MIN), ANSWER_SECONDS_MAX)
+
+
+class Deadlines:
+    """Times out attempts that take too long, and gives up on handlers that do not stop. It never waits for anything."""
+
+    def __init__(self, shift: Shift, expire: Callable[[Context], None], abandon: Callable[[Context], None]) -> None:
+        self._shift = shift
+        self._expire = expire
+        self._abandon = abandon
+        self._doomed: dict[Context, float] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-deadlines", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_SECONDS if self._shift.leases or self._doomed else IDLE_LOOK_SECONDS):
+            try:
+                self.tick()
+            except Exception:  # noqa: BLE001 - a worker without deadlines would wait for stuck handlers for ever
+                log.exception("a look at the deadlines failed")
+
+    def tick(self) -> None:
+        now = self._shift.monotonic()
+        for context in list(self._shift.leases.values()):
+            if context.deadline is not None and now >= context.deadline and not context.timed_out:
+                self._expire(context)
+                self.doom(context)
+        for context, until in list(self._doomed.items()):
+            if now >= until:
+                del self._doomed[context]
+                self._abandon(context)
+
+    def doom(self, context: Context) -> None:
+        """The handler was told to stop. It is abandoned if it does not."""
+        self._doomed.setdefault(context, self._shift.monotonic() + GRACE_SECONDS)
+
+    def close(self) -> None:
+        self._closing.set()
         self._thread.join()

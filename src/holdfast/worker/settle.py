@@ -1,12 +1,17 @@
-"""From outcomes to the ledger: completions in bulk, the rest one by one, again and again while the store is out of reach."""
+"""From outcomes to the ledger: completions in bulk, the rest one by one.
 
+What the store cannot take now is tried again later, with the same request id: because it is out of reach, or because another
+transaction has locked the job. Nothing else waits with it.
+"""
+
+import heapq
 import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 from holdfast.core.limits import WRITE_CHUNK
 from holdfast.core.model import FailureStage, Fence, StallReason, Status
@@ -32,9 +37,31 @@ HANDS = 8
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
 
 
+class Handed(NamedTuple):
+    """One attempt's outcome on its way to the ledger: `verb(fence, …, request_id=…)`."""
+
+    context: Context
+    verb: Callable[..., Any]
+    given: dict[str, Any]
+    request: str = ""
+    pause: float = PAUSE_SECONDS
+    """How long to wait before the next try."""
+    is_plain: bool = False
+    """It says no more than that the attempt failed."""
+
+    def later(self) -> "Handed":
+        return self._replace(pause=min(2 * self.pause, PAUSE_SECONDS_MAX))
+
+
 class Settler:
     def __init__(self, shift: Shift) -> None:
         self._shift = shift
+        self._mutex = threading.Lock()
+        self._in_hand = 0
+        """Outcomes that a hand works on, or will again."""
+        self._retries: list[tuple[float, int, Callable[[], object]]] = []
+        """What to try again, by its time."""
+        self._numbers = count()
         self._done: deque[tuple[Context, Any]] = deque()
         self._due = threading.Event()
         self._idle = False
@@ -59,9 +86,7 @@ class Settler:
             return
         context.ended = self._shift.monotonic()
         self._done.append((context, result))
-        if self._idle:
-            self._idle = False
-            self._due.set()
+        self._wake()
 
     def failed(self, context: Context, error: BaseException, stage: FailureStage = FailureStage.EXEC) -> None:
         if context.abandoned or context.timed_out:
@@ -110,50 +135,50 @@ class Settler:
 
     def hand(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
         """Let `verb(fence, …, request_id=…)` be this attempt's outcome."""
-        self._hands.submit(self._settle, context, verb, given)
+        with self._mutex:
+            self._in_hand += 1
+        self._hands.submit(self._settle, Handed(context, verb, given, secrets.token_hex(8)))
 
-    def _settle(self, context: Context, verb: Callable[..., Any], given: dict[str, Any]) -> None:
-        with bind_job(context.job, self._shift.name):
-            try:
-                found = self._persist(lambda request: verb(context.fence, **given, request_id=request), context)
-            except (LimitExceeded, ValidationError) as error:
-                # What the handler wanted to say of its failure cannot be kept; that it failed can.
-                plain = {"message": f"{error.code}: {error.message}"}
-                kept = {name: given[name] for name in ("retryable", "reason_code", "failure_stage") if name in given}
-                found = self._persist(
-                    lambda request: self._shift.ledger.fail(context.fence, plain, **kept, request_id=request), context
-                )
-            finally:
-                self._shift.forget(context)
-            told = given["verdict"].error if "verdict" in given else given.get("error")
-            if found is not None and told is not None:
-                _report("attempt failed" if context.began >= 0 else "check refused", found, told)
-
-    def _persist(self, act: Callable[[str], Any], context: Context) -> Job | None:
-        """The ledger's answer, once there is one; the same request id each time, so that a lost answer does no harm."""
-        request, pause = secrets.token_hex(8), PAUSE_SECONDS
-        while True:
-            try:
-                found = act(request)
-            except Unavailable as error:
-                if not error.retryable or context.lost or self._gives_up(context, pause):
-                    return None
-            except (LimitExceeded, ValidationError):
-                raise
-            except HoldfastError as error:
-                if _may_yet_be_signed(error) and not (context.lost or self._gives_up(context, pause)):
-                    self._wait(pause)
-                    pause = min(2 * pause, PAUSE_SECONDS_MAX)
-                    continue
-                log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
-                return None
+    def _settle(self, handed: "Handed") -> None:
+        """Try once. What the store cannot take now is tried again later: a hand that waited would keep others waiting."""
+        again: Handed | None = None
+        try:
+            with bind_job(handed.context.job, self._shift.name):
+                again = self._settled(handed)
+        finally:
+            if again is None:
+                self._shift.forget(handed.context)
+                with self._mutex:
+                    self._in_hand -= 1
+                self._wake()
             else:
-                if context.began >= 0:
-                    outcome = found.status if isinstance(found, Job | Change) else "released"
-                    self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
-                return found if isinstance(found, Job) else None
-            self._wait(pause)
-            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+                self._later(handed.pause, lambda: self._hands.submit(self._settle, again))
+
+    def _settled(self, handed: "Handed") -> "Handed | None":
+        """Record the outcome; or answer what to try later, with the same request id so that a lost answer does no harm."""
+        context, given = handed.context, handed.given
+        try:
+            found = handed.verb(context.fence, **given, request_id=handed.request)
+        except (LimitExceeded, ValidationError) as error:
+            if handed.is_plain:
+                raise
+            # What the handler wanted to say of its failure cannot be kept; that it failed can.
+            plain = {name: value for name, value in given.items() if name in ("retryable", "reason_code", "failure_stage")}
+            plain["error"] = {"message": f"{error.code}: {error.message}"}
+            return self._settled(Handed(context, self._shift.ledger.fail, plain, secrets.token_hex(8), is_plain=True))
+        except HoldfastError as error:
+            if _may_come(error) and not (context.lost or self._gives_up(context, handed.pause)):
+                return handed.later()
+            if not isinstance(error, Unavailable):
+                log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
+            return None
+        if context.began >= 0:
+            outcome = found.status if isinstance(found, Job | Change) else "released"
+            self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
+        told = given["verdict"].error if "verdict" in given else given.get("error")
+        if isinstance(found, Job) and told is not None:
+            _report("attempt failed" if context.began >= 0 else "check refused", found, told)
+        return None
 
     def _gives_up(self, context: Context, pause: float) -> bool:
         """Whether the worker has to end without the ledger: told to at once, or with a lease that is over anyhow."""
@@ -163,45 +188,71 @@ class Settler:
             return True
         return False
 
-    def _wait(self, seconds: float) -> None:
-        """Until the store may be in reach again."""
-        time.sleep(seconds)
+    # Trying again
+
+    def _later(self, seconds: float, work: Callable[[], object]) -> None:
+        with self._mutex:
+            heapq.heappush(self._retries, (self._shift.monotonic() + seconds, next(self._numbers), work))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._idle:
+            self._idle = False
+            self._due.set()
+
+    def _run_due(self) -> float | None:
+        """Run the retries whose time has come; seconds until the next one."""
+        while True:
+            with self._mutex:
+                if not self._retries:
+                    return None
+                left = self._retries[0][0] - self._shift.monotonic()
+                if left > 0:
+                    return left
+                _, _, work = heapq.heappop(self._retries)
+            work()
 
     def _run(self) -> None:
+        done = self._done
         while True:
-            if not self._done:
-                self._idle = True
-                if not self._done:
-                    if self._closing:
-                        return
-                    self._due.wait()
-                self._idle = False
+            # Idle before it looks: what comes in after the look wakes it.
+            self._idle = True
+            left = self._run_due()
+            if not done:
+                if self._closing and left is None and not self._in_hand:
+                    return
+                self._due.wait(left)
                 self._due.clear()
                 continue
-            done = self._done
-            self._complete([done.popleft() for _ in range(min(len(done), BATCH_MAX))])
+            self._idle = False
+            self._complete([done.popleft() for _ in range(min(len(done), BATCH_MAX))], secrets.token_hex(8), PAUSE_SECONDS)
 
-    def _complete(self, batch: list[tuple[Context, Any]]) -> None:
-        request, pause = secrets.token_hex(8), PAUSE_SECONDS
-        while batch:
-            try:
-                answers = self._shift.ledger.settle_many([(c.fence, result) for c, result in batch], request_id=request)
-            except Unavailable as error:
-                if not error.retryable:
-                    return
-            except (LimitExceeded, ValidationError) as error:
-                self._complete_each(batch, error)
-                return
-            else:
-                self._answered(batch, answers)
-                return
-            self._wait(pause)
-            pause = min(2 * pause, PAUSE_SECONDS_MAX)
-            batch = [(c, result) for c, result in batch if not (c.lost or self._gives_up(c, pause))]
+    def _complete(self, batch: list[tuple[Context, Any]], request: str, pause: float) -> None:
+        """Complete these jobs in one call. Where the store is out of reach, they are tried again later, all of them."""
+        batch = [(context, result) for context, result in batch if not context.lost]
+        if not batch:
+            return
+        try:
+            answers = self._shift.ledger.settle_many([(c.fence, result) for c, result in batch], request_id=request)
+        except Unavailable as error:
+            if error.retryable:
+                self._complete_later(batch, request, pause)
+        except (LimitExceeded, ValidationError) as error:
+            self._complete_each(batch, error)
+        else:
+            locked = [one for one, answer in zip(batch, answers, strict=True) if _is_locked(answer)]
+            self._complete_later(locked, request, pause)
+            self._answered([pair for pair in zip(batch, answers, strict=True) if not _is_locked(pair[1])])
 
-    def _answered(self, batch: list[tuple[Context, Any]], answers: list[HoldfastError | None]) -> None:
+    def _complete_later(self, batch: list[tuple[Context, Any]], request: str, pause: float) -> None:
+        """Apart from the completions that come in meanwhile: these do not wait for what is locked."""
+        left = [(context, result) for context, result in batch if not self._gives_up(context, pause)]
+        if left:
+            self._later(pause, lambda: self._complete(left, request, min(2 * pause, PAUSE_SECONDS_MAX)))
+
+    def _answered(self, answered: list[tuple[tuple[Context, Any], HoldfastError | None]]) -> None:
         forget, ran = self._shift.forget, []
-        for (context, result), answer in zip(batch, answers, strict=True):
+        for (context, result), answer in answered:
             if _may_yet_be_signed(answer):
                 self.hand(context, self._shift.ledger.complete, result=result)
                 continue
@@ -216,7 +267,7 @@ class Settler:
         """Somebody's result cannot be kept: the others must not suffer for it."""
         for context, result in batch:
             if len(batch) > 1:
-                self._complete([(context, result)])
+                self._complete([(context, result)], secrets.token_hex(8), PAUSE_SECONDS)
             else:
                 self._fail(context, _unkept(refused), FailureStage.OUTPUT)
 
@@ -246,6 +297,15 @@ class Settler:
         if self._thread.is_alive():
             self._thread.join()
         self._hands.shutdown(wait=True)
+
+
+def _is_locked(answer: HoldfastError | None) -> bool:
+    return isinstance(answer, Unavailable) and answer.locked
+
+
+def _may_come(error: HoldfastError) -> bool:
+    """Whether the same request may be accepted later."""
+    return (isinstance(error, Unavailable) and error.retryable) or _may_yet_be_signed(error)
 
 
 def _may_yet_be_signed(answer: HoldfastError | None) -> bool:

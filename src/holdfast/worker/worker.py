@@ -23,7 +23,7 @@ from holdfast.services.ticker import Service, Ticker
 from holdfast.settings import without_password
 from holdfast.version import __version__
 from holdfast.worker.attempt import Attempts
-from holdfast.worker.beats import GRACE_SECONDS, Beater
+from holdfast.worker.beats import GRACE_SECONDS, Beater, Deadlines
 from holdfast.worker.context import Context
 from holdfast.worker.crews import Crew, ThreadCrew
 from holdfast.worker.handlers import Handler
@@ -47,7 +47,7 @@ AGAIN_SECONDS = 5.0
 
 
 class Worker:
-    """Made by `App.work` and `holdfast worker run`. `ledger` is for its work, `beats` the same ledger for its beats."""
+    """Made by `App.work` and `holdfast worker run`. `beats` is the same ledger as `ledger`, opened for heartbeats alone."""
 
     def __init__(
         self,
@@ -87,16 +87,17 @@ class Worker:
         }
         self._intake = Intake(shift, groups(served, self._crews, list(self._queues)), Order(self._queues), self._settler.released)
         shift.let_go = self._intake.freed
-        self._beater = Beater(shift, beats, self._settler.timed_out, self._abandon)
+        self._deadlines = Deadlines(shift, self._settler.timed_out, self._abandon)
+        self._beater = Beater(shift, beats, self._deadlines.doom)
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
-        prune = Prune(beats, holder, jobs=keep_jobs, beats=keep_beats)
+        prune = Prune(ledger, holder, jobs=keep_jobs, beats=keep_beats)
         presence = Presence(ledger, self.name, self._description)
-        self._services = Ticker([Sweep(beats, holder), presence, prune, *self._pulse()])
+        self._services = Ticker([Sweep(ledger, holder), presence, prune, *self._pulse()])
         # A thread of its own: a ledger out of reach holds up the other services, and is no reason to start a worker again.
         self._alive = Ticker([Supervised()], name="holdfast-supervised") if supervised.is_supervised() else None
-        self._relay = _relay(beats, sinks, relay_duty_ttl) if sinks else None
-        self._sealer = _sealer(beats, anchors, anchor_every) if seal else None
+        self._relay = _relay(ledger, sinks, relay_duty_ttl) if sinks else None
+        self._sealer = _sealer(ledger, anchors, anchor_every) if seal else None
         self._beside: list[threading.Thread] = []
         self._at_work = False
         self._gave_up = False
@@ -136,6 +137,7 @@ class Worker:
         if self._alive is not None:
             self._alive.start()
         self._beater.start()
+        self._deadlines.start()
         self._settler.start()
         self._intake.start()
         for name, service in (("relay", self._relay), ("sealer", self._sealer)):
@@ -232,6 +234,7 @@ class Worker:
             crew.close()
         self._settler.close()
         self._beater.close()
+        self._deadlines.close()
         self._gone.set()
         for thread in self._beside:
             thread.join()

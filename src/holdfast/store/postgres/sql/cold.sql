@@ -225,11 +225,12 @@ WHERE j.status = 'dead_lettered' AND j.status IN ('failed', 'cancelled', 'dead_l
        OR NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded'))
 ORDER BY j.id LIMIT %(limit)s;
 
--- Finished jobs that owe undo steps, but for those whose undo job is still alive; then those whose end has still to be told.
+-- Finished jobs that owe undo steps, but for those whose undo job is still alive; then those whose end has still to be told;
+-- then jobs that are not yet counted as dependents of those they wait for.
 
 -- name: owing
 (
-    SELECT j.id, false FROM holdfast.jobs j
+    SELECT j.id, 'undo' FROM holdfast.jobs j
     WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
       AND NOT EXISTS (
         SELECT 1 FROM holdfast.jobs u
@@ -239,7 +240,9 @@ ORDER BY j.id LIMIT %(limit)s;
     ORDER BY j.id LIMIT %(limit)s
 )
 UNION ALL
-(SELECT pos, true FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT %(untold_max)s);
+(SELECT pos, 'tell' FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT %(untold_max)s)
+UNION ALL
+(SELECT pos, 'link' FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0' ORDER BY pos LIMIT %(untold_max)s);
 
 -- name: undo_job
 SELECT id FROM holdfast.jobs
@@ -260,7 +263,10 @@ SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER B
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 )
-SELECT clock.at, d.id FROM clock LEFT JOIN (
+SELECT clock.at, d.id, (
+    SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL
+        THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END))
+FROM clock LEFT JOIN (
 SELECT j.id FROM holdfast.jobs j
 JOIN (
     SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
@@ -280,6 +286,13 @@ WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > %(after)s
       END
 ORDER BY j.id LIMIT %(limit)s
 ) d ON true ORDER BY d.id;
+
+-- Silence before this time is not held against a holder: the clock has stepped then, or the store was out of reach. The start
+-- of the server is such a time as well.
+
+-- name: fresh
+SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL
+    THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END);
 
 -- name: cursor
 SELECT pos FROM holdfast.cursors WHERE name = %(name)s;

@@ -17,6 +17,20 @@ SELECT job_id, on_id FROM unnest(%(lefts)s::bigint[], %(rights)s::bigint[]) AS e
 UPDATE holdfast.jobs j SET waits_for = counted.count
 FROM unnest(%(lefts)s::bigint[], %(rights)s::integer[]) AS counted (id, count) WHERE j.id = counted.id;
 
+-- name: count_dependents
+SELECT id, dependents FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: depends_on
+SELECT on_id FROM holdfast.dependencies WHERE job_id = %(job_id)s;
+
+-- Jobs that those they wait for do not count yet, for a sweep to find.
+
+-- name: note_links
+INSERT INTO holdfast.cursors (name, pos) SELECT 'link/' || id, id FROM unnest(%(ids)s::bigint[]) AS late (id);
+
+-- name: forget_link
+DELETE FROM holdfast.cursors WHERE name = %(name)s;
+
 -- Their rows are locked already, in order.
 
 -- name: add_dependents

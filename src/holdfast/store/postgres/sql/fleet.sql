@@ -1,11 +1,12 @@
--- Duties, workers, and when to look again. Each verb is one statement.
+-- Duties, workers, and when to look again. Each verb is one statement, and so a transaction of its own. Those that write limit
+-- their wait for a locked row themselves, before they reach it.
 
 -- A duty that ends later than anybody can have taken it for was taken while the clock was ahead: it is free. Twice the longest
 -- time, since the clock is read before a wait for the row.
 
 -- name: take_duty
 WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at, set_config('lock_timeout', '100', true)
 )
 INSERT INTO holdfast.duties AS d (name, holder, expires_at)
 SELECT %(name)s, %(holder)s, clock.at + %(ttl_us)s::bigint * interval '1 microsecond' FROM clock
@@ -18,26 +19,28 @@ RETURNING 1;
 -- Whether a duty may be taken, and whether any job wants watching or its end telling: what everybody may ask all the time.
 
 -- name: watch
-SELECT NOT EXISTS (
+SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), NOT EXISTS (
         SELECT FROM holdfast.duties d
         WHERE d.name = %(name)s AND d.holder <> %(holder)s AND d.expires_at >= coalesce(%(now_at)s::timestamptz, clock_timestamp())),
     EXISTS (SELECT FROM holdfast.jobs j WHERE j.status IN ('claimed', 'running', 'stalled'))
         OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL)
-        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0');
+        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0')
+        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0');
 
 -- name: drop_duty
-DELETE FROM holdfast.duties WHERE name = %(name)s AND holder = %(holder)s;
+DELETE FROM holdfast.duties WHERE name = %(name)s AND holder = %(holder)s AND set_config('lock_timeout', '100', true) IS NOT NULL;
 
 -- name: sign_in
 WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at, set_config('lock_timeout', '100', true)
 )
 INSERT INTO holdfast.workers AS w (name, incarnation, started_at, seen_at, body)
 SELECT %(name)s, %(incarnation)s, clock.at, clock.at, coalesce(%(body)s::text, '{}') FROM clock
 ON CONFLICT (name, incarnation) DO UPDATE SET seen_at = excluded.seen_at, body = coalesce(%(body)s::text, w.body);
 
 -- name: sign_out
-DELETE FROM holdfast.workers WHERE name = %(name)s AND incarnation = %(incarnation)s;
+DELETE FROM holdfast.workers
+WHERE name = %(name)s AND incarnation = %(incarnation)s AND set_config('lock_timeout', '100', true) IS NOT NULL;
 
 -- name: workers
 SELECT w.name, w.incarnation, w.started_at, w.seen_at, w.body, coalesce(h.jobs, 0)

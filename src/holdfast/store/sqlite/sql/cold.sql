@@ -186,7 +186,7 @@ ORDER BY j.id LIMIT :limit;
 
 -- name: owing
 SELECT * FROM (
-    SELECT j.id, 0 FROM holdfast_jobs j INDEXED BY holdfast_jobs_owing
+    SELECT j.id, 'undo' FROM holdfast_jobs j INDEXED BY holdfast_jobs_owing
     WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
       AND NOT EXISTS (
         SELECT 1 FROM holdfast_jobs u
@@ -197,7 +197,11 @@ SELECT * FROM (
 )
 UNION ALL
 SELECT * FROM (
-    SELECT pos, 1 FROM holdfast_cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT :untold_max
+    SELECT pos, 'tell' FROM holdfast_cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT :untold_max
+)
+UNION ALL
+SELECT * FROM (
+    SELECT pos, 'link' FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0' ORDER BY pos LIMIT :untold_max
 );
 
 -- name: undo_job
@@ -216,7 +220,7 @@ ORDER BY rev;
 SELECT queue, status, count(*) FROM holdfast_jobs GROUP BY queue, status ORDER BY queue, status;
 
 -- name: due
-SELECT :now_at, d.id FROM (SELECT 1) LEFT JOIN (
+SELECT :now_at, d.id, (SELECT pos FROM holdfast_cursors WHERE name = 'fresh') FROM (SELECT 1) LEFT JOIN (
 SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_active JOIN holdfast_policies p ON p.id = j.policy_id
 WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > :after
   AND CASE j.status
@@ -230,6 +234,11 @@ WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > :after
       END
 ORDER BY j.id LIMIT :limit
 ) d ON true ORDER BY d.id;
+
+-- Silence before this time is not held against a holder: the clock has stepped then, or the store was out of reach.
+
+-- name: fresh
+SELECT (SELECT pos FROM holdfast_cursors WHERE name = 'fresh'), :now_at;
 
 -- name: cursor
 SELECT pos FROM holdfast_cursors WHERE name = :name;

@@ -18,6 +18,18 @@ SELECT edge.value ->> 0, edge.value ->> 1 FROM json_each(:pairs) edge;
 UPDATE holdfast_jobs SET waits_for = counted.value ->> 1
 FROM json_each(:pairs) counted WHERE holdfast_jobs.id = counted.value ->> 0;
 
+-- name: count_dependents
+SELECT id, dependents FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: depends_on
+SELECT on_id FROM holdfast_dependencies WHERE job_id = :job_id;
+
+-- name: note_links
+INSERT INTO holdfast_cursors (name, pos) SELECT 'link/' || value, value FROM json_each(:ids);
+
+-- name: forget_link
+DELETE FROM holdfast_cursors WHERE name = :name;
+
 -- name: add_dependents
 UPDATE holdfast_jobs SET dependents = dependents + (counted.value ->> 1)
 FROM json_each(:pairs) counted WHERE holdfast_jobs.id = counted.value ->> 0

@@ -12,11 +12,12 @@ RETURNING 1;
 -- Whether a duty may be taken, and whether any job wants watching or its end telling: what everybody may ask all the time.
 
 -- name: watch
-SELECT NOT EXISTS (
+SELECT :now_at, NOT EXISTS (
         SELECT 1 FROM holdfast_duties WHERE name = :name AND holder <> :holder AND expires_at >= :now_at),
     EXISTS (SELECT 1 FROM holdfast_jobs WHERE status IN ('claimed', 'running', 'stalled'))
         OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE undo_owed > 0 AND finished_at IS NOT NULL)
-        OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'tell/' AND name < 'tell0');
+        OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'tell/' AND name < 'tell0')
+        OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0');
 
 -- name: drop_duty
 DELETE FROM holdfast_duties WHERE name = :name AND holder = :holder;
