@@ -4,7 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+import holdfast
 from holdfast import Ledger
+from holdfast.agent import Agent
 from holdfast.testing import ManualClock
 from tests.contract.builders import WINDOW, claim, claimed, queued, refused, running, running_stalled, types
 
@@ -128,3 +130,31 @@ def test_a_sweep_that_could_not_reach_the_store_calls_nobody_dead(ledger: Ledger
     clock.advance(61)
     assert ledger.sweep() == {}
     assert ledger.get(made.id).status == "running"
+
+
+def test_what_one_process_has_noticed_every_other_knows(ledger: Ledger, store_url: str, clock: ManualClock):
+    made = running(ledger)
+    ledger.sweep()
+    clock.jump(3_600)
+    ledger.sweep()
+    with holdfast.open(store_url, clock=clock) as other:
+        assert other.sweep() == {}
+        with refused("lease_conflict"):
+            other.claim_job(made.id, "rival")
+        with refused("not_stalled_yet"):
+            other.stall(made.id)
+        assert Agent(other, "rival").gc().released == []
+        clock.advance(31)
+        assert other.sweep() == {"stalled": 1, "requeued": 1}
+
+
+def test_a_step_back_ends_the_fresh_interval_that_a_step_forward_began(ledger: Ledger, clock: ManualClock):
+    made = running(ledger)
+    ledger.sweep()
+    clock.jump(3_600)
+    ledger.sweep()
+    clock.jump(-3_600)
+    ledger.sweep()
+    clock.advance(61)
+    ledger.sweep()
+    assert types(ledger, made.id)[-2:] == ["stalled", "requeued"]

@@ -21,9 +21,9 @@ ALONE_MAX = 8
 """Calls that run at once outside the group; each has a connection of its own."""
 ALONE_SECONDS = 30.0
 """How long such a call waits for its turn."""
-PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, *[0.25] * 39)
-"""Seconds between tries of a call that met a lock of another transaction: some ten seconds in all, and some 14 where each try
-waits for the lock as well."""
+PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, *[0.25] * 19)
+"""Seconds before each try of a call that met a lock of another transaction: five in all, or some eight where each try waits for
+the lock as well."""
 MANY_PAUSES = PAUSES[:13]
 """The same for calls on many jobs, and in a caller's own transaction: some two seconds."""
 

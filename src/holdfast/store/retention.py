@@ -20,6 +20,10 @@ class Retention(ABC):
     def _list(self, values: Iterable[Any]) -> Any: ...
 
     @abstractmethod
+    def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
+        """Lock jobs that are to be deleted, without waiting. Answers those that another transaction uses."""
+
+    @abstractmethod
     def _unwanted(self, ids: Sequence[int]) -> list[int]: ...
 
     @abstractmethod
@@ -37,13 +41,17 @@ class Retention(ABC):
     def prune_jobs(self, before: Micros, limit: int) -> int:
         """Delete finished jobs among the next `limit` by id, with their events; the walk starts over at the end.
 
+        Jobs that another transaction has locked, or is making a dependent of, stay until the next walk.
+
         Where the log is sealed, what is not in the tree yet stays.
         """
         after = self._place("prune_jobs")
         sealed = self._sealed()
         rows = self.rows("walk_jobs", after=after, before_at=before, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
-        gone = [id_ for id_, failed, is_old in rows if is_old and not failed]
-        gone += self._unwanted([id_ for id_, failed, is_old in rows if is_old and failed])
+        locked = self.try_lock_unshared([id_ for id_, _, is_old in rows if is_old])
+        old_rows = [(id_, failed) for id_, failed, is_old in rows if is_old and id_ not in locked]
+        gone = [id_ for id_, failed in old_rows if not failed]
+        gone += self._unwanted([id_ for id_, failed in old_rows if failed])
         old = self._list(gone)
         self.rows("delete_dependencies", ids=old)
         self.rows("delete_events", ids=old)

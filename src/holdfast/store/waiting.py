@@ -38,10 +38,6 @@ class Waiting(ABC):
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement that writes many rows alike, each with these columns."""
 
-    @abstractmethod
-    def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
-        """Lock jobs that are to be deleted, without waiting. Answers those that another transaction uses."""
-
     def draw_ids(self, count: int) -> list[int]:
         """Ids for as many new jobs, ascending."""
         return sorted(row[0] for row in self.rows("draw_ids", numbers=self._list(range(1, count + 1))))
@@ -136,11 +132,9 @@ class Waiting(ABC):
         return [row[0] for row in self.rows("dependents", on_id=job_id, after=after, limit=limit)]
 
     def _unwanted(self, ids: Sequence[int]) -> list[int]:
-        """Those of these finished jobs that nobody waits for, nor will before this transaction ends."""
+        """Those of these finished jobs that no job waits for. Their rows are locked, so that none begins to."""
         if not ids:
             return []
-        locked = self.try_lock_unshared(ids)
-        ids = [id_ for id_ in ids if id_ not in locked]
         waited = {row[0] for row in self.rows("waited_for", ids=self._list(ids))}
         return [id_ for id_ in ids if id_ not in waited]
 

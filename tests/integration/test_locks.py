@@ -1,0 +1,235 @@
+"""A job that another transaction has locked on PostgreSQL keeps nothing else from going on."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import Job, Ledger, Unavailable
+from holdfast.errors import HoldfastError
+from holdfast.testing import ManualClock
+from tests.support.histories import problems
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def ledger(pg_url: str) -> Iterator[Ledger]:
+    with holdfast.open(pg_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stranger(postgres_url: str) -> "Iterator[psycopg.Connection[Any]]":
+    with psycopg.connect(postgres_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls on one job give up on a lock after some tries, not after seconds."""
+    monkeypatch.setattr("holdfast.ledger.carry.PAUSES", (0.0, 0.01))
+    monkeypatch.setattr("holdfast.ledger.carry.MANY_PAUSES", (0.0, 0.01))
+
+
+def lock(stranger: "psycopg.Connection[Any]", pg_url: str, *jobs: Job) -> None:
+    schema = pg_url.rpartition("schema=")[2]
+    stranger.execute(f"SELECT FROM {schema}.jobs WHERE id = ANY (%s) FOR UPDATE", [[job.id for job in jobs]])
+
+
+def running(ledger: Ledger, count: int) -> list[Job]:
+    ledger.enqueue_many([{"kind": "k"}] * count)
+    return ledger.claim("w", limit=count, start=True)
+
+
+def codes(answers: list[Any]) -> list[str]:
+    return [answer.code if isinstance(answer, HoldfastError) else answer.status.value for answer in answers]
+
+
+def test_a_batch_goes_on_without_the_locked_one(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+    jobs = running(ledger, 3)
+    lock(stranger, pg_url, jobs[1])
+    beats = ledger.heartbeat_many([job.fence for job in jobs if job.fence])
+    assert codes(beats) == ["running", "unavailable", "running"]
+    assert isinstance(beats[1], Unavailable) and beats[1].locked and beats[1].outcome == "none"
+    done = ledger.complete_many([(job.fence, None) for job in jobs if job.fence])
+    assert codes(done) == ["succeeded", "unavailable", "succeeded"]
+    stranger.rollback()
+    assert jobs[1].fence is not None
+    ledger.complete(jobs[1].fence)
+    assert problems(ledger) == []
+
+
+def test_one_request_completes_the_locked_one_when_it_is_repeated(
+    ledger: Ledger, pg_url: str, stranger: Any, quick: None
+) -> None:
+    jobs = running(ledger, 2)
+    results = [(job.fence, job.id) for job in jobs if job.fence]
+    lock(stranger, pg_url, jobs[0])
+    assert codes(ledger.complete_many(results, request_id="R")) == ["unavailable", "succeeded"]
+    stranger.rollback()
+    assert codes(ledger.complete_many(results, request_id="R")) == ["succeeded", "succeeded"]
+    assert [ledger.get(job.id).result for job in jobs] == [job.id for job in jobs]
+    assert problems(ledger) == []
+
+
+def test_a_call_on_a_locked_job_ends_and_says_who_has_it(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+    [job] = running(ledger, 1)
+    stranger.execute("SET application_name = 'a forgotten console'")
+    lock(stranger, pg_url, job)
+    assert job.fence is not None
+    for call in (lambda: ledger.heartbeat(job.fence), lambda: ledger.cancel(job.id), lambda: ledger.claim_job(job.id, "w")):
+        with pytest.raises(Unavailable) as caught:
+            call()
+        assert caught.value.locked and caught.value.retryable
+        assert f"job {job.id} is locked by another transaction: process {stranger.info.backend_pid}" in caught.value.message
+        assert "a forgotten console, idle in transaction" in caught.value.message
+    stranger.rollback()
+    ledger.heartbeat(job.fence)
+    assert problems(ledger) == []
+
+
+def test_a_call_gets_through_once_the_lock_is_gone(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+    [job] = running(ledger, 1)
+    assert job.fence is not None
+    lock(stranger, pg_url, job)
+    begun = ledger.now()
+    with ThreadPoolExecutor(1) as pool:
+        completing = pool.submit(ledger.complete, job.fence)
+        wait_until(lambda: _has_tried(stranger.info.dsn, begun), what="a try has met the lock")
+        assert not completing.done()
+        stranger.rollback()
+        assert completing.result(30).status == "succeeded"
+    assert problems(ledger) == []
+
+
+def _has_tried(dsn: str, since: datetime) -> bool:
+    """Whether the ledger has ended a transaction since then."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        ended = "SELECT FROM pg_stat_activity WHERE query IN ('COMMIT', 'ROLLBACK') AND state = 'idle' AND state_change > %s"
+        return bool(connection.execute(ended, [since]).fetchall())
+
+
+def test_a_sweep_passes_over_the_locked_one_and_gives_it_a_fresh_interval(pg_url: str, stranger: Any, clock: ManualClock) -> None:
+    with holdfast.open(pg_url, clock=clock) as ledger:
+        jobs = running(ledger, 2)
+        ledger.sweep()
+        lock(stranger, pg_url, jobs[0])
+        clock.advance(61)
+        assert ledger.sweep() == {"stalled": 1, "requeued": 1}
+        stranger.rollback()
+        assert ledger.sweep() == {}, "its holder could not beat meanwhile"
+        clock.advance(31)
+        assert ledger.sweep() == {"stalled": 1, "requeued": 1}
+        assert problems(ledger) == []
+
+
+def test_a_locked_letter_does_not_keep_the_others_from_being_replayed(
+    ledger: Ledger, pg_url: str, stranger: Any, quick: None
+) -> None:
+    jobs = ledger.enqueue_many([{"kind": "k"}] * 2)
+    for job in jobs:
+        ledger.dead_letter(job.id, reason_code="timeout", failure_stage="exec")
+    lock(stranger, pg_url, jobs[0])
+    refused, replayed = ledger.replay_many()
+    assert isinstance(refused, Unavailable) and refused.locked
+    assert isinstance(replayed, Job) and replayed.replay_of == jobs[1].id
+
+
+def test_retention_leaves_the_locked_one_for_later(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+    jobs = running(ledger, 2)
+    ledger.complete_many([(job.fence, None) for job in jobs if job.fence])
+    lock(stranger, pg_url, jobs[0])
+    later = ledger.now() + timedelta(hours=1)
+    assert ledger.prune(jobs_before=later)["jobs"] == 1
+    stranger.rollback()
+    assert ledger.prune(jobs_before=later)["jobs"] == 1
+
+
+# Dependents that are made in a caller's own transaction
+
+
+def test_a_job_goes_on_while_a_dependent_of_it_is_not_committed(ledger: Ledger, stranger: Any) -> None:
+    [job] = running(ledger, 1)
+    assert job.fence is not None
+    dependent = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
+    ledger.heartbeat(job.fence, progress=1)
+    ledger.complete(job.fence)
+    stranger.commit()
+    assert ledger.get(dependent.id).status == "queued" and not ledger.claim("w", ["later"])
+    assert ledger.sweep() == {"unblocked": 1}
+    assert [found.id for found in ledger.claim("w", ["later"])] == [dependent.id]
+    assert problems(ledger) == []
+
+
+def test_a_queued_job_is_claimed_while_a_dependent_of_it_is_not_committed(ledger: Ledger, stranger: Any) -> None:
+    job = ledger.enqueue("k")
+    ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
+    assert [found.id for found in ledger.claim("w")] == [job.id]
+
+
+def test_a_dependent_that_is_linked_in_time_is_told_by_the_end_itself(ledger: Ledger, stranger: Any) -> None:
+    [job] = running(ledger, 1)
+    assert job.fence is not None
+    first = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
+    second = ledger.enqueue("after", depends_on=[job.id, first.id], queue="later", connection=stranger)
+    stranger.commit()
+    assert ledger.sweep() == {}
+    ledger.complete(job.fence)
+    assert ledger.sweep() == {}
+    [held] = ledger.claim("w", ["later"], limit=9, start=True)
+    assert held.id == first.id and held.fence is not None
+    ledger.complete(held.fence)
+    assert [found.id for found in ledger.claim("w", ["later"])] == [second.id]
+    assert problems(ledger) == []
+
+
+@pytest.mark.parametrize("wanted", ["cancel", "dead_letter", "wait"])
+def test_a_dependent_hears_late_that_its_job_came_to_nothing(ledger: Ledger, stranger: Any, wanted: str) -> None:
+    job = ledger.enqueue("k")
+    dependent = ledger.enqueue("after", depends_on=[job.id], on_dependency_failure=wanted, connection=stranger)
+    ledger.cancel(job.id)
+    stranger.commit()
+    ledger.sweep()
+    status = {"cancel": "cancelled", "dead_letter": "dead_lettered", "wait": "queued"}[wanted]
+    assert ledger.get(dependent.id).status == status
+    assert ledger.sweep() == {}
+    assert problems(ledger) == []
+
+
+def test_a_dependent_follows_a_replay_that_it_could_not_know_of(ledger: Ledger, stranger: Any) -> None:
+    job = ledger.enqueue("k")
+    dependent = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
+    ledger.cancel(job.id)
+    again = ledger.replay(job.id)
+    stranger.commit()
+    assert ledger.sweep() == {}
+    [held] = ledger.claim("w", start=True)
+    assert held.id == again.id and held.fence is not None
+    ledger.complete(held.fence)
+    assert [found.id for found in ledger.claim("w", ["later"])] == [dependent.id]
+    assert problems(ledger) == []
+
+
+def test_a_rollback_leaves_nothing_to_link(ledger: Ledger, stranger: Any) -> None:
+    job = ledger.enqueue("k")
+    ledger.enqueue("after", depends_on=[job.id], connection=stranger)
+    stranger.rollback()
+    assert ledger.sweep() == {}
+    assert [found.id for found in ledger.claim("w")] == [job.id]
+
+
+def test_a_locked_job_gets_a_dependent_all_the_same(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+    [job] = running(ledger, 1)
+    assert job.fence is not None
+    lock(stranger, pg_url, job)
+    dependent = ledger.enqueue("after", depends_on=[job.id], queue="later")
+    assert ledger.sweep() == {}, "the job is still locked"
+    stranger.rollback()
+    ledger.complete(job.fence)
+    ledger.sweep()
+    assert [found.id for found in ledger.claim("w", ["later"])] == [dependent.id]
+    assert problems(ledger) == []
