@@ -29,6 +29,9 @@ class Proxy:
         self._cut: Cut | None = None
         self._gone = False
         self._mutex = threading.Lock()
+        self._passes_new = threading.Event()
+        self._passes_new.set()
+        self._silent_at_commit = False
         self.was_cut = threading.Event()
         self._accept()
 
@@ -52,8 +55,30 @@ class Proxy:
         self._listener = self._listen(self.port)
         self._accept()
 
+    def fall_silent(self, *, new: bool = False) -> None:
+        """Pass nothing on over the connections there are, in either direction, not even their end. They stay open and silent
+        for good, as after a router has forgotten them. With `new`, new connections get no answer until `speak`."""
+        if new:
+            self._passes_new.clear()
+        for pair in list(self._pairs):
+            pair.silent = True
+
+    def fall_silent_at_commit(self) -> None:
+        """Like `fall_silent`, as soon as a connection is about to commit: the server keeps its transaction open."""
+        self.was_cut.clear()
+        self._silent_at_commit = True
+
+    def speak(self) -> None:
+        """Pass new connections on again, also those that wait for it."""
+        self._passes_new.set()
+
     def at_commit(self) -> Cut | None:
         """A connection is about to commit: what is to become of it. Only one is cut each time."""
+        if self._silent_at_commit:
+            self._silent_at_commit = False
+            self.fall_silent()
+            self.was_cut.set()
+            return None
         with self._mutex:
             cut, self._cut = self._cut, None
         if cut is not None and self._gone:
@@ -67,6 +92,7 @@ class Proxy:
         self.was_cut.set()
 
     def close(self) -> None:
+        self._passes_new.set()
         self._refuse()
         for pair in list(self._pairs):
             pair.close()
@@ -95,11 +121,21 @@ class Proxy:
                 client, _ = listener.accept()
             except OSError:
                 return
-            try:
-                server = socket.create_connection((HOST, self._target))
-            except OSError:
-                client.close()
-                continue
+            if self._passes_new.is_set():
+                self._connect(client)
+            else:
+                threading.Thread(target=self._connect_later, args=(client,), name="proxy-waits", daemon=True).start()
+
+    def _connect_later(self, client: socket.socket) -> None:
+        self._passes_new.wait()
+        self._connect(client)
+
+    def _connect(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection((HOST, self._target))
+        except OSError:
+            client.close()
+        else:
             self._pairs.add(Pair(self, client, server))
 
     def forget(self, pair: "Pair") -> None:
@@ -115,6 +151,8 @@ class Pair:
         self._server = server
         self._reader = Reader()
         self._withhold = threading.Event()
+        self.silent = False
+        """What comes in is dropped, and an end is not told to the other side."""
         for work in (self._forward, self._back):
             threading.Thread(target=work, name="proxy-pair", daemon=True).start()
 
@@ -128,8 +166,9 @@ class Pair:
                     return
                 if cut == "after":
                     self._withhold.set()
-                self._server.sendall(piece)
-        if not self._withhold.is_set():
+                if not self.silent:
+                    self._server.sendall(piece)
+        if not (self._withhold.is_set() or self.silent):
             self.close()
 
     def _back(self) -> None:
@@ -140,8 +179,10 @@ class Pair:
                     self.close()
                     self._proxy.did_cut()
                     return
-                self._client.sendall(piece)
-        self.close()
+                if not self.silent:
+                    self._client.sendall(piece)
+        if not self.silent:
+            self.close()
 
     def close(self) -> None:
         self._proxy.forget(self)

@@ -1,0 +1,81 @@
+"""Fleets for faults to be let loose on."""
+
+import uuid
+from collections.abc import Callable, Generator, Iterator
+
+import pytest
+
+from tests.blast.fleet import Fleet
+from tests.conftest import drop_schema
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note whether a test has failed, for its fixtures to know."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(scope="module")
+def schema_url(postgres_url: str) -> Iterator[Callable[[], str]]:
+    """Makes addresses of empty stores on the shared server."""
+    schemas: list[str] = []
+
+    def made() -> str:
+        schemas.append(f"hf_{uuid.uuid4().hex}")
+        return f"{postgres_url}?schema={schemas[-1]}"
+
+    yield made
+    for schema in schemas:
+        drop_schema(postgres_url, schema)
+
+
+class Shared:
+    """One fleet for the tests of a module, until one of them fails: the next one gets a fleet that was not harmed."""
+
+    def __init__(self, make: Callable[[], Fleet]) -> None:
+        self._make = make
+        self._fleet: Fleet | None = None
+
+    def get(self) -> Fleet:
+        if self._fleet is None:
+            self._fleet = self._make().__enter__()
+        return self._fleet
+
+    def finish(self) -> None:
+        if self._fleet is not None:
+            try:
+                self._fleet.finish()
+            finally:
+                self.give_up()
+
+    def give_up(self) -> None:
+        if self._fleet is not None:
+            fleet, self._fleet = self._fleet, None
+            fleet.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def make_fleet(schema_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Fleet]:
+    """Makes the fleets of a module, each with a ledger of its own. A module whose faults ask for other fleets has its own."""
+    return lambda: Fleet(schema_url(), tmp_path_factory.mktemp("fleet"))
+
+
+@pytest.fixture(scope="module")
+def shared(make_fleet: Callable[[], Fleet]) -> Iterator[Shared]:
+    shared = Shared(make_fleet)
+    yield shared
+    shared.finish()
+
+
+@pytest.fixture
+def fleet(shared: Shared, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """A fleet at work, which is shared by the tests of a module."""
+    yield shared.get()
+    if request.node.stash.get(FAILED, False):
+        shared.give_up()

@@ -1,0 +1,126 @@
+"""Jobs of every status, and the ways in which a stranger keeps their rows locked."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from signal import SIGCONT, SIGSTOP
+
+import psycopg
+
+from holdfast import Fence, Job
+from tests.blast.fleet import NOBODYS, ROOT, SHORT, Fleet
+
+UNDO = {"kind": "quick", "args": {}}
+STRANDED = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "resume_window": 3, "backoff_base": 0}
+
+# Ways to lock
+
+
+@contextmanager
+def for_update(fleet: Fleet, job_ids: Sequence[int]) -> Iterator[None]:
+    with psycopg.connect(fleet.place.server) as connection:
+        connection.execute(f"SELECT FROM {fleet.place.schema}.jobs WHERE id = ANY (%s) FOR UPDATE", [list(job_ids)])
+        yield
+        connection.rollback()
+
+
+@contextmanager
+def dependent(fleet: Fleet, job_ids: Sequence[int]) -> Iterator[None]:
+    with psycopg.connect(fleet.place.server) as connection:
+        fleet.ledger.enqueue("quick", queue=NOBODYS, depends_on=list(job_ids), connection=connection)
+        yield
+        connection.rollback()
+
+
+@contextmanager
+def frozen_client(fleet: Fleet, job_ids: Sequence[int]) -> Iterator[None]:
+    command = [sys.executable, "-m", "tests.blast.programs.locker", fleet.url, *map(str, job_ids)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as locker:
+        assert locker.stdout is not None
+        assert locker.stdout.readline() == "locked\n"
+        locker.send_signal(SIGSTOP)
+        try:
+            yield
+        finally:
+            locker.send_signal(SIGCONT)
+            locker.communicate("\n", timeout=30)
+
+
+Way = Callable[[Fleet, Sequence[int]], AbstractContextManager[None]]
+WAYS: dict[str, Way] = {"for_update": for_update, "dependent": dependent, "frozen_client": frozen_client}
+
+# Jobs of every status
+
+
+def queued(fleet: Fleet) -> Job:
+    """Due while it is locked, in a queue that is served."""
+    return fleet.ledger.enqueue("quick", queue=SHORT, delay=2)
+
+
+def claimed(fleet: Fleet) -> Job:
+    """A worker holds it and has not begun."""
+    [job] = fleet.hold("w1", kind="hold_claimed", go=fleet.folder / "go-on")
+    return fleet.became(job.id, "claimed")
+
+
+def running(fleet: Fleet) -> Job:
+    [job] = fleet.hold("w1", go=fleet.folder / "go-on")
+    return fleet.became(job.id, "running")
+
+
+def stalled(fleet: Fleet) -> Job:
+    """To be requeued while it is locked: its holder is gone."""
+    job = fleet.ledger.enqueue("stranded", queue=NOBODYS, policy=STRANDED)
+    fleet.ledger.claim_job(job.id, "gone")
+    return fleet.became(job.id, "stalled")
+
+
+def succeeded(fleet: Fleet) -> Job:
+    return fleet.became(fleet.ledger.enqueue("quick", queue=SHORT).id, "succeeded")
+
+
+def failed(fleet: Fleet) -> Job:
+    return fleet.ledger.fail(_owing(fleet), "broken", retryable=False)
+
+
+def dead_lettered(fleet: Fleet) -> Job:
+    return fleet.ledger.fail(_owing(fleet), "broken", retryable=False, reason_code="policy_violation")
+
+
+def cancelled(fleet: Fleet) -> Job:
+    return fleet.ledger.cancel(_owing(fleet).job_id, hard=True)
+
+
+def _owing(fleet: Fleet) -> Fence:
+    """The fence of a running job with an undo step: once it is over, the sweeper has something to do for it."""
+    job = fleet.ledger.enqueue("broken", queue=NOBODYS)
+    fence = fleet.ledger.claim_job(job.id, "somebody").fence
+    assert fence is not None
+    fleet.ledger.start(fence)
+    fleet.ledger.heartbeat(fence, undo=UNDO)
+    return fence
+
+
+MAKERS: dict[str, Callable[[Fleet], Job]] = {
+    # The one that takes longest to make comes first, those that are soon looked at come last.
+    "stalled": stalled,
+    "claimed": claimed,
+    "running": running,
+    "succeeded": succeeded,
+    "queued": queued,
+    "failed": failed,
+    "dead_lettered": dead_lettered,
+    "cancelled": cancelled,
+}
+
+
+def make(fleet: Fleet, statuses: Sequence[str]) -> dict[str, int]:
+    """A job of each status."""
+    (fleet.folder / "go-on").unlink(missing_ok=True)
+    return {status: maker(fleet).id for status, maker in MAKERS.items() if status in statuses}
+
+
+def let_go(fleet: Fleet) -> None:
+    """What `make` left in a worker's hands may end."""
+    (fleet.folder / "go-on").touch()

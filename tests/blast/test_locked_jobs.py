@@ -1,0 +1,85 @@
+"""A stranger keeps a job's row locked. Every other lease, attempt and completion of the fleet goes on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.blast import locks
+from tests.blast.fleet import Fleet
+from tests.blast.locks import MAKERS, WAYS
+from tests.blast.watch import Watch
+from tests.support.waiting import wait_until
+
+LEASE_SECONDS = 5.0
+SHORT_SECONDS, LONG_SECONDS = 6.0, 15.0
+"""Both longer than a lease. After the long one every worker has had its turn to sweep."""
+WITHIN_LEASE_SECONDS = 2.0
+BURST = 200
+"""Short jobs a second, for one worker."""
+
+SHORT = [
+    pytest.param("for_update", list(MAKERS), SHORT_SECONDS, id="for_update-every_status"),
+    pytest.param("dependent", list(MAKERS), SHORT_SECONDS, id="dependent-every_status"),
+    pytest.param("frozen_client", ["claimed", "running"], SHORT_SECONDS, id="frozen_client-held"),
+]
+EACH = [
+    pytest.param(way, [status], LONG_SECONDS, id=f"{way}-{status}", marks=pytest.mark.torture)
+    for way in WAYS
+    for status in sorted(MAKERS)
+]
+
+
+def test_without_a_fault_nobody_is_harmed(fleet: Fleet) -> None:
+    """What the other tests count is the faults' doing."""
+    with Watch(fleet) as watch:
+        watch.during(3, orphan=fleet.orphan())
+
+
+@pytest.mark.parametrize(("way", "statuses", "seconds"), [*SHORT, *EACH])
+def test_a_locked_job_harms_no_other(fleet: Fleet, way: str, statuses: list[str], seconds: float) -> None:
+    jobs = locks.make(fleet, statuses)
+    try:
+        with Watch(fleet, but=jobs.values()) as watch:
+            orphan = fleet.orphan()
+            with WAYS[way](fleet, list(jobs.values())):
+                watch.during(seconds, orphan=orphan)
+    finally:
+        locks.let_go(fleet)
+    # The jobs themselves go on as well, once they are let go.
+    for status in {"queued", "claimed", "running"} & jobs.keys():
+        fleet.became(jobs[status], "succeeded")
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, marks=() if way == "for_update" else pytest.mark.torture) for way in WAYS])
+def test_a_held_job_that_is_locked_for_less_than_its_lease_goes_on(fleet: Fleet, way: str) -> None:
+    jobs = locks.make(fleet, ["claimed", "running"])
+    fleet.held |= dict.fromkeys(jobs.values(), "w1")
+    try:
+        with Watch(fleet) as watch, WAYS[way](fleet, list(jobs.values())):
+            watch.during(WITHIN_LEASE_SECONDS)
+    finally:
+        for job_id in jobs.values():
+            del fleet.held[job_id]
+        locks.let_go(fleet)
+    assert {fleet.became(job_id, "succeeded").attempt for job_id in jobs.values()} == {1}
+
+
+@pytest.mark.parametrize("seconds", [pytest.param(3.0, id="3s"), pytest.param(12.0, id="12s", marks=pytest.mark.torture)])
+def test_a_locked_job_that_is_done_does_not_hold_up_the_completions_of_its_worker(fleet: Fleet, seconds: float) -> None:
+    """One worker completes many short jobs. One more of its jobs ends while its row is locked."""
+    go: Path = fleet.folder / f"done-{seconds}"
+    fleet.start("busy")
+    fleet.started("busy")
+    [job] = fleet.hold("busy", go=go)
+    fleet.became(job.id, "running")
+    offer = fleet.offer("busy", BURST)
+    with Watch(fleet, but=[job.id]) as watch:
+        orphan = fleet.orphan() if seconds > LEASE_SECONDS else None
+        with locks.for_update(fleet, [job.id]):
+            go.touch()
+            watch.during(seconds, orphan=orphan)
+    fleet.end_offer(offer)
+    assert fleet.became(job.id, "succeeded").attempt == 1 or seconds > LEASE_SECONDS, fleet.told(job.id)
+    wait_until(lambda: fleet.done()["busy"] == len(offer.ids) + 1)
+    assert fleet.query("SELECT count(*) FROM {s}.jobs WHERE queue = 'busy' AND attempt > 1 AND id <> %s", job.id) == [(0,)]
+    assert fleet.stop("busy") == 0

@@ -1,0 +1,41 @@
+"""A stranger keeps rows of the ledger's other tables locked."""
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from tests.blast.fleet import NOBODYS, SHORT, WORKERS, Fleet
+from tests.blast.watch import Watch
+
+TABLES = ("queues", "policies", "profiles", "settings", "duties", "workers", "requests", "cursors")
+SHORT_SECONDS, LONG_SECONDS = 6.0, 20.0
+"""Both longer than a lease; the long one also than the time between two sign-ins of a worker."""
+
+
+def fill(fleet: Fleet) -> None:
+    """Every table has a row that the fleet might want."""
+    for queue in (*WORKERS, SHORT):
+        fleet.ledger.pause(queue)
+        fleet.ledger.unpause(queue)
+    fleet.ledger.enqueue("quick", queue=NOBODYS, request_id="asked once")
+    fleet.ledger.prune(beats_before=fleet.ledger.now() - timedelta(days=1))
+    assert [table for table in TABLES if fleet.query(f"SELECT count(*) FROM {{s}}.{table}") == [(0,)]] == []
+
+
+@pytest.mark.parametrize(
+    ("tables", "seconds"),
+    [
+        pytest.param(TABLES, SHORT_SECONDS, id="every_table"),
+        *(pytest.param([table], LONG_SECONDS, id=table, marks=pytest.mark.torture) for table in TABLES),
+    ],
+)
+def test_locked_rows_of_a_table_harm_nobody(fleet: Fleet, tables: list[str], seconds: float) -> None:
+    fill(fleet)
+    with Watch(fleet) as watch:
+        orphan = fleet.orphan()
+        with psycopg.connect(fleet.place.server) as connection:
+            for table in tables:
+                connection.execute(f"SELECT FROM {fleet.place.schema}.{table} FOR UPDATE")
+            watch.during(seconds, orphan=orphan)
+            connection.rollback()

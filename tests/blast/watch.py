@@ -1,0 +1,123 @@
+"""What a fault does to those who have nothing to do with it, in counts."""
+
+import time
+from collections import Counter
+from collections.abc import Collection
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from holdfast import Event
+from tests.blast.fleet import Fleet
+
+SHARE = 0.9
+"""Of the short jobs that are offered during a fault, so many are done during it."""
+LATE_SECONDS = 4.0
+"""How much longer a fault may last on a busy machine until they are."""
+BACK_SECONDS = 15.0
+"""By when everybody beats again after a fault, at the latest."""
+LOOK_SECONDS = 0.2
+HARM = ("stalled", "resumed", "requeued", "failed", "dead_lettered", "cancelled")
+SHOWN = 6
+
+
+class Watch:
+    """Watches the fleet over one fault: `with Watch(fleet) as watch:` begins before it, `watch.during(…)` is called while it
+    lasts, and the end of the block looks at what is on record afterwards.
+
+    `but` are the jobs that the fault is about. `late` is for faults that stop everybody's beats for longer than a lease: a
+    holder that comes back late may have its stall on record, with its return, and only the long jobs count.
+    """
+
+    def __init__(self, fleet: Fleet, *, but: Collection[int] = (), late: bool = False) -> None:
+        self._fleet = fleet
+        self._but = set(but)
+        self._may_be_late = late
+        self._late: dict[int, float] = {}
+        """Leases that were over while their jobs were held, and by how many seconds."""
+        self._found: list[str] = []
+        self._mark = 0
+
+    def __enter__(self) -> Self:
+        self._fleet.ready()
+        self._mark = self._fleet.ledger.position()
+        return self
+
+    def during(self, seconds: float, *, orphan: int | None = None) -> None:
+        """Let the fault last so long, and until the short jobs of that time are done and the orphan is taken back.
+
+        Both are waited for a little longer; if they do not come, that is a finding.
+        """
+        before, begun = self._fleet.done(), time.monotonic()
+        wanted = {offer.queue: int(SHARE * offer.rate * seconds) for offer in self._fleet.offers}
+        missing: list[str] = []
+        while time.monotonic() < begun + seconds or (missing and time.monotonic() < begun + seconds + LATE_SECONDS):
+            self._look()
+            done = self._fleet.done()
+            missing = [
+                f"only {done.get(queue, 0) - before.get(queue, 0)} short jobs of {queue} were done in {seconds:g} s, not {count}"
+                for queue, count in wanted.items()
+                if done.get(queue, 0) - before.get(queue, 0) < count
+            ]
+            if orphan is not None and not self._fleet.ledger.events(orphan, types=["requeued"], after=self._mark):
+                missing.append(f"no sweep: {self._fleet.told(orphan)}")
+            time.sleep(LOOK_SECONDS)
+        self._found += missing
+
+    def _look(self) -> None:
+        if self._may_be_late:
+            return
+        ledger = self._fleet.ledger
+        now: datetime = ledger.now()
+        for job in ledger.list(status=["claimed", "running"], limit=1_000):
+            if job.id in self._others() and job.claim_expires_at is not None and job.claim_expires_at < now:
+                late = (now - job.claim_expires_at).total_seconds()
+                self._late[job.id] = max(late, self._late.get(job.id, 0.0))
+
+    def _others(self) -> set[int]:
+        if self._may_be_late:
+            return self._fleet.held.keys() - self._but
+        return {*self._fleet.held, *(id_ for offer in self._fleet.offers for id_ in offer.ids)} - self._but
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            return
+        self.everybody_beats()
+        harmed = self._harmed()
+        report = [
+            *self._found,
+            *([f"{len(self._late)} leases ran out: {self._shown_late()}"] if self._late else []),
+            *([_counted(harmed)] if harmed else []),
+            *(self._fleet.told(job_id) for job_id in sorted({event.job_id for event in harmed})[:SHOWN]),
+        ]
+        assert not report, "\n".join(["others were harmed:", *report])
+        assert [found for id_ in self._fleet.held for found in self._fleet.ledger.check(id_)] == []
+
+    def everybody_beats(self) -> None:
+        """Wait for a new beat of each long job: by then whatever was done to it is on record. No beat is a finding."""
+        ledger, mark = self._fleet.ledger, self._fleet.ledger.position()
+        deadline = time.monotonic() + BACK_SECONDS
+        waiting = self._fleet.held.keys() - self._but
+        while waiting and time.monotonic() < deadline:
+            waiting = {id_ for id_ in waiting if not ledger.events(id_, types=["heartbeat"], after=mark)}
+            time.sleep(LOOK_SECONDS)
+        if waiting:
+            told = [self._fleet.told(id_) for id_ in sorted(waiting)[:SHOWN]]
+            self._found += [f"{len(waiting)} jobs without beats after the fault:", *told]
+
+    def _harmed(self) -> list[Event]:
+        others, after, found = self._others(), self._mark, []
+        harm = set(HARM) - ({"stalled", "resumed"} if self._may_be_late else set())
+        while page := self._fleet.ledger.events(types=[*harm, "claimed"], after=after):
+            found += [e for e in page if e.job_id in others and (e.type in harm or e.attempt > 1)]
+            after = page[-1].pos
+        return found
+
+    def _shown_late(self) -> str:
+        named = [f"job {id_} of {self._fleet.held.get(id_, 'short')} by {by:.1f} s" for id_, by in sorted(self._late.items())]
+        return ", ".join(named[:SHOWN]) + (", …" if len(named) > SHOWN else "")
+
+
+def _counted(harmed: list[Event]) -> str:
+    counts = Counter("extra attempts" if event.type == "claimed" else str(event.type) for event in harmed)
+    return f"{len({event.job_id for event in harmed})} jobs harmed: " + ", ".join(f"{n} {what}" for what, n in counts.items())
