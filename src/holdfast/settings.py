@@ -55,15 +55,3 @@ def _check(found: dict[str, Any]) -> None:
     keys = found.get("keys", [])
     if not isinstance(keys, list) or not all(isinstance(path, str) and path for path in keys):
         raise WrongSettings(f"{FILE}: keys must be a list of files")
-
-
-def without_password(url: str, instead: str = ":…") -> str:
-    """For people to see, whether or not it is a url that can be used."""
-    import re
-    from urllib.parse import unquote_plus
-
-    # Up to the last @ that may end it, whether or not it was escaped as it should be.
-    hidden = re.sub(r"^(\w+://[^:@/]*):(?:[^/]*|[^?]*)@", rf"\1{instead}@", url, count=1, flags=re.DOTALL)
-    place, mark, query = hidden.partition("?")
-    kept = [part for part in query.split("&") if "password" not in unquote_plus(part.partition("=")[0]).casefold()]
-    return f"{place}{mark}{'&'.join(kept)}" if kept else place
