@@ -85,6 +85,8 @@ LIMITS = {
     "VERIFY_KEYS_BYTES_MAX": "the file of `verify --keys`, in bytes",
     "VERIFY_ANCHOR_BYTES_MAX": "a file of `verify --head`, in bytes",
     "SKEW_US_MAX": "how far a signer's clock may be from the ledger's, in microseconds, either way",
+    "TYPED_BYTES_MAX": "JSON that a command reads from a file or from standard input, in bytes, blanks included",
+    "TYPED_LINES_BYTES_MAX": "all lines of `job enqueue --lines`, in bytes",
     "RUN_BYTES_MAX": "what a supervisor keeps of its run, in bytes of JSON",
     "SEAL_MS_MIN": "the shortest `every` of a sealer, in milliseconds",
     "SEAL_MS_MAX": "the longest",

@@ -1,13 +1,13 @@
 """Key files on disk: only their owner may read them, and none is ever overwritten."""
 
 import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.core.proof.keyfile import FILE_BYTES_MAX, KeyFile, decode_key, encode_key
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.ledger.keyring import Keyring
+from holdfast.plainfile import read_plain
 
 KeySource = str | os.PathLike[str] | KeyFile
 """A key, or the file it is in."""
@@ -34,28 +34,14 @@ def _key(given: KeySource) -> KeyFile:
 def read_key(path: Path) -> KeyFile:
     """The key in a file that nobody but its owner may read. No refusal tells anything of what the file holds."""
     try:
-        body = _read(path)
+        body = read_plain(path, FILE_BYTES_MAX, forbidden_mode=0o077)
         return decode_key(body.decode())
     except OSError as error:
-        raise ValidationError(f"the key file {path} cannot be read: {error.strerror}", field="keys") from None
+        raise ValidationError(f"the key file {path} cannot be used: {error.strerror}", field="keys") from None
     except UnicodeDecodeError:
         raise ValidationError(f"the key file {path} is not a text", field="keys") from None
     except HoldfastError as error:
         raise ValidationError(f"the key file {path} cannot be used: {error.message}", field="keys") from None
-
-
-def _read(path: Path) -> bytes:
-    """Looked at and read as one file, whatever takes its name meanwhile. A pipe is not waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise ValidationError("it is not a plain file")
-        if mode & 0o077:
-            raise ValidationError(f"others than its owner have a right to it (mode {mode & 0o777:04o}): chmod 600 it")
-        return os.read(descriptor, FILE_BYTES_MAX + 1)
-    finally:
-        os.close(descriptor)
 
 
 def write_key(path: Path, key: KeyFile) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from holdfast.core.limits import check_name
 from holdfast.core.model import Micros
 from holdfast.core.proof.keyfile import KeyFile
 from holdfast.core.proof.keys import SEED_BYTES, KeyRole, SecretKey
+from holdfast.core.urls import is_server, is_sqlite, sqlite_file
 from holdfast.errors import ValidationError
 from holdfast.keyfiles import KeySource, keyring
 from holdfast.ledger import Ledger
@@ -97,15 +98,11 @@ def _system_micros() -> Micros:
 
 
 def _store(url: str, clock: Callable[[], Micros] | None, create: bool) -> Store:
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError as error:
-        raise ValidationError(f"the url cannot be read: {error}", field="url") from None
-    if scheme == "sqlite":
+    if is_sqlite(url) or url[:7].casefold() == "sqlite:":
         from holdfast.store.sqlite import SqliteStore
 
         return SqliteStore(_sqlite_path(url), clock or _system_micros, _draw_ledger_id, create=create)
-    if scheme in ("postgresql", "postgres"):
+    if is_server(url):
         try:
             from holdfast.store.postgres import PostgresStore
         except ImportError as error:
@@ -116,8 +113,8 @@ def _store(url: str, clock: Callable[[], Micros] | None, create: bool) -> Store:
 
 
 def _sqlite_path(url: str) -> Path:
-    rest = url.removeprefix("sqlite:///")
-    if rest == url or not rest or "?" in rest or rest == ":memory:":
+    rest = sqlite_file(url)
+    if not rest or "?" in rest or rest == ":memory:":
         raise ValidationError(
             "a SQLite url is sqlite:///file.db or sqlite:////absolute/file.db; a ledger is always a file", field="url"
         )

@@ -1,10 +1,12 @@
 """`holdfast.toml`: what a folder says to the commands that are typed in it, and to apps that name no ledger themselves."""
 
 import os
-from pathlib import Path
 from typing import Any
 
+from holdfast.plainfile import read_plain
+
 FILE = "holdfast.toml"
+BYTES_MAX = 65_536
 DEFAULT_URL = "sqlite:///holdfast.db"
 TEXTS = ("agent", "session", "url")
 NAMES = ("agent", "keys", "session", "url")
@@ -31,16 +33,18 @@ def ledger_url() -> str:
 def read() -> dict[str, Any]:
     """Of this folder only, where a relative path in it means what it says. An unknown name is a mistake, not a wish."""
     try:
-        text = Path(FILE).read_text(encoding="utf-8")
+        text = read_plain(FILE, BYTES_MAX).decode()
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise WrongSettings(f"{FILE} cannot be read: {error}") from None
+    except OSError as error:
+        raise WrongSettings(f"{FILE} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise WrongSettings(f"{FILE} cannot be read: it is not UTF-8 ({error.reason} at byte {error.start})") from None
     import tomllib  # here, as most folders have no such file and a beat has no time
 
     try:
         found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise WrongSettings(f"{FILE} cannot be read: {error}") from None
     _check(found)
     return found
@@ -55,15 +59,3 @@ def _check(found: dict[str, Any]) -> None:
     keys = found.get("keys", [])
     if not isinstance(keys, list) or not all(isinstance(path, str) and path for path in keys):
         raise WrongSettings(f"{FILE}: keys must be a list of files")
-
-
-def without_password(url: str, instead: str = ":…") -> str:
-    """For people to see, whether or not it is a url that can be used."""
-    import re
-    from urllib.parse import unquote_plus
-
-    # Up to the last @ that may end it, whether or not it was escaped as it should be.
-    hidden = re.sub(r"^(\w+://[^:@/]*):(?:[^/]*|[^?]*)@", rf"\1{instead}@", url, count=1, flags=re.DOTALL)
-    place, mark, query = hidden.partition("?")
-    kept = [part for part in query.split("&") if "password" not in unquote_plus(part.partition("=")[0]).casefold()]
-    return f"{place}{mark}{'&'.join(kept)}" if kept else place

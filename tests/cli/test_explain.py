@@ -186,9 +186,9 @@ def test_what_is_suggested_is_for_the_ledger_that_was_asked(run: Run, folder: Pa
 def test_every_command_of_ours_gets_the_url_before_its_arguments(text: str, pasted: str) -> None:
     context = click.Context(main)
     db = context.command.params[0]
-    note_ledger(context, db, "postgresql://ann:secret@h/a b?password=secret")
+    note_ledger(context, db, "postgresql://ann:secret@h/jobs?password=secret&schema=a")
     with context:
-        assert pasteable(text) == pasted.replace("{}", "'postgresql://ann@h/a b'")
+        assert pasteable(text) == pasted.replace("{}", "'postgresql://ann@h/jobs?schema=a'")
         note_ledger(context, db, None)
         assert pasteable(text) == text
 

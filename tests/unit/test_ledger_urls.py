@@ -1,8 +1,11 @@
 """Urls of ledgers: shown without their password, and left to the driver as they were typed."""
 
+import re
+
 import pytest
 
-from holdfast.cli.address import without_password
+from holdfast.core.urls import is_server, read_server, sqlite_file, without_password, without_typed
+from holdfast.errors import ValidationError
 from holdfast.store.postgres.store import _split
 
 
@@ -14,16 +17,21 @@ from holdfast.store.postgres.store import _split
         ("postgresql://ann@db.example:5432/jobs?schema=a", "postgresql://ann@db.example:5432/jobs?schema=a"),
         ("postgresql:///jobs?host=/run/pg", "postgresql:///jobs?host=/run/pg"),
         ("postgresql://ann:x1@db.example/jobs", "postgresql://ann:…@db.example/jobs"),
-        ("postgresql://ann:x1@y1@db.example/jobs", "postgresql://ann:…@db.example/jobs"),
-        ("postgresql://ann:x1/y1@db.example/jobs", "postgresql://ann:…@db.example/jobs"),
+        ("postgresql://ann:x1@y1@db.example/jobs", "postgresql://…"),
+        ("postgresql://ann:x1/y1@db.example/jobs", "postgresql://…"),
         ("postgresql://ann:x1?y1@db.example/jobs", "postgresql://ann:…@db.example/jobs"),
-        ("postgresql://ann:x1@[::1/jobs", "postgresql://ann:…@[::1/jobs"),
+        ("postgresql://ann:x1@[::1/jobs", "postgresql://…"),
         ("postgresql://h:5/jobs?user=a@b", "postgresql://h:5/jobs?user=a@b"),
         ("postgresql://:x1@h/jobs", "postgresql://:…@h/jobs"),
         ("postgresql:///jobs?user=ann&password=x1&schema=a", "postgresql:///jobs?user=ann&schema=a"),
         ("postgresql:///jobs?password=x1", "postgresql:///jobs"),
         ("postgresql:///jobs?passw%6frd=x1", "postgresql:///jobs"),
         ("postgresql:///jobs?PASSWORD=x1&sslpassword=y1", "postgresql:///jobs"),
+        ("PostgreSQL://ann:x1@h/jobs?oauth_client_secret=x1&port=5&", "PostgreSQL://ann:…@h/jobs?port=5"),
+        ("postgresql://ann:@h1,h2:5,[::1%25eth0]:6/jobs", "postgresql://ann:…@h1,h2:5,[::1%25eth0]:6/jobs"),
+        ("postgresql://ann:x1@h/jobs?application_name=a@b", "postgresql://…"),
+        ("mysql://ann:x1@h/jobs", "…"),
+        ("sqlite:///a.db?key=x1", "sqlite:///a.db?…"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
@@ -37,7 +45,71 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
         ("postgresql:///jobs?host=/run/pg&schema=a&port=5", "postgresql:///jobs?host=/run/pg&port=5", "a"),
         ("postgresql:///jobs?schema=a", "postgresql:///jobs", "a"),
         ("postgresql:///?sch%65ma=a&options=-c%20x%3D1", "postgresql:///?options=-c%20x%3D1", "a"),
+        ("PostgreSQL://ann:x?y@h/jobs?schema=a&ssl=true", "postgresql://ann:x?y@h/jobs?ssl=true", "a"),
+        ("postgresql://:@h", "postgresql://:@h", "holdfast"),
     ],
 )
 def test_the_driver_gets_what_is_its_own_as_it_was_typed(url: str, left: str, schema: str) -> None:
     assert _split(url)[:2] == (left, schema)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("host=h password=x1", "starts with postgresql://"),
+        ("postgresql://ann:x1 y1@h/jobs", "a blank or a character that cannot be printed"),
+        ("postgresql://ann:x1\0@h/jobs", "a blank or a character that cannot be printed"),
+        ("postgresql://ann:x1\udcff@h/jobs", "a blank or a character that cannot be printed"),
+        ("postgresql://ann:x1%y1@h/jobs", "not followed by two hexadecimal digits"),
+        ("postgresql://ann:x1%00@h/jobs", "not followed by two hexadecimal digits"),
+        ("postgresql://ann:x1@y1@h/jobs", "an @ or a ? too many"),
+        ("postgresql://ann:1/y1@h/jobs", "an @ or a ? too many"),
+        ("postgresql://a?b@h/jobs", "an @ or a ? too many"),
+        ("postgresql://ann:x1@y1?user=z1@h/jobs", "an @ or a ? too many"),
+        ("postgresql://ann:x1/y1", "a host or a port that cannot be one"),
+        ("postgresql://h:123456/jobs", "a host or a port that cannot be one"),
+        ("postgresql://h/jobs?password=x1&y1", "name=value, joined by &"),
+        ("postgresql://h/jobs?password=x1=y1", "name=value, joined by &"),
+        ("postgresql://h/jobs?password=x1&y1=z1", "neither Holdfast (schema, lanes) nor libpq knows"),
+        ("postgresql://h/jobs?schema=A", "schema must be"),
+        ("postgresql://h/jobs?lanes=x1", "lanes must be"),
+    ],
+)
+def test_a_url_that_can_be_read_in_two_ways_is_refused_and_not_repeated(url: str, said: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(said)) as refused:
+        _split(url)
+    assert not [piece for piece in ("x1", "y1", "z1") if piece in refused.value.message]
+
+
+@pytest.mark.parametrize(
+    ("url", "message", "shown"),
+    [
+        ("postgresql://ann:x%20y1@h/jobs", "tried x%20y1, then x y1", "tried …, then …"),
+        ("postgresql://ann@h/jobs?sslpassword=xyz1", "tried xyz1", "tried …"),
+        ("postgresql://ann:ann@h/jobs", "no such user: ann", "no such user: ann"),
+        ("postgresql://ann:1@h/jobs", "port 1 failed", "port 1 failed"),
+    ],
+)
+def test_a_drivers_message_is_shown_without_the_secrets_of_the_url(url: str, message: str, shown: str) -> None:
+    assert read_server(url).redacted(message) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "shown"),
+    [
+        (["--db", "postgresql://ann:x1@h/a"], "no option postgresql://ann:x1@h/a", "no option postgresql://…"),
+        (["--dbpostgresql://ann:x1@h/a"], "no option '--dbpostgresql://ann:x1@", "no option '--dbpostgresql://…"),
+        (["postgresql://ann@h/a"], "postgresql://ann@h/a is there", "postgresql://ann@h/a is there"),
+        (["postgresql://ann:x1", "a", "y1@h", "b"], "extra: a y1@h b at a", "extra: … … b at …"),
+        (["postgresql://h", "a", "b"], "extra: a b", "extra: a b"),
+        (["a"], "extra: a", "extra: a"),
+    ],
+)
+def test_a_message_about_a_command_line_does_not_repeat_its_urls(words: list[str], message: str, shown: str) -> None:
+    assert without_typed(message, words) == shown
+
+
+def test_a_scheme_may_be_typed_in_any_case() -> None:
+    assert is_server("PostgreSQL://h/jobs")
+    assert not is_server(" postgresql://h/jobs")
+    assert [sqlite_file(url) for url in ("SQLite:////a/B.db", "sqlite:///b.db", "sqlite://b.db")] == ["/a/B.db", "b.db", ""]

@@ -1,6 +1,7 @@
 """What holds where nothing else is typed: which ledger a command is for, with which keys, and who asks."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,18 +9,23 @@ from urllib.parse import unquote
 
 from holdfast import settings
 from holdfast.cli.envelope import misuse
-from holdfast.settings import without_password
+from holdfast.core.urls import sqlite_file, without_password
 
 __all__ = ["is_named", "is_new", "key_files", "ledger_url", "named_url", "setting", "without_password"]
 
 T = TypeVar("T")
+_FILE = re.compile(r"[\w./~ -]+")
+"""What looks like the path of a file. Anything else may be a connection string with a password, and is not repeated."""
 
 
 def ledger_url(db: str | None) -> str:
     """What was typed, else HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
     url = db or _checked(settings.ledger_url)
     if "://" not in url:
-        raise misuse(f"{url!r:.200} is not the url of a ledger", action=f"Try sqlite:///{url:.200}")
+        is_file = _FILE.fullmatch(url) is not None
+        named = f"{url!r:.200}" if is_file else "what names the ledger"
+        action = f"Try sqlite:///{url:.200}" if is_file else "Name it as sqlite:///FILE or postgresql://USER@HOST/DATABASE."
+        raise misuse(f"{named} is not the url of a ledger", action=action)
     return url
 
 
@@ -54,8 +60,8 @@ def _checked(reading: Callable[[], T]) -> T:
 
 def is_new(url: str) -> bool:
     """Whether opening it makes a file that is not there yet. Of a server nothing is known before it is asked."""
-    path = url.removeprefix("sqlite:///")
+    path = sqlite_file(url)
     try:
-        return path != url and not Path(unquote(path)).exists()
+        return bool(path) and not Path(unquote(path)).exists()
     except (OSError, ValueError):
         return False

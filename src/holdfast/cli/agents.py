@@ -1,9 +1,6 @@
 """What the commands for agents share: who asks, what is typed, how a task is shown."""
 
-import os
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,9 +10,11 @@ from holdfast.cli import fields as fields_of_answers
 from holdfast.cli.address import setting
 from holdfast.cli.frame import Answer, reads_a_ledger
 from holdfast.cli.page import Page
-from holdfast.cli.typed import TOO_DEEP
+from holdfast.cli.typed import typed_bytes
 from holdfast.cli.values import duration, stamp
-from holdfast.core.limits import JOB_ID_MAX, REV_MAX
+from holdfast.core import strictjson
+from holdfast.core.limits import JOB_ID_MAX, REV_MAX, TYPED_BYTES_MAX
+from holdfast.errors import LimitExceeded, ValidationError
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Brief, Collected, Task
@@ -73,24 +72,16 @@ def agent_option(*, required: bool = True) -> Callable[[Any], Any]:
 def json_text(value: str) -> msgspec.Raw:
     """JSON as it is typed, from a @file, or from standard input as -; kept byte for byte."""
     try:
-        body = _bytes(value)
-        msgspec.json.decode(body)
-    except OSError as error:
-        raise click.BadParameter(f"{value[1:]!r:.80} cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        said = (
-            f"it is not JSON: {error}. A text needs quotes of its own, as in '\"done\"'; @FILE is read from a file, - from a pipe"
-        )
-        raise click.BadParameter(said) from None
-    except RecursionError:
-        raise click.BadParameter(TOO_DEEP) from None
+        body = typed_bytes(value)
+        if not body.strip():
+            raise ValidationError("it is empty")
+        strictjson.check("it", body, TYPED_BYTES_MAX)
+    except LimitExceeded as error:
+        raise click.BadParameter(error.message) from None
+    except ValidationError as error:
+        hint = "A text needs quotes of its own, as in '\"done\"'; @FILE is read from a file, - from a pipe"
+        raise click.BadParameter(f"{error.message}. {hint}") from None
     return msgspec.Raw(body)
-
-
-def _bytes(value: str) -> bytes:
-    if value == "-":
-        return sys.stdin.buffer.read()
-    return Path(value[1:]).read_bytes() if value.startswith("@") else os.fsencode(value)
 
 
 def json_option(name: str, about: str) -> Callable[[Any], Any]:

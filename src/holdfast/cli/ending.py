@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.envelope import HINTS, Failed, failure, misuse
 from holdfast.cli.page import Page
+from holdfast.core.urls import without_typed
 from holdfast.errors import HoldfastError
 from holdfast.telemetry.lines import visible
 
@@ -68,6 +69,7 @@ def _ended(run: Callable[[], object], given: Sequence[str]) -> int:
 
 
 def _fail(error: HoldfastError | Failed, given: Sequence[str]) -> int:
+    error.message, error.action = without_typed(error.message, given), without_typed(error.action, given)
     if "--json" in given:
         click.echo(failure(error))
     elif isinstance(error, Failed) and error.is_told:
@@ -85,7 +87,7 @@ def exit_code_of(error: HoldfastError | Failed) -> int:
 
 def _misunderstood(error: click.UsageError, given: Sequence[str]) -> int:
     """Click would repeat what was typed as it is; here it is made visible first, in one line."""
-    said = " ".join(error.format_message().split("\n")).replace("\t", "")
+    said = without_typed(" ".join(error.format_message().split("\n")).replace("\t", ""), given)
     hint = HINTS.get(_missing(error))
     if "--json" in given:
         return _fail(misuse(said, action=hint) if hint else misuse(said), given)

@@ -15,12 +15,14 @@ from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import as_json_option, db_option, key_option, loaded_keys, open_ledger
 from holdfast.cli.values import duration
 from holdfast.core.limits import MCP_IDLE_MS_MAX
+from holdfast.plainfile import read_plain
 
 if TYPE_CHECKING:
     from holdfast.mcp.program import Door
 
 TOKEN_VARIABLE = "HOLDFAST_MCP_TOKEN"  # noqa: S105 - its name, not a token
 TOKEN_CHARACTERS_MIN = 16
+TOKEN_BYTES_MAX = 4_096
 PORT_MAX = 65_535
 IDLE_MAX = timedelta(milliseconds=MCP_IDLE_MS_MAX)
 IDLE_MIN = timedelta(seconds=1)
@@ -124,9 +126,11 @@ def _token(file: Path | None) -> str | None:
     try:
         if stat.S_IMODE(file.stat().st_mode) & 0o077:
             raise misuse(f"others can read {file}", action=f"chmod 600 {file}")
-        return _checked(file.read_text(encoding="utf-8").strip(), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise misuse(f"{file} cannot be read: {error}") from None
+        return _checked(read_plain(file, TOKEN_BYTES_MAX, forbidden_mode=0o077).decode().strip(), str(file))
+    except OSError as error:
+        raise misuse(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise misuse(f"{file} cannot be read: it is not a text") from None
 
 
 def _checked(token: str, where: str) -> str:

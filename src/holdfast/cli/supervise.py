@@ -25,6 +25,7 @@ from holdfast.cli.frame import (
 from holdfast.cli.page import Page
 from holdfast.cli.values import JOB_ID, age, duration
 from holdfast.errors import Conflict
+from holdfast.plainfile import read_plain
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.supervise import Ending
 
 NOT_FOUND = 127
+POLICY_BYTES_MAX = 65_536
 SILENT = timedelta(seconds=15)
 """Supervisors say every 5 s how their run is: one that has not for so long is shown as silent."""
 _NUMBERS = ("max_restarts", "breaker_failures")
@@ -153,10 +155,15 @@ def _policy(given: str | None) -> dict[str, Any]:
         return {}
     if "=" not in given or Path(given).exists():
         try:
-            return tomllib.loads(Path(given).read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            return tomllib.loads(read_plain(given, POLICY_BYTES_MAX).decode())
+        except OSError as error:
+            raise misuse(f"{given} cannot be read: {error.strerror}") from None
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise misuse(f"{given}: {error}") from None
-    pairs = dict(part.strip().partition("=")[::2] for part in given.split(","))
+    parts = [part.strip().partition("=")[::2] for part in given.split(",")]
+    pairs = dict(parts)
+    if len(pairs) != len(parts):
+        raise misuse(f"{given}: each setting is to be named once")
     try:
         return {key: int(value) if key in _NUMBERS else value for key, value in pairs.items()}
     except ValueError:

@@ -8,6 +8,7 @@ from holdfast.cli.page import Page
 from holdfast.core.limits import VERIFY_ANCHOR_BYTES_MAX, VERIFY_KEYS_BYTES_MAX
 from holdfast.core.words import counted
 from holdfast.errors import ValidationError
+from holdfast.plainfile import read_plain
 
 if TYPE_CHECKING:
     from holdfast.verify import Level, Trusted, Wishes
@@ -46,11 +47,7 @@ def _trusted(keys: str) -> "Trusted":
 
 def _text(path: Path, bytes_max: int) -> str:
     try:
-        with path.open("rb") as file:
-            body = file.read(bytes_max + 1)
-        if len(body) > bytes_max:
-            raise misuse(f"{path} has more than {bytes_max} bytes")
-        return body.decode()
+        return read_plain(path, bytes_max, pipes=True).decode()
     except OSError as error:
         raise misuse(f"{path} cannot be read: {error.strerror}", action="Name another file.") from None
     except UnicodeDecodeError:

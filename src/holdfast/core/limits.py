@@ -100,6 +100,10 @@ MCP_IDLE_MS_MAX = 86_400_000
 """How long an MCP server may hold tasks for a client that does not call."""
 RUN_BYTES_MAX = 65_536
 """What a supervisor keeps of its run."""
+TYPED_BYTES_MAX = 16_777_216
+"""JSON that a command reads from a file or from standard input, blanks included."""
+TYPED_LINES_BYTES_MAX = 268_435_456
+"""All lines of `job enqueue --lines`."""
 SEAL_MS_MIN = 50
 SEAL_MS_MAX = 3_600_000
 """How long an event may wait for a head of the sealed log."""

@@ -1,5 +1,6 @@
 """How a run's end becomes its job's: completed, failed, handed back, or cancelled."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import FenceLost, LimitExceeded, ValidationError
+from holdfast.plainfile import open_plain
 from holdfast.supervise.lease import Lease
 
 
@@ -36,9 +38,10 @@ def _complete(lease: Lease, result: bytes | None) -> None:
 
 
 def read_result(path: Path) -> bytes | None:
-    """What the command has written, a little more than fits at most; None where it has written nothing."""
+    """What the command has written, a little more than fits at most; None where it has written nothing, or no plain file."""
     try:
-        with path.open("rb") as file:
-            return file.read(PAYLOAD_BYTES_MAX + 1) or None
+        descriptor = open_plain(path)
     except OSError:
         return None
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(PAYLOAD_BYTES_MAX + 1) or None

@@ -7,9 +7,9 @@ from itertools import pairwise
 import msgspec
 
 from holdfast.core.limits import VERIFY_HEADS_MAX
-from holdfast.core.proof.book import Enrolment, may_sign_head
-from holdfast.core.proof.keys import SIGNATURE_BYTES
-from holdfast.core.proof.notes import NoteKey, verify_note
+from holdfast.core.proof.book import Book, Enrolment, may_sign_head
+from holdfast.core.proof.keys import SIGNATURE_BYTES, KeyRole
+from holdfast.core.proof.notes import NoteKey, key_hash, verify_note
 from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
 from holdfast.verify.findings import Findings
 from holdfast.verify.keys import KeyCheck
@@ -17,6 +17,7 @@ from holdfast.verify.leaves import LeafCheck, Level
 from holdfast.verify.tree import SignedHead, read_head
 from holdfast.verify.trusted import Trusted
 
+KEYS_PER_HASH_MAX = 8
 _NOTE = re.compile("^[^\n]+\n[0-9]{1,19}\n[^\n]{1,64}\n\n(?:— [^\n]+\n)+", re.MULTILINE)
 
 
@@ -54,23 +55,40 @@ def _whole(note: str, name: str) -> SignedHead | None:
     return found if any(len(line.signature) == SIGNATURE_BYTES for line in found.note.signatures) else None
 
 
-def signer_of(found: SignedHead, origin: str, keys: KeyCheck, pos: int, findings: Findings) -> Enrolment | None:
-    """The key that has signed a head whose last leaf is at `pos`, if one has that may."""
-    if found.head.origin != origin:
-        findings.add(found.line, found.rule, f"{found.title} is of {found.head.origin:.80}, not of {origin:.80}")
-        return None
-    for key in keys.book:
-        if may_sign_head(key, pos):
+class Signers:
+    """The servers' keys of a file, found by the hash that a head's signature names its key by.
+
+    So a head costs as much as it has signatures, however many keys the file has. A hash has four bytes: somebody with much
+    time can make keys that share one, and of those only the first few are tried.
+    """
+
+    def __init__(self, origin: str, book: Book) -> None:
+        self._origin, self._book = origin, book
+        self._keys: dict[bytes, list[Enrolment]] = {}
+        for key in book:
+            if key.role == KeyRole.SERVER:
+                alike = self._keys.setdefault(key_hash(origin, key.public), [])
+                if len(alike) < KEYS_PER_HASH_MAX:
+                    alike.append(key)
+
+    def of(self, found: SignedHead, pos: int, findings: Findings) -> Enrolment | None:
+        """The key that has signed a head whose last leaf is at `pos`, if one has that may."""
+        if found.head.origin != self._origin:
+            findings.add(found.line, found.rule, f"{found.title} is of {found.head.origin:.80}, not of {self._origin:.80}")
+            return None
+        named = dict.fromkeys(line.hash for line in found.note.signatures if line.name == self._origin)
+        keys = [key for hash_ in named for key in self._keys.get(hash_, ()) if may_sign_head(key, pos)]
+        for key in sorted(keys, key=lambda key: key.enrolled_pos):
             try:
-                verify_note(found.note, NoteKey(origin, keys.book.public_key(key.key_id)))
+                verify_note(found.note, NoteKey(self._origin, self._book.public_key(key.key_id)))
             except SignatureInvalid:
                 continue
             except HoldfastError as error:
                 findings.add(found.line, found.rule, f"{found.title} cannot be checked: {error.message}")
                 return None
             return key
-    findings.add(found.line, found.rule, f"{found.title} is not signed by a server's key that was good there")
-    return None
+        findings.add(found.line, found.rule, f"{found.title} is not signed by a server's key that was good there")
+        return None
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -143,7 +161,8 @@ class HeadCheck:
 
     def _check_signers(self, heads: Sequence[tuple[SignedHead, int]]) -> None:
         """Each head is signed by a key that was good there, and the last one by a key that whoever is trusted vouches for."""
-        signers = [signer_of(found, self._origin, self._keys, pos, self._findings) for found, pos in heads]
+        known = Signers(self._origin, self._keys.book)
+        signers = [known.of(found, pos, self._findings) for found, pos in heads]
         if self._wishes.trusted is None or not signers or signers[-1] is None:
             return
         newest, key_id = heads[-1][0], signers[-1].key_id

@@ -12,6 +12,8 @@ from holdfast.core.vouching import Signatures
 
 _BODIES = ("args", "last_error", "result", "checkpoint", "override")
 _BODY_BYTES_MAX = 64
+_PARKED_BYTES_MAX = 65_536
+"""The largest that a ledger writes, with a thousand dependencies, has about 25,000 bytes."""
 _AWAKE = HELD | {Status.STALLED}
 """What is signed in these follows from what was signed before."""
 _MARK = b"\xff"
@@ -84,7 +86,12 @@ class Jobs:
         if job is not None and not found.ended:
             found.job = job = _shrunk(job)
             if job.status not in _AWAKE:
-                self._found[event.job_id] = _Resting(found, job)
+                resting = _Resting(found, job)
+                if len(resting.body) > _PARKED_BYTES_MAX:
+                    # It is read and written again with each event.
+                    found.ended = True
+                    return [*wrong, Violation(event.job_id, event.rev, "unreadable", "a job larger than any ledger writes")]
+                self._found[event.job_id] = resting
         return wrong
 
     def drop(self, job_id: int) -> None:

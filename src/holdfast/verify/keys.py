@@ -13,6 +13,7 @@ class KeyCheck:
     def __init__(self, ledger_id: str, trusted: Trusted | None, findings: Findings) -> None:
         self._ledger_id = ledger_id
         self._trusted = trusted
+        self._trusted_stand = 0 if trusted is None else trusted.stand
         self._findings = findings
         self._last = 0
         self._rooted: set[str] = set()
@@ -44,11 +45,11 @@ class KeyCheck:
             return None
         known = trusted.keys.get(change.key_id)
         if known is None:
-            return "the trusted keys do not have it, though they are newer" if change.pos <= trusted.stand else None
+            return "the trusted keys do not have it, though they are newer" if change.pos <= self._trusted_stand else None
         if (known.role, known.name, known.public) != (change.role, change.name, change.public.hex()):
             return f"it is that of {known.role} {known.name!r:.80}"
         pos = known.enrolled_pos if change.change == ENROLLED else known.revoked_pos
-        if pos == change.pos or (pos is None and change.pos > trusted.stand):
+        if pos == change.pos or (pos is None and change.pos > self._trusted_stand):
             return None
         return f"it was {change.change} " + ("not at all by then" if pos is None else f"at position {pos}")
 

@@ -15,6 +15,8 @@ from holdfast.verify.keys import KeyCheck
 from holdfast.verify.tree import Leaves, Placed, Places
 
 ACTORS_MAX = 10_000
+POLICY_CHARACTERS_MAX = 16_384
+"""Far more than any policy that a ledger writes."""
 Level = Literal["none", "liveness", "all"]
 """What a policy wants to be signed, from the least to the most."""
 _LEVELS = get_args(Level)
@@ -88,6 +90,11 @@ class LeafCheck:
         self.tree.skip()
         if line.id in self._policies:
             self._findings.add(number, "policy", f"policy {line.id} is told twice")
+            return
+        if len(line.body) > POLICY_CHARACTERS_MAX:
+            # Every event that refers to it is hashed with its text.
+            self._findings.add(number, "policy", f"policy {line.id} has more than {POLICY_CHARACTERS_MAX} characters")
+            self._policies[line.id] = ("", None)
             return
         try:
             self._policies[line.id] = (line.body, _policy.decode(line.body))

@@ -12,6 +12,7 @@ import msgspec
 from holdfast import supervised
 from holdfast.core import limits
 from holdfast.core import policy as policies
+from holdfast.core.urls import without_password
 from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.services.duties import TTL_SECONDS
@@ -20,7 +21,6 @@ from holdfast.services.prune import Prune
 from holdfast.services.supervised import Supervised
 from holdfast.services.sweep import Sweep
 from holdfast.services.ticker import Service, Ticker
-from holdfast.settings import without_password
 from holdfast.version import __version__
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.beats import GRACE_SECONDS, Beater, Deadlines

@@ -77,6 +77,10 @@ class Enrolment(msgspec.Struct, frozen=True):
         return self.enrolled_pos < pos and (self.revoked_pos is None or pos < self.revoked_pos)
 
 
+def _is_serving(key: Enrolment) -> bool:
+    return key.role == KeyRole.SERVER and key.valid()
+
+
 def may_sign_head(key: Enrolment, pos: int) -> bool:
     """Whether the key may sign a head whose last leaf is at `pos`: it is enrolled in that tree, and not revoked in it."""
     return key.role == KeyRole.SERVER and key.enrolled_pos <= pos and (key.revoked_pos is None or pos < key.revoked_pos)
@@ -85,11 +89,13 @@ def may_sign_head(key: Enrolment, pos: int) -> bool:
 class Book:
     """The keys of a ledger. It believes the changes it is made of: `trust.check` is for who does not."""
 
-    __slots__ = ("_keys", "_publics", "stand")
+    __slots__ = ("_keys", "_publics", "servers", "stand")
 
     def __init__(self, changes: Iterable[KeyChange] = ()) -> None:
         self._keys: dict[str, Enrolment] = {}
         self._publics: dict[str, PublicKey] = {}
+        self.servers = 0
+        """How many keys of servers are not revoked."""
         self.stand = 0
         """The position of the newest change."""
         for change in changes:
@@ -109,6 +115,8 @@ class Book:
         else:
             names = change.key_id, change.role, change.name, change.public
             made = Enrolment(*names, change.pos, change.at, change.by, vouched_by=change.signer)
+        before = self._keys.get(change.key_id)
+        self.servers += _is_serving(made) - (before is not None and _is_serving(before))
         self._keys[change.key_id] = made
         return made
 

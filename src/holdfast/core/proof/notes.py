@@ -29,11 +29,16 @@ class NoteKey(msgspec.Struct, frozen=True):
 
     @property
     def hash(self) -> bytes:
-        return sha256(self.name.encode() + b"\n" + ED25519 + self.public.public).digest()[:KEY_HASH_BYTES]
+        return key_hash(self.name, self.public.public)
 
     def text(self) -> str:
         """The key as others' tools take it: name+hash+base64."""
         return f"{check_key_name(self.name)}+{self.hash.hex()}+{to_base64(ED25519 + self.public.public)}"
+
+
+def key_hash(name: str, public: bytes) -> bytes:
+    """The hash that a signature's line names its key by."""
+    return sha256(name.encode() + b"\n" + ED25519 + public).digest()[:KEY_HASH_BYTES]
 
 
 class NoteSignature(msgspec.Struct, frozen=True):
@@ -95,7 +100,8 @@ def read_note(note: str) -> Note:
 
 def verify_note(note: Note, key: NoteKey) -> None:
     """Refuses a note that `key` has not signed, and one with a line of that key's that does not hold."""
-    mine = [line.signature for line in note.signatures if (line.name, line.hash) == (key.name, key.hash)]
+    named = key.name, key.hash
+    mine = [line.signature for line in note.signatures if (line.name, line.hash) == named]
     if not mine:
         raise SignatureInvalid(f"{key.name} has not signed this note")
     if not all(verify(key.public, note.text.encode(), signature) for signature in mine):

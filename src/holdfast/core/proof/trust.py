@@ -91,7 +91,7 @@ def _unlawful(book: Book, change: KeyChange) -> Objection | None:
         return Objection(f"the key {change.key_id} was enrolled for somebody else", "Name the key as it was enrolled.")
     if not known.valid():
         return Objection(f"the key {change.key_id} is revoked already", "Nothing: it stays revoked.")
-    if known.role == KeyRole.SERVER and sum(key.role == KeyRole.SERVER and key.valid() for key in book) == 1:
+    if known.role == KeyRole.SERVER and book.servers == 1:
         return Objection(
             "the last server's key is not revoked: nobody could sign for the ledger",
             "Rotate it, or enrol another server's key first.",

@@ -7,14 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 import psycopg
 from psycopg import errors as pg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Conninfo, TransactionStatus
 
 from holdfast.core.model import Event, Micros
-from holdfast.errors import NoLedger, SchemaTooNew, Unavailable, ValidationError
+from holdfast.core.urls import read_server
+from holdfast.errors import HoldfastError, NoLedger, SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.memory import Memory
 from holdfast.store.postgres.connections import READ_SECONDS, WRITE_SECONDS, Connection, connect
@@ -46,6 +47,7 @@ _IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation,
 class PostgresStore:
     def __init__(self, url: str, clock: Callable[[], Micros] | None, draw_id: Callable[[], str], *, create: bool = True) -> None:
         self._conninfo, schema, self._lanes = _split(url)
+        self._redacted = read_server(url).redacted
         self._clock = clock
         self.patience = WRITE_SECONDS
         self._memory = Memory()
@@ -66,13 +68,19 @@ class PostgresStore:
     # Connections
 
     def connect(self, patience: float | None = None) -> Connection:
-        """A new connection. `patience` is how long one statement on it may take; that of the store by default."""
+        """A new connection. `patience` is how long one statement on it may take; that of the store by default.
+
+        The refusal is raised outside of `except`, so that no traceback shows the driver's own error, which may quote the url.
+        """
         try:
             return connect(self._conninfo, patience or self.patience)
-        except psycopg.ProgrammingError as error:
-            raise ValidationError(f"the url cannot be used: {_first_line(error)}", field="url") from error
+        except psycopg.ProgrammingError:
+            refusal: HoldfastError = ValidationError(
+                "the url cannot be used: libpq does not accept one of its parts", field="url"
+            )
         except psycopg.Error as error:
-            raise Unavailable(f"cannot reach the database: {_first_line(error)}") from error
+            refusal = Unavailable(f"cannot reach the database: {self._redacted(_first_line(error))}")
+        raise refusal
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -432,12 +440,23 @@ def _split(url: str) -> _Address:
 
     What is left for libpq stays as it was typed: it has rules of its own for what may be empty, and how it is escaped.
     """
-    place, _, query = url.partition("?")
-    ours = {"schema": "holdfast", "lanes": "2", **dict(parse_qsl(query, keep_blank_values=True))}
+    read = read_server(url)
+    named = [(unquote(name), name, value) for name, value in read.parameters]
+    ours = {"schema": "holdfast", "lanes": "2", **{plain: unquote(value) for plain, _, value in named}}
     if not _SCHEMA.fullmatch(ours["schema"]):
         raise ValidationError("schema must be a plain lower-case name of at most 51 characters", field="url")
     if ours["lanes"] not in ("1", "2"):
         raise ValidationError("lanes must be 1 or 2", field="url")
-    rest = "&".join(part for part in query.split("&") if unquote(part.partition("=")[0]) not in ("schema", "lanes"))
+    left = [(plain, name, value) for plain, name, value in named if plain not in ("schema", "lanes")]
+    if not {plain for plain, _, _ in left} <= _libpq_knows():
+        raise ValidationError(
+            "the url has a parameter that neither Holdfast (schema, lanes) nor libpq knows: in a password write & as %26",
+            field="url",
+        )
     lanes: Sequence[Lane] = ("work", "keyed") if ours["lanes"] == "1" else ("claim", "work", "keyed")
-    return _Address(f"{place}?{rest}" if rest else place, ours["schema"], lanes)
+    return _Address(read.text([(name, value) for _, name, value in left]), ours["schema"], lanes)
+
+
+def _libpq_knows() -> set[str]:
+    """Names of parameters. `ssl` is an older name that libpq knows in urls alone."""
+    return {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}

@@ -1,0 +1,163 @@
+"""Ledger urls: read strictly, and shown without secrets.
+
+A url may hold a password, so no message in this file repeats any part of one. The driver's messages do: libpq quotes what it
+cannot parse, and a password with an @ or a / in it can end up as the name of a host. Therefore a url is read here before the
+driver sees it, and only a url that can be read in one way is handed on.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+from urllib.parse import unquote, unquote_plus
+
+from holdfast.errors import ValidationError
+
+HIDDEN = "…"
+SECRET_CHARACTERS_MIN = 3
+"""A shorter secret is not searched for in a message: it would be found in every other word."""
+SECRETS = ("password", "secret", "scram_client_key", "scram_server_key")
+"""A parameter whose name contains one of these is not shown."""
+QUOTED_CHARACTERS_MAX = 1_000
+"""How much of a word that was typed a message may quote, at most."""
+
+_SQLITE = re.compile(r"sqlite:///", re.ASCII | re.IGNORECASE)
+_SERVER = re.compile(r"postgres(?:ql)?://", re.ASCII | re.IGNORECASE)
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
+_CREDENTIALS = re.compile(r"([^:@/]*)(?::([^@/]*))?@")
+"""As libpq finds them: up to the first @, unless a / comes before it."""
+_PLACE = re.compile(r"([^/?]*)(/[^?]*)?(?:\?(.*))?", re.DOTALL)
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%25[\w.~-]+)?\]|[\w.~%-]*)(?::[0-9]{0,5})?")
+_SECRET_BEGINS = re.compile(r"(?<=://)[^:@/?]*:|password[^=]*=|secret=|_key=", re.IGNORECASE)
+_ESCAPE_THEM = "in a user name or a password write % as %25, @ as %40, / as %2F, : as %3A, ? as %3F and a blank as %20"
+
+
+class ServerUrl(NamedTuple):
+    """The parts of a PostgreSQL url, each as it was typed."""
+
+    scheme: str
+    user: str
+    password: str | None
+    hosts: str
+    path: str
+    parameters: tuple[tuple[str, str], ...]
+
+    def text(self, parameters: Collection[tuple[str, str]]) -> str:
+        """The url with these parameters instead of its own, its scheme in lower case: libpq knows no other spelling."""
+        credentials = "" if self.password is None else f":{self.password}"
+        return self._joined(self.scheme.lower(), credentials, parameters)
+
+    def shown(self, instead: str) -> str:
+        """The url for people to see, with `instead` in the place of its password and without parameters that are secrets."""
+        credentials = "" if self.password is None else instead
+        return self._joined(self.scheme, credentials, [(name, value) for name, value in self.parameters if not _is_secret(name)])
+
+    def _joined(self, scheme: str, credentials: str, parameters: Collection[tuple[str, str]]) -> str:
+        whose = f"{self.user}{credentials}@" if self.user or self.password is not None else ""
+        query = "&".join(f"{name}={value}" for name, value in parameters)
+        return f"{scheme}://{whose}{self.hosts}{self.path}" + (f"?{query}" if query else "")
+
+    def redacted(self, message: str) -> str:
+        """`message` without the secrets of this url, as they were typed and as they are meant."""
+        typed = [self.password or "", *(value for name, value in self.parameters if _is_secret(name))]
+        shown = self.shown("")
+        for secret in sorted({form for one in typed for form in (one, unquote(one))}, key=len, reverse=True):
+            if len(secret) >= SECRET_CHARACTERS_MIN and secret not in shown:
+                message = message.replace(secret, HIDDEN)
+        return message
+
+
+def is_sqlite(url: str) -> bool:
+    return _SQLITE.match(url) is not None
+
+
+def is_server(url: str) -> bool:
+    return _SERVER.match(url) is not None
+
+
+def sqlite_file(url: str) -> str:
+    """The file that a SQLite url names, as it was typed; nothing where it is no such url."""
+    found = _SQLITE.match(url)
+    return "" if found is None else url[found.end() :]
+
+
+def read_server(url: str) -> ServerUrl:
+    """The parts of a PostgreSQL url that can be read in one way only. The refusal of any other repeats nothing of it."""
+    begin = _SERVER.match(url)
+    if begin is None:
+        raise ValidationError("a PostgreSQL url starts with postgresql://", field="url")
+    if not url.isprintable() or " " in url:
+        raise ValidationError(f"the url holds a blank or a character that cannot be printed: {_ESCAPE_THEM}", field="url")
+    if _BAD_ESCAPE.search(url):
+        raise ValidationError(f"the url holds a % that is not followed by two hexadecimal digits: {_ESCAPE_THEM}", field="url")
+    rest = url[begin.end() :]
+    found = _CREDENTIALS.match(rest)
+    user, password = ("", None) if found is None else (found[1], found[2])
+    place = _PLACE.fullmatch(rest if found is None else rest[found.end() :])
+    assert place is not None
+    hosts, path, query = place[1], place[2] or "", place[3] or ""
+    if "@" in hosts + path or "?" in user or (password is not None and "@" in query):
+        raise ValidationError(f"the url has an @ or a ? too many: {_ESCAPE_THEM}", field="url")
+    if not all(_HOST.fullmatch(host) for host in hosts.split(",")):
+        raise ValidationError(f"the url has a host or a port that cannot be one: {_ESCAPE_THEM}", field="url")
+    return ServerUrl(begin[0][:-3], user, password, hosts, path, _parameters(query))
+
+
+def _parameters(query: str) -> tuple[tuple[str, str], ...]:
+    """libpq allows one & at the end, and neither a name without a value nor a second =."""
+    parts = query.removesuffix("&").split("&") if query else []
+    if any(part.count("=") != 1 for part in parts):
+        raise ValidationError(
+            "the parameters of a url are name=value, joined by &: in a value write & as %26 and = as %3D", field="url"
+        )
+    return tuple((name, value) for name, _, value in (part.partition("=") for part in parts))
+
+
+def without_password(url: str, instead: str = f":{HIDDEN}") -> str:
+    """A url for people to see. Of one that cannot be read only the scheme is shown: the rest may be a password."""
+    if is_sqlite(url):
+        file, mark, _ = url.partition("?")
+        return f"{file}{mark}{HIDDEN}" if mark else file
+    try:
+        return read_server(url).shown(instead)
+    except ValidationError:
+        return f"{_scheme(url)}{HIDDEN}"
+
+
+def _is_secret(name: str) -> bool:
+    plain = unquote_plus(name).casefold()
+    return any(secret in plain for secret in SECRETS)
+
+
+def without_typed(message: str, words: Iterable[str]) -> str:
+    """`message` without the urls among the `words` of a command line, and without what a shell has cut off of one.
+
+    A blank in a password makes several words of a url: those up to the next one with an @ belong to it.
+    """
+    cut: list[str] | None = None
+    for word in words:
+        if begin := _SERVER.search(word):
+            message = _without(message, word[begin.start() :])
+            cut = [] if "@" not in word else None
+        elif cut is not None:
+            cut.append(word)
+            if "@" in word:
+                for piece in sorted(cut, key=len, reverse=True):
+                    message = re.sub(rf"(?<!\w){re.escape(piece)}(?!\w)", HIDDEN, message)
+                cut = None
+    return message
+
+
+def _without(message: str, url: str) -> str:
+    """Also where only its beginning is quoted, and where it is quoted as Python writes a text."""
+    for form in (url, repr(url)[1:-1]):
+        secret = _SECRET_BEGINS.search(form)
+        if secret is None:
+            continue
+        for end in (len(form), *range(min(len(form), QUOTED_CHARACTERS_MAX), secret.end(), -1)):
+            message = message.replace(form[:end], f"{_scheme(url)}{HIDDEN}")
+    return message
+
+
+def _scheme(url: str) -> str:
+    found = _SERVER.match(url)
+    return "" if found is None else found[0]

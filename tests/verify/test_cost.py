@@ -1,0 +1,136 @@
+"""What verifying a file costs grows with its size, not with the product of two things that are in it.
+
+Counted are the instructions that Python executes, which are the same on every machine.
+"""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core.proof.book import ENROLLED, REVOKED, KeyChange
+from holdfast.core.proof.exported import EndLine, Header, KeyLine, Line, encode_line
+from holdfast.core.proof.leaves import key_leaf
+from holdfast.core.proof.merkle import Frontier, leaf_hash
+from holdfast.core.proof.notes import Head, NoteKey, origin_of, sign_head
+from holdfast.verify import Wishes, parse_trusted, read_anchor, verify_file
+from holdfast.verify.jobs import _PARKED_BYTES_MAX
+from holdfast.verify.leaves import POLICY_CHARACTERS_MAX
+from tests.support.signers import SERVER, key
+from tests.verify.files import File, verified
+from tests.verify.rich import Exported
+
+LEDGER = "abcdefgh"
+ORIGIN = origin_of(LEDGER)
+SERVERS = parse_trusted(NoteKey(ORIGIN, SERVER.public).text())
+HEADER = Header(holdfast_export=1, ledger=LEDGER, origin=ORIGIN, exported_at=1, version="1")
+
+
+class Made:
+    """An export that has keys and heads alone."""
+
+    def __init__(self, keys: int, heads: int, revoked: int = 0) -> None:
+        self.changes = [self._change(number, number, ENROLLED) for number in range(1, keys + 1)]
+        self.changes += [self._change(keys + number, number + 1, REVOKED) for number in range(1, revoked + 1)]
+        frontier = Frontier()
+        frontier.append(leaf_hash(key_leaf(*msgspec.structs.astuple(change))) for change in self.changes)
+        signer = key("server", "hq", keys)  # the one that a search through all of them finds last
+        assert signer.secret is not None
+        self.note = sign_head(Head(ORIGIN, len(self.changes), frontier.root()), signer.secret)
+        lines = [Line(key=_line(change)) for change in self.changes] + [Line(head=self.note)] * heads
+        lines.append(Line(end=EndLine(keys=len(self.changes), heads=heads)))
+        self.body = encode_line(HEADER) + b"".join(map(encode_line, lines))
+
+    def _change(self, pos: int, number: int, what: str) -> KeyChange:
+        assert SERVER.secret is not None
+        about = key("server", "hq", number)
+        made = KeyChange(pos, what, about.key_id, "server", "hq", about.public.public, pos, "hq", SERVER.key_id)
+        return msgspec.structs.replace(made, signature=SERVER.secret.sign(made.message(LEDGER)))
+
+    def trusted(self, known: int | None = None) -> str:
+        """The first keys, as somebody has copied them when there were no others yet."""
+        keys = [
+            {"key_id": c.key_id, "role": c.role, "name": c.name, "public": c.public.hex(), "enrolled_pos": c.pos}
+            for c in self.changes[:known]
+        ]
+        return json.dumps({"holdfast_keys": 1, "ledger": LEDGER, "keys": keys})
+
+
+def _line(change: KeyChange) -> KeyLine:
+    fields = msgspec.structs.asdict(change)
+    return KeyLine(**{**fields, "public": change.public.hex(), "signature": change.signature.hex()})
+
+
+def cost(body: bytes, wishes: Wishes) -> int:
+    """How many instructions Python executes. All that it may find is that the heads are told again and again."""
+    count = 0
+
+    def counted(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return counted
+
+    sys.settrace(counted)
+    try:
+        verdict = verify_file(io.BytesIO(body), wishes)
+    finally:
+        sys.settrace(None)
+    assert {finding.rule for finding in verdict.findings} <= {"order"}
+    return count
+
+
+def heads_and_keys(heads: int, keys: int) -> int:
+    made = Made(keys=keys, heads=heads)
+    return cost(made.body, Wishes(SERVERS))
+
+
+def anchors_and_keys(anchors: int, keys: int) -> int:
+    made = Made(keys=keys, heads=1)
+    return cost(made.body, Wishes(SERVERS, read_anchor("a", made.note * anchors)))
+
+
+def revocations_and_keys(revoked: int, keys: int) -> int:
+    made = Made(keys=100 + keys, heads=1, revoked=revoked)
+    return cost(made.body, Wishes(SERVERS))
+
+
+def changes_and_trusted_keys(changes: int, keys: int) -> int:
+    made = Made(keys=keys + changes, heads=1)
+    return cost(made.body, Wishes(parse_trusted(made.trusted(known=keys))))
+
+
+@pytest.mark.parametrize("of", [heads_and_keys, anchors_and_keys, revocations_and_keys, changes_and_trusted_keys])
+def test_no_cost_is_a_product_of_two_counts(of: Callable[[int, int], int]) -> None:
+    """What more of one thing costs does not depend on how much there is of the other."""
+    few, many = 33, 65  # trees of two perfect halves each, whose roots cost the same
+    more_beside_few, more_beside_many = of(many, few) - of(few, few), of(many, many) - of(few, many)
+    assert more_beside_many - more_beside_few < (many - few) ** 2, (more_beside_few, more_beside_many)
+
+
+def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash that a signature names its key by has four bytes; here all keys have the same."""
+    monkeypatch.setattr("holdfast.core.proof.notes.KEY_HASH_BYTES", 0)
+    made = Made(keys=3, heads=1)
+    assert verify_file(io.BytesIO(made.body), Wishes(parse_trusted(made.trusted()))).intact
+
+
+def test_a_policy_is_not_as_long_as_a_file(export: Exported) -> None:
+    file = File(export)
+    number = file.at("policy")
+    file.of(number)["body"] += " " * POLICY_CHARACTERS_MAX
+    found = verified(file.body(), export).findings[0]
+    assert (found.line, found.rule, "characters" in found.detail) == (number, "policy", True)
+
+
+def test_a_job_is_not_as_large_as_a_file(export: Exported) -> None:
+    file = File(export)
+    event = next(line["event"] for line in file.lines if line.get("event", {}).get("type") == "enqueued")
+    event["correlation_id"] = "a" * _PARKED_BYTES_MAX
+    rules = {finding.rule: finding.detail for finding in verified(file.body(), export).findings}
+    assert rules["unreadable"] == "a job larger than any ledger writes"
