@@ -233,3 +233,19 @@ def test_a_locked_job_gets_a_dependent_all_the_same(ledger: Ledger, pg_url: str,
     ledger.sweep()
     assert [found.id for found in ledger.claim("w", ["later"])] == [dependent.id]
     assert problems(ledger) == []
+
+
+def test_an_overdue_statement_leaves_no_session_behind(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+    """A locked table stops everything. Each call ends, and the server does not go on with what was given up."""
+    schema = pg_url.rpartition("schema=")[2]
+    ledger.patience = 1.0
+    stranger.execute(f"LOCK TABLE {schema}.jobs")
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="did not answer within 1 seconds"):
+            ledger.claim("w", keep=False)
+    with psycopg.connect(stranger.info.dsn, autocommit=True) as watching:
+        waiting = "SELECT FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+        wait_until(lambda: not watching.execute(waiting, [stranger.info.backend_pid]).fetchall(), what="all were dropped")
+    stranger.rollback()
+    ledger.enqueue("k")
+    assert len(ledger.claim("w", keep=False)) == 1

@@ -4,6 +4,7 @@ A server can stop answering without closing the connection: a dead NAT entry, a 
 keepalives find a dead peer but not a frozen one, so every statement has a deadline of its own here.
 """
 
+import contextlib
 from typing import Any
 
 import psycopg
@@ -14,6 +15,8 @@ WRITE_SECONDS = 10.0
 """How long one statement of a transaction that writes may take."""
 READ_SECONDS = 60.0
 """How long one statement of a transaction that only reads may take: a large page from a cold disk takes its time."""
+CANCEL_SECONDS = 0.5
+"""How long the server is asked to drop a statement whose answer is overdue."""
 SIGNAL_SECONDS = 0.1
 """How often a wait looks for signals; the driver's own number."""
 _SOCKET_OPTIONS = {
@@ -41,6 +44,9 @@ class Connection(psycopg.Connection[Any]):
             if timeout is not None:
                 raise
             self.is_overdue = True
+            # A server that is well and waits for a lock would go on waiting for it, a session more with each try.
+            with contextlib.suppress(psycopg.Error):
+                self.cancel_safe(timeout=CANCEL_SECONDS)
             self.pgconn.finish()
             raise psycopg.OperationalError(f"the server did not answer within {self.patience:g} seconds") from None
 
