@@ -151,7 +151,7 @@ class Runs(Desk):
             found = session.find_run(name)
             if found is None:
                 raise NotFound(f"nothing was ever supervised as {name!r}", run=name)
-            if not session.watch(duty(name), "-")[0]:
+            if not session.watch(duty(name), "-").is_free:
                 raise _taken(name)
             body = msgspec.structs.replace(_bodies.decode(found.body), controller=UNSET, terminal_reason=None, reset_by=who.name)
             session.save_run(name, _encode(body).decode())

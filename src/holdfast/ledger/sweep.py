@@ -61,11 +61,11 @@ class Sweeper:
     def look(self, holder: str) -> bool:
         """Whether `holder` should take the duty to sweep. Every worker looks, and so notices steps and outages."""
         began = self._monotonic()
-        now, is_free, is_wanted = self._reached(lambda: self._store.peek(lambda session: session.watch(SWEEP_DUTY, holder)))
+        found = self._reached(lambda: self._store.peek(lambda session: session.watch(SWEEP_DUTY, holder)))
         if self._monotonic() - began > SLOW_SECONDS:
             self._cut_off = True
-        self._reached(lambda: self._notice(now))
-        return is_free and is_wanted
+        self._reached(lambda: self._notice(found.now))
+        return found.is_free and found.is_wanted
 
     def tick(self, limit: int) -> dict[str, int]:
         """Everything that is due for up to `limit` jobs; how many events of each type that made.

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.limits import DUTY_MS_MAX
 from holdfast.core.model import Micros
 from holdfast.core.policy import Settings
-from holdfast.store.base import SignedIn
+from holdfast.store.base import SignedIn, Watched
 
 _settings = msgspec.json.Decoder(Settings)
 
@@ -30,10 +30,9 @@ class FleetSession(ABC):
         params = {"name": name, "holder": holder, "ttl_us": ttl_us, "ttl_us_max": DUTY_MS_MAX * 1_000}
         return bool(self.rows("take_duty", now_at=self.stamp(), **params))
 
-    def watch(self, name: str, holder: str) -> tuple[Micros, bool, bool]:
-        """The ledger's time, whether `holder` might take a duty, and whether there is any job for a sweep to look at."""
+    def watch(self, name: str, holder: str) -> Watched:
         [(now, free, wanted)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
-        return now, bool(free), bool(wanted)
+        return Watched(now, bool(free), bool(wanted))
 
     def fresh(self) -> Micros:
         """When everyone was given one fresh interval to show a sign of life; 0 for never."""
