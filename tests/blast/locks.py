@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from signal import SIGCONT, SIGSTOP
 
@@ -14,41 +14,54 @@ from tests.blast.fleet import NOBODYS, ROOT, SHORT, Fleet
 UNDO = {"kind": "quick", "args": {}}
 STRANDED = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "resume_window": 3, "backoff_base": 0}
 
-# Ways to lock
+# Ways to lock. Each yields what locks the rows of some jobs, until the block ends.
+
+Lock = Callable[[Iterable[int]], object]
 
 
 @contextmanager
-def for_update(fleet: Fleet, job_ids: Sequence[int]) -> Iterator[None]:
+def for_update(fleet: Fleet) -> Iterator[Lock]:
+    statement = f"SELECT FROM {fleet.place.schema}.jobs WHERE id = ANY (%s) FOR UPDATE"
     with psycopg.connect(fleet.place.server) as connection:
-        connection.execute(f"SELECT FROM {fleet.place.schema}.jobs WHERE id = ANY (%s) FOR UPDATE", [list(job_ids)])
-        yield
+        yield lambda ids: connection.execute(statement, [list(ids)])
         connection.rollback()
 
 
 @contextmanager
-def dependent(fleet: Fleet, job_ids: Sequence[int]) -> Iterator[None]:
+def dependent(fleet: Fleet) -> Iterator[Lock]:
     with psycopg.connect(fleet.place.server) as connection:
-        fleet.ledger.enqueue("quick", queue=NOBODYS, depends_on=list(job_ids), connection=connection)
-        yield
+        yield lambda ids: fleet.ledger.enqueue("quick", queue=NOBODYS, depends_on=list(ids), connection=connection)
         connection.rollback()
 
 
 @contextmanager
-def frozen_client(fleet: Fleet, job_ids: Sequence[int]) -> Iterator[None]:
-    command = [sys.executable, "-m", "tests.blast.programs.locker", fleet.url, *map(str, job_ids)]
+def frozen_client(fleet: Fleet) -> Iterator[Lock]:
+    command = [sys.executable, "-m", "tests.blast.programs.locker", fleet.url]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as locker:
+        assert locker.stdin is not None
         assert locker.stdout is not None
-        assert locker.stdout.readline() == "locked\n"
-        locker.send_signal(SIGSTOP)
+        assert locker.stdout.readline() == "ready\n"
+
+        def lock(ids: Iterable[int]) -> None:
+            assert locker.stdin is not None
+            assert locker.stdout is not None
+            locker.stdin.write(" ".join(map(str, ids)) + "\n")
+            locker.stdin.flush()
+            assert locker.stdout.readline() == "locked\n"
+            locker.send_signal(SIGSTOP)
+
         try:
-            yield
+            yield lock
         finally:
             locker.send_signal(SIGCONT)
             locker.communicate("\n", timeout=30)
 
 
-Way = Callable[[Fleet, Sequence[int]], AbstractContextManager[None]]
-WAYS: dict[str, Way] = {"for_update": for_update, "dependent": dependent, "frozen_client": frozen_client}
+WAYS: dict[str, Callable[[Fleet], AbstractContextManager[Lock]]] = {
+    "for_update": for_update,
+    "dependent": dependent,
+    "frozen_client": frozen_client,
+}
 
 # Jobs of every status
 

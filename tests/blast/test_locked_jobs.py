@@ -37,13 +37,12 @@ def test_without_a_fault_nobody_is_harmed(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(("way", "statuses", "seconds"), [*SHORT, *EACH])
 def test_a_locked_job_harms_no_other(fleet: Fleet, way: str, statuses: list[str], seconds: float) -> None:
-    jobs = locks.make(fleet, statuses)
-    try:
-        with Watch(fleet, but=jobs.values()) as watch:
-            orphan = fleet.orphan()
-            with WAYS[way](fleet, list(jobs.values())):
-                watch.during(seconds, orphan=orphan)
-    finally:
+    with Watch(fleet) as watch:
+        with WAYS[way](fleet) as lock:
+            jobs = locks.make(fleet, statuses)
+            lock(jobs.values())
+            watch.spare(jobs.values())
+            watch.during(seconds, orphan=fleet.orphan())
         locks.let_go(fleet)
     # The jobs themselves go on as well, once they are let go.
     for status in {"queued", "claimed", "running"} & jobs.keys():
@@ -54,13 +53,12 @@ def test_a_locked_job_harms_no_other(fleet: Fleet, way: str, statuses: list[str]
 def test_a_held_job_that_is_locked_for_less_than_its_lease_goes_on(fleet: Fleet, way: str) -> None:
     jobs = locks.make(fleet, ["claimed", "running"])
     fleet.held |= dict.fromkeys(jobs.values(), "w1")
-    try:
-        with Watch(fleet) as watch, WAYS[way](fleet, list(jobs.values())):
-            watch.during(WITHIN_LEASE_SECONDS)
-    finally:
-        for job_id in jobs.values():
-            del fleet.held[job_id]
-        locks.let_go(fleet)
+    with Watch(fleet) as watch, WAYS[way](fleet) as lock:
+        lock(jobs.values())
+        watch.during(WITHIN_LEASE_SECONDS)
+    for job_id in jobs.values():
+        del fleet.held[job_id]
+    locks.let_go(fleet)
     assert {fleet.became(job_id, "succeeded").attempt for job_id in jobs.values()} == {1}
 
 
@@ -73,11 +71,10 @@ def test_a_locked_job_that_is_done_does_not_hold_up_the_completions_of_its_worke
     [job] = fleet.hold("busy", go=go)
     fleet.became(job.id, "running")
     offer = fleet.offer("busy", BURST)
-    with Watch(fleet, but=[job.id]) as watch:
-        orphan = fleet.orphan() if seconds > LEASE_SECONDS else None
-        with locks.for_update(fleet, [job.id]):
-            go.touch()
-            watch.during(seconds, orphan=orphan)
+    with Watch(fleet, but=[job.id]) as watch, locks.for_update(fleet) as lock:
+        lock([job.id])
+        go.touch()
+        watch.during(seconds, orphan=fleet.orphan() if seconds > LEASE_SECONDS else None)
     fleet.end_offer(offer)
     assert fleet.became(job.id, "succeeded").attempt == 1 or seconds > LEASE_SECONDS, fleet.told(job.id)
     wait_until(lambda: fleet.done()["busy"] == len(offer.ids) + 1)

@@ -117,13 +117,16 @@ def test_a_request_id_in_an_open_transaction_does_not_stop_its_process(fleet: Fl
     assert answers["afterwards"] == first, answers
 
 
-def test_handlers_that_wait_for_themselves_harm_no_other_job_of_their_workers(fleet: Fleet) -> None:
-    """Each locks its own job's row in a transaction of its own, then has a checkpoint to keep."""
-    ways = {"w1": "dependent", "w2": "for_update"}
+def test_handlers_that_lock_their_own_jobs_harm_no_other_job_of_their_workers(fleet: Fleet) -> None:
+    """Two then have a checkpoint to keep, which is kept or refused in bounded time. One works on past its time."""
+    waiting = {"w1": "dependent", "w2": "for_update"}
     with Watch(fleet) as watch:
-        jobs = {worker: fleet.ledger.enqueue("wait_for_itself", {"way": way}, queue=worker).id for worker, way in ways.items()}
+        jobs = {way: fleet.ledger.enqueue("wait_for_itself", {"way": way}, queue=worker).id for worker, way in waiting.items()}
+        late = fleet.ledger.enqueue("outlast", queue="w3").id
         watch.during(SECONDS)
-    for worker, job_id in jobs.items():
+    for way, job_id in jobs.items():
         found = fleet.became(job_id, "succeeded", "failed", "dead_lettered", seconds=ANSWER_SECONDS)
         assert found.status == "succeeded", fleet.told(job_id)
-        assert found.result == "kept" or found.result.startswith(("unavailable", "conflict")), (ways[worker], found.result)
+        assert found.result == "kept" or found.result.startswith(("unavailable", "conflict")), (way, found.result)
+    found = fleet.became(late, "succeeded", "failed", "dead_lettered", seconds=ANSWER_SECONDS)
+    assert "took longer than" in str(found.dead_letter), f"{found.result}: {fleet.told(late)}"

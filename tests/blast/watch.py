@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -42,6 +42,10 @@ class Watch:
         self._fleet.ready()
         self._mark = self._fleet.ledger.position()
         return self
+
+    def spare(self, job_ids: Iterable[int]) -> None:
+        """The fault is about these jobs too."""
+        self._but.update(job_ids)
 
     def during(self, seconds: float, *, orphan: int | None = None) -> None:
         """Let the fault last so long, and until the short jobs of that time are done and the orphan is taken back.

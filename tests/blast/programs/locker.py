@@ -1,6 +1,6 @@
-"""A client that is stopped in mid-transaction: locks the rows of the given jobs, says so, and waits for a line.
+"""A client that is stopped in mid-transaction: locks the rows of the jobs that a line names, says so, and waits for another line.
 
-`python -m tests.blast.programs.locker URL JOB…`
+`python -m tests.blast.programs.locker URL`
 """
 
 import sys
@@ -9,11 +9,17 @@ import psycopg
 
 from tests.blast.place import Place
 
+
+def say(what: str) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    url, *ids = sys.argv[1:]
-    place = Place.of(url)
+    place = Place.of(sys.argv[1])
     with psycopg.connect(place.server) as connection:
-        connection.execute(f"SELECT FROM {place.schema}.jobs WHERE id = ANY (%s) FOR UPDATE", [[int(id_) for id_ in ids]])
-        sys.stdout.write("locked\n")
-        sys.stdout.flush()
+        say("ready")
+        ids = [int(id_) for id_ in sys.stdin.readline().split()]
+        connection.execute(f"SELECT FROM {place.schema}.jobs WHERE id = ANY (%s) FOR UPDATE", [ids])
+        say("locked")
         sys.stdin.readline()
