@@ -35,7 +35,7 @@ class Beater:
         self._abandon = abandon
         self._doomed: dict[Context, float] = {}
         self._closing = False
-        self._told = 0.0
+        self._told = float("-inf")
         self._unsigned = False
         self._thread = threading.Thread(target=self._run, name="holdfast-beats", daemon=True)
 
