@@ -153,7 +153,7 @@ def _policy(given: str | None) -> dict[str, Any]:
         return {}
     if "=" not in given or Path(given).exists():
         try:
-            return tomllib.loads(Path(given).read_text())
+            return tomllib.loads(Path(given).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise misuse(f"{given}: {error}") from None
     pairs = dict(part.strip().partition("=")[::2] for part in given.split(","))
