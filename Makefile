@@ -1,9 +1,13 @@
 # Needs make and Python 3.11 or newer; everything else goes into .venv.
 
 PYTHON ?= python3
-BIN := .venv/bin
-LOCKED := .venv/.locked
-READY := .venv/.ready
+# Elsewhere if the checkout cannot be written to: make demo VENV=/tmp/holdfast (a path without blanks)
+VENV ?= .venv
+BIN := $(VENV)/bin
+LOCKED := $(VENV)/.locked
+READY := $(VENV)/.ready
+# The tests read what programs say as UTF-8, whatever the locale is.
+PYTEST := env PYTHONUTF8=1 $(BIN)/python -m pytest
 CODE := $(wildcard src tests tools bench)
 
 # Further arguments: make test ARGS="tests/tools -k restart"
@@ -23,8 +27,9 @@ setup: $(READY) ## make .venv with everything the other targets need
 
 $(LOCKED): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Holdfast needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
-	@echo "Setting up .venv"
-	@$(PYTHON) -m venv --clear .venv
+	@mkdir -p $(VENV) && test -w $(VENV) || { echo "$(VENV) cannot be written to: give another folder, as in make $(MAKECMDGOALS) VENV=/tmp/holdfast"; exit 1; }
+	@echo "Setting up $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
@@ -38,13 +43,13 @@ demo: $(READY) ## show Holdfast at work
 # worksteal: the tests differ much in length, and each process starts a
 # PostgreSQL server of its own only if a test asks it for one.
 test: $(READY) ## run all tests but the torture
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not torture" $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture" $(ARGS)
 
 torture: $(READY) ## run the long tests that kill and restart things
-	$(BIN)/python -m pytest -m torture --timeout 3600 $(ARGS)
+	$(PYTEST) -m torture --timeout 3600 $(ARGS)
 
 coverage: $(READY) ## run the tests and show which branches of the core they miss
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not torture" --cov --cov-report term-missing $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture" --cov --cov-report term-missing $(ARGS)
 
 check: $(READY) ## check format, lint, types, imports and the core's coverage; runs them all, whatever they say
 	@status=0; \
@@ -53,7 +58,7 @@ check: $(READY) ## check format, lint, types, imports and the core's coverage; r
 	run $(BIN)/ruff check .; \
 	run $(BIN)/mypy $(CODE); \
 	run $(BIN)/lint-imports; \
-	run $(BIN)/python -m pytest -q -n $(JOBS) tests/unit --cov=holdfast.core --cov-branch --cov-report term --cov-fail-under=100; \
+	run $(PYTEST) -q -n $(JOBS) tests/unit --cov=holdfast.core --cov-branch --cov-report term --cov-fail-under=100; \
 	exit $$status
 
 format: $(READY) ## format the code and fix what can be fixed by itself

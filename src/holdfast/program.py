@@ -8,6 +8,7 @@ INTERRUPTED, UNREAD = 130, 141
 
 def main() -> None:
     """Runs what was typed, and exits."""
+    _prepare_streams()
     try:
         if sys.argv[1:3] == ["task", "heartbeat"] and _beat(sys.argv[3:]):
             return
@@ -16,6 +17,21 @@ def main() -> None:
         commands()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _prepare_streams() -> None:
+    """Open /dev/null for each standard stream that is closed, and escape what a stream's encoding cannot spell.
+
+    Without the first, the next file that is opened would get the stream's number, and with it whatever is written there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            null = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this stream's own
+            os.set_inheritable(null, True)
+            setattr(sys, name, os.fdopen(null, "w" if number else "r", encoding="utf-8"))
+        elif number and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _beat(arguments: list[str]) -> bool:

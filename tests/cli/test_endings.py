@@ -93,6 +93,43 @@ def test_an_answer_that_finds_no_room_is_a_failure(folder: Path, words: str) -> 
     assert b"No space left" in done.stderr and b"Traceback" not in done.stderr
 
 
+def with_closed(closed: str, folder: Path, words: str) -> subprocess.CompletedProcess[bytes]:
+    """What comes of a command that a shell starts with closed streams."""
+    shell = ["/bin/sh", "-c", f'"$@" {closed}', "sh", *command(*words.split())]
+    return subprocess.run(shell, cwd=folder, env=environment(), capture_output=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_counts_as_dev_null(folder: Path, closed: str) -> None:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        for words in ("job enqueue index", "top", "doctor", "supervise --name n -- true"):
+            done = with_closed(closed, folder, words)
+            assert (done.returncode, b"Traceback" in done.stderr) == (0, False), (words, done.stderr)
+        assert ledger.get(1).kind == "index"
+
+
+def test_a_closed_standard_input_is_empty(folder: Path) -> None:
+    done = with_closed("<&-", folder, "job enqueue index --args - --json")
+    assert (done.returncode, json.loads(done.stdout)["error_code"]) == (2, "usage")
+
+
+LOCALES = [
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1"},
+]
+
+
+@pytest.mark.parametrize("variables", LOCALES, ids=["ascii", "latin-1"])
+def test_a_locale_that_cannot_spell_an_answer_does_no_harm(folder: Path, variables: dict[str, str]) -> None:
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        ledger.enqueue("größe", {"an": "日本語"})
+    (folder / "p.toml").write_text('window = "1m"  # größe\n', encoding="utf-8")
+    for words in ("doctor", "dlq replay --help", "job list", "job get 1", "supervise --name n --policy p.toml -- true"):
+        env = environment(**variables)
+        done = subprocess.run(command(*words.split()), cwd=folder, env=env, capture_output=True, check=False, timeout=60)
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), (words, done.stderr)
+
+
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_interrupted_commands_end_with_130(start: Start, folder: Path, form: list[str]) -> None:
     """It waits at a pipe to which nobody writes; that it has opened it says that it is at work."""

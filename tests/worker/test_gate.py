@@ -100,6 +100,14 @@ def test_an_attempt_without_answers_to_its_beats_may_not_proceed(desk: Desk, clo
     context.may_proceed()
 
 
+def test_the_first_progress_is_sent_at_once_when_the_clock_starts_at_zero(desk: Desk, clock: ManualClock) -> None:
+    assert clock.monotonic() == 0
+    context = desk.hold()
+    context.progress(7)
+    desk.beater.tick()
+    assert desk.ledger.get(context.job.id).progress == 7
+
+
 def test_entering_a_passage_looks_again(desk: Desk, clock: ManualClock) -> None:
     passage = desk.hold().may_proceed()
     clock.advance(31)

@@ -57,11 +57,11 @@ class Outbox:
 
     def now(self) -> Micros:
         """The ledger's time."""
-        return self._store.read(lambda session: session.now())
+        return self._store.peek(lambda session: session.now())
 
     def places(self) -> dict[str, Place]:
         """Where every sink stands."""
-        return {place.name: place for place in self._store.read(lambda session: session.sinks())}
+        return {place.name: place for place in self._store.peek(lambda session: session.sinks())}
 
     def add(self, name: str, *, from_beginning: bool) -> None:
         """A sink that is not there yet, at the beginning of the order or at its present end."""

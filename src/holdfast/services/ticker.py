@@ -37,7 +37,7 @@ class Ticker:
         self._thread.start()
 
     def _run(self) -> None:
-        due = dict.fromkeys(range(len(self._services)), 0.0)
+        due = dict.fromkeys(range(len(self._services)), float("-inf"))
         while not self._stop.is_set():
             now = time.monotonic()
             for number, service in enumerate(self._services):

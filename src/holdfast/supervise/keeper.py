@@ -187,9 +187,9 @@ class Keeper:
             elif word == b"stop":
                 self._stop(int(number))
             elif word == b"kill":
-                self._kill_at = 0.0
+                self._kill_at = float("-inf")
         if not chunk:
-            self._kill_at = 0.0
+            self._kill_at = float("-inf")
         return bool(chunk)
 
     def _stop(self, number: int) -> None:

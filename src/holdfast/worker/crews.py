@@ -78,7 +78,7 @@ class ThreadCrew:
         self._taken = 0
         self._average = 1.0
         """Seconds an attempt takes, lately."""
-        self._given = 0.0
+        self._given = float("-inf")
 
     def give(self, contexts: Iterable[Context]) -> None:
         self._given = self._shift.monotonic()

@@ -38,7 +38,7 @@ class Marks:
         self._marks: dict[str, tuple[Mark, float]] = {}
 
     def of(self, command: ClaimNext) -> Mark:
-        mark, until = self._marks.get(command.queues[0], (Mark(), 0.0))
+        mark, until = self._marks.get(command.queues[0], (Mark(), float("-inf")))
         return mark if _plain(command) and time.monotonic() < until else Mark()
 
     def drop(self, command: ClaimNext) -> None:

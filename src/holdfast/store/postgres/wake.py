@@ -41,8 +41,8 @@ class Bell:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
-        self._silent_until = 0.0
-        self._out_until = 0.0
+        self._silent_until = float("-inf")
+        self._out_until = float("-inf")
 
     def may_ring(self) -> bool:
         """Whether it has been silent for long enough to ring in the caller's own transaction; it then counts as rung."""
