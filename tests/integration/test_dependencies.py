@@ -227,7 +227,7 @@ def test_a_replay_and_a_new_dependent_meet(store_url: str, opened: Opener) -> No
 
 
 def test_within_the_callers_transaction(real: Ledger, store_url: str, postgres_url: str) -> None:
-    """What has been enqueued there can be depended on there; and nobody ends what it depends on before it commits."""
+    """What has been enqueued there can be depended on there. A job that ended before the commit is heard of with a sweep."""
     [fence] = running(real, 1)
     connection: Any
     if store_url.startswith("sqlite"):
@@ -249,6 +249,7 @@ def test_within_the_callers_transaction(real: Ledger, store_url: str, postgres_u
         connection.execute("COMMIT")
         completed.result()
     connection.close()
+    real.sweep()
     assert real.get(both.id).waits_for == (first.id,)
     assert real.get(graph[0].id).waits_for == (graph[1].id,)
     for expected in (first, both, graph[1], graph[0]):

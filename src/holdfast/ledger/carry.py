@@ -52,36 +52,43 @@ class Carrier:
         """Run a call in the next group; then, by itself, what it found locked. No other call waits with that."""
         lane = _lane(call)
         if lane == "keyed" and lane in self._store.lanes():
-            self._run_alone(lane, call)
+            self._run_alone(lane, call, careful=False)
         else:
             self._doors.get(lane, self._doors["work"]).go(call)
-        if any(map(is_locked, call.answers)):
+        if call.locked:
             self._unlock(lane, call)
         return call.outcome()
 
     def _unlock(self, lane: Lane, call: Call) -> None:
         """Run again what is locked of a call. Where everything is, that is the call itself: its answer may have to be kept."""
         for pause in (PAUSES if len(call.commands) == 1 else MANY_PAUSES) if call.patient else PAUSES[:1]:
-            time.sleep(pause)
+            _wait(pause)
             places = [place for place, answer in enumerate(call.answers) if is_locked(answer)]
             if len(places) == len(call.answers):
                 self._run_alone(lane, call)
-            elif places:
-                part = Call(call.verb, [call.commands[place] for place in places], repeat=False, keep=False, body_hash=b"")
-                self._run_alone(lane, part)
-                for place, answer in zip(places, part.outcome(), strict=True):
-                    call.answers[place] = answer
-                call.changed, call.outcomes = call.changed or part.changed, call.outcomes + part.outcomes
             else:
+                self._run_part(lane, call, places)
+            if not call.locked:
                 return
-        if len(call.answers) == 1 and is_locked(call.answers[0]):
+        if len(call.answers) == 1:
             call.answers = [self._with_holder(call.answers[0])]
 
-    def _run_alone(self, lane: Lane, call: Call) -> None:
+    def _run_part(self, lane: Lane, call: Call, places: list[int]) -> None:
+        """Run some commands of a call again. The others are done, so a failure is the answer to these alone."""
+        part = Call(call.verb, [call.commands[place] for place in places], repeat=False, keep=False, body_hash=b"")
+        self._run_alone(lane, part)
+        if part.failure is not None and not isinstance(part.failure, HoldfastError):
+            raise part.failure
+        answers = part.answers if part.failure is None else [part.failure] * len(places)
+        for place, answer in zip(places, answers, strict=True):
+            call.answers[place] = answer
+        call.locked, call.changed, call.outcomes = part.locked, call.changed or part.changed, call.outcomes + part.outcomes
+
+    def _run_alone(self, lane: Lane, call: Call, *, careful: bool = True) -> None:
         if not self._alone.acquire(timeout=ALONE_SECONDS):
             raise Unavailable("too many calls wait for locks of other transactions", locked=True)
         try:
-            self._try(lane, [call], careful=True)
+            self._try(lane, [call], careful=careful)
         finally:
             self._alone.release()
 
@@ -112,9 +119,9 @@ class Carrier:
         try:
             queues = sorted({command.queue for command in call.commands if isinstance(command, Enqueue)})
             for pause in MANY_PAUSES:
-                time.sleep(pause)
+                _wait(pause)
                 self._store.within(connection, lambda session: execute(session, [call], self._notary), queues)
-                if not is_locked(call.answers[0]):
+                if not call.locked:
                     return
             raise call.answers[0]
         except Contention as error:
@@ -169,7 +176,7 @@ class Carrier:
         except Contention as error:
             for call in calls:
                 refused = Unavailable(f"another transaction is in the way: {error}", locked=True)
-                call.answers, call.settled = [refused] * len(call.commands), True
+                call.answers, call.locked, call.settled = [refused] * len(call.commands), True, True
         except StatementFailed as error:
             for call in calls:
                 call.fail(Unavailable(f"the database refused this: {error}"))
@@ -191,7 +198,7 @@ class Carrier:
 def _again(work: Callable[[], T], pauses: Sequence[float]) -> T:
     """Run `work`, again after each pause while other transactions are in its way."""
     for number, pause in enumerate(pauses, 1):
-        time.sleep(pause)
+        _wait(pause)
         try:
             return work()
         except StatementFailed as error:
@@ -200,6 +207,11 @@ def _again(work: Callable[[], T], pauses: Sequence[float]) -> T:
             if number == len(pauses):
                 raise Unavailable(f"another transaction is in the way: {error}", locked=True) from error
     raise AssertionError("unreachable")
+
+
+def _wait(seconds: float) -> None:
+    if seconds:
+        time.sleep(seconds)
 
 
 def _lane(call: Call) -> Lane:

@@ -28,6 +28,7 @@ class Call:
         "done",
         "failure",
         "keep",
+        "locked",
         "outcomes",
         "parked",
         "patient",
@@ -54,6 +55,8 @@ class Call:
         """Which part of a long batch this is: each is answered, and kept, by itself."""
         self.changed = False
         """Something was written."""
+        self.locked = False
+        """Some of its commands were put off, because another transaction has locked what they need."""
         self.outcomes: list[Outcome] = []
         """What was written of commands that were decided one by one."""
         self.wakes: set[str] = set()

@@ -24,10 +24,11 @@ def execute(session: Session, calls: Sequence[Call], notary: Notary, *, careful:
 
     A `careful` run waits for no row. It locks all jobs beforehand, and refuses as locked those that another transaction has.
     """
+    session.careful = careful
     for call in calls:
         call.answers = [None] * len(call.commands)
         call.wakes = set()
-        call.changed = False
+        call.changed = call.locked = False
         call.outcomes = []
     fresh, twins = answer_repeats(session, calls)
     locked = _locked(session, fresh) if careful or any(call.verb == "sweep" for call in fresh) else set()
@@ -67,6 +68,7 @@ def _put_off(items: Sequence[Item], locked: set[int]) -> list[Item]:
         job_id = getattr(item.command, "job_id", None)
         if job_id in locked:
             item.answer(Unavailable(f"job {job_id} is locked by another transaction", locked=True, job_id=job_id))
+            item.call.locked = True
         else:
             left.append(item)
     return left

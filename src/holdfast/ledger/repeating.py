@@ -34,6 +34,7 @@ def answer_repeats(session: Session, calls: Sequence[Call]) -> tuple[list[Call],
         for call in calls:
             if call.repeat and _key(call) in taken:
                 call.answers = [_in_use(call.commands[0].request_id)] * len(call.commands)
+                call.locked = True
         calls = [call for call in calls if not (call.repeat and _key(call) in taken)]
     known = session.find_requests(keys)
     fresh: list[Call] = []
@@ -123,7 +124,7 @@ def _job_at(session: Session, verb: str, item: answers.Item, token: str | None) 
 def keep(session: Session, calls: Iterable[Call]) -> None:
     rows = []
     for call in calls:
-        if call.keep and any(map(_is_kept, call.answers)) and not any(map(is_locked, call.answers)):
+        if call.keep and not call.locked and any(map(_is_kept, call.answers)):
             actor, request_id = _key(call)
             rows.append(Kept(actor, request_id, call.verb, call.body_hash, answers.encode(call)))
     if rows:

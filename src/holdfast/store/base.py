@@ -167,6 +167,9 @@ class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Session(Protocol):
     """One transaction."""
 
+    careful: bool
+    """Do not wait for what another transaction has locked."""
+
     def now(self) -> Micros: ...
     def wake(self, queues: Iterable[str]) -> None:
         """With its commit, tell waiting processes that these queues have work, and followers that there is something to read."""

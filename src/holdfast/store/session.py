@@ -47,6 +47,7 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         self.policies: dict[int, Policy] = {}
         """What this session alone knows as yet."""
         self._policy_ids: dict[Policy, int] = {}
+        self.careful = False
         self.wakes: set[str] | None = None
         """Queues to be rung once this is committed; None where nobody has anything to hear of."""
 

@@ -62,6 +62,8 @@ class PostgresSession(SqlSession):
         """The id of the transaction, once there is one that this session has begun."""
         self.rung: set[str] = set()
         """Queues whose bell rings with the commit."""
+        self.own_ids: set[int] | None = None
+        """In a caller's transaction: the jobs that it has made so far, which no other transaction can see."""
 
     def begins(self) -> Self:
         """With its first statement, this session begins a transaction."""
@@ -119,11 +121,15 @@ class PostgresSession(SqlSession):
         return self._ids("try_lock_unshared", ids)
 
     def pin(self, ids: Iterable[int]) -> set[int]:
-        """In a caller's transaction, which may stay open for long, the jobs may end meanwhile."""
-        if self._intern_elsewhere is None:
-            return self.try_lock(ids)
-        self._ids("share_jobs", ids)
-        return set(ids)
+        """In a caller's transaction, which may stay open for long, jobs that others can see may end meanwhile."""
+        wanted = set(ids)
+        if self.own_ids is not None:
+            self._ids("share_jobs", wanted)
+            return wanted - self.own_ids
+        if self.careful:
+            return self.try_lock(wanted)
+        self.lock(wanted)
+        return set()
 
     def _ids(self, name: str, ids: Iterable[int]) -> set[int]:
         wanted = sorted(set(ids))
@@ -182,6 +188,8 @@ class PostgresSession(SqlSession):
         if channel is not None:
             self.rung.add(first.queue)
         at = rows[0][1]
+        if self.own_ids is not None:
+            self.own_ids.update([row[0] for row in rows])
         return [Made(row[0], at, True) for row in rows]
 
     def _channel(self, queue: str) -> str | None:
@@ -235,6 +243,8 @@ class PostgresSession(SqlSession):
             if made := self._run("enqueue_keyed", params):
                 if params["channel"] is not None:
                     self.rung.add(item.queue)
+                if self.own_ids is not None:
+                    self.own_ids.add(made[0][0])
                 return Made(made[0][0], made[0][1], True)
             if found := self._run("find_dedupe", {"queue": item.queue, "key": item.dedupe_key}):
                 return Made(found[0][0], found[0][1], False)

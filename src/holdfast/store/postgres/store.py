@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors as pg
@@ -54,6 +55,7 @@ class PostgresStore:
         self._marks = Marks()
         self._idle: list[Connection] = []
         self._lost = 0
+        self._made: WeakKeyDictionary[psycopg.Connection[Any], tuple[str, set[int]]] = WeakKeyDictionary()
         self._closed = False
         self._pid = os.getpid()
         self._sql = {
@@ -208,8 +210,12 @@ class PostgresStore:
         try:
             session.rows("has_ledger")
             with connection.transaction():
-                if session.one("has_ledger") != (True,) or (session.one("ledger_id") or ("",))[0] != self.ledger_id:
+                if session.one("has_ledger") != (True,):
                     raise ValidationError("connection is not to this ledger's database", field="connection")
+                ledger_id, xid = session.one("ledger_id") or ("", "")
+                if ledger_id != self.ledger_id:
+                    raise ValidationError("connection is not to this ledger's database", field="connection")
+                session.own_ids = self._own_ids(connection, xid)
                 [(before, _)] = session.rows("swap_lock_timeout", wanted=str(WITHIN_LOCK_MS))
                 answer = work(session)
                 session.rows("swap_lock_timeout", wanted=before)
@@ -217,6 +223,13 @@ class PostgresStore:
         except psycopg.Error as error:
             raise _translated(error) from error
         return answer
+
+    def _own_ids(self, connection: "psycopg.Connection[Any]", xid: str) -> set[int]:
+        """The jobs that this transaction of the caller's has made so far."""
+        known = self._made.get(connection)
+        if known is None or known[0] != xid:
+            known = self._made[connection] = (xid, set())
+        return known[1]
 
     def intern_profile(self, key: tuple[str, str, str]) -> int:
         def work(session: Session) -> int:
