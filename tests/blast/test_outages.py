@@ -13,6 +13,7 @@ from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 
 LEASE_SECONDS = 5
+BEHIND_SECONDS = 2
 MODES = ("fast", "immediate", "smart")
 SHORT = {("fast", 1), ("immediate", 7)}
 OUTAGES = [
@@ -58,12 +59,13 @@ def stop_smart(server: PostgresServer) -> None:
 @pytest.mark.parametrize(("mode", "seconds"), OUTAGES)
 def test_no_healthy_job_is_taken_away_after_an_outage(fleet: Fleet, server: PostgresServer, mode: str, seconds: int) -> None:
     """After one that is longer than a lease, a worker may come back somewhat later than the others."""
-    with Watch(fleet, late=True) as watch:
+    with Watch(fleet, late=True):
         stop(server, mode)
         threading.Event().wait(seconds)
         if seconds >= LEASE_SECONDS:
             fleet.send("w1", signal.SIGSTOP)
         server.start()
-        watch.during(2)
+        threading.Event().wait(BEHIND_SECONDS)
         fleet.send("w1", signal.SIGCONT)
+    fleet.ready()
     assert {fleet.ledger.get(job_id).attempt for job_id in fleet.held} == {1}
