@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,11 +28,11 @@ def fleet(function: str, count: int, *, timeout: float = 120.0, **arguments: Any
 
 
 class Program:
-    """One running program. Ends with the block, by a kill if need be."""
+    """One running program, started by `prefix` if there is one. Ends with the block, by a kill if need be."""
 
-    def __init__(self, name: str, *arguments: Any) -> None:
+    def __init__(self, name: str, *arguments: Any, prefix: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{PROGRAMS}.{name}", *map(str, arguments)],
+            [*prefix, sys.executable, "-m", f"{PROGRAMS}.{name}", *map(str, arguments)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -16,7 +16,8 @@ _HOME = Path(__file__).parents[1] / "store" / "sqlite"
 _WAL_PAGES = 256
 """The log is copied into the database this often: nobody else may be there to keep it short, and each process reads all of it."""
 _BUSY_MS = 1_000
-"""Beats take turns by the lock file. Whoever has locked the database itself is waited for by the command line, and only there."""
+"""How long to wait for the right to write, and for the database's own lock. The command line waits longer."""
+_TRY_SECONDS = 0.002
 _TIMES = {"claimed_at": "claimed_at", "claim_expires_at": "lease_expires_at", "last_heartbeat_at": "last_beat_at"}
 
 
@@ -29,7 +30,7 @@ def recorded(asked: Asked) -> dict[str, Any]:
             connection.set_busy_timeout(_BUSY_MS)
             connection.pragma("synchronous", "FULL")
             connection.pragma("wal_autocheckpoint", _WAL_PAGES)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _lock(lock)
             connection.execute("BEGIN IMMEDIATE")
             task = _in_transaction(connection, asked)
             connection.execute("COMMIT")
@@ -38,6 +39,18 @@ def recorded(asked: Asked) -> dict[str, Any]:
     with contextlib.suppress(OSError), Path(f"{asked.path}-tail").open("r+b") as bell:
         bell.write(b"!")
     return task
+
+
+def _lock(fd: int) -> None:
+    """Whoever is too late here waits its turn with the command line."""
+    deadline = time.monotonic() + _BUSY_MS / 1_000
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise NotPlain from None
+            time.sleep(_TRY_SECONDS)
 
 
 def _in_transaction(connection: apsw.Connection, asked: Asked) -> dict[str, Any]:

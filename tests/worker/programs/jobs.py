@@ -43,6 +43,12 @@ def hold(job: Context, log: str, go: str) -> dict[str, Any]:
 
 
 @app.handler()
+def let_go(go: str) -> int:
+    wait_for(go)
+    return os.getpid()
+
+
+@app.handler()
 def count(log: str, n: int) -> int:
     note(log, f"{os.getpid()} {n}")
     time.sleep(0.001)

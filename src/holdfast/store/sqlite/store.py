@@ -1,10 +1,9 @@
 """A SQLite file as a store: WAL, synchronous=FULL, one writer at a time, shared fairly between processes by a file lock."""
 
 import contextlib
-import fcntl
 import os
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,9 +15,11 @@ from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import EventFilter, Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.memory import Memory
 from holdfast.store.seals import SettledRows
+from holdfast.store.sqlite.files import Files, has_moved, numbers_of
 from holdfast.store.sqlite.place import MAKE_ROOM, check_place, is_full, unopened
 from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
+from holdfast.store.sqlite.writelock import WriteLock
 from holdfast.store.statements import migrations
 
 if TYPE_CHECKING:
@@ -35,23 +36,23 @@ class SqliteStore:
     """Connections are opened when first needed: one for writing, a few for reading."""
 
     def __init__(self, path: Path, clock: Callable[[], Micros], draw_id: Callable[[], str], *, create: bool = True) -> None:
-        self.path = path
+        self.path = path.absolute()
+        self._files = Files(self.path)
         self._clock = clock
         self.patience = BUSY_MS / 1_000
         self._memory = Memory()
         self._writer: apsw.Connection | None = None
         self._readers: list[apsw.Connection] = []
-        self._writing = threading.Lock()
         self._pid = os.getpid()
         self._bells: list[WakeFile] = []
-        self._lock_fd: int | None = None
+        self._lock: WriteLock | None = None
         _settle_allocator()
         try:
-            check_place(path, create)
-            self._lock_fd = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            is_there = check_place(path, create)
+            self._lock = WriteLock(self.path, self._files)
             self._work_bell = self._bell(f"{path}-wake")
             self._event_bell = self._bell(f"{path}-tail")
-            self.ledger_id = self._migrate(draw_id)
+            self.ledger_id = (self._found() if is_there else None) or self._migrate(draw_id)
         except (OSError, apsw.Error) as error:
             self.close()
             raise unopened(path, error) from error
@@ -66,29 +67,38 @@ class SqliteStore:
     # Connections
 
     def _connect(self) -> apsw.Connection:
-        connection = apsw.Connection(str(self.path))
-        connection.set_busy_timeout(BUSY_MS)
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -16384", "wal_autocheckpoint = 4000"):
-            connection.pragma(*pragma.split(" = "))
+        """Open the file that the ledger has open already, or that it is opened with. Only the latter may be made."""
+        before = numbers_of(self._files.path)
+        flags = apsw.SQLITE_OPEN_READWRITE | (0 if self._files.are_known else apsw.SQLITE_OPEN_CREATE)
+        self._files.check()
+        connection = apsw.Connection(self._files.path, flags=flags)
+        try:
+            connection.set_busy_timeout(BUSY_MS)
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -16384", "wal_autocheckpoint = 4000"):
+                connection.pragma(*pragma.split(" = "))
+            # SQLite opens the log with the first read.
+            connection.pragma("schema_version")
+            self._files.opened(connection.db_filename("main"), before)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[apsw.Connection]:
-        """The right to write: first among this process's threads, then among processes. Busy waiting would starve some."""
-        with self._writing:
-            self._check_usable()
-            assert self._lock_fd is not None
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-            try:
-                if self._writer is None:
-                    self._writer = self._connect()
-                yield self._writer
-            finally:
-                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+    def _turn(self) -> contextlib.AbstractContextManager[None]:
+        """The right to write."""
+        self._check_usable()
+        assert self._lock is not None
+        return self._lock.held()
+
+    def _take_writer(self) -> apsw.Connection:
+        """The connection for the one who has the right to write."""
+        if self._writer is None:
+            self._writer = self._connect()
+        return self._writer
 
     def _check_usable(self) -> None:
         """SQLite's locks and connections do not survive a fork."""
-        if self._lock_fd is None:
+        if self._lock is None or self._lock.is_closed:
             raise Unavailable("this ledger is closed", retryable=False)
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
@@ -102,20 +112,23 @@ class SqliteStore:
         return ("work",)
 
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
-        with self._turn() as connection:
-            committing = False
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                session = self._session(connection)
-                answer = work(session)
-                committing = True
-                connection.execute("COMMIT")
-            except BaseException as error:
-                self._roll_back(connection)
-                if isinstance(error, apsw.Error | OSError):
-                    raise _translated(error, committing) from error
-                raise
-            self._memory.keep(session)
+        committing = False
+        try:
+            with self._turn():
+                connection = self._take_writer()
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    session = self._session(connection)
+                    answer = work(session)
+                    committing = True
+                    connection.execute("COMMIT")
+                except BaseException:
+                    self._roll_back(connection)
+                    raise
+                self._files.check("unknown")
+                self._memory.keep(session)
+        except (apsw.Error, OSError) as error:
+            raise _translated(error, committing) from error
         if session.wakes is not None:
             self.wake(session.wakes)
         return answer
@@ -129,6 +142,7 @@ class SqliteStore:
             self._writer = None
             with contextlib.suppress(apsw.Error):
                 connection.close()
+            self._files.forget_log()
 
     def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
         if not isinstance(connection, apsw.Connection):
@@ -145,6 +159,9 @@ class SqliteStore:
             raise ValidationError(f"connection is not to this ledger's file, {self.path}", field="connection")
         if not connection.in_transaction:
             raise ValidationError("connection has no open transaction", field="connection")
+        self._files.check()
+        if has_moved(connection):
+            raise ValidationError(f"connection is to a file that {self.path} no longer names: open it again", field="connection")
         memory = Memory()
         memory.profiles.update(self._memory.profiles)
         try:
@@ -176,13 +193,14 @@ class SqliteStore:
                 answer = work(session)
                 if begin:
                     connection.execute("COMMIT")
+                self._files.check_again(time.monotonic())
             except BaseException:
                 connection.close()
                 raise
         except (apsw.Error, OSError) as error:
             raise _translated(error, committing=False) from error
         self._memory.keep(session)
-        if len(self._readers) < IDLE_READERS_MAX and self._lock_fd is not None:
+        if len(self._readers) < IDLE_READERS_MAX and self._lock is not None and not self._lock.is_closed:
             self._readers.append(connection)
         else:
             connection.close()
@@ -228,28 +246,34 @@ class SqliteStore:
 
     def waiter(self, *, events: bool) -> Waiter:
         self._check_usable()
-        return FileWaiter((self._event_bell if events else self._work_bell).path, self._connect())
+        return FileWaiter((self._event_bell if events else self._work_bell).path, self._connect(), self._files.check)
 
     def close(self) -> None:
-        with self._writing:
-            for connection in [*self._readers, *([self._writer] if self._writer else [])]:
+        if self._lock is not None:
+            self._lock.close()
+        for connection in [*self._readers, *([self._writer] if self._writer else [])]:
+            with contextlib.suppress(apsw.ThreadingViolationError):
                 connection.close()
-            self._readers, self._writer = [], None
-            if self._lock_fd is not None:
-                os.close(self._lock_fd)
-                self._lock_fd = None
-                for bell in self._bells:
-                    bell.close()
+        self._readers, self._writer = [], None
+        for bell in self._bells:
+            bell.close()
 
     # Schema
 
+    def _found(self) -> str | None:
+        """The ledger's id where its schema is the newest: then there is nothing to write, and no turn to wait for."""
+        newest = migrations("holdfast.store.sqlite")[-1].version
+        ledger_id = _current(self._take_writer(), newest)
+        if ledger_id is not None:
+            self.schema = Schema(newest, newest, ())
+        return ledger_id
+
     def _migrate(self, draw_id: Callable[[], str]) -> str:
         known = migrations("holdfast.store.sqlite")
-        with self._turn() as connection:
-            newest = known[-1].version
-            if (ledger_id := _current(connection, newest)) is not None:
-                self.schema = Schema(newest, newest, ())
+        with self._turn():
+            if (ledger_id := self._found()) is not None:
                 return ledger_id
+            connection = self._take_writer()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 connection.execute("CREATE TABLE IF NOT EXISTS holdfast_schema (version INTEGER PRIMARY KEY) STRICT")
@@ -275,7 +299,7 @@ class SqliteStore:
 
 
 def _current(connection: apsw.Connection, version: int) -> str | None:
-    """The ledger's id where its schema is of this version: then there is nothing to lock and nothing to write."""
+    """The ledger's id where its schema is of this version."""
     try:
         if connection.execute("SELECT max(version) FROM holdfast_schema").get != version:
             return None

@@ -11,6 +11,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -49,7 +50,10 @@ class WakeFile:
 
 
 class FileWaiter:
-    def __init__(self, path: Path, connection: apsw.Connection) -> None:
+    """`check` raises once the ledger's files are gone: nothing would ever move in those that the connection has open."""
+
+    def __init__(self, path: Path, connection: apsw.Connection, check: Callable[[], None]) -> None:
+        self._check = check
         self._connection = connection
         self._closed = False
         self._seen = self._data_version()
@@ -88,6 +92,7 @@ class FileWaiter:
         return bool(ready)
 
     def _moved(self) -> bool:
+        self._check()
         version = self._data_version()
         if version == self._seen:
             return False
