@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Job, Ledger
+from holdfast import App, Job, Ledger
 from tests.support.waiting import wait_until
 from tests.worker.fleet import ROOT
 
@@ -113,3 +114,50 @@ def test_a_worker_ends_though_a_handler_has(tmp_path: Path, harm: str) -> None:
     with holdfast.open(url) as ledger, working(url):
         assert ended(ledger, ledger.enqueue("in_thread", {"harm": harm})).status == "succeeded"
         assert ended(ledger, ledger.enqueue("fine_in_thread", {"log": os.devnull, "n": 1})).result == 1
+
+
+def test_a_worker_whose_loop_is_blocked_leaves_async_jobs_to_others(tmp_path: Path) -> None:
+    """What the loop has not begun is handed back, and nothing more is claimed for it until it comes round again."""
+    app = App(f"sqlite:///{tmp_path}/holdfast.db")
+    began, free = threading.Event(), threading.Event()
+
+    @app.handler()
+    async def blocks() -> None:
+        began.set()
+        free.wait(60)
+
+    @app.handler()
+    async def waits(n: int) -> int:
+        return n
+
+    @app.handler(concurrency=1)
+    async def waits_alone(n: int) -> int:
+        return n
+
+    @app.handler()
+    def plain() -> int:
+        return 7
+
+    blocker = app.enqueue(blocks)
+    with app.worker(name="w") as worker:
+        worker.start()
+        wait_until(began.is_set)
+        waiting = [app.enqueue(handler, n=1) for handler in (waits, waits_alone)]
+        wait_until(lambda: [app.ledger.get(job.id).releases for job in waiting] == [1, 1])
+        # A sign that the worker has been round again since, and has claimed neither.
+        assert ended(app.ledger, app.enqueue(plain)).result == 7
+        assert [app.ledger.get(job.id).status for job in (blocker, *waiting)] == ["running", "queued", "queued"]
+        free.set()
+        assert [ended(app.ledger, job).result for job in waiting] == [1, 1]
+    app.close()
+
+
+def test_a_worker_that_cannot_start_a_process_blames_no_job(tmp_path: Path) -> None:
+    """Descriptors that a handler in a thread has leaked are the worker's: its jobs for processes are handed back, uncounted."""
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    with holdfast.open(url) as ledger, working(url):
+        assert ended(ledger, ledger.enqueue("in_thread", {"harm": "leak_descriptors"})).status == "succeeded"
+        job = ledger.enqueue("innocent")
+        wait_until(lambda: ledger.get(job.id).releases > 0)
+        assert ended(ledger, ledger.enqueue("in_thread", {"harm": "mend_descriptors"})).status == "succeeded"
+        assert ended(ledger, job).result == "True"

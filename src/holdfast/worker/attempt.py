@@ -27,6 +27,7 @@ class Attempts:
     def __init__(self, shift: Shift, settler: Settler) -> None:
         self._shift = shift
         self._settler = settler
+        self.monotonic = shift.monotonic
         self._pid = os.getpid()
 
     def run(self, context: Context, call: Callable[[Context], Any] | None = None) -> None:

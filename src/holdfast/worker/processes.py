@@ -26,11 +26,13 @@ from holdfast.worker.context import Context
 from holdfast.worker.crews import ThreadCrew
 from holdfast.worker.handlers import Place
 from holdfast.worker.judge import JudgedError, Verdict
-from holdfast.worker.shift import Shift
+from holdfast.worker.shift import Shift, log
 
 READ_BYTES = 1 << 16
 REPLY_BYTES_MAX = 4 * PAYLOAD_BYTES_MAX
 """Of one line from a child: a result, or an error, each with its own lower limit. More is not from us."""
+PAUSE_SECONDS = 1.0
+"""How long a worker that cannot start a process waits before it hands the job back and may claim it again."""
 LOOK_SECONDS = 1.0
 """How often a silent child is looked at: what it has forked may keep its end of the socket open when it is dead."""
 
@@ -210,7 +212,7 @@ class ProcessCrew(ThreadCrew):
         me = threading.get_ident()
         child = self._children.get(me)
         if child is None or not child.alive:
-            child = self._children[me] = Child()
+            child = self._children[me] = self._start(context)
         context.on_trouble = child.tell
         if context.cancelled:
             child.tell(context)
@@ -222,6 +224,15 @@ class ProcessCrew(ThreadCrew):
             if not child.alive or child.is_spent or context.lost or context.timed_out:
                 child.close()
                 self._children.pop(me, None)
+
+    def _start(self, context: Context) -> Child:
+        """A new child. Where this process cannot start one, the job is handed back: it is not to blame, and counts no attempt."""
+        try:
+            return Child()
+        except OSError as error:
+            log.error("cannot start a process for handlers", extra={"job_id": context.job.id, "error": str(error)})
+            self._shift.stopping.wait(PAUSE_SECONDS)
+            raise JobCancelled("there is no process to run it", job_id=context.job.id) from error
 
     def _task(self, context: Context, number: int) -> Task:
         now = self._shift.monotonic()

@@ -32,6 +32,11 @@ def leak_descriptors() -> None:
             _leaked.append(os.open(os.devnull, os.O_RDONLY))
 
 
+def mend_descriptors() -> None:
+    while _leaked:
+        os.close(_leaked.pop())
+
+
 def lose_environment() -> None:
     os.environ.clear()
 
@@ -62,7 +67,8 @@ def leave_a_thread() -> None:
 
 
 HARM = {
-    harm.__name__: harm for harm in (eat_memory, leak_descriptors, lose_environment, close_output, garble, pour, leave_a_thread)
+    harm.__name__: harm
+    for harm in (eat_memory, leak_descriptors, mend_descriptors, lose_environment, close_output, garble, pour, leave_a_thread)
 }
 
 
