@@ -39,7 +39,7 @@ def ended(run: Callable[[], object], given: Sequence[str]) -> int:
 def _flushed() -> int:
     """What is said last may be the first that finds no room."""
     try:
-        if sys.stdout is not None:
+        if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
     except OSError as error:
         return _unwritten(error)
@@ -107,7 +107,7 @@ def _missing(error: click.UsageError) -> str:
 def forget_output() -> None:
     """Python would complain at its end about what it could not write, and change the exit code."""
     try:
-        if sys.stdout is not None:
+        if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

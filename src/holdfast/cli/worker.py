@@ -1,7 +1,10 @@
 """`holdfast worker`: run one, and see who is there."""
 
 import logging
+import os
 import sys
+import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.cli")
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
+GRACE_SECONDS = 2.0
+"""How long threads that handlers have started may run on when the worker has stopped."""
 SILENT = timedelta(seconds=45)
 """Workers say every 15 s that they are there: one that has not for so long is shown as silent."""
 
@@ -99,10 +104,27 @@ def run(
         orderly = worker.run()
     for app in found:
         app.close()
+    _end_soon(0 if orderly else 1)
     if not orderly:
         raise Failed("gave_up", f"{worker.name} gave up: too many of its handlers would not stop", action="Start another one.")
     if as_json:
         say(Answer({"worker": worker.name}, lambda page: None), as_json)
+
+
+def _end_soon(code: int) -> None:
+    """End the process though threads that handlers have started run on: Python would wait for them for ever."""
+    main = threading.main_thread()
+    left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not main]
+    if not left:
+        return
+
+    def end() -> None:
+        main.join()
+        time.sleep(GRACE_SECONDS)
+        log.warning("ending without threads that handlers have started", extra={"threads": left[:20]})
+        os._exit(code)
+
+    threading.Thread(target=end, name="holdfast-end", daemon=True).start()
 
 
 def _anchors(app: "App", seal: bool, file: Path | None, url: str | None, private: bool) -> dict[str, Any]:

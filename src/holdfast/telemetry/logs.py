@@ -3,6 +3,7 @@
 The library logs below "holdfast" and configures nothing by itself; `configure` is for programs that have no setup of their own.
 """
 
+import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping
@@ -107,6 +108,11 @@ class ContextFilter(logging.Filter):
 
 class _OwnHandler(logging.StreamHandler[Any]):
     """Told apart from the handlers of others when `configure` is called again."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class names it so
+        """Raise nothing. The base class raises ValueError where standard error is closed, into whatever wanted to log."""
+        with contextlib.suppress(ValueError):
+            super().handleError(record)
 
 
 def configure(json: bool = False, level: int | str = "INFO", *, stream: IO[str] | None = None) -> logging.Handler:

@@ -1,5 +1,7 @@
 """One attempt, from its checks to its outcome."""
 
+import os
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -13,7 +15,7 @@ from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler
 from holdfast.worker.judge import Verdict, judge
 from holdfast.worker.settle import Settler
-from holdfast.worker.shift import Shift
+from holdfast.worker.shift import Shift, log
 from holdfast.worker.signature import plain_result
 
 TRIES = 5
@@ -25,9 +27,24 @@ class Attempts:
     def __init__(self, shift: Shift, settler: Settler) -> None:
         self._shift = shift
         self._settler = settler
+        self.monotonic = shift.monotonic
+        self._pid = os.getpid()
 
     def run(self, context: Context, call: Callable[[Context], Any] | None = None) -> None:
         """In this thread. `call` stands in for the handler's function where that runs elsewhere."""
+        try:
+            self._run(context, call)
+        except BaseException:  # noqa: BLE001 - the thread has other jobs to run
+            self._let_go(context)
+
+    async def run_async(self, context: Context) -> None:
+        """On the loop; what has to ask the ledger first does so beside it."""
+        try:
+            await self._run_async(context)
+        except BaseException:  # noqa: BLE001 - likewise
+            self._let_go(context)
+
+    def _run(self, context: Context, call: Callable[[Context], Any] | None) -> None:
         args = self._prepare(context)
         if args is None:
             return
@@ -41,12 +58,11 @@ class Attempts:
                 else:
                     result = handler.function(**args)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's outcome
-            self._settler.failed(context, error)
+            self._raised(context, error)
         else:
-            self._conclude(context, result)
+            self._returned(context, result)
 
-    async def run_async(self, context: Context) -> None:
-        """On the loop; what has to ask the ledger first does so beside it."""
+    async def _run_async(self, context: Context) -> None:
         checked = context.job.status is Status.CLAIMED
         args = await self._shift.beside(self._prepare, context) if checked else self._prepare(context)
         if args is None:
@@ -59,9 +75,9 @@ class Attempts:
                 else:
                     result = await handler.function(**args)
         except BaseException as error:  # noqa: BLE001 - likewise
-            self._settler.failed(context, error)
+            self._raised(context, error)
         else:
-            self._conclude(context, result)
+            self._returned(context, result)
 
     def _about(self, job: Job) -> AbstractContextManager[Any]:
         """Around the handler: what is logged and traced within is this job's."""
@@ -143,6 +159,28 @@ class Attempts:
         raise AssertionError("unreachable")
 
     # After
+
+    def _returned(self, context: Context, result: Any) -> None:
+        self._end_fork()
+        self._conclude(context, result)
+
+    def _raised(self, context: Context, error: BaseException) -> None:
+        self._end_fork()
+        if isinstance(error, MemoryError):
+            # The frames of the handler keep what it allocated: without them there is memory to record the failure.
+            traceback.clear_frames(error.__traceback__)
+        self._settler.failed(context, error)
+
+    def _end_fork(self) -> None:
+        """End this process if it is a fork that a handler has made: the job is its parent's, and so are all others."""
+        if os.getpid() != self._pid:
+            os._exit(0)
+
+    def _let_go(self, context: Context) -> None:
+        """Stop beating for an attempt whose outcome could not be handed over, for want of memory or threads: its lease runs
+        out."""
+        self._shift.forget(context)
+        log.exception("this outcome is lost: the job is tried again when its lease is over", extra={"job_id": context.job.id})
 
     def _conclude(self, context: Context, result: Any) -> None:
         handler: Handler = context.handler

@@ -6,6 +6,7 @@ It ends when its parent does: the kernel sees to that, since a handler that bloc
 import asyncio
 import contextlib
 import ctypes
+import errno
 import importlib
 import inspect
 import os
@@ -15,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,6 +44,8 @@ from holdfast.worker.signature import plain_result
 _PR_SET_PDEATHSIG = 1
 _BARE = 2
 """Arguments where the parent has not said how to log."""
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF}
+"""What a process says that has no descriptors or no memory left, or has lost those it had."""
 _tasks = msgspec.json.Decoder(Task)
 _encode = msgspec.json.Encoder().encode
 
@@ -132,7 +136,7 @@ class Bench:
         try:
             handler, registry = self._handler(task)
         except Exception as error:  # noqa: BLE001 - the module is somebody else's
-            return Reply(verdict=judge(error, Rules(), FailureStage.INPUT))
+            return Reply(verdict=judge(error, Rules(), FailureStage.INPUT), unloaded=True)
         context = self._give(task, handler, registry)
         try:
             args = handler.signature.read(task.record.args)
@@ -148,7 +152,9 @@ class Bench:
                 return Reply(lost=True)
             return Reply(verdict=judge(error, handler.rules))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's outcome
-            return Reply(verdict=judge(error, handler.rules))
+            if isinstance(error, MemoryError):
+                traceback.clear_frames(error.__traceback__)
+            return Reply(verdict=judge(error, handler.rules), spent=_is_spent(error))
 
     def _give(self, task: Task, handler: Handler, registry: Any) -> Context:
         ledger = self._ledgers.setdefault(task.url, Late(task.url, _keys(task)))
@@ -168,6 +174,15 @@ class Bench:
             function.__holdfast_app__.move(task.url, keys=_keys(task))
             found = self._handlers[task.place] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
         return found
+
+
+def _is_spent(error: BaseException) -> bool:
+    """Whether the next handler in this process may have to suffer for what this one did."""
+    return (
+        isinstance(error, MemoryError)
+        or not isinstance(error, Exception)
+        or (isinstance(error, OSError) and error.errno in _EXHAUSTED)
+    )
 
 
 def _answer(result: Any) -> Reply:

@@ -33,7 +33,7 @@ class Crew(Protocol):
         """Run these as soon as there is room."""
 
     def ahead(self) -> int:
-        """How many more than it can run at once it will begin in no time."""
+        """How many more than it can run at once it will begin in no time; minus its size where it can begin none."""
 
     def held(self) -> int:
         """How many attempts it has, running or not yet begun."""

@@ -160,7 +160,7 @@ class Intake:
     def _want(self, group: Group) -> int:
         """How many to ask for: a full batch or none, so that claims do not come in dribbles."""
         crew, held = group.crew, group.crew.held()
-        ahead = 0 if group.limit is not None else crew.ahead()
+        ahead = crew.ahead() if group.limit is None else min(0, crew.ahead())
         crew.low = ahead // 2
         room = crew.size + ahead - held
         if group.limit is not None:

@@ -24,16 +24,22 @@ class LoopCrew:
         self.low = 0
         self._attempts = attempts
         self._freed = freed
-        self._tasks: dict[Context, asyncio.Task[None]] = {}
+        self._tasks: dict[Context, asyncio.Task[None] | None] = {}
+        """Those that have not begun have no task yet: the loop begins them at once, unless a handler blocks it."""
+        self._given = 0.0
+        self._blocked = False
+        """Jobs were taken back from a loop that did not begin them: it gets no more until it answers."""
+        self._mutex = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def give(self, contexts: Iterable[Context]) -> None:
         loop = self._loop or self._start()
         given = list(contexts)
+        self._given = self._attempts.monotonic()
         for context in given:
             context.on_trouble = self._tell
-            self._tasks.setdefault(context, None)  # type: ignore[arg-type]
+            self._tasks.setdefault(context, None)
         loop.call_soon_threadsafe(self._spawn, given)
 
     def _start(self) -> asyncio.AbstractEventLoop:
@@ -55,9 +61,11 @@ class LoopCrew:
     def _spawn(self, contexts: list[Context]) -> None:
         assert self._loop is not None
         for context in contexts:
-            if context in self._tasks:
+            with self._mutex:
+                if context not in self._tasks:
+                    continue
                 self._tasks[context] = task = self._loop.create_task(self._attempts.run_async(context))
-                task.add_done_callback(partial(self._ended, context))
+            task.add_done_callback(partial(self._ended, context))
 
     def _ended(self, context: Context, _: object) -> None:
         self._tasks.pop(context, None)
@@ -81,17 +89,28 @@ class LoopCrew:
         return True
 
     def ahead(self) -> int:
-        return 0
+        return -self.size if self._blocked else 0
 
     def held(self) -> int:
         return len(self._tasks)
 
     def waits_since(self, moment: float) -> bool:
-        return False
+        return self._given < moment and None in list(self._tasks.values())
 
     def take_back(self) -> list[Context]:
-        """None: a task begins when it is given."""
-        return []
+        with self._mutex:
+            found = [context for context, task in list(self._tasks.items()) if task is None]
+            for context in found:
+                del self._tasks[context]
+        if found:
+            self._blocked = True
+            self.call(self._answer)
+        return found
+
+    def _answer(self) -> None:
+        """The loop comes round again."""
+        self._blocked = False
+        self._freed()
 
     def running(self) -> list[Context]:
         return list(self._tasks)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.model import Fence
 from holdfast.core.model import Job as Record
 from holdfast.core.payloads import Verbatim
@@ -25,9 +26,13 @@ from holdfast.worker.context import Context
 from holdfast.worker.crews import ThreadCrew
 from holdfast.worker.handlers import Place
 from holdfast.worker.judge import JudgedError, Verdict
-from holdfast.worker.shift import Shift
+from holdfast.worker.shift import Shift, log
 
 READ_BYTES = 1 << 16
+REPLY_BYTES_MAX = 4 * PAYLOAD_BYTES_MAX
+"""Of one line from a child: a result, or an error, each with its own lower limit. More is not from us."""
+PAUSE_SECONDS = 1.0
+"""How long a worker that cannot start a process waits before it hands the job back and may claim it again."""
 LOOK_SECONDS = 1.0
 """How often a silent child is looked at: what it has forked may keep its end of the socket open when it is dead."""
 
@@ -59,11 +64,19 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: bool = False
     news: dict[str, Any] | None = None
     """Not an answer yet: how far it has come."""
+    unloaded: bool = False
+    """The handler's module could not be loaded, so no handler has run. `verdict` says why."""
+    spent: bool = False
+    """The process has run out of memory or descriptors, or a handler tried to end it: it should not be used again."""
 
 
 STOP = b'"stop"\n'
 _encode = msgspec.json.Encoder().encode
 _replies = msgspec.json.Decoder(Reply)
+
+
+class Unloaded(JudgedError):
+    """The handler could not be loaded in this child."""
 
 
 class Child:
@@ -75,6 +88,8 @@ class Child:
         self._unread = b""
         self.tasks = 0
         """How many it was given."""
+        self.is_spent = False
+        """It should be given no more."""
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - a module of this very package
                 [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), *_logging()],
@@ -90,13 +105,19 @@ class Child:
             while (reply := self._reply(task.number)).news is not None:
                 context.tell(reply.news)
         except (OSError, EOFError) as error:
-            raise self._death(context) from error
+            raise self._death() from error
+        except (ValueError, msgspec.DecodeError) as error:
+            # A handler has written to a descriptor that is not its own. What else comes from there cannot be trusted.
+            self.kill()
+            said = "its process has written to the worker's own socket"
+            raise JudgedError(Verdict({"type": "ProcessDied", "message": said}, True)) from error
+        self.is_spent = reply.spent
         if reply.lost:
             raise LeaseConflictError("the lease is over", job_id=context.job.id)
         if reply.cancelled:
             raise JobCancelled(f"job {context.job.id} has stopped", job_id=context.job.id)
         if reply.verdict is not None:
-            raise JudgedError(reply.verdict)
+            raise (Unloaded if reply.unloaded else JudgedError)(reply.verdict)
         return None if isinstance(reply.result, msgspec.UnsetType) else msgspec.json.decode(reply.result)
 
     def _send(self, line: bytes) -> None:
@@ -112,6 +133,8 @@ class Child:
     def _line(self) -> bytes:
         while b"\n" not in self._unread:
             self._unread += self._receive()
+            if len(self._unread) > REPLY_BYTES_MAX:
+                raise ValueError("a line without an end")
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
@@ -129,7 +152,7 @@ class Child:
             raise EOFError
         return chunk
 
-    def _death(self, context: Context) -> Exception:
+    def _death(self) -> Exception:
         self.kill()
         code = self._process.wait()
         said = (
@@ -175,10 +198,21 @@ class ProcessCrew(ThreadCrew):
         self._closed = False
 
     def _do(self, context: Context) -> Any:
+        try:
+            return self._try(context)
+        except Unloaded:
+            # Where an earlier handler has spoilt the process (its environment, its limits), a new one can load it.
+            child = self._children.pop(threading.get_ident(), None)
+            if child is None or child.tasks == 1:
+                raise
+            child.close()
+        return self._try(context)
+
+    def _try(self, context: Context) -> Any:
         me = threading.get_ident()
         child = self._children.get(me)
         if child is None or not child.alive:
-            child = self._children[me] = Child()
+            child = self._children[me] = self._start(context)
         context.on_trouble = child.tell
         if context.cancelled:
             child.tell(context)
@@ -187,9 +221,18 @@ class ProcessCrew(ThreadCrew):
             return child.run(context, self._task(context, child.tasks))
         finally:
             context.on_trouble = None
-            if not child.alive or context.lost or context.timed_out:
+            if not child.alive or child.is_spent or context.lost or context.timed_out:
                 child.close()
                 self._children.pop(me, None)
+
+    def _start(self, context: Context) -> Child:
+        """A new child. Where this process cannot start one, the job is handed back: it is not to blame, and counts no attempt."""
+        try:
+            return Child()
+        except OSError as error:
+            log.error("cannot start a process for handlers", extra={"job_id": context.job.id, "error": str(error)})
+            self._shift.stopping.wait(PAUSE_SECONDS)
+            raise JobCancelled("there is no process to run it", job_id=context.job.id) from error
 
     def _task(self, context: Context, number: int) -> Task:
         now = self._shift.monotonic()

@@ -46,6 +46,8 @@ def calling(stop: Callable[[], None]) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(wakeup)
+        # Closing it would not end the listener while a process that a handler has forked keeps a copy open.
+        theirs.shutdown(socket.SHUT_RDWR)
         theirs.close()
         listener.join()
         ours.close()

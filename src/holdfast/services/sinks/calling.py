@@ -71,18 +71,22 @@ class Deadline:
 
 
 def connect(addresses: list[Address], to: Target, tls: ssl.SSLContext | None, deadline: Deadline) -> socket.socket:
-    """A connection to the first of these addresses that answers. The name is for TLS alone: it is not resolved again."""
+    """A connection to the first of these addresses that answers. The name is for TLS alone: it is not resolved again.
+
+    Each address gets an equal share of the time that is left, so that one that does not answer leaves time for the next.
+    """
     last: OSError | None = None
-    for address in addresses:
+    for number, address in enumerate(addresses):
+        share = deadline.left() / (len(addresses) - number)
         line = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)  # noqa: PLR2004
         try:
-            line.settimeout(deadline.left())
+            line.settimeout(share)
             line.connect((str(address), to.port))
             if tls is None:
                 return line
-            line.settimeout(deadline.left())
+            line.settimeout(share)
             return tls.wrap_socket(line, server_hostname=to.host)
-        except (ssl.SSLError, TimeoutError):
+        except ssl.SSLError:
             line.close()
             raise
         except OSError as error:
@@ -101,9 +105,10 @@ def post(line: socket.socket, to: Target, headers: Mapping[str, str], body: byte
         connection.putheader(name, value)
     connection.endheaders(body)
     response = connection.getresponse()
-    # Let the receiver finish speaking; what it says does not matter any more.
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        response.read()
+    # Let the receiver finish speaking; what it says does not matter any more. Python sets aside as much memory as is asked for:
+    # never as much as the receiver says that it will send.
+    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        response.read(RESPONSE_BYTES_MAX)
     return response.status
 
 
