@@ -124,17 +124,23 @@ def check_text(what: str, value: Any, bytes_max: int) -> str:
     """`value`, if it is a printable text of 1 to `bytes_max` UTF-8 bytes without blanks at its ends."""
     if not isinstance(value, str):
         raise ValidationError(f"{what} must be a text, not {type(value).__name__}", field=what)
+    text = value if type(value) is str else plain_text(value)
     try:
-        size = len(value.encode())
+        size = len(text.encode())
     except UnicodeEncodeError:
         raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None
     if size > bytes_max:
         raise LimitExceeded(f"{what} has {size} bytes; the limit is {bytes_max}", field=what, actual=size, limit=bytes_max)
-    if not value or value != value.strip() or not is_printable(value):
+    if not text or text != text.strip() or not is_printable(text):
         raise ValidationError(
             f"{what} must be a printable text of at least one character, without blanks at its ends", field=what
         )
-    return value
+    return text
+
+
+def plain_text(value: str) -> str:
+    """The same text as a plain str, if it is of a kind of its own: encoders and drivers do not know those."""
+    return str.__add__(value, "")
 
 
 def is_printable(value: str) -> bool:
