@@ -96,6 +96,16 @@ MCP_BODY_BYTES_MAX = 4_194_304
 """What a client sends to the MCP server at once."""
 MCP_SESSIONS_MAX = 1_000
 """Sessions that an MCP server has open, and sessions it holds tasks for."""
+MCP_TOKENS_MAX = 16
+"""Tokens of an MCP server over HTTP. Each is a client with an equal share of its sessions and requests."""
+MCP_CONNECTIONS_MAX = 800
+"""Connections to an MCP server over HTTP; beyond that, the one that has waited longest for its client is closed."""
+MCP_REQUESTS_MAX = 640
+"""Requests that it serves at once, open streams among them."""
+MCP_HEAD_MS_MAX = 10_000
+"""How long a client may take for the head of a request."""
+MCP_REQUEST_MS_MAX = 60_000
+"""How long it may take for the body."""
 MCP_IDLE_MS_MAX = 86_400_000
 """How long an MCP server may hold tasks for a client that does not call."""
 RUN_BYTES_MAX = 65_536
