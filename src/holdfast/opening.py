@@ -83,7 +83,7 @@ def draw_key(role: str, name: str) -> KeyFile:
     """A new key for this role (worker, operator or server) and name. Nobody knows it yet: enrol its public half."""
     try:
         whose = KeyRole(role)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError):
         raise ValidationError(f"role must be one of {', '.join(KeyRole)}", field="role") from None
     secret = SecretKey(os.urandom(SEED_BYTES))
     return KeyFile(whose, check_name("name", name), secret.public_key, secret)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import strictjson
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, LimitExceeded
 
 MOST = 1_000
 
@@ -106,3 +106,20 @@ def test_nesting_past_the_limit_is_refused_on_both_roads(core: Any):
 def test_nesting_without_end_is_refused_on_both_roads(levels: int):
     assert _code_of_encode(_nested(levels, [])) == "limit_exceeded"
     assert _code_of_check(b"[" * levels + b"]" * levels, 10**6) == "limit_exceeded"
+
+
+class Text(str):
+    """A text of another type, as template engines make them."""
+
+    __slots__ = ()
+
+
+class Number(int):
+    pass
+
+
+def test_kinds_of_texts_and_numbers_are_written_as_what_they_are() -> None:
+    value = {Text("a"): [Text("b"), None, True, 1.5, (Number(3), {"c": Text("d")})]}
+    assert strictjson.encode("args", value, 1_000) == b'{"a":["b",null,true,1.5,[3,{"c":"d"}]]}'
+    with pytest.raises(LimitExceeded):
+        strictjson.encode("args", [Text("a" * 1_000)], 1_000)

@@ -31,7 +31,7 @@ class Agent(Steps):
     def start(self, id: int, *, ttl: Any = TTL, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
         """Claim, start and focus. Succeeds where nobody has the task, where this agent has it (its claim is renewed), or where a
         claim on it has expired; else lease_conflict, which says who has it and until when."""
-        ttl_ms = _ttl(ttl)
+        id, attempt, ttl_ms = admit.job_id(id), admit.attempt(attempt), _ttl(ttl)  # noqa: A001
 
         def work(acts: Acts) -> Task:
             place = acts.session.find_agent(self.name, self.session)
@@ -40,7 +40,7 @@ class Agent(Steps):
             self._move(acts, place._replace(focus=id, last=id))
             return task_of(done, contents_of(done))
 
-        return self._act("task_start", (admit.job_id(id), attempt, ttl_ms), work, Task, request_id, attempt)
+        return self._act("task_start", (id, attempt, ttl_ms), work, Task, request_id, attempt)
 
     def heartbeat(
         self,
@@ -55,7 +55,8 @@ class Agent(Steps):
         """Proof of life: renews the claim. `checkpoint` is any JSON value for whoever goes on with the task."""
         beat = admit.beat(stage, progress, None, checkpoint)
         left = payloads.body_of(beat.checkpoint)
-        body = (admit.job_id(id), attempt, stage, progress, None if left is None else left.decode())
+        id, attempt = admit.job_id(id), admit.attempt(attempt)  # noqa: A001
+        body = (id, attempt, stage, progress, None if left is None else left.decode())
         fencing = self._fencing(id, attempt)
 
         def work(acts: Acts) -> Task:

@@ -20,7 +20,7 @@ class Past(msgspec.Struct, frozen=True):
 
 def look(ledger: Ledger, id_: int, *, bytes_max: int | None = None) -> InFull:
     """All about a task, whoever has it. What is longer than `bytes_max` is left out, and `omitted` says how long it is."""
-    admit.job_id(id_)
+    id_ = admit.job_id(id_)
 
     def work(session: Session) -> bytes:
         return msgspec.json.encode(in_full(session, _found(session, id_), bytes_max))
@@ -30,7 +30,7 @@ def look(ledger: Ledger, id_: int, *, bytes_max: int | None = None) -> InFull:
 
 def past(ledger: Ledger, id_: int, *, after: int = 0, limit: int = limits.PAGE_MAX) -> Past:
     """What happened to a task after a position. Payloads are left out where a brief leaves them out."""
-    admit.job_id(id_)
+    id_ = admit.job_id(id_)
     limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
     chosen = EventFilter(job_id=id_, after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX), limit=limit)
 

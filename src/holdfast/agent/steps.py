@@ -81,6 +81,7 @@ class Steps:
         goes_back: bool = False,
     ) -> Task:
         """A verb after which the task is not this agent's any more, nor its focus; nor, where it goes back, its last one."""
+        id_, attempt = admit.job_id(id_), admit.attempt(attempt)
         fencing = self._fencing(id_, attempt)
 
         def work(acts: Acts) -> Task:
@@ -94,7 +95,7 @@ class Steps:
                 self._move(acts, left)
             return task_of(done)
 
-        return self._act(verb, (admit.job_id(id_), attempt, *body), work, Task, request_id, fencing)
+        return self._act(verb, (id_, attempt, *body), work, Task, request_id, fencing)
 
     def _fencing(self, id_: int, attempt: int | None) -> int | None:
         """The attempt that a verb is meant for: what it says, else what this process knows."""
@@ -109,7 +110,7 @@ class Steps:
         if attempt is None:
             return
         job = acts.job(id_)
-        if job.attempt != limits.check_integer("attempt", attempt, 0, limits.REV_MAX):
+        if job.attempt != attempt:
             raise FenceLost(f"job {id_} is at attempt {job.attempt}, not {attempt}", **job.held_by)
 
     def _move(self, acts: Acts, place: AgentPlace) -> None:

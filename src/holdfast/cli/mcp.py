@@ -14,7 +14,7 @@ from holdfast.cli.address import is_named, ledger_url, setting
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import as_json_option, db_option, key_option, loaded_keys, open_ledger
 from holdfast.cli.values import duration
-from holdfast.core.limits import MCP_IDLE_MS_MAX
+from holdfast.core.limits import MCP_IDLE_MS_MAX, MCP_TOKENS_MAX
 from holdfast.plainfile import read_plain
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "HOLDFAST_MCP_TOKEN"  # noqa: S105 - its name, not a token
 TOKEN_CHARACTERS_MIN = 16
-TOKEN_BYTES_MAX = 4_096
+TOKEN_BYTES_MAX = 65_536
 PORT_MAX = 65_535
 IDLE_MAX = timedelta(milliseconds=MCP_IDLE_MS_MAX)
 IDLE_MIN = timedelta(seconds=1)
@@ -40,7 +40,9 @@ IDLE_MIN = timedelta(seconds=1)
 @click.option("--session", envvar="HOLDFAST_SESSION", metavar="NAME", help="Keep jobs for the next process with this session.")
 @click.option("--idle-limit", type=duration, default="30m", show_default=True, help="How long jobs are held without a call.")
 @click.option("--keep", is_flag=True, help="Leave jobs held at the end, until their leases are over.")
-@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help=f"A bearer token. Else {TOKEN_VARIABLE}.")
+@click.option(
+    "--token-file", type=click.Path(dir_okay=False, path_type=Path), help=f"Bearer tokens, one a line. Else {TOKEN_VARIABLE}."
+)
 @click.option("--allow-remote", is_flag=True, help="Listen on an address that others can reach; needs a token.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name by which clients may call the server.")
 @key_option
@@ -105,6 +107,7 @@ def _program() -> ModuleType:
 
 
 def _door(http: str, token_file: Path | None, allow_remote: bool, allow_host: tuple[str, ...]) -> "Door":
+    from holdfast.mcp.gate import place_of
     from holdfast.mcp.http import is_loopback
     from holdfast.mcp.program import Door
 
@@ -112,25 +115,33 @@ def _door(http: str, token_file: Path | None, allow_remote: bool, allow_host: tu
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
         raise misuse(f"--http {http!r:.80} is not HOST:PORT, such as 127.0.0.1:8765")
-    token = _token(token_file)
-    if not is_loopback(host) and not (allow_remote and token):
+    tokens = _tokens(token_file)
+    for name in allow_host:
+        if place_of(name) is None:
+            raise misuse(f"--allow-host {name!r:.80} is not HOST or HOST:PORT, such as mcp.example or [::1]:8765")
+    if not is_loopback(host) and not (allow_remote and tokens):
         need = "--allow-remote and a token (--token-file)"
         raise misuse(f"{host} can be reached by others: that needs {need}", action="Listen on 127.0.0.1, or give both.")
-    return Door(host, int(port), token, allow_host)
+    return Door(host, int(port), tokens, allow_host)
 
 
-def _token(file: Path | None) -> str | None:
+def _tokens(file: Path | None) -> tuple[str, ...]:
+    """The tokens, one a line; each is a client of its own."""
     if file is None:
         found = os.environ.get(TOKEN_VARIABLE)
-        return None if found is None else _checked(found, TOKEN_VARIABLE)
+        return () if found is None else (_checked(found, TOKEN_VARIABLE),)
     try:
         if stat.S_IMODE(file.stat().st_mode) & 0o077:
             raise misuse(f"others can read {file}", action=f"chmod 600 {file}")
-        return _checked(read_plain(file, TOKEN_BYTES_MAX, forbidden_mode=0o077).decode().strip(), str(file))
+        text = read_plain(file, TOKEN_BYTES_MAX, forbidden_mode=0o077).decode()
     except OSError as error:
         raise misuse(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise misuse(f"{file} cannot be read: it is not a text") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    if len(lines) > MCP_TOKENS_MAX or len(set(lines)) != len(lines):
+        raise misuse(f"{file} holds at most {MCP_TOKENS_MAX} tokens, one a line and each once")
+    return tuple(_checked(line, str(file)) for line in lines)
 
 
 def _checked(token: str, where: str) -> str:

@@ -96,6 +96,16 @@ MCP_BODY_BYTES_MAX = 4_194_304
 """What a client sends to the MCP server at once."""
 MCP_SESSIONS_MAX = 1_000
 """Sessions that an MCP server has open, and sessions it holds tasks for."""
+MCP_TOKENS_MAX = 16
+"""Tokens of an MCP server over HTTP. Each is a client with an equal share of its sessions and requests."""
+MCP_CONNECTIONS_MAX = 800
+"""Connections to an MCP server over HTTP; beyond that, the one that has waited longest for its client is closed."""
+MCP_REQUESTS_MAX = 640
+"""Requests that it serves at once, open streams among them."""
+MCP_HEAD_MS_MAX = 10_000
+"""How long a client may take for the head of a request."""
+MCP_REQUEST_MS_MAX = 60_000
+"""How long it may take for the body."""
 MCP_IDLE_MS_MAX = 86_400_000
 """How long an MCP server may hold tasks for a client that does not call."""
 RUN_BYTES_MAX = 65_536
@@ -124,17 +134,23 @@ def check_text(what: str, value: Any, bytes_max: int) -> str:
     """`value`, if it is a printable text of 1 to `bytes_max` UTF-8 bytes without blanks at its ends."""
     if not isinstance(value, str):
         raise ValidationError(f"{what} must be a text, not {type(value).__name__}", field=what)
+    text = value if type(value) is str else plain_text(value)
     try:
-        size = len(value.encode())
+        size = len(text.encode())
     except UnicodeEncodeError:
         raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None
     if size > bytes_max:
         raise LimitExceeded(f"{what} has {size} bytes; the limit is {bytes_max}", field=what, actual=size, limit=bytes_max)
-    if not value or value != value.strip() or not is_printable(value):
+    if not text or text != text.strip() or not is_printable(text):
         raise ValidationError(
             f"{what} must be a printable text of at least one character, without blanks at its ends", field=what
         )
-    return value
+    return text
+
+
+def plain_text(value: str) -> str:
+    """The same text as a plain str, if it is of a kind of its own: encoders and drivers do not know those."""
+    return str.__add__(value, "")
 
 
 def is_printable(value: str) -> bool:

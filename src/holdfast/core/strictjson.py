@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.core.limits import INTEGER_MAX, NESTING_MAX
+from holdfast.core.limits import INTEGER_MAX, NESTING_MAX, plain_text
 from holdfast.errors import LimitExceeded, ValidationError
 
 DIGITS_MAX = len(str(-INTEGER_MAX))
@@ -35,7 +35,8 @@ def encode(what: str, value: Any, bytes_max: int) -> bytes:
     except RecursionError:
         raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX) from None
     except (TypeError, ValueError, msgspec.MsgspecError):
-        faithful, body = False, b""
+        _walk(what, value, 1)
+        body, faithful = _encode(_plain(value)), True  # it holds a kind of text or number that the encoder does not know
     size = len(body)
     if not faithful or (size >= LONG_DIGITS and _LONG_DIGITS.search(body)) or (size > 2 * NESTING_MAX and _deep(body)):
         _walk(what, value, 1)
@@ -115,6 +116,23 @@ def _walk(what: str, value: Any, depth: int) -> None:
                 _walk(what, item, depth + 1)
         case _:
             raise ValidationError(f"{what} holds a {type(value).__name__}, which JSON does not have", field=what)
+
+
+def _plain(value: Any) -> Any:
+    """`value`, which was walked, of JSON's own types alone."""
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return plain_text(value)
+        case int():
+            return int.__add__(value, 0)
+        case float():
+            return float.__mul__(value, 1.0)
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return {plain_text(key): _plain(item) for key, item in value.items()}
 
 
 def _check_key(what: str, key: Any) -> None:

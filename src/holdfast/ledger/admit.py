@@ -63,6 +63,10 @@ def rev(given: Any) -> int | None:
     return None if given is None else limits.check_integer("expected_rev", given, 1, limits.REV_MAX)
 
 
+def attempt(given: Any) -> int | None:
+    return None if given is None else limits.check_integer("attempt", given, 0, limits.REV_MAX)
+
+
 def fence(given: Any) -> Fence:
     if not isinstance(given, Fence):
         raise ValidationError(f"fence must be a Fence, not {type(given).__name__}", field="fence")
@@ -81,6 +85,12 @@ def fence(given: Any) -> Fence:
         and limits.is_printable(given.incarnation)
     ):
         raise ValidationError("this fence is not one a ledger has issued", field="fence")
+    return given
+
+
+def function(what: str, given: Any) -> Any:
+    if not callable(given):
+        raise ValidationError(f"{what} must be a function, not {type(given).__name__}", field=what)
     return given
 
 
@@ -153,7 +163,7 @@ def _cut(text: str) -> str:
 def choice(what: str, kind: type[E], given: Any) -> E:
     try:
         return kind(given)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError):
         names = ", ".join(member.value for member in kind)
         raise ValidationError(f"{what} must be one of {names}", field=what) from None
 
@@ -163,7 +173,7 @@ def stall_reason(given: Any) -> StallReason | None:
         return None
     try:
         return vocabulary.stall_reason(given)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise ValidationError(f"reason must be one of {', '.join(StallReason)}", field="reason") from None
 
 
@@ -187,7 +197,7 @@ def statuses(given: Any) -> tuple[str, ...] | None:
     wanted = [given] if isinstance(given, str) else given
     try:
         return tuple(dict.fromkeys(vocabulary.status(name).value for name in wanted))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise ValidationError(f"status must be one of {', '.join(Status)}", field="status") from None
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from holdfast.core.doctor.shapes import COUNT_MAX, Census, ReadyJobs, SinkStanding, Skew
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import Status
-from holdfast.ledger.face import to_micros
+from holdfast.ledger import admit
 from holdfast.ledger.facts import has_server_key, pauses_of, seen, sweeper_of
 from holdfast.store.base import LetterFilter, Session, Store
 
@@ -19,9 +19,9 @@ def skew_of(store: Store, clock: Callable[[], datetime]) -> Skew:
 
 
 def _skew_once(store: Store, clock: Callable[[], datetime]) -> Skew:
-    before = to_micros(clock())
+    before = admit.moment("clock", clock())
     there = store.peek(lambda session: session.now())
-    after = to_micros(clock())
+    after = admit.moment("clock", clock())
     return Skew(there - (before + after) // 2, after - before)
 
 

@@ -49,12 +49,16 @@ class Exporting(Desk):
 
         It is one transaction that reads: on PostgreSQL, vacuum cannot clean up behind it for as long as it takes.
         """
+        admit.function("write", write)
+        if progress is not None:
+            admit.function("progress", progress)
         return self._store.read(lambda session: _Export(session, self.id, write).whole(progress))
 
     def prove(self, job_id: int, write: Write) -> EndLine:
         """Give `write` one job's record: its events with proofs that they are in the tree of the newest head, the keys, its
         row, and that head."""
-        admit.job_id(job_id)
+        job_id = admit.job_id(job_id)
+        admit.function("write", write)
         return self._store.read(lambda session: _Export(session, self.id, write).job(job_id))
 
 

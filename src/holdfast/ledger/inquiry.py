@@ -24,7 +24,7 @@ class Inquiry(Desk):
         from holdfast.core.explain import explain
         from holdfast.ledger.facts import facts_of
 
-        admit.job_id(job_id)
+        job_id = admit.job_id(job_id)
 
         def work(session: Session) -> "Explanation":
             job = session.load([job_id], lock=False).get(job_id)
@@ -43,5 +43,5 @@ class Inquiry(Desk):
         from holdfast.core.doctor import diagnose
         from holdfast.ledger.census import census_of, skew_of
 
-        skew = None if clock is None else skew_of(self._store, clock)
+        skew = None if clock is None else skew_of(self._store, admit.function("clock", clock))
         return diagnose(self.id, self._store.vitals(), self._store.read(census_of), skew)

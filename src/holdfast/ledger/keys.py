@@ -157,7 +157,7 @@ def admit_public(given: Any) -> PublicKey:
 def _role(given: Any) -> str:
     try:
         return KeyRole(given).value
-    except ValueError:
+    except (ValueError, TypeError, RecursionError):
         raise ValidationError(f"role must be one of {', '.join(KeyRole)}", field="role") from None
 
 

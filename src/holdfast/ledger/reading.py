@@ -28,7 +28,7 @@ class Reading(Desk):
         return to_datetime(self._store.peek(lambda session: session.now()))
 
     def get(self, job_id: int) -> Job:
-        admit.job_id(job_id)
+        job_id = admit.job_id(job_id)
         found = self._store.read(lambda session: session.load([job_id], lock=False)).get(job_id)
         if found is None:
             raise NotFound(f"there is no job {job_id}", job_id=job_id)
@@ -68,7 +68,7 @@ class Reading(Desk):
 
     def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
         """The jobs that wait, or have waited, for this one, by ascending id; those that follow its replay are the replay's."""
-        admit.job_id(job_id)
+        job_id = admit.job_id(job_id)
         limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
 
@@ -93,7 +93,7 @@ class Reading(Desk):
         """Events in the total order: of one job, of a type and time, of a correlation. `after` is a position."""
         try:
             kinds = None if types is None else tuple(vocabulary.event_type(name).value for name in types)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise ValidationError(f"types must be among {', '.join(EventType)}", field="types") from None
         chosen = EventFilter(
             job_id=None if job_id is None else admit.job_id(job_id),
@@ -108,7 +108,7 @@ class Reading(Desk):
 
     def undo_steps(self, job_id: int) -> builtins.list[dict[str, Any]]:
         """The undo steps a job has registered, oldest first: each a kind and its args. They run in the opposite order."""
-        admit.job_id(job_id)
+        job_id = admit.job_id(job_id)
 
         def work(session: Session) -> Any:
             return session.load([job_id], lock=False), session.undo_steps(job_id)
@@ -131,7 +131,7 @@ class Reading(Desk):
 
     def check(self, job_id: int) -> builtins.list[Violation]:
         """Everything wrong with a job's history, its signatures and its row: an empty list."""
-        admit.job_id(job_id)
+        job_id = admit.job_id(job_id)
 
         def work(session: Session) -> Any:
             row = session.load([job_id], lock=False).get(job_id)
@@ -153,7 +153,7 @@ class Reading(Desk):
         """
         limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
         if timeout is not None:
-            policies.duration_ms("timeout", timeout, 0, policies.DAY_MS)
+            timeout = policies.duration_ms("timeout", timeout, 0, policies.DAY_MS) / 1_000
         return self._follow(after, timeout)
 
     def _follow(self, after: int, timeout: float | None) -> Generator[Event, None, None]:
@@ -187,7 +187,7 @@ class Reading(Desk):
     def wait(self, job_id: int, *, timeout: float | None = None) -> Job:
         """The job once it is terminal, or as it stands when the time is over. It waits for the bell."""
         if timeout is not None:
-            policies.duration_ms("timeout", timeout, 0, policies.DAY_MS)
+            timeout = policies.duration_ms("timeout", timeout, 0, policies.DAY_MS) / 1_000
         deadline = None if timeout is None else time.monotonic() + timeout
         waiter = self._store.waiter(events=True)
         try:

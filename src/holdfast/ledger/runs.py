@@ -135,8 +135,7 @@ class Runs(Desk):
     def runs(self, *, after: str = "", limit: int = 100) -> list[RunState]:
         """The newest run of every name that was ever supervised here, by name. The next page is `after=` the last name."""
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        if after:
-            limits.check_name("after", after)
+        after = "" if after == "" else limits.check_name("after", after)
         return [_shown(row) for row in self._store.peek(lambda session: session.runs(after, limit))]
 
     def reset_run(self, name: str, *, actor: str | Actor | None = None) -> RunState:

@@ -120,7 +120,7 @@ class Sealed(Desk):
 
     def inclusion(self, job_id: int) -> Inclusion:
         """A job's events with proofs that they are in the tree of the newest head, all as of one moment."""
-        admit.job_id(job_id)
+        job_id = admit.job_id(job_id)
         return self._store.read(lambda session: _inclusion(session, self.id, job_id))
 
 

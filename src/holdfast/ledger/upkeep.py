@@ -110,7 +110,7 @@ class Upkeep(Desk):
 
     def policy_of(self, job_id: int) -> Policy:
         """The policy that a lease on this job would have if it were issued now."""
-        admit.job_id(job_id)
+        job_id = admit.job_id(job_id)
 
         def look(session: Session) -> Policy:
             found = session.load([job_id], lock=False).get(job_id)

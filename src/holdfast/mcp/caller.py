@@ -31,8 +31,9 @@ class SessionUnknown(ValidationError):
 class Caller:
     """A client whose transport has a session is in that one, and can name no other; any other client names one itself."""
 
-    def __init__(self, seats: Seats, name: str, session: str | None, draw: Callable[[], str]) -> None:
+    def __init__(self, seats: Seats, name: str, session: str | None, draw: Callable[[], str], client: int = 0) -> None:
         self._seats = seats
+        self._client = client
         self._name = name
         self._session = session
         self._draw = draw
@@ -80,7 +81,7 @@ class Caller:
     def take(self, ask: asks.Change, verb: Callable[[Agent, str | None], Any], job_id: int | None = None) -> Any:
         """A verb that gives the caller a job."""
         place = self.place(ask)
-        self._seats.check_room(place, job_id)
+        self._seats.check_room(place, job_id, self._client)
         agent = self._agent(place)
         answer = verb(agent, self.request_of(ask))
         if answer.task is not None:
@@ -106,9 +107,9 @@ class Caller:
     def _heard(self, agent: Agent, task: Task, replayed: bool | msgspec.UnsetType) -> None:
         """An answer that was given before tells how the job stood then: what counts is how that attempt stands now."""
         if replayed is not True:
-            self._seats.heard(agent, task)
+            self._seats.heard(agent, task, self._client)
             return
         with suppress(HoldfastError):
             now = task_of(self.ledger.get(task.id).record)
             if now.attempt == task.attempt:
-                self._seats.heard(agent, now)
+                self._seats.heard(agent, now, self._client)

@@ -31,10 +31,11 @@ class Hold:
 
 
 class Seat:
-    __slots__ = ("agent", "asleep_until", "called_at", "holds")
+    __slots__ = ("agent", "asleep_until", "called_at", "client", "holds")
 
-    def __init__(self, agent: Agent, now: float) -> None:
+    def __init__(self, agent: Agent, now: float, client: int = 0) -> None:
         self.agent = agent
+        self.client = client
         self.called_at = now
         self.asleep_until: float | None = None
         self.holds: dict[int, Hold] = {}
@@ -51,6 +52,6 @@ class HeldTooMany(LimitExceeded):
 
 
 class ServedTooMany(LimitExceeded):
-    """The server holds tasks for as many sessions as it may."""
+    """The server holds tasks for as many sessions of this client as it may."""
 
     action = "Go on with what your session holds, or try again when another has ended."

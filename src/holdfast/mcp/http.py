@@ -1,6 +1,5 @@
-"""Streamable HTTP: who may ask at all, and what ends a session."""
+"""Streamable HTTP: what serves it, and what ends a session."""
 
-import hmac
 import ipaddress
 import logging
 import socket
@@ -17,12 +16,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core import limits
+from holdfast.mcp.connections import connection_kind, connections_max
+from holdfast.mcp.gate import Gate, Names
 from holdfast.mcp.server import SESSION_HEADER, session_name
 
 log = logging.getLogger("holdfast.mcp")
 
 PATH = "/mcp"
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 GRACE_S = 2
 """How long calls may take to end once the server is told to."""
 _OK = 200
@@ -33,24 +33,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-class Gate:
-    """Lets through who has the token, where there is one."""
-
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
-        self._app = app
-        self._expected = None if token is None else token.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._expected is not None:
-            way, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-            is_theirs = hmac.compare_digest(given.encode("latin-1", errors="replace"), self._expected)
-            if way.lower() != "bearer" or not is_theirs:
-                refused = PlainTextResponse("Unauthorized", status_code=401, headers={"WWW-Authenticate": "Bearer"})
-                await refused(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 class Farewell:
@@ -138,38 +120,31 @@ class Listener(uvicorn.Server):
         log.info("serving MCP", extra={"url": f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"})
 
 
-def security(host: str, allowed_hosts: Sequence[str]) -> TransportSecuritySettings:
-    """A browser that was led here by another name than the server's own is turned away."""
-    names = [*LOOPBACK, f"[{host}]" if ":" in host else host, *allowed_hosts]
-    return TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=[form for name in names for form in (name, f"{name}:*")],
-        allowed_origins=[f"{way}://{form}" for way in ("http", "https") for name in names for form in (name, f"{name}:*")],
-    )
-
-
 def listener(
     server: Server[Any],
     host: str,
     *,
     allowed_hosts: Sequence[str],
-    token: str | None,
+    tokens: Sequence[str],
     idle_s: float,
     ended: Callable[[str], None],
 ) -> Listener:
     """A session that has not called for `idle_s`, and whose leases are over since, is closed as far as the protocol goes."""
+    session_s = idle_s + limits.LEASE_MS_MAX / 1_000
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         host=host,
-        transport_security=security(host, allowed_hosts),
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the gate compares names whole
         max_request_body_size=limits.MCP_BODY_BYTES_MAX,
-        session_idle_timeout=idle_s + limits.LEASE_MS_MAX / 1_000,
+        session_idle_timeout=session_s,
         max_sessions=limits.MCP_SESSIONS_MAX,
     )
-    closing = Closing(Farewell(app, ended))
+    closing, most = Closing(Farewell(app, ended)), connections_max()
+    requests_max = most * limits.MCP_REQUESTS_MAX // limits.MCP_CONNECTIONS_MAX
     return Listener(
         uvicorn.Config(
-            Gate(closing, token),
+            Gate(closing, Names(host, allowed_hosts), tokens, requests_max, session_s),
+            http=connection_kind(most),
             log_config=None,
             access_log=False,
             lifespan="on",

@@ -36,7 +36,7 @@ class Door(NamedTuple):
 
     host: str
     port: int
-    token: str | None
+    tokens: tuple[str, ...]
     allowed_hosts: tuple[str, ...]
 
 
@@ -54,11 +54,11 @@ def serve_http(ledger: Ledger, wishes: Wishes, door: Door) -> None:
     """Any number of clients, until SIGTERM or SIGINT. Raises OSError where it cannot listen."""
     from holdfast.mcp.http import bound, listener
 
-    seats = _seats(ledger, wishes)
+    seats = _seats(ledger, wishes, clients=max(1, len(door.tokens)))
     with bound(door.host, door.port) as knocks, Ending() as ending, Keeper(seats, wishes.idle_s, keep=wishes.keep) as keeper:
         server = build(Reception(seats, wishes.agent, None, draw_session))
         listening = listener(
-            server, door.host, allowed_hosts=door.allowed_hosts, token=door.token, idle_s=wishes.idle_s, ended=keeper.end
+            server, door.host, allowed_hosts=door.allowed_hosts, tokens=door.tokens, idle_s=wishes.idle_s, ended=keeper.end
         )
 
         async def serve() -> None:
@@ -75,13 +75,13 @@ def _leave(keeper: Keeper) -> None:
         os._exit(0)
 
 
-def _seats(ledger: Ledger, wishes: Wishes) -> Seats:
+def _seats(ledger: Ledger, wishes: Wishes, clients: int = 1) -> Seats:
     """Raises what is wrong with the names now, not with the first call."""
     for talkative in ("mcp", "uvicorn"):
         # The SDK tells the ids of sessions, with which anybody could speak for their clients.
         logging.getLogger(talkative).setLevel(logging.WARNING)
     admit.worker(NAMELESS if wishes.agent is None else wishes.agent, NAMELESS if wishes.session is None else wishes.session)
-    return Seats(ledger, time.monotonic)
+    return Seats(ledger, time.monotonic, clients)
 
 
 def draw_session() -> str:

@@ -37,8 +37,10 @@ class Due(NamedTuple):
 class Seats:
     """All sessions that hold jobs. Every method may be called from any thread."""
 
-    def __init__(self, ledger: Ledger, monotonic: Callable[[], float]) -> None:
+    def __init__(self, ledger: Ledger, monotonic: Callable[[], float], clients: int = 1) -> None:
         self.ledger = ledger
+        self.clients = clients
+        """How many share the server, each with a token of its own."""
         self.monotonic = monotonic
         self.changed = threading.Condition()
         self.calls = Crew("holdfast-mcp-call", most=CALLS_AT_ONCE_MAX, each=CALLS_AT_ONCE)
@@ -71,24 +73,24 @@ class Seats:
             hold = None if seat is None else seat.holds.get(job_id)
             return None if hold is None else hold.attempt
 
-    def check_room(self, place: Place, job_id: int | None) -> None:
+    def check_room(self, place: Place, job_id: int | None, client: int = 0) -> None:
         """Raises limit_exceeded where this session, or the server, holds as much as it may. `job_id` is what it asks for: with
         what it has it may go on, and so may who asks for none, who is given one of its own before any other."""
         with self.changed:
             seat = self._seats.get(place)
             if seat is None or seat.asleep_until is not None:
-                self._check_sessions()
+                self._check_sessions(client)
             elif job_id is not None and job_id not in seat.holds:
                 most = limits.OWN_TASKS_MAX
                 if sum(not hold.lost for hold in seat.holds.values()) >= most:
                     raise HeldTooMany(f"a session holds at most {most} tasks at once", field="tasks", limit=most)
 
-    def _check_sessions(self) -> None:
-        most = limits.MCP_SESSIONS_MAX
-        if sum(seat.asleep_until is None for seat in self._seats.values()) >= most:
+    def _check_sessions(self, client: int) -> None:
+        most = max(1, limits.MCP_SESSIONS_MAX // self.clients)
+        if sum(seat.asleep_until is None and seat.client == client for seat in self._seats.values()) >= most:
             raise ServedTooMany(f"tasks are held for at most {most} sessions at once", field="sessions", limit=most)
 
-    def heard(self, agent: Agent, task: Task) -> None:
+    def heard(self, agent: Agent, task: Task, client: int = 0) -> None:
         """What the ledger said of a job: from here on it is held for this session, or it is not any more.
 
         What was said of an attempt before the one that is held is old. What comes for a session that has ended meanwhile is
@@ -107,7 +109,7 @@ class Seats:
                 return
             seat = self._seats.get(place)
             if seat is None:
-                seat = self._seats[place] = Seat(agent, now)
+                seat = self._seats[place] = Seat(agent, now, client)
             seat.called(now)
             seat.holds[task.id] = Hold(task, now)
             self.changed.notify_all()

@@ -20,6 +20,8 @@ from holdfast.mcp.seats import Seats
 from holdfast.version import __version__
 
 SESSION_HEADER = "mcp-session-id"
+CLIENT = "holdfast.client"
+"""Under which name a request's scope says whose token it came with."""
 NAMELESS = "mcp"
 NAME_CHARACTERS_MAX = 64
 _ODD = re.compile(r"[^a-z0-9._-]+")
@@ -49,7 +51,8 @@ class Reception:
         name = self._agent or agent_name("" if params is None else params.client_info.name)
         if self.serves_one and params is not None:
             self._agent = name  # Were it to introduce itself anew, its own jobs would be somebody else's.
-        return Caller(self.seats, name, self._session or _transport_session(ctx), self._draw)
+        client = 0 if ctx.request is None else ctx.request.scope.get(CLIENT, 0)
+        return Caller(self.seats, name, self._session or _transport_session(ctx), self._draw, client)
 
     async def hear(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Every message comes by here: whoever sends one is there, and stays who it was when it came."""
