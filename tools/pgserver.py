@@ -60,13 +60,7 @@ class PostgresServer:
 
         self._pg_ctl = PROGRAMS / "pg_ctl"
 
-        with _alone():
-            wheel = get_server(self._data, start=False)
-            wheel.ensure_pgdata_inited()
-        self._user: str | None = wheel.system_user
-        if self._user is not None:
-            account = pwd.getpwnam(self._user)
-            os.chown(home, account.pw_uid, account.pw_gid)
+        self._user = self._make_data()
 
         script = CLEAN_UP.format(
             pg_ctl=shlex.quote(str(self._pg_ctl)), data=shlex.quote(str(self._data)), home=shlex.quote(str(home))
@@ -80,6 +74,19 @@ class PostgresServer:
             user=self._user,
             start_new_session=True,
         )
+
+    def _make_data(self) -> str | None:
+        """Fill the data directory. Returns the system user that the server runs as, if it is not this one."""
+        with _alone():
+            wheel = get_server(self._data, start=False)
+            wheel.ensure_pgdata_inited()
+        self._give_home(wheel.system_user)
+        return wheel.system_user
+
+    def _give_home(self, user: str | None) -> None:
+        if user is not None:
+            account = pwd.getpwnam(user)
+            os.chown(self._home, account.pw_uid, account.pw_gid)
 
     @classmethod
     def create(cls, *, max_connections: int = 400) -> Self:
@@ -103,6 +110,11 @@ class PostgresServer:
     def url(self) -> str:
         """The address of a database on this server, which anyone on this machine may use."""
         return f"postgresql://postgres@{self.host}:{self.port}/postgres"
+
+    def standby(self) -> "Standby":
+        """A new server, started, that follows this one by streaming replication and can be read."""
+        home = Path(tempfile.mkdtemp(prefix="holdfast-pg-")).resolve()
+        return Standby.follow(home, self.port, self._user, self._max_connections)
 
     @property
     def log(self) -> str:
@@ -166,6 +178,47 @@ class PostgresServer:
                 output.seek(0)
                 said = output.read().decode(errors="replace")
                 raise RuntimeError(f"pg_ctl {action} failed: {said}\nThe log of the server:\n{self.log}")
+
+
+class Standby(PostgresServer):
+    """A copy of another server, which it follows until it is promoted."""
+
+    def __init__(self, home: Path, *, primary_port: int, user: str | None, max_connections: int) -> None:
+        self._primary_port = primary_port
+        self._copied_by = user
+        super().__init__(home, max_connections=max_connections)
+
+    @classmethod
+    def follow(cls, home: Path, primary_port: int, user: str | None, max_connections: int) -> Self:
+        """Copy the server at this port, and start the copy."""
+        try:
+            server = cls(home, primary_port=primary_port, user=user, max_connections=max_connections)
+        except BaseException:
+            shutil.rmtree(home)
+            raise
+        try:
+            server._start_somewhere()
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _make_data(self) -> str | None:
+        self._give_home(self._copied_by)
+        place = ["-h", HOST, "-p", str(self._primary_port), "-U", "postgres", "-D", str(self._data)]
+        subprocess.run(
+            [PROGRAMS / "pg_basebackup", *place, "-R", "-c", "fast"],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd="/",
+            user=self._copied_by,
+        )
+        return self._copied_by
+
+    def promote(self) -> None:
+        """Make it a primary of its own; returns once it takes writes."""
+        self._control("promote")
 
 
 def _free_port() -> int:
