@@ -44,6 +44,8 @@ ABANDONED_MAX = 100
 """With so many threads given up on, the process itself is given up on: whoever supervises it starts another."""
 SHUTDOWN_SECONDS = 30.0
 AGAIN_SECONDS = 5.0
+BESIDE_SECONDS = 30.0
+"""How long a relay or a sealer has to finish what it is at when the worker stops."""
 
 
 class Worker:
@@ -166,12 +168,13 @@ class Worker:
 
     def stop(self) -> None:
         """Once: claim no more, finish what runs. Again: hand everything back now."""
+        said = "stopping: what runs may finish"
         if self.shift.stopping.is_set():
-            log.info("stopping at once: what runs is handed back", extra={"worker": self.name})
+            said = "stopping at once: what runs is handed back"
             self._now.set()
-        else:
-            log.info("stopping: what runs may finish", extra={"worker": self.name})
+        # Before it is logged: a log handler that raises must not keep the worker from stopping.
         self.shift.stopping.set()
+        log.info(said, extra={"worker": self.name})
 
     def _description(self) -> dict[str, Any]:
         """What it tells of itself when it signs in."""
@@ -237,7 +240,7 @@ class Worker:
         self._deadlines.close()
         self._gone.set()
         for thread in self._beside:
-            thread.join()
+            thread.join(BESIDE_SECONDS)
         self._services.close()
         if self._alive is not None:
             self._alive.close()

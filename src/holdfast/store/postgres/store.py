@@ -55,6 +55,8 @@ class PostgresStore:
         self._marks = Marks()
         self._idle: list[Connection] = []
         self._lost = 0
+        self._is_used = False
+        self.identity: Any = None
         self._made: WeakKeyDictionary[psycopg.Connection[Any], tuple[str, set[int]]] = WeakKeyDictionary()
         self._closed = False
         self._pid = os.getpid()
@@ -99,7 +101,21 @@ class PostgresStore:
                 if not connection.closed:
                     connection.patience = patience or self.patience
                     return connection, True
-        return self.connect(patience), False
+        return self._open(patience), False
+
+    def _open(self, patience: float | None = None) -> Connection:
+        """A new connection. If it leads to another server than before, after a failover, forget what was known of the old one."""
+        connection = self.connect(patience)
+        if self._is_used:
+            try:
+                found = self._identity(connection)
+            except psycopg.Error as error:
+                connection.close()
+                raise Unavailable(f"the database cannot do this now: {_first_line(error)}") from None
+            if found != self.identity:
+                self.identity, self._settled, self._memory, self._marks = found, 0, Memory(), Marks()
+        self._is_used = True
+        return connection
 
     def _give_back(self, connection: Connection) -> None:
         if self._closed or connection.closed or len(self._idle) >= IDLE_MAX:
@@ -129,7 +145,7 @@ class PostgresStore:
         except Unavailable as error:
             if not (used and error.outcome == "none" and connection.closed):
                 raise
-        return self._transact(self.connect(), work)
+        return self._transact(self._open(), work)
 
     def _transact(self, connection: Connection, work: Callable[[Session], T]) -> T:
         session = self._session(connection, self._bell).begins()
@@ -212,7 +228,7 @@ class PostgresStore:
             with connection.transaction():
                 if session.one("has_ledger") != (True,):
                     raise ValidationError("connection is not to this ledger's database", field="connection")
-                ledger_id, xid = session.one("ledger_id") or ("", "")
+                ledger_id, xid = session.one("join_transaction") or ("", "")
                 if ledger_id != self.ledger_id:
                     raise ValidationError("connection is not to this ledger's database", field="connection")
                 session.own_ids = self._own_ids(connection, xid)
@@ -277,7 +293,7 @@ class PostgresStore:
                     raise
                 if connection.is_overdue:
                     self._drop_idle()
-                connection = self.connect(patience)
+                connection = self._open(patience)
                 answer = work(connection)
         except BaseException as error:
             broken = connection.closed
@@ -428,6 +444,10 @@ def _translated(error: BaseException, outcome: Literal["none", "unknown"] = "non
     """A driver's error as the contract names it; anything else as it is."""
     if isinstance(error, _IN_THE_WAY):
         return Contention(_first_line(error))
+    if isinstance(error, pg.ReadOnlySqlTransaction):
+        refused = Unavailable("the server takes no writes: it is a read replica, or set to read only")
+        refused.action = "Connect to the primary; with several hosts in the url, target_session_attrs=read-write finds it."
+        return refused
     if isinstance(error, pg.DataError | pg.IntegrityError | pg.ProgrammingError | pg.ProgramLimitExceeded):
         return StatementFailed(_first_line(error))
     if isinstance(error, psycopg.Error):

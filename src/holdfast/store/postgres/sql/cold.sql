@@ -379,13 +379,21 @@ ORDER BY e.pos LIMIT %(limit)s;
 -- name: xact_status
 SELECT pg_xact_status(%(xid)s::text::xid8);
 
+-- Which server this is. A promoted replica has another timeline at once in the names of its WAL files; its control file names the
+-- old one until the next checkpoint.
+
 -- name: identity
-SELECT s.system_identifier, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c;
+SELECT s.system_identifier,
+    CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+FROM pg_control_system() s;
 
 -- name: has_ledger
 SELECT to_regclass('holdfast.meta') IS NOT NULL;
 
--- In a caller's transaction, which may not have an id yet: it must have one before it draws a position.
-
 -- name: ledger_id
+SELECT value FROM holdfast.meta WHERE name = 'ledger_id';
+
+-- The same in a caller's transaction, which may not have an id yet: it must have one before it draws a position.
+
+-- name: join_transaction
 SELECT value, pg_current_xact_id()::text FROM holdfast.meta WHERE name = 'ledger_id';
