@@ -46,6 +46,47 @@ def enqueue(ledger: Ledger, request_id: str, log: Path, number: int) -> Job:
             """The next try finds the new primary, or the answer that is kept there."""
 
 
+def test_a_replica_can_be_read_and_refuses_writes(restartable_server: PostgresServer, standby: Standby) -> None:
+    wait_for_standby(restartable_server)
+    with holdfast.open(restartable_server.url) as ledger:
+        job = ledger.enqueue("k", {"n": 1})
+        with holdfast.open(standby.url) as replica:
+            assert wait_until(lambda: [found.args for found in replica.list()]) == [{"n": 1}]
+            assert replica.events(job.id)[0].type == "enqueued"
+            for write in (lambda: replica.enqueue("k"), lambda: replica.claim("w"), lambda: replica.claim("w", keep=False)):
+                with pytest.raises(Unavailable, match="takes no writes") as caught:
+                    write()
+                assert caught.value.outcome == "none" and "primary" in caught.value.action
+        assert problems(ledger) == []
+
+
+def test_a_commit_that_was_lost_with_its_server_is_not_asked_of_another(
+    restartable_server: PostgresServer, standby: Standby
+) -> None:
+    """A promoted replica draws transaction ids again that the primary had used."""
+    primary = restartable_server
+    ports = f"{primary.host}:{primary.port},{standby.host}:{standby.port}"
+    with holdfast.open(f"postgresql://postgres@{ports}/postgres?target_session_attrs=read-write") as ledger:
+        ledger.enqueue("k", {}, tier="known")
+        store = ledger._store
+        before = store.identity  # type: ignore[attr-defined]
+        wait_until(lambda: run(standby, "SELECT 1 FROM pg_tables WHERE schemaname = 'holdfast'"))
+        primary.stop_immediate()
+        standby.promote()
+        wait_until(lambda: _is_up(ledger), what="the new primary is found")
+        assert store.identity != before  # type: ignore[attr-defined]
+        assert ledger.enqueue("k", {}, tier="new").tier == "new"
+        assert problems(ledger) == []
+
+
+def _is_up(ledger: Ledger) -> bool:
+    try:
+        ledger.enqueue("k")
+    except Unavailable:
+        return False
+    return True
+
+
 @pytest.mark.torture
 def test_a_failover_to_a_synchronous_replica_loses_nothing(
     restartable_server: PostgresServer, standby: Standby, tmp_path: Path
