@@ -78,3 +78,16 @@ def test_a_connection_that_goes_silent_in_mid_transaction_harms_no_other_worker(
         assert proxy.was_cut.wait(30)
         watch.during(15, orphan=orphan)
     goes_on(fleet)
+
+
+def test_a_worker_whose_network_flaps_keeps_no_dead_job_from_being_taken_back(fleet: Fleet, proxy: Proxy) -> None:
+    """Only that worker is cut off, again and again. The silence of others still counts."""
+    with Watch(fleet) as watch:
+        orphan = fleet.orphan()
+        for _ in range(6):
+            proxy.go_away()
+            watch.during(1)
+            proxy.come_back()
+            watch.during(1)
+        assert fleet.ledger.events(orphan, types=["requeued"]), f"not while it flaps: {fleet.told(orphan)}"
+    goes_on(fleet)

@@ -2,8 +2,8 @@
 
 Time is the ledger's. When its clock and this process's monotonic clock disagree about how long it was since the last look, the
 clock has stepped. When the store was out of reach, heartbeats could not get through. In both cases every holder gets one fresh
-interval. The time is noted in the ledger, so that every process knows it: other sweepers, `claim_job`, `stall`, the command line.
-A holder's silence alone is neither.
+interval, unless others went on sweeping meanwhile: then only this process was cut off. The time is noted in the ledger, so that
+every process knows it: other sweepers, `claim_job`, `stall`, the command line. A holder's silence alone is no outage.
 """
 
 import logging
@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.repeating import is_locked
-from holdfast.store.base import LeftOver, Session, Store
+from holdfast.store.base import LeftOver, Session, Store, Watched
 
 T = TypeVar("T")
 
@@ -38,6 +38,8 @@ class Entropy(Protocol):
 
 STEP_US = 2_000_000
 """A disagreement beyond this is a step. Clocks are slewed by less than a thousandth; ticks are seconds apart."""
+GAP_US = 1_000_000
+"""A duty that nobody has taken for this long after its end is a gap in the sweeping. Workers look every 0.75 s."""
 SLOW_SECONDS = 2.0
 """A store that took longer than this for one small statement was out of reach meanwhile."""
 
@@ -64,8 +66,22 @@ class Sweeper:
         found = self._reached(lambda: self._store.peek(lambda session: session.watch(SWEEP_DUTY, holder)))
         if self._monotonic() - began > SLOW_SECONDS:
             self._cut_off = True
+        if self._cut_off and self._was_swept(found):
+            self._cut_off = False
         self._reached(lambda: self._notice(found.now))
-        return found.is_free and found.is_wanted
+        if not (found.is_free and found.is_wanted):
+            return False
+        if found.expires_at is None or found.now - found.expires_at > GAP_US:
+            self._note(lambda session: session.note_sweeping(found.now))
+        return True
+
+    def _was_swept(self, found: Watched) -> bool:
+        """Whether others have gone on sweeping while the store was out of this process's reach.
+
+        Then only this process was cut off, and the silence of other holders counts.
+        """
+        since, last = found.sweeping_since, self._last
+        return not found.is_free and since is not None and last is not None and since <= last[0]
 
     def tick(self, limit: int) -> dict[str, int]:
         """Everything that is due for up to `limit` jobs; how many events of each type that made.
@@ -156,13 +172,17 @@ class Sweeper:
             self._fresh, self._is_noted = now, False
         self._last, self._cut_off = (now, passed), False
         if not self._is_noted:
-            try:
-                self._carrier.alone(lambda session: session.note_fresh(self._fresh), wait=False)
-            except Unavailable as error:
-                if not error.locked:
-                    raise
-            else:
-                self._is_noted = True
+            self._is_noted = self._note(lambda session: session.note_fresh(self._fresh))
+
+    def _note(self, work: Callable[[Session], None]) -> bool:
+        """Whether it could be noted. A locked row does not keep a sweep from going on."""
+        try:
+            self._carrier.alone(work, wait=False)
+        except Unavailable as error:
+            if not error.locked:
+                raise
+            return False
+        return True
 
 
 def _due(after: int, limit: int, session: Session) -> tuple[Micros, Micros, list[int]]:

@@ -31,8 +31,8 @@ class FleetSession(ABC):
         return bool(self.rows("take_duty", now_at=self.stamp(), **params))
 
     def watch(self, name: str, holder: str) -> Watched:
-        [(now, free, wanted)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
-        return Watched(now, bool(free), bool(wanted))
+        [(now, free, wanted, expires_at, since)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
+        return Watched(now, bool(free), bool(wanted), expires_at, since)
 
     def fresh(self) -> Micros:
         """When everyone was given one fresh interval to show a sign of life; 0 for never."""
@@ -41,6 +41,9 @@ class FleetSession(ABC):
 
     def note_fresh(self, at: Micros) -> None:
         self.rows("set_cursor", name="fresh", pos=at)
+
+    def note_sweeping(self, since: Micros) -> None:
+        self.rows("set_cursor", name="sweeping", pos=since)
 
     def drop_duty(self, name: str, holder: str) -> None:
         self.rows("drop_duty", name=name, holder=holder)

@@ -16,7 +16,8 @@ WHERE d.holder = excluded.holder
    OR d.expires_at > (SELECT at FROM clock) + 2 * %(ttl_us_max)s::bigint * interval '1 microsecond'
 RETURNING 1;
 
--- Whether a duty may be taken, and whether any job wants watching or its end telling: what everybody may ask all the time.
+-- Whether a duty may be taken, whether any job wants watching or its end telling, until when the duty is held, and since when there
+-- have been sweeps without a gap: what every worker asks all the time.
 
 -- name: watch
 SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), NOT EXISTS (
@@ -25,7 +26,9 @@ SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), NOT EXISTS (
     EXISTS (SELECT FROM holdfast.jobs j WHERE j.status IN ('claimed', 'running', 'stalled'))
         OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL)
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0')
-        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0');
+        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0'),
+    (SELECT d.expires_at FROM holdfast.duties d WHERE d.name = %(name)s),
+    (SELECT pos FROM holdfast.cursors WHERE name = 'sweeping');
 
 -- name: drop_duty
 DELETE FROM holdfast.duties WHERE name = %(name)s AND holder = %(holder)s AND set_config('lock_timeout', '100', true) IS NOT NULL;

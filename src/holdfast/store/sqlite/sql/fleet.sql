@@ -9,7 +9,8 @@ WHERE holdfast_duties.holder = excluded.holder
    OR holdfast_duties.expires_at < :now_at OR holdfast_duties.expires_at > :now_at + 2 * :ttl_us_max
 RETURNING 1;
 
--- Whether a duty may be taken, and whether any job wants watching or its end telling: what everybody may ask all the time.
+-- Whether a duty may be taken, whether any job wants watching or its end telling, until when the duty is held, and since when there
+-- have been sweeps without a gap: what every worker asks all the time.
 
 -- name: watch
 SELECT :now_at, NOT EXISTS (
@@ -17,7 +18,9 @@ SELECT :now_at, NOT EXISTS (
     EXISTS (SELECT 1 FROM holdfast_jobs WHERE status IN ('claimed', 'running', 'stalled'))
         OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE undo_owed > 0 AND finished_at IS NOT NULL)
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'tell/' AND name < 'tell0')
-        OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0');
+        OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0'),
+    (SELECT expires_at FROM holdfast_duties WHERE name = :name),
+    (SELECT pos FROM holdfast_cursors WHERE name = 'sweeping');
 
 -- name: drop_duty
 DELETE FROM holdfast_duties WHERE name = :name AND holder = :holder;
