@@ -29,7 +29,6 @@ RATE = 40
 """Short jobs offered a second."""
 NOBODYS = "nobodys"
 """A queue that no worker of the fleet serves."""
-ORPHAN_POLICY = {"heartbeat_interval": 1, "missed_beats_max": 2, "lease_ttl": 2, "backoff_base": 0}
 ENDS_SECONDS = 60
 
 
@@ -141,9 +140,10 @@ class Fleet:
         assert found is not None
         return found
 
-    def orphan(self) -> int:
+    def orphan(self, lease_seconds: int = 2) -> int:
         """A job whose holder is gone: claimed by a client that never beats, on a queue that no worker serves."""
-        job = self.ledger.enqueue("orphan", queue=NOBODYS, policy=ORPHAN_POLICY)
+        policy = {"heartbeat_interval": 1, "missed_beats_max": lease_seconds, "lease_ttl": lease_seconds, "backoff_base": 0}
+        job = self.ledger.enqueue("orphan", queue=NOBODYS, policy=policy)
         self.ledger.claim_job(job.id, "gone")
         return job.id
 
