@@ -27,7 +27,7 @@ setup: $(READY) ## make .venv with everything the other targets need
 
 $(LOCKED): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Holdfast needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
-	@mkdir -p $(VENV) && test -w $(VENV) || { echo "$(VENV) cannot be written to: give another folder, as in make $(MAKECMDGOALS) VENV=/tmp/holdfast"; exit 1; }
+	@mkdir -p $(VENV) 2>/dev/null && test -w $(VENV) || { echo "$(VENV) cannot be written to: give another folder, as in make $(MAKECMDGOALS) VENV=/tmp/holdfast"; exit 1; }
 	@echo "Setting up $(VENV)"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock

@@ -148,7 +148,10 @@ def test_it_goes_along_with_the_size_of_the_terminal(ledger: Ledger, watch: Watc
     assert "q quit" in top.screen.display[29]
 
 
-@pytest.mark.parametrize("variables", [["LC_ALL=xx_XX.ISO-8859-1"], ["LINES=1000000", "COLUMNS=1000000"]], ids=" ".join)
+UNTRUE = [["LC_ALL=xx_XX.ISO-8859-1"], ["LC_ALL=C"], ["LC_ALL=C", "PYTHONUTF8=0"], ["LINES=1000000", "COLUMNS=1000000"]]
+
+
+@pytest.mark.parametrize("variables", UNTRUE, ids=" ".join)
 def test_variables_that_are_not_true_here_do_no_harm(ledger: Ledger, watch: Watch, variables: list[str]) -> None:
     job = held(ledger)
     assert job.fence is not None

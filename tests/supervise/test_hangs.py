@@ -36,7 +36,7 @@ def test_who_has_beaten_and_then_is_silent_is_ended(supervise: Supervise, url: s
 
 
 def test_a_hang_is_a_failure_like_any_other(ended: Ended, url: str) -> None:
-    done = ended("--name", "web", *QUICK, "--stall-timeout", "100ms", "--max-restarts", 1, "--", "sh", "-c", f"echo ran; {HANG}")
+    done = ended("--name", "web", *QUICK, "--stall-timeout", "1s", "--max-restarts", 1, "--", "sh", "-c", f"echo ran; {HANG}")
     assert (done.code, done.out) == (1, "ran\n" * 2)
     with holdfast.open(url) as ledger:
         assert ledger.runs()[0].terminal_reason == "restart_limit_exceeded"

@@ -1,5 +1,6 @@
 """The view on a real terminal, by curses: it is in every Python, works over SSH, and gives the terminal back whatever happens."""
 
+import codecs
 import curses
 import locale
 import os
@@ -119,11 +120,11 @@ class Terminal:
 
 def _prepare_environment() -> None:
     """For curses, which takes its characters from the locale and its size from variables, if they are set, whatever they say."""
-    try:
+    with suppress(locale.Error):  # SSH brings along the name of one that may not be installed here
         locale.setlocale(locale.LC_ALL, "")
-    except locale.Error:  # SSH brings along the name of one that may not be installed here
-        with suppress(locale.Error):
-            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    with suppress(locale.Error, LookupError):
+        if codecs.lookup(locale.nl_langinfo(locale.CODESET)).name == "ascii":
+            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")  # a locale of C says nothing about the terminal
     for name in ("LINES", "COLUMNS"):
         os.environ.pop(name, None)
 
