@@ -15,6 +15,7 @@ from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import EventFilter, Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.memory import Memory
 from holdfast.store.seals import SettledRows
+from holdfast.store.sqlite import forks
 from holdfast.store.sqlite.files import Files, has_moved, numbers_of
 from holdfast.store.sqlite.place import MAKE_ROOM, check_place, is_full, unopened
 from holdfast.store.sqlite.session import SQL, SqliteSession
@@ -47,8 +48,11 @@ class SqliteStore:
         self._bells: list[WakeFile] = []
         self._lock: WriteLock | None = None
         _settle_allocator()
+        forks.check_file(self._files.path)
+        forks.tell_of_forks(self)
         try:
-            is_there = check_place(path, create)
+            with forks.inside():
+                is_there = check_place(path, create)
             self._lock = WriteLock(self.path, self._files)
             self._work_bell = self._bell(f"{path}-wake")
             self._event_bell = self._bell(f"{path}-tail")
@@ -72,6 +76,7 @@ class SqliteStore:
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if self._files.are_known else apsw.SQLITE_OPEN_CREATE)
         self._files.check()
         connection = apsw.Connection(self._files.path, flags=flags)
+        forks.note(connection)
         try:
             connection.set_busy_timeout(BUSY_MS)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -16384", "wal_autocheckpoint = 4000"):
@@ -98,10 +103,10 @@ class SqliteStore:
 
     def _check_usable(self) -> None:
         """SQLite's locks and connections do not survive a fork."""
-        if self._lock is None or self._lock.is_closed:
-            raise Unavailable("this ledger is closed", retryable=False)
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
+        if self._lock is None or self._lock.is_closed:
+            raise Unavailable("this ledger is closed", retryable=False)
 
     def _session(self, connection: apsw.Connection) -> SqliteSession:
         return SqliteSession(connection, self.ledger_id, self._memory, self._clock)
@@ -115,16 +120,20 @@ class SqliteStore:
         committing = False
         try:
             with self._turn():
-                connection = self._take_writer()
+                forks.enter()
                 try:
-                    connection.execute("BEGIN IMMEDIATE")
-                    session = self._session(connection)
-                    answer = work(session)
-                    committing = True
-                    connection.execute("COMMIT")
-                except BaseException:
-                    self._roll_back(connection)
-                    raise
+                    connection = self._take_writer()
+                    try:
+                        connection.execute("BEGIN IMMEDIATE")
+                        session = self._session(connection)
+                        answer = work(session)
+                        committing = True
+                        connection.execute("COMMIT")
+                    except BaseException:
+                        self._roll_back(connection)
+                        raise
+                finally:
+                    forks.leave()
                 self._files.check("unknown")
                 self._memory.keep(session)
         except (apsw.Error, OSError) as error:
@@ -165,7 +174,7 @@ class SqliteStore:
         memory = Memory()
         memory.profiles.update(self._memory.profiles)
         try:
-            with connection:
+            with forks.inside(), connection:
                 connection.execute(SQL["take_lock"])
                 answer = work(SqliteSession(connection, self.ledger_id, memory, self._clock))
         except apsw.Error as error:
@@ -184,6 +193,7 @@ class SqliteStore:
 
     def _read(self, work: Callable[[Session], T], *, begin: bool) -> T:
         self._check_usable()
+        forks.enter()
         try:
             connection = self._take_reader()
             try:
@@ -199,6 +209,8 @@ class SqliteStore:
                 raise
         except (apsw.Error, OSError) as error:
             raise _translated(error, committing=False) from error
+        finally:
+            forks.leave()
         self._memory.keep(session)
         if len(self._readers) < IDLE_READERS_MAX and self._lock is not None and not self._lock.is_closed:
             self._readers.append(connection)
@@ -220,7 +232,7 @@ class SqliteStore:
 
         self._check_usable()
         try:
-            with contextlib.closing(self._connect()) as connection:
+            with forks.inside(), contextlib.closing(self._connect()) as connection:
                 return vitals(connection, self.path)
         except (apsw.Error, OSError) as error:
             raise _translated(error, committing=False) from error
@@ -246,31 +258,45 @@ class SqliteStore:
 
     def waiter(self, *, events: bool) -> Waiter:
         self._check_usable()
-        return FileWaiter((self._event_bell if events else self._work_bell).path, self._connect(), self._files.check)
+        with forks.inside():
+            return FileWaiter((self._event_bell if events else self._work_bell).path, self._connect(), self._check_files)
+
+    def _check_files(self) -> None:
+        self._check_usable()
+        self._files.check()
 
     def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
         if self._lock is not None:
             self._lock.close()
         for connection in [*self._readers, *([self._writer] if self._writer else [])]:
-            with contextlib.suppress(apsw.ThreadingViolationError):
+            with forks.inside(), contextlib.suppress(apsw.ThreadingViolationError):
                 connection.close()
         self._readers, self._writer = [], None
         for bell in self._bells:
             bell.close()
+
+    def close_forked(self) -> None:
+        if self._lock is not None:
+            self._lock.close_forked()
+        for bell in self._bells:
+            bell.close_forked()
 
     # Schema
 
     def _found(self) -> str | None:
         """The ledger's id where its schema is the newest: then there is nothing to write, and no turn to wait for."""
         newest = migrations("holdfast.store.sqlite")[-1].version
-        ledger_id = _current(self._take_writer(), newest)
+        with forks.inside():
+            ledger_id = _current(self._take_writer(), newest)
         if ledger_id is not None:
             self.schema = Schema(newest, newest, ())
         return ledger_id
 
     def _migrate(self, draw_id: Callable[[], str]) -> str:
         known = migrations("holdfast.store.sqlite")
-        with self._turn():
+        with self._turn(), forks.inside():
             if (ledger_id := self._found()) is not None:
                 return ledger_id
             connection = self._take_writer()

@@ -17,6 +17,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.errors import Unavailable
+from holdfast.store.sqlite.forks import inside
 from holdfast.store.sqlite.session import SQL
 
 _IN_MODIFY = 0x2
@@ -48,6 +49,12 @@ class WakeFile:
                 os.close(self._fd)
                 self._fd = None
 
+    def close_forked(self) -> None:
+        """In a child, where the mutex may belong to a thread that is not here."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
 
 class FileWaiter:
     """`check` raises once the ledger's files are gone: nothing would ever move in those that the connection has open."""
@@ -61,15 +68,18 @@ class FileWaiter:
         self._fd = _inotify(path)
 
     def _data_version(self) -> int:
-        return int(self._connection.pragma("data_version"))
+        with inside():
+            return int(self._connection.pragma("data_version"))
 
     def _last_pos(self) -> int | None:
-        newest: int | None = self._connection.execute(SQL["last_pos"]).get
+        with inside():
+            newest: int | None = self._connection.execute(SQL["last_pos"]).get
         return newest
 
     def wait(self, timeout: float) -> bool:
         if self._closed:
             raise Unavailable("this waiter is closed", retryable=False)
+        self._check()
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -103,7 +113,8 @@ class FileWaiter:
 
     def close(self) -> None:
         self._closed = True
-        self._connection.close()
+        with inside():
+            self._connection.close()
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

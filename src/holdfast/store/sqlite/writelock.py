@@ -65,6 +65,14 @@ class WriteLock:
         if taken:
             self._mutex.release()
 
+    def close_forked(self) -> None:
+        """In a child: a descriptor that stays open here would keep the lock when the parent dies with it."""
+        for fd in {self._fd, self._waiting.fd if self._waiting else self._fd}:
+            if fd is not None:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        self._fd = None
+
     @property
     def is_closed(self) -> bool:
         return self._fd is None

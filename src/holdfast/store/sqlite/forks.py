@@ -1,0 +1,142 @@
+"""Forks of a process that has SQLite ledgers open.
+
+The child inherits SQLite's memory, but not its locks: POSIX locks belong to a process. SQLite does not notice. A connection that
+the child opens to the same file would share the inherited state and take no lock at all, and another process could delete the log
+under it. And where another thread of the parent is inside SQLite at the fork, its mutexes stay locked in the child for ever.
+
+So a fork waits until no thread uses a ledger, for FORK_SECONDS at most, and the child closes the connections that it has
+inherited, without writing anything. Then it can open the ledger again. Where a connection is in use all the same, or belongs to
+the program itself, the child leaves it as it is and opens no ledger on its file.
+"""
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Protocol
+
+import apsw
+
+from holdfast.errors import Unavailable
+
+FORK_SECONDS = 1.0
+_LOOK_SECONDS = 0.0005
+
+
+class Forked(Protocol):
+    """A store that is told of forks."""
+
+    def close_forked(self) -> None:
+        """Called in the child: close the descriptors that are not SQLite's, without taking a lock."""
+
+
+_inside: dict[int, int] = {}
+"""How deep each thread is inside SQLite."""
+_forking = 0
+_went_on = threading.Event()
+_stores: "weakref.WeakSet[Forked]" = weakref.WeakSet()
+_connections: "weakref.WeakSet[apsw.Connection]" = weakref.WeakSet()
+_spoilt: set[str] = set()
+"""Files that this process can never open again."""
+
+
+def tell_of_forks(store: Forked) -> None:
+    _stores.add(store)
+
+
+def enter() -> None:
+    """The calling thread is about to use SQLite. Wait where another one is about to fork."""
+    thread = threading.get_ident()
+    _inside[thread] = _inside.get(thread, 0) + 1
+    while _forking and _inside[thread] == 1:
+        del _inside[thread]
+        _went_on.wait(FORK_SECONDS)
+        _inside[thread] = 1
+
+
+def leave() -> None:
+    thread = threading.get_ident()
+    if _inside[thread] == 1:
+        del _inside[thread]
+    else:
+        _inside[thread] -= 1
+
+
+@contextlib.contextmanager
+def inside() -> Iterator[None]:
+    enter()
+    try:
+        yield
+    finally:
+        leave()
+
+
+def note(connection: apsw.Connection) -> None:
+    """A child of this process has to close this connection."""
+    _connections.add(connection)
+
+
+def check_file(path: str) -> None:
+    """Refuse a file that was in use when this process was forked."""
+    if _spoilt and os.path.realpath(path) in _spoilt:
+        refused = Unavailable(f"this process was forked while a connection to {path} was in use", retryable=False)
+        refused.action = (
+            "Start a new program instead of a fork (subprocess, or multiprocessing with the method spawn), "
+            "or fork while no other thread writes and no connection of your own to this file is open."
+        )
+        raise refused
+
+
+def _before() -> None:
+    global _forking  # noqa: PLW0603 - there is one process
+    _went_on.clear()
+    _forking += 1
+    ours, deadline = threading.get_ident(), time.monotonic() + FORK_SECONDS
+    while _inside.keys() - {ours} and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _after() -> None:
+    global _forking  # noqa: PLW0603 - likewise
+    _forking -= 1
+    if not _forking:
+        _went_on.set()
+
+
+def _in_child() -> None:
+    """Close what was idle. What was in use can be neither used nor closed: not even when Python ends."""
+    global _forking, _went_on
+    _forking, _went_on = 0, threading.Event()
+    in_use = bool(_inside.keys() - {threading.get_ident()})
+    for connection in _open_connections():
+        if in_use or connection.in_transaction or connection not in _connections:
+            _spoilt.add(os.path.realpath(connection.db_filename("main")))
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        else:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            connection.close()
+    _connections.clear()
+    for store in list(_stores):
+        store.close_forked()
+    _stores.clear()
+    _inside.clear()
+
+
+def _open_connections() -> list[apsw.Connection]:
+    """Those of the program itself too, where apsw knows them."""
+    found = apsw.connections() if hasattr(apsw, "connections") else list(_connections)
+    return [connection for connection in found if _is_open(connection)]
+
+
+def _is_open(connection: apsw.Connection) -> bool:
+    try:
+        return bool(connection.db_filename("main"))
+    except apsw.ConnectionClosedError:
+        return False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
