@@ -57,6 +57,7 @@ class Sweeper:
         self._cut_off = False
         self._fresh: Micros = 0
         self._is_noted = True
+        self._gap: Micros | None = None
         self._locked: dict[int, Micros] = {}
         self._told_unsigned = False
 
@@ -70,10 +71,17 @@ class Sweeper:
             self._cut_off = False
         self._reached(lambda: self._notice(found.now))
         if not (found.is_free and found.is_wanted):
+            self._gap = None
             return False
         if found.expires_at is None or found.now - found.expires_at > GAP_US:
-            self._note(lambda session: session.note_sweeping(found.now))
+            self._note_gap(found)
         return True
+
+    def _note_gap(self, found: Watched) -> None:
+        """Sweeping begins anew now. That is noted once, however often this process looks before it takes the duty."""
+        gap = found.expires_at or 0
+        if gap != self._gap and self._note(lambda session: session.note_sweeping(found.now)):
+            self._gap = gap
 
     def _was_swept(self, found: Watched) -> bool:
         """Whether others have gone on sweeping while the store was out of this process's reach.

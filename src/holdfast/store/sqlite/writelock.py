@@ -38,23 +38,20 @@ class WriteLock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """The turn. Wait for it for WAIT_SECONDS at most, then raise Unavailable.
+        """The turn. Wait for other processes for WAIT_SECONDS at most, then raise Unavailable.
 
-        An interrupt may come after any step, so what has to be undone is asked of the locks themselves.
+        Threads of this process wait for each other without a limit of their own: each of them holds the mutex for a bounded time.
+        `with` lets go of it wherever an interrupt comes; a wait with a timeout would not.
         """
-        if self._is_ours():
+        if self._mutex._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
             raise Unavailable("this thread is in the middle of a transaction already", retryable=False)
-        began = time.monotonic()
-        try:
-            if not self._mutex.acquire(timeout=WAIT_SECONDS):
-                raise self._refusal()
-            self._lock(began)
-            yield
-        finally:
-            if self._is_ours():
+        with self._mutex:
+            try:
+                self._lock(time.monotonic())
+                yield
+            finally:
                 if self._fd is not None:
                     fcntl.flock(self._fd, fcntl.LOCK_UN)
-                self._mutex.release()
 
     def close(self) -> None:
         """Wait for the one who writes, for WAIT_SECONDS at most."""
@@ -76,9 +73,6 @@ class WriteLock:
     @property
     def is_closed(self) -> bool:
         return self._fd is None
-
-    def _is_ours(self) -> bool:
-        return self._mutex._is_owned()  # type: ignore[attr-defined, no-any-return] # noqa: SLF001 - as threading.Condition asks it
 
     def _lock(self, began: float) -> None:
         while True:
