@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Job, Ledger, Unavailable
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NotFound
 from holdfast.testing import ManualClock
 from tests.support.histories import problems
 from tests.support.waiting import wait_until
@@ -233,6 +233,46 @@ def test_a_locked_job_gets_a_dependent_all_the_same(ledger: Ledger, pg_url: str,
     ledger.sweep()
     assert [found.id for found in ledger.claim("w", ["later"])] == [dependent.id]
     assert problems(ledger) == []
+
+
+def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
+    ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.session.UNTOLD_BATCH_MAX", 3)
+    monkeypatch.setattr("holdfast.ledger.sweep.UNTOLD_BATCH_MAX", 3)
+    monkeypatch.setattr("holdfast.store.waiting.DEPENDENTS_MAX", 5)
+    locked, other = running(ledger, 2)
+    assert locked.fence is not None and other.fence is not None
+    with psycopg.connect(stranger.info.dsn) as caller:
+        for _ in range(3):
+            ledger.enqueue_many([{"kind": "after", "depends_on": [locked.id]}] * 2, connection=caller)
+            caller.commit()
+        last = ledger.enqueue("last", depends_on=[other.id], queue="later", connection=caller)
+    lock(stranger, pg_url, locked)
+    ledger.complete(other.fence)
+    made = [ledger.sweep() for _ in range(3)]
+    assert {"unblocked": 1} in made
+    assert [found.id for found in ledger.claim("w", ["later"])] == [last.id]
+    stranger.rollback()
+    for _ in range(3):
+        ledger.sweep()
+    ledger.complete(locked.fence)
+    assert len(ledger.claim("w", limit=10)) == 6, "more than may be made at once are all told"
+    assert problems(ledger) == []
+
+
+def test_a_bad_call_in_a_group_that_met_a_lock_fails_alone(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+    jobs = running(ledger, 9)
+    lock(stranger, pg_url, jobs[0])
+    wrong = lambda: ledger.enqueue("k", depends_on=[999_999])  # noqa: E731
+    with ThreadPoolExecutor(9) as pool:
+        for _ in range(10):
+            beats = [pool.submit(ledger.heartbeat, job.fence) for job in jobs if job.fence]
+            bad = [pool.submit(wrong) for _ in range(3)]
+            assert {type(call.exception(30)) for call in bad} == {NotFound}
+            answers = [call.exception(30) for call in beats]
+            assert isinstance(answers[0], Unavailable)
+            assert answers[1:] == [None] * 8
 
 
 def test_an_overdue_statement_leaves_no_session_behind(ledger: Ledger, pg_url: str, stranger: Any) -> None:

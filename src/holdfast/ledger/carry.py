@@ -88,7 +88,7 @@ class Carrier:
         if not self._alone.acquire(timeout=ALONE_SECONDS):
             raise Unavailable("too many calls wait for locks of other transactions", locked=True)
         try:
-            self._try(lane, [call], careful=careful)
+            self._try(lane, call, careful=careful)
         finally:
             self._alone.release()
 
@@ -157,32 +157,31 @@ class Carrier:
     def _carry(self, lane: Lane, calls: list[Call]) -> None:
         """Run a group of calls. Other calls wait meanwhile, so this never waits for a lock for long, nor twice."""
         if len(calls) == 1:
-            self._try(lane, calls)
+            self._try(lane, calls[0])
             return
         try:
-            self._run(lane, calls)
+            try:
+                self._run(lane, calls)
+            except Contention:
+                self._run(lane, calls, careful=True)
         except Unavailable:
             raise
-        except Contention:
-            self._try(lane, calls, careful=True)
+        except Contention as error:
+            _lock_out(calls, error)
         except Exception:  # noqa: BLE001 - one call's fault: run each by itself, so that only that call fails
             for call in calls:
-                self._try(lane, [call])
+                self._try(lane, call, careful=True)
 
-    def _try(self, lane: Lane, calls: list[Call], *, careful: bool = False) -> None:
-        """Run these calls. What fails, fails all of them; where another transaction is in the way, they are locked out."""
+    def _try(self, lane: Lane, call: Call, *, careful: bool = False) -> None:
+        """Run one call. Its failure is its answer; where another transaction is in the way, it is locked out."""
         try:
-            self._run(lane, calls, careful=careful)
+            self._run(lane, [call], careful=careful)
         except Contention as error:
-            for call in calls:
-                refused = Unavailable(f"another transaction is in the way: {error}", locked=True)
-                call.answers, call.locked, call.settled = [refused] * len(call.commands), True, True
+            _lock_out([call], error)
         except StatementFailed as error:
-            for call in calls:
-                call.fail(Unavailable(f"the database refused this: {error}"))
+            call.fail(Unavailable(f"the database refused this: {error}"))
         except Exception as error:  # noqa: BLE001 - the caller gets it
-            for call in calls:
-                call.fail(error)
+            call.fail(error)
 
     def _run(self, lane: Lane, calls: list[Call], *, careful: bool = False) -> None:
         def work(session: Session) -> None:
@@ -193,6 +192,13 @@ class Carrier:
         self._store.transact(lane, work)
         for call in calls:
             call.settled = True
+
+
+def _lock_out(calls: Sequence[Call], error: Contention) -> None:
+    """Refuse all commands of these calls as locked. Nothing of them was done."""
+    for call in calls:
+        refused = Unavailable(f"another transaction is in the way: {error}", locked=True)
+        call.answers, call.locked, call.settled = [refused] * len(call.commands), True, True
 
 
 def _again(work: Callable[[], T], pauses: Sequence[float]) -> T:

@@ -33,7 +33,7 @@ def census_of(session: Session) -> Census:
     return Census(
         now=now,
         due=len(session.due(0, COUNT_MAX)[2]),
-        owing=sum(map(len, session.left_over(COUNT_MAX))),
+        owing=sum(map(len, session.left_over(COUNT_MAX, 0))),
         sweeper=sweeper_of(session, now),
         paused=pauses_of(session),
         ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)),

@@ -121,13 +121,14 @@ def tell_on(session: Session, items: Sequence[Item], _: Sitting) -> None:
 
 
 def link_late(session: Session, items: Sequence[Item], _: Sitting) -> None:
-    """Each by itself: one whose dependency is locked is left for a later sweep."""
+    """All of them as a set. The first answers for all; those whose dependencies are locked are left for a later sweep."""
+    first = items[0]
+    done, outcomes = linked.link_late(session, [item.command.job_id for item in items], first.command.request_id)
     for item in items:
-        outcomes = linked.link_late(session, item.command.job_id, item.command.request_id)
-        item.answer(tuple(event.type for outcome in outcomes or () for event in outcome.events))
-        if outcomes is not None:
-            note_told(item.call, outcomes)
-            item.call.changed = True
+        item.answer(())
+    first.answer(tuple(event.type for outcome in outcomes for event in outcome.events))
+    note_told(first.call, outcomes)
+    first.call.changed = first.call.changed or bool(done)
 
 
 def _event_change(event: Event) -> Change:

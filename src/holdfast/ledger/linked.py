@@ -139,23 +139,27 @@ def _conclude(
     return outcomes + (bring_down(session, over, now, request_id) if over else [])
 
 
-def link_late(session: Session, job_id: int, request_id: str | None) -> list[Outcome] | None:
-    """Let the jobs that this one waits for count it as a dependent, or tell it of their end. None where one is locked.
+def link_late(session: Session, job_ids: Sequence[int], request_id: str | None) -> tuple[set[int], list[Outcome]]:
+    """Let the jobs that these ones wait for count them as dependents, or tell them of their end.
 
-    For a job that was made while another transaction had locked one of those, or in a caller's own transaction.
+    For jobs that were made while another transaction had locked one of those, or in a caller's own transaction. Answers which of
+    them are linked, and what that came to. The others wait for a lock of another transaction.
     """
-    on_ids = session.depends_on(job_id)
-    open_ids = session.try_lock([job_id, *on_ids])
-    found = {} if open_ids else _follow(session, on_ids, open_ids)
-    if open_ids:
-        return None
+    edges = session.depends_on(job_ids)
+    open_ids = session.try_lock({*job_ids, *(on_id for on in edges.values() for on_id in on)})
+    free = {id_: on for id_, on in edges.items() if id_ not in open_ids and open_ids.isdisjoint(on)}
+    found = _follow(session, {on_id for on in free.values() for on_id in on}, open_ids)
     for on_id, one in found.items():
-        if one.id != on_id:
+        if one.id != on_id and one.id not in open_ids:
             session.hand_on(on_id, one.id)
-    session.forget_link(job_id)
-    job = session.load([job_id], lock=False).get(job_id)
-    if job is None or not job.is_waiting:
-        return []
-    unmet = [one for one in found.values() if not one.is_met]
-    session.set_waits({job_id: [one.id for one in unmet]})
-    return _conclude(session, {job_id: unmet}, request_id)
+    unmet: dict[int, list[Standing]] = {}
+    for id_, on in free.items():
+        known = {found[on_id].id: found[on_id] for on_id in on if on_id in found}
+        if open_ids.isdisjoint(known):
+            unmet[id_] = [one for one in known.values() if not one.is_met]
+    session.forget_links(unmet)
+    waiting = {id_ for id_, job in session.load(list(unmet), lock=False).items() if job.is_waiting} if unmet else set()
+    unmet_ids = {id_: [one.id for one in on] for id_, on in unmet.items() if id_ in waiting}
+    if unmet_ids:
+        session.set_waits(unmet_ids, limited=False)
+    return set(unmet), _conclude(session, {id_: on for id_, on in unmet.items() if id_ in waiting}, request_id)

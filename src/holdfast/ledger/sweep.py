@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.commands import Compensate, JobCommand, Link, Sweep, Tell
-from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, check_integer
+from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, UNTOLD_BATCH_MAX, check_integer
 from holdfast.core.model import SYSTEM, Micros
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.carry import Carrier
@@ -60,6 +60,7 @@ class Sweeper:
         self._gap: Micros | None = None
         self._locked: dict[int, Micros] = {}
         self._told_unsigned = False
+        self._linked = 0
 
     def look(self, holder: str) -> bool:
         """Whether `holder` should take the duty to sweep. Every worker looks, and so notices steps and outages."""
@@ -156,11 +157,13 @@ class Sweeper:
         left = self._left_over(limit)
         while left.untold and self._make(Tell, left.untold, made):
             left = self._left_over(limit)
+        # Go on behind a full page with the next tick: what is locked must not keep the others waiting.
+        self._linked = left.unlinked[-1] if len(left.unlinked) == UNTOLD_BATCH_MAX else 0
         self._make(Link, left.unlinked, made)
         self._make(Compensate, left.owing, made)
 
     def _left_over(self, limit: int) -> LeftOver:
-        return self._store.peek(lambda session: session.left_over(limit))
+        return self._store.peek(lambda session: session.left_over(limit, self._linked))
 
     def _make(self, kind: type[JobCommand], ids: Sequence[int], made: Counter[str]) -> int:
         request_id = self._entropy.nonce()

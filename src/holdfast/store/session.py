@@ -143,8 +143,9 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
 
     # Undoing
 
-    def left_over(self, limit: int) -> LeftOver:
-        rows = self.rows("owing", undo_kind=UNDO_KIND, limit=limit, untold_max=UNTOLD_BATCH_MAX)
+    def left_over(self, limit: int, linked: int) -> LeftOver:
+        """Jobs that are to be linked are those after `linked`, by id."""
+        rows = self.rows("owing", undo_kind=UNDO_KIND, limit=limit, untold_max=UNTOLD_BATCH_MAX, linked=linked)
         return LeftOver(*([id_ for id_, what in rows if what == wanted] for wanted in ("undo", "tell", "link")))
 
     def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:

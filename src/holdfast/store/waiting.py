@@ -63,8 +63,11 @@ class Waiting(ABC):
         if late:
             self.rows("note_links", ids=self._list(late))
 
-    def set_waits(self, unmet: Mapping[int, Sequence[int]], open_ids: Collection[int] = ()) -> None:
-        """Each of these jobs waits for the `unmet` ones, which count it as a dependent unless they are in `open_ids`."""
+    def set_waits(self, unmet: Mapping[int, Sequence[int]], open_ids: Collection[int] = (), *, limited: bool = True) -> None:
+        """Each of these jobs waits for the `unmet` ones, which count it as a dependent unless they are in `open_ids`.
+
+        Where they are `limited`, more dependents than a job may have are refused.
+        """
         self.rows("set_waits", **self._pairs((job_id, len(on)) for job_id, on in unmet.items()))
         counted = Counter(on_id for on in unmet.values() for on_id in on)
         closed = sorted((on_id, count) for on_id, count in counted.items() if on_id not in open_ids)
@@ -74,7 +77,7 @@ class Waiting(ABC):
                 (on_id, number + counted[on_id]) for on_id, number in self.rows("count_dependents", ids=self._list(open_ids))
             ]
         for on_id, dependents in found:
-            if dependents > DEPENDENTS_MAX:
+            if limited and dependents > DEPENDENTS_MAX:
                 raise LimitExceeded(
                     f"more than {DEPENDENTS_MAX} jobs would depend on job {on_id}: let some depend on a job in between",
                     field="depends_on",
@@ -82,13 +85,16 @@ class Waiting(ABC):
                     job_id=on_id,
                 )
 
-    def depends_on(self, job_id: int) -> list[int]:
-        """The jobs that this one was made to wait for."""
-        return [row[0] for row in self.rows("depends_on", job_id=job_id)]
+    def depends_on(self, job_ids: Sequence[int]) -> dict[int, list[int]]:
+        """The jobs that each of these was made to wait for."""
+        found: dict[int, list[int]] = {job_id: [] for job_id in job_ids}
+        for job_id, on_id in self.rows("depends_on", ids=self._list(job_ids)):
+            found[job_id].append(on_id)
+        return found
 
-    def forget_link(self, job_id: int) -> None:
-        """The job is counted by those it waits for."""
-        self.rows("forget_link", name=f"link/{job_id}")
+    def forget_links(self, job_ids: Iterable[int]) -> None:
+        """These jobs are counted by those they wait for."""
+        self.rows("forget_links", names=self._list(f"link/{job_id}" for job_id in job_ids))
 
     def lock_waiting(self, on_ids: Sequence[int]) -> dict[int, int]:
         """Those who wait for any of these jobs, locked, ascending; and for how many each waits in all."""

@@ -35,6 +35,8 @@ BATCH_MAX = WRITE_CHUNK
 HANDS = 8
 """Failures, releases and acknowledgements at once; the ledger's door puts them into common transactions."""
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
+LOCKED_SECONDS = 10.0
+"""How long a worker that stops tries to record the outcome of a job that another transaction has locked."""
 
 
 class Handed(NamedTuple):
@@ -66,6 +68,7 @@ class Settler:
         self._due = threading.Event()
         self._idle = False
         self._closing = False
+        self._closing_at = float("inf")
         self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="holdfast-settle")
         self.hurry = threading.Event()
         """Set when a store that stays out of reach is no longer waited for."""
@@ -167,7 +170,7 @@ class Settler:
             plain["error"] = {"message": f"{error.code}: {error.message}"}
             return self._settled(Handed(context, self._shift.ledger.fail, plain, secrets.token_hex(8), is_plain=True))
         except HoldfastError as error:
-            if _may_come(error) and not (context.lost or self._gives_up(context, handed.pause)):
+            if _may_come(error) and not (context.lost or self._gives_up(context, handed.pause, locked=_is_locked(error))):
                 return handed.later()
             if not isinstance(error, Unavailable):
                 log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
@@ -180,9 +183,13 @@ class Settler:
             _report("attempt failed" if context.began >= 0 else "check refused", found, told)
         return None
 
-    def _gives_up(self, context: Context, pause: float) -> bool:
-        """Whether the worker has to end without the ledger: told to at once, or with a lease that is over anyhow."""
-        over = self._closing and self._shift.monotonic() >= context.expires
+    def _gives_up(self, context: Context, pause: float, *, locked: bool = False) -> bool:
+        """Whether the worker has to end without the ledger: told to at once, or with a lease that is over anyhow.
+
+        A lock of another transaction is not waited for that long: heartbeats may keep the lease alive beside it.
+        """
+        now = self._shift.monotonic()
+        over = self._closing and (now >= context.expires or (locked and now >= self._closing_at + LOCKED_SECONDS))
         if over or (self.hurry.is_set() and pause >= PAUSE_SECONDS_MAX):
             log.error("the ledger is out of reach: this outcome is not recorded", extra=_facts(context))
             return True
@@ -239,14 +246,17 @@ class Settler:
                 self._complete_later(batch, request, pause)
         except (LimitExceeded, ValidationError) as error:
             self._complete_each(batch, error)
+        except Exception:  # noqa: BLE001 - a worker that completes no more must not look alive
+            log.exception("completions failed, and are tried again")
+            self._complete_later(batch, request, pause)
         else:
             locked = [one for one, answer in zip(batch, answers, strict=True) if _is_locked(answer)]
-            self._complete_later(locked, request, pause)
+            self._complete_later(locked, request, pause, locked=True)
             self._answered([pair for pair in zip(batch, answers, strict=True) if not _is_locked(pair[1])])
 
-    def _complete_later(self, batch: list[tuple[Context, Any]], request: str, pause: float) -> None:
+    def _complete_later(self, batch: list[tuple[Context, Any]], request: str, pause: float, *, locked: bool = False) -> None:
         """Apart from the completions that come in meanwhile: these do not wait for what is locked."""
-        left = [(context, result) for context, result in batch if not self._gives_up(context, pause)]
+        left = [(context, result) for context, result in batch if not self._gives_up(context, pause, locked=locked)]
         if left:
             self._later(pause, lambda: self._complete(left, request, min(2 * pause, PAUSE_SECONDS_MAX)))
 
@@ -292,6 +302,7 @@ class Settler:
         return failed
 
     def close(self) -> None:
+        self._closing_at = self._shift.monotonic()
         self._closing = True
         self._due.set()
         if self._thread.is_alive():

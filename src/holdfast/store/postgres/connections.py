@@ -15,6 +15,10 @@ WRITE_SECONDS = 10.0
 """How long one statement of a transaction that writes may take."""
 READ_SECONDS = 60.0
 """How long one statement of a transaction that only reads may take: a large page from a cold disk takes its time."""
+LARGE_BYTES = 1_000_000
+BYTES_A_SECOND = 500_000
+LARGE_SECONDS_MAX = 600.0
+"""A statement with more than LARGE_BYTES of parameters has a second more for each BYTES_A_SECOND, up to LARGE_SECONDS_MAX."""
 CANCEL_SECONDS = 0.5
 """How long the server is asked to drop a statement whose answer is overdue."""
 SIGNAL_SECONDS = 0.1
@@ -49,6 +53,12 @@ class Connection(psycopg.Connection[Any]):
                 self.cancel_safe(timeout=CANCEL_SECONDS)
             self.pgconn.finish()
             raise psycopg.OperationalError(f"the server did not answer within {self.patience:g} seconds") from None
+
+
+def allow_for(connection: Connection, size: int) -> None:
+    """Give a large statement, and the commit after it, the time that its bytes take."""
+    if size > LARGE_BYTES:
+        connection.patience = max(connection.patience, min(WRITE_SECONDS + size / BYTES_A_SECOND, LARGE_SECONDS_MAX))
 
 
 def connect(conninfo: str, patience: float) -> Connection:

@@ -12,6 +12,7 @@ from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Job, Micros, Status
 from holdfast.store.base import STATUSES, Change, Contention, Made
 from holdfast.store.memory import Memory
+from holdfast.store.postgres.connections import Connection, allow_for
 from holdfast.store.postgres.marks import Mark, Marks
 from holdfast.store.postgres.values import (
     POSTGRES_EPOCH_US,
@@ -81,6 +82,8 @@ class PostgresSession(SqlSession):
         used = reader or self._cursor
         if self._begins and self.xid is None:
             self.xid = _begin(self._connection)
+        if params and isinstance(self._connection, Connection):
+            allow_for(self._connection, sum(len(value) for value in params.values() if isinstance(value, str | bytes)))
         used.execute(self._sql[name], params)
         return used.fetchall() if used.description else []
 

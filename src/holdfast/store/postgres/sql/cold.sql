@@ -242,7 +242,8 @@ ORDER BY j.id LIMIT %(limit)s;
 UNION ALL
 (SELECT pos, 'tell' FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT %(untold_max)s)
 UNION ALL
-(SELECT pos, 'link' FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0' ORDER BY pos LIMIT %(untold_max)s);
+(SELECT pos, 'link' FROM holdfast.cursors
+ WHERE name >= 'link/' AND name < 'link0' AND pos > %(linked)s ORDER BY pos LIMIT %(untold_max)s);
 
 -- name: undo_job
 SELECT id FROM holdfast.jobs
@@ -264,7 +265,7 @@ WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 )
 SELECT clock.at, d.id, (
-    SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL
+    SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL AND pg_postmaster_start_time() <= clock_timestamp()
         THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END))
 FROM clock LEFT JOIN (
 SELECT j.id FROM holdfast.jobs j
@@ -291,7 +292,7 @@ ORDER BY j.id LIMIT %(limit)s
 -- of the server is such a time as well.
 
 -- name: fresh
-SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL
+SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL AND pg_postmaster_start_time() <= clock_timestamp()
     THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END);
 
 -- name: cursor

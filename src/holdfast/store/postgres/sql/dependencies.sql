@@ -21,15 +21,15 @@ FROM unnest(%(lefts)s::bigint[], %(rights)s::integer[]) AS counted (id, count) W
 SELECT id, dependents FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
 
 -- name: depends_on
-SELECT on_id FROM holdfast.dependencies WHERE job_id = %(job_id)s;
+SELECT job_id, on_id FROM holdfast.dependencies WHERE job_id = ANY (%(ids)s::bigint[]);
 
 -- Jobs that those they wait for do not count yet, for a sweep to find.
 
 -- name: note_links
 INSERT INTO holdfast.cursors (name, pos) SELECT 'link/' || id, id FROM unnest(%(ids)s::bigint[]) AS late (id);
 
--- name: forget_link
-DELETE FROM holdfast.cursors WHERE name = %(name)s;
+-- name: forget_links
+DELETE FROM holdfast.cursors WHERE name = ANY (%(names)s::text[]);
 
 -- Their rows are locked already, in order.
 

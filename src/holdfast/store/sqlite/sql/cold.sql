@@ -201,7 +201,8 @@ SELECT * FROM (
 )
 UNION ALL
 SELECT * FROM (
-    SELECT pos, 'link' FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0' ORDER BY pos LIMIT :untold_max
+    SELECT pos, 'link' FROM holdfast_cursors
+    WHERE name >= 'link/' AND name < 'link0' AND pos > :linked ORDER BY pos LIMIT :untold_max
 );
 
 -- name: undo_job

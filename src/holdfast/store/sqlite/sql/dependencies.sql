@@ -22,13 +22,13 @@ FROM json_each(:pairs) counted WHERE holdfast_jobs.id = counted.value ->> 0;
 SELECT id, dependents FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: depends_on
-SELECT on_id FROM holdfast_dependencies WHERE job_id = :job_id;
+SELECT job_id, on_id FROM holdfast_dependencies WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: note_links
 INSERT INTO holdfast_cursors (name, pos) SELECT 'link/' || value, value FROM json_each(:ids);
 
--- name: forget_link
-DELETE FROM holdfast_cursors WHERE name = :name;
+-- name: forget_links
+DELETE FROM holdfast_cursors WHERE name IN (SELECT value FROM json_each(:names));
 
 -- name: add_dependents
 UPDATE holdfast_jobs SET dependents = dependents + (counted.value ->> 1)
