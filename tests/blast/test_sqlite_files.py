@@ -319,7 +319,7 @@ def test_a_worker_says_once_that_its_file_is_gone_and_goes_on_when_it_is_back(
         assert any("is no longer there" in str(getattr(record, "error", "")) for record in caplog.records)
         refused(lambda: app.enqueue(work))
         move_folder_back(place)
-        wait_until(lambda: said("claim: well again") and said("sweep: well again"))
+        wait_until(lambda: said("claim: works again") and said("sweep: works again"))
         assert ended(app, job).attempt == 1
         assert ended(app, app.enqueue(work)).attempt == 1
     assert said("claim: unavailable") == said("sweep: unavailable") == 1

@@ -86,7 +86,7 @@ def test_a_call_on_a_locked_job_ends_and_says_who_has_it(ledger: Ledger, pg_url:
             call()
         assert caught.value.locked and caught.value.retryable
         assert f"job {job.id} is locked by another transaction: process {stranger.info.backend_pid}" in caught.value.message
-        assert "a forgotten console, idle in transaction" in caught.value.message
+        assert "(a forgotten console), idle in transaction" in caught.value.message
     stranger.rollback()
     ledger.heartbeat(job.fence)
     assert problems(ledger) == []

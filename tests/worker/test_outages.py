@@ -86,7 +86,7 @@ def test_an_outage_is_said_once_and_its_end_once(restartable_server: PostgresSer
         wait_until(lambda: said("sweep: unavailable") and said("claim: unavailable"))
         wait_until(lambda: said("sweep: unavailable") == 1)
         restartable_server.start()
-        wait_until(lambda: said("claim: well again") and said("sweep: well again"))
+        wait_until(lambda: said("claim: works again") and said("sweep: works again"))
         assert ended(app, app.enqueue(work)).result == 1
     assert said("claim: unavailable") == said("sweep: unavailable") == 1
     app.close()

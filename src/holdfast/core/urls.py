@@ -15,8 +15,10 @@ from holdfast.errors import ValidationError
 HIDDEN = "…"
 SECRET_CHARACTERS_MIN = 3
 """A shorter secret is not searched for in a message: it would be found in every other word."""
-SECRETS = ("password", "secret", "scram_client_key", "scram_server_key")
-"""A parameter whose name contains one of these is not shown."""
+SHOWN = frozenset(
+    {"schema", "lanes", "host", "hostaddr", "port", "dbname", "user", "sslmode", "application_name", "target_session_attrs"}
+)
+"""Parameters that are shown with their values. Any other may be a secret, or a misspelt password."""
 QUOTED_CHARACTERS_MAX = 1_000
 """How much of a word that was typed a message may quote, at most."""
 
@@ -124,8 +126,7 @@ def without_password(url: str, instead: str = f":{HIDDEN}") -> str:
 
 
 def _is_secret(name: str) -> bool:
-    plain = unquote_plus(name).casefold()
-    return any(secret in plain for secret in SECRETS)
+    return unquote_plus(name) not in SHOWN
 
 
 def without_typed(message: str, words: Iterable[str]) -> str:

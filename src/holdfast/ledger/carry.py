@@ -99,7 +99,7 @@ class Carrier:
         if holder is None:
             return refused
         told = Unavailable(f"{refused.message}: {holder}", locked=True, job_id=job_id)
-        told.action = "End that transaction, then ask again."
+        told.action = "End that transaction, or its session with pg_terminate_backend, then ask again."
         return told
 
     def one(self, call: Call) -> Any:

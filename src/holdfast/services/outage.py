@@ -27,4 +27,4 @@ class Outage:
         """It went well."""
         if self._code is not None:
             self._code = None
-            self._log.info("%s: well again after %.0f s", self._what, time.monotonic() - self._since)
+            self._log.info("%s: works again after %.0f s", self._what, time.monotonic() - self._since)

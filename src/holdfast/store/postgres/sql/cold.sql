@@ -344,7 +344,7 @@ SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(wanted)s, t
 -- Which session has locked a job's row. A row locker's transaction id is the row's xmax.
 
 -- name: lock_holder
-SELECT 'process ' || a.pid || ' of ' || coalesce(nullif(a.application_name, ''), 'an unnamed program') || ', ' || a.state
+SELECT 'process ' || a.pid || ' (' || coalesce(nullif(a.application_name, ''), 'no application_name') || '), ' || a.state
     || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change)) || ' s'
 FROM holdfast.jobs j
 JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = j.xmax AND l.granted
