@@ -5,6 +5,7 @@ ever read, and SQLite does not say so. The store therefore compares the device a
 has open: before a transaction, after its commit, after reads, and once a second in a wait.
 """
 
+import contextlib
 import ctypes
 import os
 import time
@@ -37,12 +38,14 @@ class Files:
     """The database, its write-ahead log and the log's index, by the numbers that they had when they were opened.
 
     All of them are in one folder. While its time of change stays the same, none of them was deleted, moved or replaced, so a look
-    is one call of stat.
+    is one call of stat, or of fstat on the folder, which costs half.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self._folder: str | None = None
+        self._fd: int | None = None
+        """The folder, open."""
         self._quiet: tuple[int, _Numbers] | None = None
         self._looked = -LOOK_SECONDS
         self._database: _Numbers | None = None
@@ -68,6 +71,8 @@ class Files:
             names = (self.path, f"{database}-wal", f"{database}-shm")
             self._folder = str(Path(database).parent) if Path(database).resolve() == Path(self.path) else None
             self._opened = [(name, numbers_of(name) or (0, 0)) for name in names]
+            if self._folder is not None and self._fd is None:
+                self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._quiet = None
         self.check()
 
@@ -75,9 +80,12 @@ class Files:
         """The writer was closed: where it was the last connection, the next one makes a new log. The database stays the same."""
         self._opened, self._quiet = [], None
 
-    def check(self, outcome: Literal["none", "unknown"] = "none") -> None:
-        """Raise Unavailable with this outcome if a path no longer names the file that is open."""
-        folder = self._look()
+    def check(self, outcome: Literal["none", "unknown"] = "none", *, by_path: bool = True) -> None:
+        """Raise Unavailable with this outcome if a path no longer names the file that is open.
+
+        Without `by_path` it is quicker, and does not notice that a folder further up was moved: the next transaction does.
+        """
+        folder = self._look(self._folder if by_path else self._fd)
         if folder is not None and folder == self._quiet:
             return
         self.changes += 1
@@ -95,14 +103,21 @@ class Files:
             self.check()
             self._looked = now
 
-    def _look(self) -> tuple[int, _Numbers] | None:
-        if self._folder is None:
+    def close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def _look(self, folder: str | int | None) -> tuple[int, _Numbers] | None:
+        """When the folder was changed last, itself or what is in it. That it was renamed is a change too."""
+        if folder is None:
             return None
         try:
-            there = os.stat(self._folder)  # noqa: PTH116 - twice in each transaction
+            there = os.stat(folder)  # noqa: PTH116 - in each transaction
         except OSError:
             return None
-        return there.st_mtime_ns, (there.st_dev, there.st_ino)
+        return there.st_ctime_ns, (there.st_dev, there.st_ino)
 
     def _lost(self, name: str, outcome: Literal["none", "unknown"]) -> Unavailable:
         now = "is another file now" if os.path.exists(name) else "is no longer there"  # noqa: PTH110 - a name, on the way to a message

@@ -134,7 +134,7 @@ class SqliteStore:
                         raise
                 finally:
                     forks.leave()
-                self._files.check("unknown")
+                self._files.check("unknown", by_path=False)
                 self._memory.keep(session)
         except (apsw.Error, OSError) as error:
             raise _translated(error, committing) from error
@@ -274,12 +274,14 @@ class SqliteStore:
             with forks.inside(), contextlib.suppress(apsw.ThreadingViolationError):
                 connection.close()
         self._readers, self._writer = [], None
+        self._files.close()
         for bell in self._bells:
             bell.close()
 
     def close_forked(self) -> None:
         if self._lock is not None:
             self._lock.close_forked()
+        self._files.close()
         for bell in self._bells:
             bell.close_forked()
 
