@@ -55,7 +55,8 @@ class PostgresStore:
         self._marks = Marks()
         self._idle: list[Connection] = []
         self._lost = 0
-        self._is_used = False
+        self._is_suspect = False
+        """A connection was lost, or could not be made, since the server's identity was looked at."""
         self.identity: Any = None
         self._made: WeakKeyDictionary[psycopg.Connection[Any], tuple[str, set[int]]] = WeakKeyDictionary()
         self._closed = False
@@ -83,6 +84,7 @@ class PostgresStore:
                 "the url cannot be used: libpq does not accept one of its parts", field="url"
             )
         except psycopg.Error as error:
+            self._is_suspect = True
             refusal = Unavailable(f"cannot reach the database: {self._redacted(_first_line(error))}")
         raise refusal
 
@@ -98,15 +100,16 @@ class PostgresStore:
         while self._idle:
             with contextlib.suppress(IndexError):
                 connection = self._idle.pop()
+                self._is_suspect = self._is_suspect or connection.broken
                 if not connection.closed:
                     connection.patience = patience or self.patience
                     return connection, True
         return self._open(patience), False
 
     def _open(self, patience: float | None = None) -> Connection:
-        """A new connection. If it leads to another server than before, after a failover, forget what was known of the old one."""
+        """A new connection. After one was lost, it may lead to another server: then forget what was known of the old one."""
         connection = self.connect(patience)
-        if self._is_used:
+        if self._is_suspect:
             try:
                 found = self._identity(connection)
             except psycopg.Error as error:
@@ -114,7 +117,7 @@ class PostgresStore:
                 raise Unavailable(f"the database cannot do this now: {_first_line(error)}") from None
             if found != self.identity:
                 self.identity, self._settled, self._memory, self._marks = found, 0, Memory(), Marks()
-        self._is_used = True
+            self._is_suspect = False
         return connection
 
     def _give_back(self, connection: Connection) -> None:
@@ -167,6 +170,7 @@ class PostgresStore:
             connection.execute("COMMIT")
         except psycopg.Error as error:
             connection.close()
+            self._is_suspect = True
             if connection.is_overdue:
                 self._drop_idle()
             if isinstance(error, pg.ProgramLimitExceeded) and session.rung:
@@ -177,6 +181,7 @@ class PostgresStore:
                 raise _translated(error) from error
 
     def _abandon(self, connection: Connection) -> None:
+        self._is_suspect = self._is_suspect or connection.closed
         if connection.is_overdue:
             self._drop_idle()
         try:
@@ -291,6 +296,7 @@ class PostgresStore:
             except psycopg.Error:
                 if not (used and connection.closed):
                     raise
+                self._is_suspect = True
                 if connection.is_overdue:
                     self._drop_idle()
                 connection = self._open(patience)
