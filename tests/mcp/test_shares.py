@@ -5,7 +5,7 @@ import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -96,8 +96,9 @@ def test_connections_that_say_nothing_keep_nobody_out(served: Served, modest: Cl
     with ExitStack() as stack:
         idle = [stack.enter_context(connected(served, said)) for _ in range(limits.MCP_CONNECTIONS_MAX + 50)]
         modest.works()
-        # The oldest made room, with a word; the newest are still there.
-        assert heard(idle[0]).startswith(b"HTTP/1.1 503 ")
+        # The oldest made room, with a word, which a reset takes back if what it sent was not read; the newest are still there.
+        with suppress(ConnectionResetError):
+            assert heard(idle[0]).startswith(b"HTTP/1.1 503 ")
         idle[-1].setblocking(False)
         with pytest.raises(BlockingIOError):
             idle[-1].recv(1)

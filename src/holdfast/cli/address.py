@@ -9,9 +9,16 @@ from urllib.parse import unquote
 
 from holdfast import settings
 from holdfast.cli.envelope import misuse
-from holdfast.core.urls import sqlite_file, without_password
 
 __all__ = ["is_named", "is_new", "key_files", "ledger_url", "named_url", "setting", "without_password"]
+
+
+def without_password(url: str, instead: str | None = None) -> str:
+    """A url for people to see, with `instead` in the place of its password."""
+    from holdfast.core import urls
+
+    return urls.without_password(url) if instead is None else urls.without_password(url, instead)
+
 
 T = TypeVar("T")
 _FILE = re.compile(r"[\w./~ -]+")
@@ -60,6 +67,8 @@ def _checked(reading: Callable[[], T]) -> T:
 
 def is_new(url: str) -> bool:
     """Whether opening it makes a file that is not there yet. Of a server nothing is known before it is asked."""
+    from holdfast.core.urls import sqlite_file
+
     path = sqlite_file(url)
     try:
         return bool(path) and not Path(unquote(path)).exists()

@@ -9,7 +9,6 @@ import click
 
 from holdfast.cli.envelope import HINTS, Failed, failure, misuse
 from holdfast.cli.page import Page
-from holdfast.core.urls import without_typed
 from holdfast.errors import HoldfastError
 from holdfast.telemetry.lines import visible
 
@@ -69,7 +68,7 @@ def _ended(run: Callable[[], object], given: Sequence[str]) -> int:
 
 
 def _fail(error: HoldfastError | Failed, given: Sequence[str]) -> int:
-    error.message, error.action = without_typed(error.message, given), without_typed(error.action, given)
+    error.message, error.action = _without_typed(error.message, given), _without_typed(error.action, given)
     if "--json" in given:
         click.echo(failure(error))
     elif isinstance(error, Failed) and error.is_told:
@@ -77,6 +76,15 @@ def _fail(error: HoldfastError | Failed, given: Sequence[str]) -> int:
     else:
         Page().fail(f"{error.code}: {error.message}" if isinstance(error, HoldfastError) else error.message, error.action)
     return exit_code_of(error)
+
+
+def _without_typed(message: str, given: Sequence[str]) -> str:
+    """`message` without the urls that were typed. What can take them out is imported only where there is one."""
+    if "postgres" not in " ".join(given).lower():
+        return message
+    from holdfast.core.urls import without_typed
+
+    return without_typed(message, given)
 
 
 def exit_code_of(error: HoldfastError | Failed) -> int:
@@ -87,7 +95,7 @@ def exit_code_of(error: HoldfastError | Failed) -> int:
 
 def _misunderstood(error: click.UsageError, given: Sequence[str]) -> int:
     """Click would repeat what was typed as it is; here it is made visible first, in one line."""
-    said = without_typed(" ".join(error.format_message().split("\n")).replace("\t", ""), given)
+    said = _without_typed(" ".join(error.format_message().split("\n")).replace("\t", ""), given)
     hint = HINTS.get(_missing(error))
     if "--json" in given:
         return _fail(misuse(said, action=hint) if hint else misuse(said), given)
