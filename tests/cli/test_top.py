@@ -180,15 +180,18 @@ def test_wide_characters_do_not_push_what_is_beside_them(ledger: Ledger, watch: 
     for queue in ("plain", "日本語のキュー", "cafe\u0301", "🚀"):
         ledger.enqueue("index", queue=queue)
     top = watch()
-    top.until("plain")
-    states = [
-        column
-        for row, line in top.screen.buffer.items()
-        for column in range(116 if row < top.screen.lines - 1 else 0)  # what a key is for is not a state
-        if "".join(line[column + n].data for n in range(4)) == "open"
-    ]
-    assert len(states) == 4
-    assert len(set(states)) == 1
+
+    def states() -> list[int]:
+        """The columns in which the states of the queues begin."""
+        return [
+            column
+            for row, line in top.screen.buffer.items()
+            for column in range(116 if row < top.screen.lines - 1 else 0)  # what a key is for is not a state
+            if "".join(line[column + n].data for n in range(4)) == "open"
+        ]
+
+    top.until(lambda _: len(states()) == 4)
+    assert len(set(states())) == 1
 
 
 def test_a_terminal_that_has_gone_ends_it(ledger: Ledger, watch: Watch) -> None:
