@@ -11,6 +11,8 @@ from bench.places import Host, PostgresHost, SqliteHost
 from bench.report import Heading, Row, met, table
 from bench.sizes import Sizes
 from bench.texts import texts
+from bench.versions import HERE, measure
+from bench.versions import table as table_of_versions
 from tools.pgserver import PostgresServer
 
 TINY = Sizes(
@@ -138,3 +140,10 @@ def test_the_command_refuses_what_it_does_not_know(arguments: list[str]) -> None
 )
 def test_a_target_is_met_or_not(heading: Heading, ours: float, base: float, target: float | None, expected: bool | None) -> None:
     assert met(heading, Row("here", ours, base, target, 1, {})) is expected
+
+
+def test_versions_take_turns(tmp_path: Path) -> None:
+    first, second = measure(f"sqlite:///{tmp_path}/ledger", [HERE, HERE], processes=2, turns=2, seconds=0.05)
+    assert len(first.turns) == len(second.turns) == 2
+    assert all(turn.rate > 0 and turn.cpu_us > 0 for turn in first.turns)
+    assert "| 1.000 |" in table_of_versions([first, second])
