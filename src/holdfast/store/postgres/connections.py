@@ -5,6 +5,7 @@ keepalives find a dead peer but not a frozen one, so every statement has a deadl
 """
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
@@ -55,8 +56,13 @@ class Connection(psycopg.Connection[Any]):
             raise psycopg.OperationalError(f"the server did not answer within {self.patience:g} seconds") from None
 
 
-def allow_for(connection: Connection, size: int) -> None:
+def allow_for(connection: Connection, params: Mapping[str, Any]) -> None:
     """Give a large statement, and the commit after it, the time that its bytes take."""
+    size = 0
+    for value in params.values():
+        kind = type(value)
+        if kind is str or kind is bytes:
+            size += len(value)
     if size > LARGE_BYTES:
         connection.patience = max(connection.patience, min(WRITE_SECONDS + size / BYTES_A_SECOND, LARGE_SECONDS_MAX))
 

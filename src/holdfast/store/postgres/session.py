@@ -33,8 +33,8 @@ LOCK_MS = 100
 """How long a statement waits for a row or a name that another transaction has locked. Its transaction is then rolled back."""
 IDLE_MS = 10_000
 """How long a transaction may be open without a statement: the server ends one whose process is frozen or out of reach."""
-_BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text, set_config('lock_timeout', '{LOCK_MS}', true),
-set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true)"""
+_BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text FROM set_config('lock_timeout', '{LOCK_MS}', true) AS a,
+set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true) AS b"""
 _job_id = attrgetter("job_id")
 
 
@@ -83,7 +83,7 @@ class PostgresSession(SqlSession):
         if self._begins and self.xid is None:
             self.xid = _begin(self._connection)
         if params and isinstance(self._connection, Connection):
-            allow_for(self._connection, sum(len(value) for value in params.values() if isinstance(value, str | bytes)))
+            allow_for(self._connection, params)
         used.execute(self._sql[name], params)
         return used.fetchall() if used.description else []
 

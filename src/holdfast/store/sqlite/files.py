@@ -28,8 +28,9 @@ _LOG_ACTION = (
 _Numbers = tuple[int, int]
 
 
-QUIET_NS = 2_500_000_000
-"""A folder's time of change is exact to 2 s at worst: one that is older than this at a look would be another after any change."""
+QUIET_NS, COARSE_QUIET_NS = 100_000_000, 2_500_000_000
+"""A folder's time of change that is older than this at a look would be another one after any change. File systems keep times to
+10 ms or better; those that keep whole milliseconds or less may keep them to 2 s only."""
 LOOK_SECONDS = 0.1
 """How old the last look may be where none is needed for an acknowledgement: before a transaction, and after a read."""
 
@@ -80,12 +81,17 @@ class Files:
         """The writer was closed: where it was the last connection, the next one makes a new log. The database stays the same."""
         self._opened, self._quiet = [], None
 
-    def check(self, outcome: Literal["none", "unknown"] = "none", *, by_path: bool = True) -> None:
-        """Raise Unavailable with this outcome if a path no longer names the file that is open.
+    def check_kept(self) -> None:
+        """Raise Unavailable if what was just committed is in a file that is lost.
 
-        Without `by_path` it is quicker, and does not notice that a folder further up was moved: the next transaction does.
+        It does not notice that a folder further up was moved: the next transaction does.
         """
-        folder = self._look(self._folder if by_path else self._fd)
+        if self._quiet is None or self._fd is None or os.fstat(self._fd).st_ctime_ns != self._quiet[0]:
+            self.check("unknown")
+
+    def check(self, outcome: Literal["none", "unknown"] = "none") -> None:
+        """Raise Unavailable with this outcome if a path no longer names the file that is open."""
+        folder = self._look()
         if folder is not None and folder == self._quiet:
             return
         self.changes += 1
@@ -94,7 +100,7 @@ class Files:
             if numbers_of(name) != opened:
                 self._looked = -LOOK_SECONDS
                 raise self._lost(name, outcome)
-        if folder is not None and time.time_ns() - folder[0] > QUIET_NS:
+        if folder is not None and time.time_ns() - folder[0] > (QUIET_NS if folder[0] % 1_000_000 else COARSE_QUIET_NS):
             self._quiet = folder
 
     def check_again(self, now: float) -> None:
@@ -109,12 +115,12 @@ class Files:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
-    def _look(self, folder: str | int | None) -> tuple[int, _Numbers] | None:
+    def _look(self) -> tuple[int, _Numbers] | None:
         """When the folder was changed last, itself or what is in it. That it was renamed is a change too."""
-        if folder is None:
+        if self._folder is None:
             return None
         try:
-            there = os.stat(folder)  # noqa: PTH116 - in each transaction
+            there = os.stat(self._folder)  # noqa: PTH116 - in each transaction
         except OSError:
             return None
         return there.st_ctime_ns, (there.st_dev, there.st_ino)

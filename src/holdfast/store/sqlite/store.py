@@ -89,24 +89,19 @@ class SqliteStore:
             raise
         return connection
 
-    def _turn(self) -> contextlib.AbstractContextManager[None]:
-        """The right to write."""
-        self._check_usable()
-        assert self._lock is not None
-        return self._lock.held()
-
     def _take_writer(self) -> apsw.Connection:
         """The connection for the one who has the right to write."""
         if self._writer is None:
             self._writer = self._connect()
         return self._writer
 
-    def _check_usable(self) -> None:
-        """SQLite's locks and connections do not survive a fork."""
+    def _usable(self) -> WriteLock:
+        """The right to write, to be taken. SQLite's locks and connections do not survive a fork."""
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
         if self._lock is None or self._lock.is_closed:
             raise Unavailable("this ledger is closed", retryable=False)
+        return self._lock
 
     def _session(self, connection: apsw.Connection) -> SqliteSession:
         return SqliteSession(connection, self.ledger_id, self._memory, self._clock)
@@ -119,23 +114,30 @@ class SqliteStore:
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
         committing = False
         try:
-            with self._turn():
-                forks.enter()
+            lock = self._usable()
+            if lock.is_mine():
+                raise Unavailable("this thread is in the middle of a transaction already", retryable=False)
+            with lock.mutex:
                 try:
-                    connection = self._take_writer()
+                    lock.take()
+                    forks.enter()
                     try:
-                        connection.execute("BEGIN IMMEDIATE")
-                        session = self._session(connection)
-                        answer = work(session)
-                        committing = True
-                        connection.execute("COMMIT")
-                    except BaseException:
-                        self._roll_back(connection)
-                        raise
+                        connection = self._writer or self._take_writer()
+                        try:
+                            connection.execute("BEGIN IMMEDIATE")
+                            session = SqliteSession(connection, self.ledger_id, self._memory, self._clock)
+                            answer = work(session)
+                            committing = True
+                            connection.execute("COMMIT")
+                        except BaseException:
+                            self._roll_back(connection)
+                            raise
+                    finally:
+                        forks.leave()
+                    self._files.check_kept()
+                    self._memory.keep(session)
                 finally:
-                    forks.leave()
-                self._files.check("unknown", by_path=False)
-                self._memory.keep(session)
+                    lock.drop()
         except (apsw.Error, OSError) as error:
             raise _translated(error, committing) from error
         if session.wakes is not None:
@@ -192,7 +194,7 @@ class SqliteStore:
         return self.transact("work", work)
 
     def _read(self, work: Callable[[Session], T], *, begin: bool) -> T:
-        self._check_usable()
+        self._usable()
         forks.enter()
         try:
             connection = self._take_reader()
@@ -223,14 +225,14 @@ class SqliteStore:
             return self._readers.pop()
         return self._connect()
 
-    def lock_holder(self, job_id: int) -> str | None:
+    def lock_holder(self, job_id: int, seconds: float = 0.0) -> str | None:
         """No job is ever locked by itself."""
         return None
 
     def vitals(self) -> "Vitals":
         from holdfast.store.sqlite.vitals import vitals
 
-        self._check_usable()
+        self._usable()
         try:
             with forks.inside(), contextlib.closing(self._connect()) as connection:
                 return vitals(connection, self.path)
@@ -257,12 +259,12 @@ class SqliteStore:
             self._work_bell.ring()
 
     def waiter(self, *, events: bool) -> Waiter:
-        self._check_usable()
+        self._usable()
         with forks.inside():
             return FileWaiter((self._event_bell if events else self._work_bell).path, self._connect(), self._check_files)
 
     def _check_files(self) -> None:
-        self._check_usable()
+        self._usable()
         self._files.check()
 
     def close(self) -> None:
@@ -298,7 +300,7 @@ class SqliteStore:
 
     def _migrate(self, draw_id: Callable[[], str]) -> str:
         known = migrations("holdfast.store.sqlite")
-        with self._turn(), forks.inside():
+        with self._usable().held(), forks.inside():
             if (ledger_id := self._found()) is not None:
                 return ledger_id
             connection = self._take_writer()

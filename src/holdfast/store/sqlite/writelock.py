@@ -10,7 +10,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast.errors import Unavailable
@@ -30,41 +30,62 @@ class WriteLock:
         self._index = f"{path}-shm"
         self._files = files
         self._changes = 0
-        self._mutex = threading.RLock()
+        self.mutex = threading.RLock()
+        """Held around `take` and `drop`, by `with`: that lets go of it wherever an interrupt comes.
+
+        Threads of this process wait for each other without a limit of their own: each of them holds it for a bounded time.
+        """
+        self.is_mine: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+        """Whether this thread holds the mutex."""
         self._fd: int | None = None
         self._numbers = (0, 0)
-        self._replace(_opened(self._path))
-        self._waiting: _Waiting | None = None
+        self._waiter: _Waiter | None = None
+        self._replace()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """The turn. Wait for other processes for WAIT_SECONDS at most, then raise Unavailable.
-
-        Threads of this process wait for each other without a limit of their own: each of them holds the mutex for a bounded time.
-        `with` lets go of it wherever an interrupt comes; a wait with a timeout would not.
-        """
-        if self._mutex._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
-            raise Unavailable("this thread is in the middle of a transaction already", retryable=False)
-        with self._mutex:
+        with self.mutex:
             try:
-                self._lock(time.monotonic())
+                self.take()
                 yield
             finally:
-                if self._fd is not None:
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+                self.drop()
+
+    def take(self) -> None:
+        """Wait for other processes for WAIT_SECONDS at most, then raise Unavailable. Only for a thread that holds the mutex."""
+        began = time.monotonic()
+        while True:
+            if self._fd is None:
+                raise Unavailable("this ledger is closed", retryable=False)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait(self._fd, began + WAIT_SECONDS)
+            self._files.check_again(began)
+            if self._changes == self._files.changes or numbers_of(self._path) == self._numbers:
+                self._changes = self._files.changes
+                return
+            # The lock file was deleted or replaced, if not all of them: the other processes take turns by the new one.
+            self._files.check()
+            self._replace()
+
+    def drop(self) -> None:
+        if self._fd is not None:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Wait for the one who writes, for WAIT_SECONDS at most."""
-        taken = self._mutex.acquire(timeout=WAIT_SECONDS)
+        taken = self.mutex.acquire(timeout=WAIT_SECONDS)
         fd, self._fd = self._fd, None
+        self._drop_waiter()
         if fd is not None:
             os.close(fd)
         if taken:
-            self._mutex.release()
+            self.mutex.release()
 
     def close_forked(self) -> None:
         """In a child: a descriptor that stays open here would keep the lock when the parent dies with it."""
-        for fd in {self._fd, self._waiting.fd if self._waiting else self._fd}:
+        for fd in {self._fd, self._waiter.fd if self._waiter else self._fd}:
             if fd is not None:
                 with contextlib.suppress(OSError):
                     os.close(fd)
@@ -74,53 +95,40 @@ class WriteLock:
     def is_closed(self) -> bool:
         return self._fd is None
 
-    def _lock(self, began: float) -> None:
-        while True:
-            if self._fd is None:
-                raise Unavailable("this ledger is closed", retryable=False)
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._wait(began + WAIT_SECONDS)
-            self._files.check_again(began)
-            if self._changes == self._files.changes or numbers_of(self._path) == self._numbers:
-                self._changes = self._files.changes
-                return
-            # The lock file was deleted or replaced, if not all of them: the other processes take turns by the new one.
-            self._files.check()
-            self._replace(_opened(self._path))
-
-    def _wait(self, deadline: float) -> None:
-        """Get the lock on a descriptor of its own, which then replaces ours."""
-        waiting = self._waiting
-        if waiting is None or not waiting.resume():
-            waiting = self._waiting = _Waiting(self._path)
+    def _wait(self, fd: int, deadline: float) -> None:
+        waiter = self._waiter = self._waiter or _Waiter(self._path)
         try:
-            if not waiting.wait(deadline - time.monotonic()):
+            if not waiter.wait(deadline - time.monotonic()):
                 raise self._refusal()
-            self._replace(waiting.fd)
-            self._waiting = None
-        except BaseException:
-            if self._fd != waiting.fd:
-                waiting.give_up()
+            # No call is made here, so no interrupt comes: one of the two always knows which descriptor has the lock.
+            self._fd, waiter.fd, waiter.is_wanted = waiter.fd, fd, False
+        except BaseException as error:
+            waiter.give_up()
+            if isinstance(error, OSError):
+                self._drop_waiter()
             raise
 
-    def _replace(self, fd: int) -> None:
-        stale, self._fd = self._fd, fd
-        self._numbers = _numbers(fd)
+    def _replace(self) -> None:
+        """Take the lock file that is there now."""
+        stale, self._fd = self._fd, _opened(self._path)
+        self._numbers = _numbers(self._fd)
+        self._drop_waiter()
         if stale is not None:
             os.close(stale)
 
+    def _drop_waiter(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.close()
+
     def _refusal(self) -> Unavailable:
-        holder = _holder(self._index, _WAL_WRITE_LOCK) or _holder(self._path)
+        holder = _writer(self._index, self._path)
         if holder is None:
-            return Unavailable(f"no turn to write within {WAIT_SECONDS:.0f} s: another transaction does not end")
+            return Unavailable(f"could not get the write lock within {WAIT_SECONDS:.0f} s: another transaction does not end")
         stopped = _is_stopped(holder)
         who = "this process itself" if holder == os.getpid() else f"process {holder}"
-        refused = Unavailable(
-            f"no turn to write within {WAIT_SECONDS:.0f} s: {who} is in the middle of a transaction{' and is stopped' * stopped}",
-            holder=holder,
-        )
+        what = f"{who} is in the middle of a transaction{' and is stopped' * stopped}"
+        refused = Unavailable(f"could not get the write lock within {WAIT_SECONDS:.0f} s: {what}", holder=holder)
         if stopped:
             refused.action = f"Let process {holder} go on (kill -CONT {holder}) or end it; then ask again."
         else:
@@ -130,55 +138,79 @@ class WriteLock:
         return refused
 
 
-class _Waiting:
-    """One thread that waits in flock. There is at most one for each lock: a later caller goes on with it."""
+class _Waiter:
+    """A thread that waits in flock on a descriptor of its own. A caller that stops waiting leaves it there; the next one goes on.
+
+    It stays for the next wait: to start a thread takes longer than most waits.
+    """
 
     def __init__(self, path: str) -> None:
         self.fd = _opened(path)
         self._mutex = threading.Lock()
-        self._wanted = True
-        self._ended = False
+        self.is_wanted = False
+        """A caller waits, or has the lock by the descriptor here."""
+        self._waits = self._is_closed = False
         self._failure: OSError | None = None
-        self._got = threading.Lock()
+        self._asked, self._got = threading.Lock(), threading.Lock()
+        self._asked.acquire()
         self._got.acquire()
         _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
+        while not self._is_closed:
+            self._asked.acquire()
+            with self._mutex:
+                waits = self._waits
+            if waits:
+                self._wait()
+        os.close(self.fd)
+
+    def _wait(self) -> None:
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX)
         except OSError as error:
             self._failure = error
         with self._mutex:
-            self._ended = True
-            if not self._wanted:
-                self._drop()
-        self._got.release()
+            self._waits = False
+            if self.is_wanted:
+                self._got.release()
+            else:
+                self._let_go()
 
     def wait(self, seconds: float) -> bool:
         """Whether the lock came in time."""
+        with self._mutex:
+            self.is_wanted = True
+            if not self._waits:
+                self._ask()
+                self._waits = True
         got = self._got.acquire(timeout=max(0.0, seconds))
         if self._failure is not None:
             raise self._failure
         return got
 
-    def resume(self) -> bool:
-        """Want the lock again; False if it came meanwhile and was let go."""
-        with self._mutex:
-            self._wanted = not self._ended
-            return self._wanted
-
     def give_up(self) -> None:
         """Want the lock no longer: it is let go, now or when it comes."""
         with self._mutex:
-            if self._wanted and self._ended:
-                self._drop()
-            self._wanted = False
+            if self.is_wanted and not self._waits:
+                self._got.acquire(blocking=False)
+                self._let_go()
+            self.is_wanted = False
 
-    def _drop(self) -> None:
+    def close(self) -> None:
+        """End the thread, which closes its descriptor: now or when the lock comes."""
+        with self._mutex:
+            self._is_closed = True
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._asked.locked():
+            self._asked.release()
+
+    def _let_go(self) -> None:
         """By name: a process that was forked meanwhile may have the descriptor open too."""
         with contextlib.suppress(OSError):
             fcntl.flock(self.fd, fcntl.LOCK_UN)
-        os.close(self.fd)
 
 
 def _opened(path: str) -> int:
@@ -188,6 +220,16 @@ def _opened(path: str) -> int:
 def _numbers(fd: int) -> tuple[int, int]:
     there = os.fstat(fd)
     return there.st_dev, there.st_ino
+
+
+def stopped_writer(path: Path) -> int | None:
+    """The process that has the right to write to this database and was stopped by a signal or a debugger."""
+    writer = _writer(f"{path}-shm", f"{path}-lock")
+    return writer if writer is not None and _is_stopped(writer) else None
+
+
+def _writer(index: str, lock: str) -> int | None:
+    return _holder(index, _WAL_WRITE_LOCK) or _holder(lock)
 
 
 def _holder(path: str, byte: str = "0") -> int | None:
