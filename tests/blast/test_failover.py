@@ -53,10 +53,13 @@ def test_a_replica_can_be_read_and_refuses_writes(restartable_server: PostgresSe
         with holdfast.open(standby.url) as replica:
             assert wait_until(lambda: [found.args for found in replica.list()]) == [{"n": 1}]
             assert replica.events(job.id)[0].type == "enqueued"
+            assert "replica" in {finding.code for finding in replica.diagnose().findings}
+            assert "in queue default" in replica.explain(job.id).text
             for write in (lambda: replica.enqueue("k"), lambda: replica.claim("w"), lambda: replica.claim("w", keep=False)):
                 with pytest.raises(Unavailable, match="takes no writes") as caught:
                     write()
                 assert caught.value.outcome == "none" and "primary" in caught.value.action
+        assert "replica" not in {finding.code for finding in ledger.diagnose().findings}
         assert problems(ledger) == []
 
 

@@ -80,6 +80,10 @@ def locked(url: str) -> bool:
     return any("->" not in line for line in locks_on(url))
 
 
+def findings(ledger: Ledger) -> dict[str, str]:
+    return {finding.code: finding.words for finding in ledger.diagnose().findings}
+
+
 @pytest.fixture
 def live(sqlite_url: str, opened: Opener) -> Ledger:
     """A ledger with a job in it, opened before anything is stopped."""
@@ -93,12 +97,14 @@ def test_a_writer_is_refused_and_told_of_the_stopped_process(short: None, live: 
         check_refused(live, frozen.pid)
     # However often it is refused, one thread waits.
     assert locks_open(sqlite_url) == 2
+    assert f"process {frozen.pid} has the write lock and is stopped" in findings(live)["writer"]
     thaw(frozen)
+    assert "writer" not in findings(live)
     job = live.enqueue("after")
     frozen.tell("enqueue")
     assert frozen.answer() == ["enqueued", job.id + 1]
     assert [found.kind for found in live.list()] == ["before", "after", "told"]
-    wait_until(lambda: locks_open(sqlite_url) == 1)
+    assert locks_open(sqlite_url) == 2
 
 
 def test_readers_go_on(short: None, live: Ledger, frozen: Program, opened: Opener, sqlite_url: str) -> None:
@@ -142,7 +148,7 @@ def test_a_lock_that_comes_after_its_caller_has_gone_is_let_go(
     check_refused(other, frozen.pid)
     thaw(frozen)
     # Nobody calls `live` any more, and yet it keeps nobody waiting.
-    wait_until(lambda: locks_open(sqlite_url) == 2)
+    wait_until(lambda: not locked(sqlite_url) and not waiting_for(sqlite_url))
     frozen.tell("enqueue")
     assert frozen.answer()[0] == "enqueued"
 

@@ -13,7 +13,7 @@ from holdfast.testing import ManualClock
 from tests.contract import builders
 from tests.contract.builders import trace
 
-STORE = {"schema", "durability", "permissions", "disk", "oldest_transaction", "horizon", "clock"}
+STORE = {"schema", "durability", "permissions", "disk", "oldest_transaction", "horizon", "locked_jobs", "clock"}
 
 
 def wrong(ledger: Ledger) -> dict[str, Finding]:

@@ -92,6 +92,23 @@ def test_a_call_on_a_locked_job_ends_and_says_who_has_it(ledger: Ledger, pg_url:
     assert problems(ledger) == []
 
 
+def test_explain_and_the_doctor_name_the_process(
+    ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.core.doctor.stores.LOCKED_US_MAX", 0)
+    free, job = running(ledger, 2)
+    lock(stranger, pg_url, job)
+    pid = stranger.info.backend_pid
+    wait_until(lambda: f"Its row is locked by process {pid} " in ledger.explain(job.id).text)
+    assert "locked" not in ledger.explain(free.id).text
+    [found] = [finding for finding in ledger.diagnose().findings if finding.code == "locked_jobs"]
+    assert found.severity == "warning" and f"job {job.id} is locked by process {pid} of " in found.words
+    stranger.rollback()
+    assert "locked" not in ledger.explain(job.id).text
+    [found] = [finding for finding in ledger.diagnose().findings if finding.code == "locked_jobs"]
+    assert found.severity == "well"
+
+
 def test_a_call_gets_through_once_the_lock_is_gone(ledger: Ledger, pg_url: str, stranger: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core.doctor import Census, Finding, Severity, Skew, Vitals, diagnose
-from holdfast.core.doctor.shapes import COUNT_MAX, OpenTransaction, ReadyJobs, SinkStanding, StoredFile
+from holdfast.core.doctor.shapes import COUNT_MAX, LockedJob, OpenTransaction, ReadyJobs, SinkStanding, StoredFile
 from holdfast.core.explain.shapes import Pause, SeenWorker
 from tests.unit.histories import SECOND, T0
 
@@ -50,7 +50,19 @@ def test_a_ledger_that_is_well():
 
 def test_a_server_has_other_findings():
     found = diagnose("abc", Vitals(**SERVER), Census(now=T0), Skew(0, 0))
-    assert [f.code for f in found.findings][:5] == ["schema", "durability", "oldest_transaction", "horizon", "clock"]
+    assert [f.code for f in found.findings][:6] == [
+        "schema",
+        "durability",
+        "oldest_transaction",
+        "horizon",
+        "locked_jobs",
+        "clock",
+    ]
+
+
+def test_a_lock_that_is_not_old_is_no_reason_to_worry():
+    found = finding("locked_jobs", SERVER | {"locked": (LockedJob(3, "process 7", 10 * SECOND),)})
+    assert (found.severity, found.words) == (Severity.WELL, "no job has been locked for more than 10 s")
 
 
 STORE = [
@@ -62,6 +74,13 @@ STORE = [
     ("disk", FILE | {"disk_free_bytes": 1 << 29}, "0.5 GiB are free"),
     ("oldest_transaction", SERVER | {"oldest": OpenTransaction("process 7", 6 * MINUTE)}, "process 7, is 6 min old"),
     ("horizon", SERVER | {"writer": OpenTransaction("process 7", 6 * MINUTE)}, "followers wait for process 7"),
+    (
+        "locked_jobs",
+        SERVER | {"locked": (LockedJob(3, "process 7", 11 * SECOND),)},
+        "job 3 is locked by process 7, open for 11 s",
+    ),
+    ("replica", SERVER | {"replica": True}, "the server is a read replica"),
+    ("writer", FILE | {"stopped_writer": 7}, "process 7 has the write lock and is stopped"),
 ]
 
 

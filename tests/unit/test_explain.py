@@ -32,6 +32,12 @@ def commands(found: Explanation) -> list[str]:
     return [remedy.command for remedy in found.commands]
 
 
+def test_a_lock_on_its_row_is_told():
+    found = of(History().claim().start(), locked_by="process 7 (psql), idle in transaction for 9 s")
+    told = "Its row is locked by process 7 (psql), idle in transaction for 9 s: nothing can be written to it before"
+    assert told in found.text
+
+
 # Words
 
 

@@ -1,6 +1,9 @@
 """What the parts of a worker share, and in which order."""
 
-from holdfast import App
+import pytest
+
+from holdfast import App, Context
+from holdfast.worker.beats import Beater
 from tests.worker.conftest import became
 
 
@@ -17,3 +20,25 @@ def test_beats_are_woken_when_there_is_something_to_beat_for(app: App) -> None:
     became(app, app.enqueue(short), "succeeded")
     worker.close()
     assert seen == [1]
+
+
+@pytest.mark.parametrize("handed", [True, False])
+def test_a_heartbeat_that_comes_after_the_outcome_loses_no_lease(app: App, handed: bool) -> None:
+    """A worker completes a job while a heartbeat for it is on the way."""
+
+    @app.handler()
+    def short() -> None: ...
+
+    shift = app.worker(name="w").shift
+    app.enqueue(short)
+    [job] = app.ledger.claim("w", start=True)
+    context = Context(job, shift.registry.find("short"), shift, 1.0, 30.0, -1.0)
+    shift.hold(context)
+    doomed: list[Context] = []
+    assert job.fence is not None
+    app.ledger.complete(job.fence)
+    context.handed = handed
+    Beater(shift, app.ledger, doomed.append).tick()
+    assert not shift.leases
+    assert context.lost is not handed
+    assert bool(doomed) is not handed

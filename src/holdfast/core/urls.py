@@ -98,7 +98,7 @@ def read_server(url: str) -> ServerUrl:
     assert place is not None
     hosts, path, query = place[1], place[2] or "", place[3] or ""
     if "@" in hosts + path or "?" in user or (password is not None and "@" in query):
-        raise ValidationError(f"the url has an @ or a ? too many: {_ESCAPE_THEM}", field="url")
+        raise ValidationError(f"the url has an @ or a ? where none can be: {_ESCAPE_THEM}", field="url")
     if not all(_HOST.fullmatch(host) for host in hosts.split(",")):
         raise ValidationError(f"the url has a host or a port that cannot be one: {_ESCAPE_THEM}", field="url")
     return ServerUrl(begin[0][:-3], user, password, hosts, path, _parameters(query))

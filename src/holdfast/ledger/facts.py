@@ -14,8 +14,8 @@ from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.store.base import JobFilter, Session, SignedIn
 
 
-def facts_of(session: Session, job: Job, now: Micros, *, to_claim: bool = False) -> Facts:
-    """All of one snapshot. What does not matter for the job's status is not asked for."""
+def facts_of(session: Session, job: Job, now: Micros, locked_by: str | None = None, *, to_claim: bool = False) -> Facts:
+    """All of one snapshot, but for `locked_by`. What does not matter for the job's status is not asked for."""
     queued, live = job.status is Status.QUEUED, job.finished_at is None
     for_workers = queued and not to_claim
     return Facts(
@@ -30,6 +30,7 @@ def facts_of(session: Session, job: Job, now: Micros, *, to_claim: bool = False)
         unmet=_unmet(session, job) if queued else (),
         replays=() if live else tuple(_linked(found) for found in session.jobs(JobFilter(replay_of=job.id, limit=PAGE_MAX))),
         undo=None if live else _undo(session, job),
+        locked_by=locked_by,
         server_key=has_server_key(session) if job.policy is not None and job.policy.signed != "none" else True,
     )
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from holdfast.core.doctor import Diagnosis
     from holdfast.core.explain import Explanation
 
+LOCKED_SECONDS = 1.0
+"""Shorter locks on a job are everyday."""
+
 
 class Inquiry(Desk):
     def explain(self, job_id: int, *, to_claim: bool = False) -> "Explanation":
@@ -25,13 +28,14 @@ class Inquiry(Desk):
         from holdfast.ledger.facts import facts_of
 
         job_id = admit.job_id(job_id)
+        locked_by = self._store.lock_holder(job_id, LOCKED_SECONDS)
 
         def work(session: Session) -> "Explanation":
             job = session.load([job_id], lock=False).get(job_id)
             if job is None:
                 raise NotFound(f"there is no job {job_id}", job_id=job_id)
             now = session.now()
-            return explain(job, facts_of(session, job, now, to_claim=to_claim), now)
+            return explain(job, facts_of(session, job, now, locked_by, to_claim=to_claim), now)
 
         return self._store.read(work)
 

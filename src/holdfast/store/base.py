@@ -345,8 +345,8 @@ class Store(Protocol):
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""
 
-    def lock_holder(self, job_id: int) -> str | None:
-        """Which other transaction has locked a job, in words; None where that cannot be told."""
+    def lock_holder(self, job_id: int, seconds: float = 0.0) -> str | None:
+        """Which other transaction has locked a job and is at least so old, in words; None where that cannot be told."""
 
     def vitals(self) -> "Vitals":
         """How the store itself is, apart from what is in it."""

@@ -88,6 +88,10 @@ class Beater:
                 if told and not context.has_news:
                     context.tell(told)
                 continue
+            if context.handed and not isinstance(answer, Beat):
+                # Its outcome was faster than this heartbeat, or will be refused for the same reason and say so.
+                self._shift.forget(context)
+                continue
             context.heard(answer, now, told)
             if isinstance(answer, Beat) and answer.status is Status.STALLED:
                 self._come_back(context, now)
@@ -97,13 +101,15 @@ class Beater:
                 log.warning("lease lost", extra={"job_id": context.job.id, "attempt": context.job.attempt})
 
     def _note_locked(self, context: Context, answer: Beat | HoldfastError) -> None:
+        facts = {"job_id": context.job.id, "attempt": context.job.attempt}
         if isinstance(answer, Unavailable) and answer.locked:
             if context not in self._locked:
-                facts = {"job_id": context.job.id, "attempt": context.job.attempt}
                 log.warning("heartbeats cannot be written: another transaction has locked the job", extra=facts)
             self._locked.add(context)
-        else:
+        elif context in self._locked:
             self._locked.discard(context)
+            if isinstance(answer, Beat):
+                log.info("the job is no longer locked: heartbeats are written again", extra=facts)
 
     def _told_of(self, answer: HoldfastError, context: Context) -> None:
         """Once, until a beat is accepted again."""

@@ -31,6 +31,8 @@ class Context:
     """Why its newest beat was refused, where that was for want of a signature: nothing it does is on record then."""
     timed_out = False
     abandoned = False
+    handed = False
+    """Its outcome is on the way to the ledger."""
     began = ended = -1.0
     """By the monotonic clock; below zero until then."""
     deadline: float | None = None

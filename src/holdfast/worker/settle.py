@@ -88,6 +88,7 @@ class Settler:
             self.hand(context, self._complete_gated, result=result)
             return
         context.ended = self._shift.monotonic()
+        context.handed = True
         self._done.append((context, result))
         self._wake()
 
@@ -138,6 +139,7 @@ class Settler:
 
     def hand(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
         """Let `verb(fence, …, request_id=…)` be this attempt's outcome."""
+        context.handed = True
         with self._mutex:
             self._in_hand += 1
         self._hands.submit(self._settle, Handed(context, verb, given, secrets.token_hex(8)))

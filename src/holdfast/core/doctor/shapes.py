@@ -54,6 +54,14 @@ class OpenTransaction(msgspec.Struct, frozen=True):
     age_us: int
 
 
+class LockedJob(msgspec.Struct, frozen=True):
+    """A held or stalled job that another transaction has locked, and for how long that transaction has been open."""
+
+    job_id: int
+    who: str
+    age_us: int
+
+
 class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     """How the store itself is. None, or empty, where it has no such thing or cannot tell."""
 
@@ -71,6 +79,12 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     """Holds back whoever follows the total order: its transaction id is the horizon."""
     horizon_xids: int | None = None
     """Transaction ids that were given out since the oldest one still at work was."""
+    locked: tuple[LockedJob, ...] = ()
+    """Those of the oldest transactions, oldest first."""
+    replica: bool = False
+    """The server only reads."""
+    stopped_writer: int | None = None
+    """The process that has SQLite's write lock and was stopped by a signal."""
 
 
 class Skew(msgspec.Struct, frozen=True):

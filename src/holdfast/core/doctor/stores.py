@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from holdfast.core.doctor.shapes import Finding, OpenTransaction, Severity, Skew, Vitals
+from holdfast.core.doctor.shapes import Finding, LockedJob, OpenTransaction, Severity, Skew, Vitals
 from holdfast.core.explain.words import span
 
 DISK_FREE_BYTES_MIN = 1 << 30
 TRANSACTION_US_MAX = 5 * 60_000_000
+LOCKED_US_MAX = 10_000_000
 SKEW_US_MAX = 5_000_000
 WRITABLE_BY_OTHERS = 0o022
 
@@ -27,9 +28,14 @@ def of_store(vitals: Vitals, skew: Skew | None) -> Iterator[Finding]:
         yield _permissions(vitals)
     if vitals.disk_free_bytes is not None:
         yield _disk(vitals.disk_free_bytes)
+    if vitals.stopped_writer is not None:
+        yield _stopped(vitals.stopped_writer)
+    if vitals.replica:
+        yield _REPLICA
     if vitals.horizon_xids is not None:
         yield _oldest(vitals.oldest)
         yield _horizon(vitals.writer, vitals.horizon_xids)
+        yield _locked(vitals.locked)
     if skew is not None:
         yield _clock(skew)
 
@@ -94,6 +100,27 @@ def _horizon(writer: OpenTransaction | None, xids: int) -> Finding:
     return Finding(
         "horizon", Severity.WARNING, words, f"End it: sinks, seals and streams see nothing newer. Claims go on. {_TERMINATE}"
     )
+
+
+def _locked(locked: tuple[LockedJob, ...]) -> Finding:
+    stuck = [job for job in locked if job.age_us > LOCKED_US_MAX]
+    if not stuck:
+        return Finding("locked_jobs", Severity.WELL, f"no job has been locked for more than {span(LOCKED_US_MAX)}")
+    words = "; ".join(f"job {job.job_id} is locked by {job.who}, open for {span(job.age_us)}" for job in stuck)
+    return Finding("locked_jobs", Severity.WARNING, words, f"End it: nothing can be written to the job before. {_TERMINATE}")
+
+
+_REPLICA = Finding(
+    "replica",
+    Severity.WARNING,
+    "the server is a read replica: nothing can be written to this ledger",
+    "Give the url of the primary server. A url may name several hosts.",
+)
+
+
+def _stopped(pid: int) -> Finding:
+    words = f"process {pid} has the write lock and is stopped: nothing can be written"
+    return Finding("writer", Severity.WARNING, words, f"Let it go on (kill -CONT {pid}) or end it.")
 
 
 def _clock(skew: Skew) -> Finding:

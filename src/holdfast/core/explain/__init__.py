@@ -26,7 +26,7 @@ def explain(job: Job, facts: Facts, now: Micros) -> Explanation:
         job_id=job.id,
         kind=job.kind,
         queue=job.queue,
-        text=" ".join((_which(job), *account.words)),
+        text=" ".join((_which(job), *account.words, *_locked(facts))),
         situation=account.situation,
         status=job.status,
         phase=job.phase,
@@ -73,6 +73,12 @@ def _which(job: Job) -> str:
     if job.kind != UNDO_KIND:
         return named
     return f"{named} It undoes job {msgspec.json.decode(job.args, type=UndoArgs).job_id}."
+
+
+def _locked(facts: Facts) -> tuple[str, ...]:
+    if facts.locked_by is None:
+        return ()
+    return (f"Its row is locked by {facts.locked_by}: nothing can be written to it before that transaction ends.",)
 
 
 def _proof(job: Job, now: Micros) -> ProofOfLife | None:

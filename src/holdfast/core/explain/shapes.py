@@ -105,6 +105,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The job that undoes this one."""
     is_asked_to_claim: bool = False
     """Whether it is explained to somebody who could claim it, to whom it is nothing that no worker is there."""
+    locked_by: str | None = None
+    """The transaction that has its row locked."""
     server_key: bool = True
     """Whether any server key is good. Without one nobody can sign for the system."""
 

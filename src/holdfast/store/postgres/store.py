@@ -86,6 +86,7 @@ class PostgresStore:
         except psycopg.Error as error:
             self._is_suspect = True
             refusal = Unavailable(f"cannot reach the database: {self._redacted(_first_line(error))}")
+            refusal.action = "Look at the url: host, port, database, user and password. If they are right, ask again later."
         raise refusal
 
     def _check_usable(self) -> None:
@@ -313,9 +314,9 @@ class PostgresStore:
 
         return self._reading(lambda connection: vitals(connection, self._sql), patience=READ_SECONDS)
 
-    def lock_holder(self, job_id: int) -> str | None:
+    def lock_holder(self, job_id: int, seconds: float = 0.0) -> str | None:
         try:
-            found = self.peek(lambda session: session.rows("lock_holder", job_id=job_id))  # type: ignore[attr-defined]
+            found = self.peek(lambda session: session.rows("lock_holder", job_id=job_id, seconds=seconds))  # type: ignore[attr-defined]
         except Unavailable:
             return None
         return "; ".join(row[0] for row in found) or None

@@ -1,9 +1,9 @@
-"""How a PostgreSQL server is: its schema, its settings, what holds back vacuum and followers."""
+"""How a PostgreSQL server is: its schema, its settings, what holds back vacuum, followers and single jobs."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.doctor.shapes import OpenTransaction, Vitals
+from holdfast.core.doctor.shapes import LockedJob, OpenTransaction, Vitals
 from holdfast.store.postgres.values import cursor
 from holdfast.store.statements import migrations
 
@@ -11,7 +11,7 @@ from holdfast.store.statements import migrations
 def vitals(connection: Any, sql: Mapping[str, str]) -> Vitals:
     """The room on its disk is not for a client to see."""
     rows = cursor(connection)
-    [(version, schema, xids, *settings)] = rows.execute(sql["vitals"]).fetchall()
+    [(version, schema, xids, replica, *settings)] = rows.execute(sql["vitals"]).fetchall()
     opened = {writes: OpenTransaction(who, age_us) for writes, who, age_us in rows.execute(sql["transactions"]).fetchall()}
     oldest = max(opened.values(), key=lambda found: found.age_us, default=None)
     return Vitals(
@@ -23,4 +23,6 @@ def vitals(connection: Any, sql: Mapping[str, str]) -> Vitals:
         oldest=oldest,
         writer=opened.get(True),
         horizon_xids=xids,
+        locked=tuple(LockedJob(*row) for row in rows.execute(sql["locked_jobs"]).fetchall()),
+        replica=replica,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.core.doctor.shapes import StoredFile, Vitals
+from holdfast.store.sqlite.writelock import stopped_writer
 from holdfast.store.statements import migrations
 
 BESIDE = ("", "-wal", "-shm", "-lock", "-wake", "-tail")
@@ -26,4 +27,5 @@ def vitals(connection: apsw.Connection, path: Path) -> Vitals:
         },
         files=tuple(StoredFile(str(file), stat.S_IMODE(file.stat().st_mode)) for file in files if file.exists()),
         disk_free_bytes=shutil.disk_usage(path.parent).free,
+        stopped_writer=stopped_writer(path),
     )

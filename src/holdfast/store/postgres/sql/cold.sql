@@ -341,7 +341,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('holdfast.settings', 0));
 -- name: swap_lock_timeout
 SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(wanted)s, true);
 
--- Which session has locked a job's row. A row locker's transaction id is the row's xmax.
+-- Which session has locked a job's row, in a transaction that is this old. A row locker's transaction id is the row's xmax.
 
 -- name: lock_holder
 SELECT 'process ' || a.pid || ' (' || coalesce(nullif(a.application_name, ''), 'no application_name') || '), ' || a.state
@@ -349,7 +349,7 @@ SELECT 'process ' || a.pid || ' (' || coalesce(nullif(a.application_name, ''), '
 FROM holdfast.jobs j
 JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = j.xmax AND l.granted
 JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE j.id = %(job_id)s;
+WHERE j.id = %(job_id)s AND a.xact_start <= clock_timestamp() - make_interval(secs => %(seconds)s);
 
 -- name: now
 SELECT clock_timestamp();

@@ -28,7 +28,7 @@ GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT %(limit)s;
 -- name: vitals
 SELECT current_setting('server_version'), (SELECT max(version) FROM holdfast.schema_version),
     pg_snapshot_xmax(s)::text::bigint - pg_snapshot_xmin(s)::text::bigint,
-    current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
+    pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
 FROM pg_current_snapshot() AS s;
 
 -- The oldest of all transactions that are open on the server but this one, and the oldest of those that write.
@@ -47,3 +47,16 @@ FROM (
     SELECT true, prepared, 'prepared transaction ' || gid || ' of ' || owner FROM pg_prepared_xacts
 ) AS opened
 ORDER BY writes, began;
+
+-- Held and stalled jobs that other transactions have locked. A row locker's transaction id is the row's xmax. A row that several
+-- have locked has none of theirs, and is not seen.
+
+-- name: locked_jobs
+SELECT j.id, 'process ' || a.pid || ' of ' || coalesce(a.usename, '?') || coalesce(' (' || nullif(a.application_name, '') || ')', '')
+    || coalesce(', ' || a.state, ''), (extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint
+FROM holdfast.jobs j
+JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = j.xmax AND l.granted
+JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE j.status IN ('claimed', 'running', 'stalled') AND a.xact_start IS NOT NULL
+ORDER BY a.xact_start, j.id
+LIMIT 5;
