@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import holdfast
@@ -78,3 +79,12 @@ def test_a_statement_whose_answer_is_lost_says_so(pg_url: str, postgres_url: str
         assert caught.value.outcome == "none"
     with holdfast.open(pg_url) as again:
         assert again.take_duty("sweep", "a", ttl="10s")
+
+
+def test_the_first_call_goes_on_with_the_connection_that_the_ledger_was_opened_by(pg_url: str, on_postgres: Ledger) -> None:
+    base, _, schema = pg_url.partition("?")
+    with holdfast.open(f"{base}?application_name=first_call&{schema}") as ledger:
+        ledger.get(on_postgres.enqueue("work").id)
+        with psycopg.connect(base) as connection:
+            found = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'first_call'").fetchall()
+    assert found == [(1,)]

@@ -417,11 +417,13 @@ class PostgresStore:
             self.identity = self._identity(connection)
             found = cursor(connection).execute(self._sql["ledger_id"]).fetchone()
             assert found is not None
-            return str(found[0])
-        except psycopg.Error as error:
-            raise Unavailable(f"cannot open the ledger: {_first_line(error)}") from error
-        finally:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, psycopg.Error):
+                raise Unavailable(f"cannot open the ledger: {_first_line(error)}") from error
+            raise
+        self._give_back(connection)
+        return str(found[0])
 
     def _version(self, connection: Connection) -> int:
         """The schema's version; 0 where there is none. A newer one than this code knows is refused."""
