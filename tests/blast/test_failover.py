@@ -50,8 +50,10 @@ def test_a_replica_can_be_read_and_refuses_writes(restartable_server: PostgresSe
     wait_for_standby(restartable_server)
     with holdfast.open(restartable_server.url) as ledger:
         job = ledger.enqueue("k", {"n": 1})
+        [(written,)] = run(restartable_server, "SELECT pg_current_wal_lsn()::text")
+        wait_until(lambda: run(standby, f"SELECT 1 WHERE pg_last_wal_replay_lsn() >= '{written}'"))
         with holdfast.open(standby.url) as replica:
-            assert wait_until(lambda: [found.args for found in replica.list()]) == [{"n": 1}]
+            assert [found.args for found in replica.list()] == [{"n": 1}]
             assert replica.events(job.id)[0].type == "enqueued"
             assert "replica" in {finding.code for finding in replica.diagnose().findings}
             assert "in queue default" in replica.explain(job.id).text

@@ -78,7 +78,8 @@ def cut_once(disk: Disk, url: str, life: int, lines: int) -> list[list[Any]]:
         assert program.answer() == ["ready"]
         said = [program.answer() for _ in range(lines)]
         disk.cut()
-        said += [json.loads(line) for line in program.kill()]
+        # The sync that is under way when ext4 is shut down may be told that it has succeeded. A real power cut ends its process.
+        said += [json.loads(line) for line in program.kill()][:-1]
     disk.cycle()
     return said
 
@@ -128,6 +129,8 @@ def test_many_processes_lose_nothing_to_a_power_cut(disk: Disk) -> None:
         for thread in threads:
             thread.start()
         under_way.wait(60)
+        # Only what was answered before the cut counts: see `cut_once`.
+        answered = [set(found) for found in answered]
         disk.cut()
     finally:
         for program in programs:

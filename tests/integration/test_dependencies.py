@@ -17,7 +17,7 @@ from tests.support.histories import problems
 from tests.support.waiting import wait_until
 
 ROUNDS = 15
-MANY_ROUNDS = 200
+MANY_ROUNDS = 80
 
 
 def running(ledger: Ledger, count: int) -> list[Fence]:
@@ -123,8 +123,8 @@ def deadlocks(server_url: str) -> int:
             [(found,)] = connection.execute(question.encode()).fetchall()
             return int(found)
 
-        alone = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        wait_until(lambda: count(alone) == 0, what="sessions end")
+        ledgers = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'holdfast'"
+        wait_until(lambda: count(ledgers) == 0, what="sessions end")
         return count("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 
 

@@ -8,7 +8,7 @@ from holdfast import Fence, HoldfastError, Job, Ledger, Phase, ReasonCode, Statu
 from holdfast.testing import ManualClock
 from tests.support.histories import all_events, problems
 
-JOBS = 1_000
+JOBS = 600
 THREADS = 8
 REFUSALS = {"invalid_transition", "not_claimable", "conflict", "fence_lost"}
 Verbs = list[tuple[str, tuple[Any, ...], dict[str, Any]]]

@@ -886,7 +886,7 @@ def _run(postgres_url: str, home: Path, chosen: settings) -> None:
 
 
 def test_the_stores_and_the_model_agree(postgres_url: str, tmp_path: Path) -> None:
-    chosen = settings(CALM, max_examples=30, stateful_step_count=50)
+    chosen = settings(CALM, max_examples=20, stateful_step_count=50)
     _run(postgres_url, tmp_path, chosen)
 
 
