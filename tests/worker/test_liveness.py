@@ -309,6 +309,7 @@ def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) ->
     job = app.enqueue(job_of_two)
     worker = start()
     became(app, job, "running")
+    wait_until(lambda: worker.shift.leases)
     worker.shift.leases.clear()  # nobody beats for it any more
     found = ended(app, job)
     assert found.result == "attempt 2"
