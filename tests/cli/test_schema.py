@@ -75,7 +75,7 @@ def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return Said(capsys)
 
 
-ELSEWHERE = {"beat", "demo", "events append", "mcp", "worker run", "supervise"}
+ELSEWHERE = {"beat", "demo", "events append", "mcp", "worker run", "supervise", "task run"}
 """Commands that want a process of their own: see below."""
 
 
@@ -182,6 +182,7 @@ def answered(command: str, done: Done) -> None:
 def test_commands_with_processes_answer_in_their_form(run: Run) -> None:
     answered("supervise", run("supervise", "--name", "once", "--json", "--", "true"))
     answered("supervise", run("supervise", "--list", "--json"))
+    answered("task run", run("task", "run", "--agent", "ada", "--json", "--", "true"))
     answered("demo", run("demo", "--jobs", "5", "--workers", "2", "--json"))
     check("beat", run("beat", "--json").out)
 

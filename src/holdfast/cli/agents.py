@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Answer]
 
+_NAMED = "holdfast.task"
+
 
 def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     found: str | None = setting("agent") if value is None else value
@@ -37,7 +39,29 @@ def _whoever_asks(ctx: click.Context, param: click.Parameter, value: str | None)
     return found
 
 
-id_option = click.option("--id", "id_", type=click.IntRange(1, JOB_ID_MAX), required=True, metavar="ID", help="The task.")
+def _named_first(ctx: click.Context, param: click.Parameter, value: int | None) -> None:
+    ctx.meta[_NAMED] = value
+
+
+def _the_task(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    named: int | None = ctx.meta.get(_NAMED)
+    if value is None and named is None and not ctx.resilient_parsing:
+        raise click.MissingParameter(ctx=ctx, param=param)
+    if value is not None and named is not None:
+        raise click.BadParameter("it is named twice", ctx=ctx, param=param)
+    return named if value is None else value
+
+
+def id_option(function: Any) -> Any:
+    """The task, as an argument or as an option."""
+    number = click.IntRange(1, JOB_ID_MAX)
+    option = click.option("--id", "id_", type=number, callback=_the_task, metavar="ID", help="The task: the same as ID.")
+    argument = click.argument(
+        "named", type=number, required=False, is_eager=True, expose_value=False, callback=_named_first, metavar="[ID]"
+    )
+    return argument(option(function))
+
+
 session_option = click.option(
     "--session",
     envvar="HOLDFAST_SESSION",

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.address import ledger_url
 from holdfast.cli.agents import (
     agent_option,
     asks_as_an_agent,
@@ -20,7 +21,17 @@ from holdfast.cli.agents import (
     ttl_option,
 )
 from holdfast.cli.envelope import HINTS, misuse
-from holdfast.cli.frame import Answer, Noun, reads_a_ledger
+from holdfast.cli.frame import (
+    Answer,
+    Noun,
+    as_json_option,
+    db_option,
+    key_option,
+    loaded_keys,
+    open_ledger,
+    reads_a_ledger,
+    say,
+)
 from holdfast.cli.page import Page
 from holdfast.cli.values import duration, stamp
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, PAGE_MAX
@@ -37,9 +48,9 @@ def task() -> None:
 
     \b
     Example:
-      holdfast task start --id 12 --agent ada --request-id r1
-      holdfast task heartbeat --id 12 --agent ada --request-id r2
-      holdfast task complete --id 12 --agent ada --request-id r3 --result '{"pages": 3}'
+      holdfast task start 12 --agent ada --request-id r1
+      holdfast task heartbeat 12 --agent ada --request-id r2
+      holdfast task complete 12 --agent ada --request-id r3 --result '{"pages": 3}'
     """
 
 
@@ -53,7 +64,7 @@ def start(agent: "Agent", id_: int, **options: Any) -> "Task":
 
     \b
     Example:
-      holdfast task start --id 12 --agent ada --request-id r-1
+      holdfast task start 12 --agent ada --request-id r-1
     """
     return agent.start(id_, **options)
 
@@ -68,7 +79,7 @@ def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "
 
     \b
     Example:
-      holdfast task heartbeat --id 12 --agent ada --request-id r-2 --progress 3
+      holdfast task heartbeat 12 --agent ada --request-id r-2 --progress 3
     """
     left = {} if checkpoint is None else {"checkpoint": checkpoint}
     return agent.heartbeat(id_, **left, **options)
@@ -82,8 +93,8 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
 
     \b
     Example:
-      holdfast task complete --id 12 --agent ada --request-id r-3 --result '{"pages": 3}'
-      holdfast task complete --id 12 --agent ada --request-id r-3 --result @result.json
+      holdfast task complete 12 --agent ada --request-id r-3 --result '{"pages": 3}'
+      holdfast task complete 12 --agent ada --request-id r-3 --result @result.json
     """
     return agent.complete(id_, **options)
 
@@ -102,7 +113,7 @@ def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task"
 
     \b
     Example:
-      holdfast task fail --id 12 --agent ada --request-id r-4 --error 'no route'
+      holdfast task fail 12 --agent ada --request-id r-4 --error 'no route'
     """
     return agent.fail(id_, retryable=not permanent, **options)
 
@@ -114,7 +125,7 @@ def release(agent: "Agent", id_: int, **options: Any) -> "Task":
 
     \b
     Example:
-      holdfast task release --id 12 --agent ada --request-id r-5
+      holdfast task release 12 --agent ada --request-id r-5
     """
     return agent.release(id_, **options)
 
@@ -139,6 +150,39 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
         page.line(f"Released: {listed}.{more}")
 
     return Answer(done, show)
+
+
+@task.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
+@click.option("--queue", "queues", multiple=True, help="Take new tasks from this queue only; may be repeated.")
+@click.option("--kind", "kinds", multiple=True, help="Take new tasks of this kind only; may be repeated.")
+@ttl_option
+@click.option("--grace", type=duration, default="10s", show_default=True, help="From being told to end to being killed.")
+@click.option("--once", is_flag=True, help="One task at most.")
+@click.option("--wait", is_flag=True, help="Wait for tasks where there are none, until a signal comes.")
+@session_option
+@agent_option()
+@key_option
+@db_option
+@as_json_option
+def run(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any) -> None:
+    """Run a command on one task after another, until there is nothing to do now.
+
+    The command has the brief of its task on standard input, as JSON, and HOLDFAST_TASK, HOLDFAST_ATTEMPT, HOLDFAST_AGENT,
+    HOLDFAST_SESSION and HOLDFAST_URL in its environment. Its claim is renewed while it runs. If it ends with 0, the task is
+    completed with what it has written to standard output, JSON or text. If it ends with 75 or by a signal, the task is tried
+    again; with any other code it has failed. A line of JSON to descriptor 3 keeps a checkpoint: {"checkpoint": …}.
+
+    \b
+    Example:
+      holdfast task run --agent ada --once -- python summarize.py
+    """
+    from holdfast.cli.running import run_tasks
+
+    url = ledger_url(db)
+    with open_ledger(url, loaded_keys(keys), create=False) as ledger:
+        answer = run_tasks(ledger, url, **options)
+    say(answer, as_json)
 
 
 @task.command("list")
@@ -196,7 +240,7 @@ def get(ledger: "Ledger", *, id_: int) -> Answer:
 
     \b
     Example:
-      holdfast task get --id 12
+      holdfast task get 12
     """
     from holdfast.agent import look
 

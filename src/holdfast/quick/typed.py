@@ -67,7 +67,7 @@ def _parsed(arguments: list[str]) -> tuple[dict[str, str], bool]:
         if word == "--json":
             as_json = True
             continue
-        name, equals, value = word.partition("=")
+        name, equals, value = ("--id", "=", word) if word.isdigit() else word.partition("=")
         if name not in _OPTIONS or name in given:
             raise NotPlain
         given[name] = value if equals else next(left, "")

@@ -22,8 +22,16 @@ class Child:
     """
 
     def __init__(
-        self, command: Sequence[str], grace_s: float, env: Mapping[str, str], *, told: int, strangers: frozenset[int]
+        self,
+        command: Sequence[str],
+        grace_s: float,
+        env: Mapping[str, str],
+        *,
+        told: int,
+        strangers: frozenset[int],
+        streams: tuple[int | None, int | None, int | None] = (None, None, None),
     ) -> None:
+        """`told` is the pipe for beats. `streams` are its standard input, output and error, where they are not this process's."""
         self.pid: int | None = None
         self.errno = 0
         """Why it could not be started."""
@@ -40,6 +48,9 @@ class Child:
                 pass_fds=[theirs.fileno(), told],
                 start_new_session=True,
                 env=env,
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
             )
 
     def hear(self) -> None:

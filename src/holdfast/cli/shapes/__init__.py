@@ -59,6 +59,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "task heartbeat": (tasks.OneTask,),
     "task list": (tasks.Tasks,),
     "task release": (tasks.OneTask,),
+    "task run": (tasks.TasksRun,),
     "task start": (tasks.OneTask,),
     "top": (Picture,),
     "verify": (upkeep.Verified, upkeep.Proved),

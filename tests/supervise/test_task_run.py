@@ -1,0 +1,231 @@
+"""`holdfast task run`: an agent's loop around a real command."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from holdfast.agent import Agent
+from holdfast.errors import Conflict
+from holdfast.supervise import tasks
+from tests.cli.conftest import Done, Running, command, environment
+from tests.support.histories import problems
+from tests.support.waiting import wait_until
+
+Start = Callable[..., Running]
+Ran = Callable[..., Done]
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[Ledger]:
+    with holdfast.open(url) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def start(folder: Path, ledger: Ledger) -> Iterator[Start]:
+    """Starts the loop around a command of the shell."""
+    running: list[Running] = []
+
+    def starter(script: str, *options: str, program: list[str] | None = None) -> Running:
+        words = ["task", "run", "--agent", "ada", *options, "--", *(program or ["sh", "-c", script])]
+        running.append(Running(command(*words), folder, environment()))
+        return running[-1]
+
+    yield starter
+    for one in running:
+        one.close()
+
+
+@pytest.fixture
+def ran(start: Start) -> Ran:
+    return lambda *words, **given: start(*words, **given).rest()
+
+
+def types(ledger: Ledger, id_: int) -> list[str]:
+    return [event.type.value for event in ledger.events(id_)]
+
+
+def begun(folder: Path) -> None:
+    wait_until((folder / "begun").exists, what="the command runs")
+
+
+@pytest.mark.parametrize(
+    ("output", "result"),
+    [
+        ("""echo '{"pages": 3}'""", {"pages": 3}),
+        ("echo 12", 12),
+        ("printf 'two\\nlines\\n'", "two\nlines"),
+        ('echo \'{"a": 1, "a": 2}\'', '{"a": 1, "a": 2}'),
+        ("true", None),
+    ],
+)
+def test_standard_output_is_the_result(ledger: Ledger, ran: Ran, output: str, result: object) -> None:
+    job = ledger.enqueue("k")
+    done = ran(f"cat > /dev/null; {output}", "--json")
+    assert (done.code, done.answer["data"]) == (0, {"tasks": {"succeeded": 1, "failed": 0, "released": 0, "lost": 0}})
+    assert ledger.get(job.id).result == result
+
+
+def test_the_command_is_told_all_about_its_task(ledger: Ledger, ran: Ran, folder: Path, url: str) -> None:
+    long = "x" * 20_000
+    job = ledger.enqueue("k", {"long": long})
+    ran("cat > brief; env > environment", "--once")
+    brief = json.loads((folder / "brief").read_text())
+    assert (brief["task"]["id"], brief["task"]["args"], brief["why"]) == (job.id, {"long": long}, "next")
+    found = dict(line.partition("=")[::2] for line in (folder / "environment").read_text().splitlines())
+    assert {name: found[f"HOLDFAST_{name}"] for name in ("TASK", "ATTEMPT", "AGENT", "SESSION", "URL", "BEAT_FD")} == {
+        "TASK": str(job.id), "ATTEMPT": "1", "AGENT": "ada", "SESSION": "agent", "URL": "sqlite:///holdfast.db", "BEAT_FD": "3",
+    }  # fmt: skip
+
+
+def test_it_goes_on_until_there_is_nothing_left(ledger: Ledger, ran: Ran) -> None:
+    jobs = [ledger.enqueue("k", queue=queue) for queue in ("a", "a", "b")]
+    done = ran("echo $HOLDFAST_TASK", "--queue", "a")
+    assert done.out == "Tasks: 2 succeeded.\n"
+    assert [ledger.get(job.id).status for job in jobs] == ["succeeded", "succeeded", "queued"]
+    assert ran("true", "--queue", "a").out == "There was nothing to do.\n"
+    assert problems(ledger) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "error"),
+    [
+        (
+            "echo first >&2; echo no route >&2; exit 3",
+            "failed",
+            {"message": "no route", "exit_code": 3, "stderr": "first\nno route"},
+        ),
+        ("exit 75", "queued", {"message": "the command ended with 75", "exit_code": 75}),
+        ("kill -KILL $$", "queued", {"message": "the command was ended by a signal", "exit_code": -9}),
+    ],
+)
+def test_the_exit_code_says_how_it_failed(ledger: Ledger, ran: Ran, script: str, status: str, error: object) -> None:
+    job = ledger.enqueue("k", policy={"backoff_base": "1h", "backoff_max": "1h"})
+    done = ran(script)
+    assert (done.code, done.out) == (0, "Tasks: 1 failed.\n")
+    found = ledger.get(job.id)
+    assert (found.status, found.last_error) == (status, error)
+
+
+@pytest.mark.parametrize("output", ["head -c 1100000 /dev/zero", "printf '\\377'"])
+def test_output_that_cannot_be_kept_is_a_failure(ledger: Ledger, ran: Ran, output: str) -> None:
+    job = ledger.enqueue("k")
+    assert ran(output).out == "Tasks: 1 failed.\n"
+    assert ledger.get(job.id).last_error["message"].startswith("its output cannot be kept: ")
+
+
+def test_lines_to_descriptor_3_are_kept(ledger: Ledger, ran: Ran) -> None:
+    job = ledger.enqueue("k")
+    lines = [
+        '{"stage": "two", "progress": 2}',
+        "just a beat",
+        '{"checkpoint": {"at": 40}}',
+        '{"progress": "many"}',
+        '{"checkpoint": [1,',
+    ]
+    done = ran("; ".join(f"echo '{line}' >&3" for line in lines))
+    assert "a line on descriptor 3 is left out: progress" in done.err
+    found = ledger.get(job.id)
+    assert (found.status, found.stage, found.progress, found.checkpoint) == ("succeeded", "two", 2, {"at": 40})
+
+
+def test_the_claim_is_renewed_while_the_command_runs(ledger: Ledger, start: Start, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    running = start("touch begun; while [ ! -e go ]; do sleep 0.05; done", "--ttl", "2s")
+    wait_until(lambda: types(ledger, job.id).count("heartbeat") >= 3)
+    (folder / "go").touch()
+    assert running.rest().code == 0
+    assert ledger.get(job.id).attempt == 1
+    assert "stalled" not in types(ledger, job.id)
+
+
+def test_a_lost_claim_ends_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    running = start("touch begun; sleep 600", "--ttl", "3s")
+    begun(folder)
+    ledger.cancel(job.id, hard=True)
+    done = running.rest()
+    assert (done.code, done.out) == (0, "Tasks: 1 lost.\n")
+    assert f"Task {job.id} is no longer ada's" in done.err
+    assert problems(ledger) == []
+
+
+def test_a_soft_cancel_is_a_signal_to_stop(ledger: Ledger, start: Start, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    running = start("trap 'touch stopped; exit 1' TERM; touch begun; while :; do sleep 0.05; done", "--ttl", "3s")
+    begun(folder)
+    ledger.cancel(job.id)
+    assert running.rest().code == 0
+    assert (folder / "stopped").exists()
+    assert ledger.get(job.id).status == "cancelled"
+
+
+def test_a_signal_ends_it_in_order(ledger: Ledger, start: Start, folder: Path) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    running = start("touch begun; sleep 600", "--wait")
+    begun(folder)
+    running.signal(signal.SIGTERM)
+    done = running.rest()
+    assert (done.code, done.out) == (0, "Tasks: 1 released.\n")
+    assert [ledger.get(job.id).status for job in jobs] == ["queued", "queued"]
+
+
+def test_it_waits_for_tasks(ledger: Ledger, start: Start) -> None:
+    running = start("echo done", "--wait", "--once")
+    job = ledger.enqueue("k")
+    assert running.rest().out == "Tasks: 1 succeeded.\n"
+    assert ledger.get(job.id).result == "done"
+
+
+def test_a_loop_that_is_killed_takes_its_command_with_it(ledger: Ledger, start: Start, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    running = start("echo $$ > pid; touch begun; sleep 600")
+    begun(folder)
+    pid = int((folder / "pid").read_text())
+    running.signal(signal.SIGKILL)
+    running.rest()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text(), what="it has ended")
+    assert ledger.get(job.id).status == "running"
+
+
+def test_a_command_that_cannot_be_started_costs_no_task(ledger: Ledger, ran: Ran, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    done = ran("", "--json", program=["nosuch"])
+    assert (done.code, done.answer["error_code"]) == (127, "unrecoverable_error")
+    (folder / "plain").touch(mode=0o644)
+    assert ran("", "--json", program=["./plain"]).code == 126
+    assert types(ledger, job.id).count("requeued") == 2
+    assert ledger.get(job.id).status == "queued"
+
+
+def test_two_processes_are_not_one_agent(ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "DUTY_SECONDS", 1.0)
+
+    def loop(session: str) -> tasks.TaskLoop:
+        agent = Agent(ledger, "ada", session=session)
+        return tasks.TaskLoop(ledger, agent, ["true"], tasks.Wish(None, None, 60_000), url=url, grace_s=1.0, say=lambda _: None)
+
+    first = loop("agent")
+    ledger.take_duty(first._duty, "another process", ttl="1m")
+    with pytest.raises(Conflict, match="another process runs tasks as ada in the session agent"):
+        first.run(once=True, wait=False)
+    assert loop("other").run(once=True, wait=False)["succeeded"] == 0
+
+
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+def test_on_postgresql(store_url: str, folder: Path) -> None:
+    with holdfast.open(store_url) as there:
+        job = there.enqueue("k", {"n": 1})
+        running = Running(
+            command("task", "run", "--agent", "ada", "--db", store_url, "--", "sh", "-c", "echo '{}' >&3; echo 1"),
+            folder,
+            environment(),
+        )
+        assert running.rest().code == 0
+        assert there.get(job.id).result == 1
+        assert problems(there) == []
