@@ -243,13 +243,20 @@ def event_table() -> str:
 
 
 def alias_table() -> str:
-    rows = [
-        *(["event type", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.EVENT_ALIASES.items()),
-        *(["status", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.STATUS_ALIASES.items()),
-        *(["phase", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.PHASE_ALIASES.items()),
-        *(["stall reason", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.REASON_ALIASES.items()),
-    ]
-    return _table(["of", "seeds' name", "name here"], rows)
+    rows = []
+    for dialect, names in vocabulary.DIALECTS.items():
+        rows += [_alias(dialect, "event type", name, kind, vocabulary.event_name(dialect, kind)) for name, kind in names.events]
+        for name, status, phase in names.statuses:
+            row = _alias(dialect, "status", name, status, vocabulary.status_name(dialect, status, phase))
+            rows.append(row if phase is None else [*row[:3], f"`{status.value}`, phase `{phase.value}`", row[4]])
+        rows += [
+            _alias(dialect, "reason", name, reason, vocabulary.reason_name(dialect, reason)) for name, reason in names.reasons
+        ]
+    return _table(["dialect", "of", "name there", "name here", "written"], rows)
+
+
+def _alias(dialect: str, what: str, name: str, ours: str, written: str) -> list[str]:
+    return [f"`{dialect}`", what, f"`{name}`", f"`{ours}`", "yes" if name == written else "only read"]
 
 
 def metric_table() -> str:
