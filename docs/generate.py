@@ -259,6 +259,12 @@ def _alias(dialect: str, what: str, name: str, ours: str, written: str) -> list[
     return [f"`{dialect}`", what, f"`{name}`", f"`{ours}`", "yes" if name == written else "only read"]
 
 
+def target_table() -> str:
+    """The targets of the Makefile, with what it says of them itself."""
+    found = re.findall(r"^([a-z]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return _table(["target", "what it does"], [[f"`make {target}`", what] for target, what in found])
+
+
 def metric_table() -> str:
     rows = [[f"`{family.name}`", family.type, _code(family.labels) or "–", family.what] for family in families.FAMILIES]
     return _table(["metric", "type", "labels", "what it tells"], rows)
@@ -295,6 +301,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "aliases": alias_table,
     "metrics": metric_table,
     "commands": command_table,
+    "targets": target_table,
 }
 
 _EMPTY = re.compile(r"(<!-- generated: \w+ -->\n)(<!-- end -->)")
@@ -308,8 +315,8 @@ def insert(page: str) -> str:
 
 
 def pages() -> list[Path]:
-    """README.md and every page of the docs."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """README.md, CONTRIBUTING.md and every page of the docs."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def main() -> None:
