@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import HoldfastError, Ledger
@@ -12,6 +13,7 @@ from holdfast.core.proof.envelopes import seal, seed_envelope, verdict_envelope
 from holdfast.core.proof.shapes import shaped
 from holdfast.core.proof.stated import EMPTY_SHA256
 from holdfast.core.vocabulary import DIALECTS, Dialect, event_name, has_name
+from holdfast.ledger import dialects
 from holdfast.services import CallableSink, Message, Relay
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
@@ -74,7 +76,7 @@ def test_what_goes_out_under_a_name_is_found_by_that_name(ledger: Ledger, dialec
     assert ledger.events(types=[name]) == own
 
 
-def test_statuses_have_the_names_of_the_dialect(ledger: Ledger):
+def test_statuses_have_the_names_of_the_dialect(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
     everything(ledger)
     first = [event for event in ledger.events() if event.job_id == ledger.events()[0].job_id]
     told = {dialect: ledger.in_dialect(first, dialect) for dialect in OTHERS}
@@ -98,6 +100,8 @@ def test_statuses_have_the_names_of_the_dialect(ledger: Ledger):
     assert told[Dialect.LIVENESS][6]["reason"] == "ROBOT_ERROR"
     alone = [ledger.in_dialect([event], Dialect.LIVENESS)[0] for event in first]
     assert alone == told[Dialect.LIVENESS], "the same event, whatever is read with it"
+    monkeypatch.setattr(dialects, "PAGE_MAX", 2)
+    assert ledger.in_dialect(first, Dialect.LIVENESS) == told[Dialect.LIVENESS], "however long the job's history is"
 
 
 def test_an_event_of_document_002(ledger: Ledger, clock: ManualClock):
@@ -230,6 +234,15 @@ def test_a_stall_that_the_sweep_found_names_the_robot(ledger: Ledger, clock: Man
     assert (payload["jobId"], payload["robotId"], payload["detectedAt"]) == (str(made.id), "w-1", told["at"])
     assert (payload["reason"], payload["policy"]) == (event.reason, {"heartbeatIntervalMs": 30_000, "stallAfterMs": 90_000})
     assert shaped({name: told[name] for name in STATEMENT}).robot == "w-1"
+
+
+def test_a_stall_that_names_its_holder_is_about_that_robot(ledger: Ledger):
+    made = b.running_stalled(ledger)
+    [event] = ledger.events(made.id, types=["stalled"])
+    named = msgspec.structs.replace(event, payload=event.payload | {"holder": "rob_1", "detected_at": micros(event.at)})
+    [told] = ledger.in_dialect([named], "liveness")
+    assert (told["payload"]["robotId"], told["payload"]["detectedAt"]) == ("rob_1", told["at"])
+    assert not {"holder", "detected_at", "last_beat_at"} & told["contents"].keys()
 
 
 # Sinks

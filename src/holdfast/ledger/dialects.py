@@ -142,12 +142,13 @@ def _liveness(event: Event, ledger_id: str, standing: Standing) -> dict[str, Any
 def _liveness_payload(event: Event, robot: str | None, reason: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The payload as the document has it, and the fields of Holdfast's that it has no name for."""
     at, rest = _iso(event.at), dict(event.payload)
-    about = {"jobId": str(event.job_id), "robotId": robot}
+    about = {"jobId": str(event.job_id), "robotId": rest.pop("holder", None) or robot}
     if event.type is not EventType.STALLED:
         beat = {"stage": "stage", "progress": "progress", "assistRequested": "assist_requested"}
         said = {name: rest.pop(ours) for name, ours in beat.items() if ours in rest}
         return about | {"t": at} | said, rest
     last_beat_at, policy = rest.pop("last_beat_at", None), rest.get("policy")
+    rest.pop("detected_at", None)
     limits = policy and {"heartbeatIntervalMs": policy["heartbeat_interval_ms"], "stallAfterMs": policy["stall_after_ms"]}
     silence = {"lastHeartbeatAt": None if last_beat_at is None else to_iso(last_beat_at), "policy": limits}
     return about | {"detectedAt": at, "reason": reason} | silence, rest

@@ -13,8 +13,13 @@ from holdfast.store.places import Origin
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
 """The reason of a beat that asks for an operator for the first time."""
-OPEN_FIELDS = frozenset({"stage", "progress", "assist_requested", "last_beat_at", "lease_expires_at", "available_at", "policy"})
+OPEN_FIELDS = frozenset(
+    {"stage", "progress", "assist_requested", "available_at", "policy"}
+    | {"holder", "incarnation", "last_beat_at", "lease_expires_at", "detected_at"}
+)
 """Fields of payloads that a sink in a dialect is told without asking: they hold no args, results, errors or checkpoints."""
+BESIDE = ("message", "queue", "kind")
+"""Fields of `StatusData` that an event in a dialect does not have by itself."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -162,7 +167,7 @@ def open_event(event: Event, *, include_payload: bool) -> face.Event:
 
 def _in_dialect(told: dict[str, Any], data: StatusData) -> dict[str, Any]:
     """The event in its dialect, with what a message says beyond it."""
-    return {"message": data.message, "queue": data.queue, "kind": data.kind, **told}
+    return {name: getattr(data, name) for name in BESIDE} | told
 
 
 def _rfc3339(at: Micros) -> str:
