@@ -243,13 +243,26 @@ def event_table() -> str:
 
 
 def alias_table() -> str:
-    rows = [
-        *(["event type", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.EVENT_ALIASES.items()),
-        *(["status", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.STATUS_ALIASES.items()),
-        *(["phase", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.PHASE_ALIASES.items()),
-        *(["stall reason", f"`{alias}`", f"`{ours.value}`"] for alias, ours in vocabulary.REASON_ALIASES.items()),
-    ]
-    return _table(["of", "seeds' name", "name here"], rows)
+    rows = []
+    for dialect, names in vocabulary.DIALECTS.items():
+        rows += [_alias(dialect, "event type", name, kind, vocabulary.event_name(dialect, kind)) for name, kind in names.events]
+        for name, status, phase in names.statuses:
+            row = _alias(dialect, "status", name, status, vocabulary.status_name(dialect, status, phase))
+            rows.append(row if phase is None else [*row[:3], f"`{status.value}`, phase `{phase.value}`", row[4]])
+        rows += [
+            _alias(dialect, "reason", name, reason, vocabulary.reason_name(dialect, reason)) for name, reason in names.reasons
+        ]
+    return _table(["dialect", "of", "name there", "name here", "written"], rows)
+
+
+def _alias(dialect: str, what: str, name: str, ours: str, written: str) -> list[str]:
+    return [f"`{dialect}`", what, f"`{name}`", f"`{ours}`", "yes" if name == written else "only read"]
+
+
+def target_table() -> str:
+    """The targets of the Makefile, with what it says of them itself."""
+    found = re.findall(r"^([a-z]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return _table(["target", "what it does"], [[f"`make {target}`", what] for target, what in found])
 
 
 def metric_table() -> str:
@@ -288,6 +301,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "aliases": alias_table,
     "metrics": metric_table,
     "commands": command_table,
+    "targets": target_table,
 }
 
 _EMPTY = re.compile(r"(<!-- generated: \w+ -->\n)(<!-- end -->)")
@@ -301,8 +315,8 @@ def insert(page: str) -> str:
 
 
 def pages() -> list[Path]:
-    """README.md and every page of the docs."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """README.md, CONTRIBUTING.md and every page of the docs."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def main() -> None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from docs.generate import ROOT, pages
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_PRINTED = re.compile(r"^\s*print\(.*\)  # → (.*)$", re.MULTILINE)
+_PRINTED = re.compile(r"^\s*(?:print\(.*)?\)  # → (.*)$", re.MULTILINE)
+"""A call of print on one line, or the end of one that takes several."""
 
 
 class Block(NamedTuple):

@@ -6,6 +6,7 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.audit import check_history, fold
+from holdfast.core.evolve import PHASE_TYPES, evolve, phase_after
 from holdfast.core.model import SYSTEM, EventType, FailureStage, Phase, Policy, ReasonCode, StallReason, Status
 from tests.unit.histories import ERROR, OPERATOR, SECOND, STEP, T0, WINDOW, History, rich
 
@@ -30,6 +31,10 @@ HISTORIES = {
         History().start().beat(undo=STEP).cancel(hard=True).do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATED)
     ),
     "noted": lambda: History().cancel().do(c.Annotate, actor=OPERATOR, note=EventType.COMPENSATED),
+    "resumed while assisted": lambda: History(WINDOW).start().do(c.Assist, actor=OPERATOR, on=True).stall().do(c.Resume),
+    "resumed while aborting": lambda: History(WINDOW).start().cancel().stall().do(c.Resume),
+    "assisted no more": lambda: History().start().do(c.Assist, actor=OPERATOR, on=True).do(c.Assist, actor=OPERATOR, on=False),
+    "claimed again": lambda: History().start().do(c.Release).start(),
     "rich": rich,
 }
 
@@ -40,6 +45,19 @@ def test_the_fold_is_the_row(make):
     folded = fold(history.events)
     assert folded is not None
     assert msgspec.structs.replace(folded, token=history.job.token) == history.job
+
+
+@pytest.mark.parametrize("make", HISTORIES.values(), ids=HISTORIES)
+def test_the_phase_can_be_told_from_the_types_alone(make):
+    job, phase = None, None
+    for event in make().events:
+        job, phase = evolve(job, event), phase_after(phase, event.type)
+        assert phase is job.phase
+
+
+def test_which_types_may_change_the_phase():
+    changing = {kind for kind in EventType for phase in (None, *Phase) if phase_after(phase, kind) is not phase}
+    assert changing == PHASE_TYPES
 
 
 @pytest.mark.parametrize("make", HISTORIES.values(), ids=HISTORIES)

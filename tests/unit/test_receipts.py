@@ -95,7 +95,7 @@ NOT_THESE: list[tuple[str, list[Any]]] = [
     ("detail", ["é" * 257, "d" * 513, "\udfff", 1, []]),
     ("episode_id", [[1] * 31, [1] * 33, [256] + [1] * 31, [-1] + [1] * 31, [True] * 32, [1.0] * 32, "x" * 32, None]),
     ("time_envelope_ref", [[], [None] * 32]),
-    ("health_verdict", ["Healthy", "dead", 1, None, ["healthy"], {}]),
+    ("health_verdict", ["HEALTHY", "hEalthy", "dead", 1, None, ["healthy"], {}]),
     ("emitted_at_tick", [-1, U64_MAX + 1, 10**20, 1.0, 1e3, True, "1", None]),
     ("uptime_ms", [-1, U64_MAX + 1, False]),
     ("restart_count", [-1, U32_MAX + 1, True, 0.0]),
@@ -295,6 +295,29 @@ def test_a_denial_comes_back_unchanged(reason: LivenessDenialReason, detail: str
     assert hash(LivenessGateDenial.from_json(denial.to_json())) == hash(denial)
 
 
+@pytest.mark.parametrize("verdict", HealthVerdict)
+def test_a_verdict_is_read_in_both_spellings_and_written_in_one(verdict: HealthVerdict):
+    made = receipt(health_verdict=verdict)
+    other = made.to_object() | {"health_verdict": verdict.name.capitalize()}
+    assert LivenessHeartbeatReceiptV1.from_json(json.dumps(other)) == made
+    assert json.loads(made.to_json())["health_verdict"] == verdict.name.lower()
+
+
+@pytest.mark.parametrize(
+    ("spelling", "reason"),
+    [
+        ("UnhealthyVerdict", LivenessDenialReason.UNHEALTHY_VERDICT),
+        ("StaleHeartbeat", LivenessDenialReason.STALE_HEARTBEAT),
+        ("RestartLimitExceeded", LivenessDenialReason.RESTART_LIMIT_EXCEEDED),
+        ("AmbiguousState", LivenessDenialReason.AMBIGUOUS_STATE),
+    ],
+)
+def test_a_denial_is_read_in_both_spellings_and_written_in_one(spelling: str, reason: LivenessDenialReason):
+    denial = LivenessGateDenial.from_json(f'{{"reason":"{spelling}","detail":"d"}}')
+    assert denial == LivenessGateDenial(reason, "d")
+    assert denial.to_json() == f'{{"reason":"{reason.value}","detail":"d"}}'
+
+
 def test_the_json_of_a_denial():
     denial = LivenessGateDenial(LivenessDenialReason.UNHEALTHY_VERDICT, "crashed")
     assert denial.to_json() == '{"reason":"unhealthy_verdict","detail":"crashed"}'
@@ -305,7 +328,8 @@ def test_the_json_of_a_denial():
     "text",
     [
         '{"reason":"unhealthy_verdict"}',
-        '{"reason":"UnhealthyVerdict","detail":""}',
+        '{"reason":"unhealthyVerdict","detail":""}',
+        '{"reason":"Unhealthy_Verdict","detail":""}',
         '{"reason":"unhealthy_verdict","detail":null}',
         '{"reason":"unhealthy_verdict","detail":"","more":1}',
         '{"reason":"unhealthy_verdict","detail":"","detail":""}',

@@ -222,7 +222,7 @@ KEPT: dict[str, Any] = {"config": msgspec.structs.asdict(POLICY), "restart_ticks
         {"restart_ticks": [-1]},
         {"restart_ticks": [True]},
         {"restart_ticks": [U64_MAX + 1]},
-        {"terminal_reason": "CleanExit"},
+        {"terminal_reason": "CLEAN_EXIT"},
         {"terminal_reason": 0},
         {"more": 1},
     ],
@@ -248,6 +248,35 @@ def test_the_json_of_a_decision(decision: RestartDecision, text: str):
     assert RestartDecision.from_json(text) == decision
 
 
+TERMINAL_REASONS = {
+    "CleanExit": TerminalReason.CLEAN_EXIT,
+    "RestartLimitExceeded": TerminalReason.RESTART_LIMIT_EXCEEDED,
+    "CircuitBreakerOpen": TerminalReason.CIRCUIT_BREAKER_OPEN,
+    "StallTimeout": TerminalReason.STALL_TIMEOUT,
+    "OperatorShutdown": TerminalReason.OPERATOR_SHUTDOWN,
+    "UnrecoverableError": TerminalReason.UNRECOVERABLE_ERROR,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        ('{"Allow":{"attempt":1}}', Allow(1)),
+        *((f'{{"Deny":{{"reason":"{spelling}"}}}}', Deny(reason)) for spelling, reason in TERMINAL_REASONS.items()),
+    ],
+)
+def test_a_decision_is_read_in_both_spellings_and_written_in_one(text: str, decision: RestartDecision):
+    assert RestartDecision.from_json(text) == decision
+    assert decision.to_json() == RestartDecision.from_json(decision.to_json()).to_json() != text
+
+
+@pytest.mark.parametrize(("spelling", "reason"), TERMINAL_REASONS.items())
+def test_a_kept_reason_is_read_in_both_spellings(spelling: str, reason: TerminalReason):
+    kept = RestartController.from_json(json.dumps(KEPT | {"terminal_reason": spelling}))
+    assert kept.terminal_reason() is reason
+    assert json.loads(kept.to_json())["terminal_reason"] == reason.value
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -262,7 +291,9 @@ def test_the_json_of_a_decision(decision: RestartDecision, text: str):
         '{"allow":{"attempt":4294967296}}',
         '{"allow":{"attempt":-1}}',
         '{"allow":{"attempt":true}}',
-        '{"deny":{"reason":"CleanExit"}}',
+        '{"deny":{"reason":"cleanExit"}}',
+        '{"allow":{"attempt":1},"Allow":{"attempt":1}}',
+        '{"ALLOW":{"attempt":1}}',
         '{"deny":{"reason":null}}',
         '{"other":{}}',
     ],

@@ -9,6 +9,7 @@ from holdfast.agent.idle import Nothing
 from holdfast.agent.tasks import UNSET, Task, contents_of, task_of
 from holdfast.core import limits, payloads, vocabulary
 from holdfast.core.model import Event, EventType, Job
+from holdfast.core.vocabulary import Dialect
 from holdfast.ledger.acting import Acts
 from holdfast.ledger.face import to_datetime
 from holdfast.store.agents import LeftBehind
@@ -133,7 +134,7 @@ def history(session: Session, job: Job, since: int) -> tuple[list[Event], int]:
 
 
 def entry(event: Event) -> Entry:
-    aliases = [name for name in vocabulary.seed_names(event.type) if name.startswith("task_")]
+    named = vocabulary.has_name(Dialect.TASKS, event.type)
     shown = event.payload is not None and event.type is not EventType.ENQUEUED and len(event.payload) <= limits.BRIEF_PAYLOAD_MAX
     return Entry(
         rev=event.rev,
@@ -142,7 +143,7 @@ def entry(event: Event) -> Entry:
         by=str(event.actor),
         attempt=event.attempt,
         status=event.to_status.value,
-        alias=aliases[0] if aliases else UNSET,
+        alias=vocabulary.event_name(Dialect.TASKS, event.type) if named else UNSET,
         reason=UNSET if event.reason is None else event.reason,
         payload=msgspec.Raw(event.payload) if shown and event.payload is not None else UNSET,
     )

@@ -7,8 +7,9 @@ import click
 from holdfast.cli.exporting import export
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.tail import tail
-from holdfast.cli.values import JOB_ID, stamp
+from holdfast.cli.values import JOB_ID, dialect_option, stamp
 from holdfast.core.limits import ENVELOPE_BYTES_MAX
+from holdfast.core.vocabulary import Dialect
 
 if TYPE_CHECKING:
     from holdfast.cli.page import Page
@@ -29,35 +30,38 @@ def events() -> None:
 
 @events.command()
 @click.argument("job_id", type=JOB_ID, metavar="JOB")
+@dialect_option
 @reads_a_ledger
-def show(ledger: "Ledger", *, job_id: int) -> Answer:
+def show(ledger: "Ledger", *, job_id: int, dialect: str) -> Answer:
     """The events of one job, oldest first, and whose key signed them.
 
     \b
     Example:
       holdfast events show 12
+      holdfast events show 12 --dialect jobs --json
     """
     ledger.get(job_id)
     found = _all(ledger, job_id)
+    told = ledger.in_dialect(found, dialect)
     book = ledger.keys() if any(event.key_id for event in found) else []
     names = {record.key_id: record.name for record in book}
     rows = [
         (
             event.rev,
             stamp(event.received_at),
-            event.type.value,
+            words["type"],
             event.actor,
             event.attempt,
-            event.reason or "",
+            words["reason"] or "",
             "" if event.key_id is None else f"{names.get(event.key_id, '?')} {event.key_id}",
         )
-        for event in found
+        for event, words in zip(found, told, strict=True)
     ]
 
     def tell(page: "Page") -> None:
         page.table(("rev", "received", "event", "by", "attempt", "reason", "signed by"), rows)
 
-    return Answer({"events": found}, tell)
+    return Answer({"events": found} if dialect == Dialect.HOLDFAST else {"dialect": dialect, "events": told}, tell)
 
 
 def _all(ledger: "Ledger", job_id: int) -> "list[Event]":

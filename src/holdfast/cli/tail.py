@@ -15,9 +15,10 @@ from holdfast.cli.ending import forget_output
 from holdfast.cli.envelope import misuse, success
 from holdfast.cli.frame import as_json_option, db_option, open_ledger
 from holdfast.cli.page import Page
-from holdfast.cli.values import stamp
+from holdfast.cli.values import EVENT_TYPE, dialect_option, stamp
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import EventType
+from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ STYLES: dict[EventType, dict[str, Any]] = {
 @click.command()
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), help="After this position. [default: from now on; with --once, 0]")
 @click.option("--job", "job_id", type=click.IntRange(1, JOB_ID_MAX), metavar="ID", help="Of this job only.")
-@click.option("--type", "types", multiple=True, type=click.Choice([kind.value for kind in EventType]), help="Only these.")
+@click.option("--type", "types", multiple=True, type=EVENT_TYPE, help="Only these; names of dialects do too.")
 @click.option("--no-beats", is_flag=True, help="Not the heartbeats, which are most of what happens.")
 @click.option("--follow/--once", default=True, help="Wait for more, or end with what is there. [default: follow]")
+@dialect_option
 @db_option
 @as_json_option
 def tail(
@@ -47,6 +49,7 @@ def tail(
     types: tuple[str, ...],
     no_beats: bool,
     follow: bool,
+    dialect: str,
     db: str | None,
     as_json: bool,
 ) -> None:
@@ -61,14 +64,15 @@ def tail(
     \b
     Example:
       holdfast events tail --type stalled --type dead_lettered
+      holdfast events tail --dialect liveness --json
     """
-    tell = _tell_json if as_json else _teller(Page())
+    tell = _json_teller(dialect) if as_json else _teller(Page())
     wanted = _wanted(types, no_beats)
     with _until_told(), open_ledger(ledger_url(db), create=False) as ledger:
         seen = (ledger.position() if follow else 0) if after is None else after
         try:
             for event in _following(ledger, seen, job_id, set(wanted)) if follow else _there(ledger, seen, job_id, wanted):
-                tell(event)
+                tell(event, *ledger.in_dialect([event], dialect))
                 seen = event.pos
         except Unavailable as error:
             error.action = f"Go on where it broke off, with --after {seen}."
@@ -99,14 +103,17 @@ def _there(ledger: "Ledger", after: int, job_id: int | None, types: tuple[str, .
         after = page[-1].pos
 
 
-def _tell_json(event: "Event") -> None:
-    click.echo(success({"event": event}))
+def _json_teller(dialect: str) -> "Callable[[Event, dict[str, Any]], None]":
+    def tell(event: "Event", words: dict[str, Any]) -> None:
+        click.echo(success({"event": event} if dialect == Dialect.HOLDFAST else {"dialect": dialect, "event": words}))
+
+    return tell
 
 
-def _teller(page: Page) -> "Callable[[Event], None]":
-    def tell(event: "Event") -> None:
-        why = f"  {event.reason}" if event.reason else ""
-        head = f"{event.pos:>8}  {stamp(event.received_at)}  {event.type.value:<16}"
+def _teller(page: Page) -> "Callable[[Event, dict[str, Any]], None]":
+    def tell(event: "Event", words: dict[str, Any]) -> None:
+        why = f"  {words['reason']}" if words["reason"] else ""
+        head = f"{event.pos:>8}  {stamp(event.received_at)}  {words['type']:<16}"
         page.line(f"{head}  job {event.job_id}, attempt {event.attempt}, by {event.actor}{why}", **STYLES.get(event.type, {}))
 
     return tell

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.core import policy as policies
+from holdfast.core import vocabulary
 from holdfast.core.limits import JOB_ID_MAX
+from holdfast.core.model import EventType
+from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -32,6 +35,30 @@ class JobId(click.IntRange):
 
 
 JOB_ID = JobId(1, JOB_ID_MAX)
+
+
+class EventName(click.Choice[str]):
+    """The type of an event, by any of the names that dialects have for it; its own name is what comes out."""
+
+    name = "event type"
+
+    def __init__(self) -> None:
+        super().__init__([kind.value for kind in EventType])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return vocabulary.event_type(value).value
+        except ValueError:
+            return super().convert(value, param, ctx)
+
+
+EVENT_TYPE = EventName()
+dialect_option = click.option(
+    "--dialect",
+    type=click.Choice([dialect.value for dialect in Dialect]),
+    default=Dialect.HOLDFAST.value,
+    help="Whose names and shapes the events have. [default: holdfast]",
+)
 
 
 def duration(value: str) -> timedelta:

@@ -86,7 +86,7 @@ def _verified(file: Path, wishes: "Wishes") -> "Verdict":
             found = verify_file(stream, wishes, progress)
     except OSError as error:
         raise misuse(f"{file} cannot be read: {error.strerror}", action="Name another file.") from None
-    if [finding.rule for finding in found.findings] == ["own head"]:
+    if [finding.rule for finding in found.findings] in (["own head"], ["dialect"]):
         raise misuse(found.findings[0].detail, action=found.findings[0].meaning)
     return found
 

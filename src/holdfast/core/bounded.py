@@ -90,10 +90,16 @@ def read_hash(what: str, value: Any) -> bytes:
 
 
 def read_choice(what: str, value: Any, kind: type[Choice]) -> Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        raise ValidationError(f"{what} must be one of {', '.join(kind)}", field=what) from None
+    """The member of `kind` behind either of its spellings: `clean_exit`, which is the one that is written, or `CleanExit`."""
+    for member in kind:
+        if isinstance(value, str) and value in (member.value, pascal_case(member.value)):
+            return member
+    raise ValidationError(f"{what} must be one of {', '.join(kind)}", field=what)
+
+
+def pascal_case(name: str) -> str:
+    """`clean_exit` as `CleanExit`."""
+    return "".join(word.capitalize() for word in name.split("_"))
 
 
 def write(value: Any) -> str:

@@ -225,3 +225,28 @@ _CHANGES: dict[EventType, Callable[[Job, Event], dict[str, Any]]] = {
     EventType.COMPENSATION_FAILED: _noted,
     EventType.DISCARDED: _noted,
 }
+
+
+_PHASES: dict[EventType, Phase | None] = {
+    EventType.CLAIMED: None,
+    EventType.STARTED: Phase.EXECUTING,
+    EventType.ASSIST_STARTED: Phase.ASSISTED,
+    EventType.ASSIST_ENDED: Phase.EXECUTING,
+    EventType.CANCEL_REQUESTED: Phase.ABORTING,
+    EventType.REQUEUED: None,
+    EventType.SUCCEEDED: None,
+    EventType.FAILED: None,
+    EventType.CANCELLED: None,
+    EventType.DEAD_LETTERED: None,
+}
+PHASE_TYPES = frozenset({*_PHASES, EventType.STALLED, EventType.RESUMED})
+"""Types of events after which a job may be in another phase than before."""
+
+
+def phase_after(phase: Phase | None, kind: EventType) -> Phase | None:
+    """The phase of a job after an event of this type: what `evolve` makes of it, for readers who have no more of the job."""
+    if kind is EventType.STALLED:
+        return phase or Phase.EXECUTING
+    if kind is EventType.RESUMED:
+        return Phase.ABORTING if phase is Phase.ABORTING else Phase.EXECUTING
+    return _PHASES.get(kind, phase)

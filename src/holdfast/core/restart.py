@@ -44,11 +44,12 @@ class RestartDecision(msgspec.Struct, frozen=True):
 
     @staticmethod
     def from_json(text: str | bytes) -> "RestartDecision":
-        found = bounded.read_object("decision", text, (), ("allow", "deny"))
+        """Reads `{"Allow":…}` and `{"Deny":…}` too, and a reason in either spelling."""
+        found = bounded.read_object("decision", text, (), ("allow", "deny", "Allow", "Deny"))
         match [*found.items()]:
-            case [("allow", body)]:
+            case [("allow" | "Allow", body)]:
                 return Allow(**bounded.check_fields("allow", body, ["attempt"]))
-            case [("deny", body)]:
+            case [("deny" | "Deny", body)]:
                 reason = bounded.check_fields("deny", body, ["reason"])["reason"]
                 return Deny(bounded.read_choice("reason", reason, TerminalReason))
             case _:

@@ -1,45 +1,83 @@
-"""The five seed documents' names for what is one thing here. Read at the edge, offered on export, never stored."""
+"""The names that other systems have for Holdfast's events, statuses and reasons: one table, read in both directions.
+
+A dialect is the vocabulary of one of the seed documents. Its names are accepted wherever a name is read, and written where a
+reader asks for that dialect. The ledger stores Holdfast's own names only.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
 
 from holdfast.core.model import EventType, Phase, StallReason, Status
 
-STATUS_ALIASES: dict[str, Status] = {
-    "assigned": Status.CLAIMED,
-    "orphaned": Status.STALLED,
-    "in_progress": Status.RUNNING,
-    "EXECUTING": Status.RUNNING,
-    "ASSISTED": Status.RUNNING,
-    "ABORTING_SAFE_EXIT": Status.RUNNING,
-    "STALLED": Status.STALLED,
+
+class Dialect(StrEnum):
+    """The vocabulary that a reader of events asks for."""
+
+    HOLDFAST = "holdfast"
+    LIVENESS = "liveness"
+    JOBS = "jobs"
+    TASKS = "tasks"
+
+
+class Names(NamedTuple):
+    """What a dialect calls things. All names are read; of several for one thing, the first is written."""
+
+    events: tuple[tuple[str, EventType], ...] = ()
+    statuses: tuple[tuple[str, Status, Phase | None], ...] = ()
+    """A status that is a status and a phase here has both."""
+    reasons: tuple[tuple[str, StallReason], ...] = ()
+
+
+E, S, P = EventType, Status, Phase
+
+DIALECTS: dict[Dialect, Names] = {
+    Dialect.HOLDFAST: Names(),
+    Dialect.LIVENESS: Names(
+        events=(
+            ("JOB_HEARTBEAT", E.HEARTBEAT),
+            ("JOB_EXECUTION_STALLED", E.STALLED),
+            ("JOB_EXECUTION_RESUMED", E.RESUMED),
+        ),
+        statuses=(
+            ("EXECUTING", S.RUNNING, P.EXECUTING),
+            ("ASSISTED", S.RUNNING, P.ASSISTED),
+            ("ABORTING_SAFE_EXIT", S.RUNNING, P.ABORTING),
+            ("STALLED", S.STALLED, None),
+        ),
+        reasons=(("ROBOT_ERROR", StallReason.WORKER_ERROR),),
+    ),
+    Dialect.JOBS: Names(
+        events=(
+            ("job_claimed", E.CLAIMED),
+            ("job_started", E.STARTED),
+            ("job_heartbeat", E.HEARTBEAT),
+            ("job_lease_renewed", E.HEARTBEAT),
+            ("job_succeeded", E.SUCCEEDED),
+            ("job_failed", E.FAILED),
+            ("job_cancelled", E.CANCELLED),
+            ("job_dead_lettered", E.DEAD_LETTERED),
+            ("job_compensated", E.COMPENSATED),
+        ),
+        statuses=(("assigned", S.CLAIMED, None), ("orphaned", S.STALLED, None)),
+    ),
+    Dialect.TASKS: Names(
+        events=(("task_claimed", E.CLAIMED), ("task_heartbeat", E.HEARTBEAT)),
+        statuses=(("in_progress", S.RUNNING, None),),
+    ),
 }
 
+# Reading
+
+EVENT_ALIASES: dict[str, EventType] = {name: kind for names in DIALECTS.values() for name, kind in names.events}
+STATUS_ALIASES: dict[str, Status] = {name: found for names in DIALECTS.values() for name, found, _ in names.statuses}
 PHASE_ALIASES: dict[str, Phase] = {
-    "EXECUTING": Phase.EXECUTING,
-    "ASSISTED": Phase.ASSISTED,
-    "ABORTING_SAFE_EXIT": Phase.ABORTING,
+    name: found for names in DIALECTS.values() for name, _, found in names.statuses if found is not None
 }
-
-EVENT_ALIASES: dict[str, EventType] = {
-    "JOB_HEARTBEAT": EventType.HEARTBEAT,
-    "JOB_EXECUTION_STALLED": EventType.STALLED,
-    "JOB_EXECUTION_RESUMED": EventType.RESUMED,
-    "job_claimed": EventType.CLAIMED,
-    "job_started": EventType.STARTED,
-    "job_lease_renewed": EventType.HEARTBEAT,
-    "job_heartbeat": EventType.HEARTBEAT,
-    "job_succeeded": EventType.SUCCEEDED,
-    "job_failed": EventType.FAILED,
-    "job_cancelled": EventType.CANCELLED,
-    "job_dead_lettered": EventType.DEAD_LETTERED,
-    "job_compensated": EventType.COMPENSATED,
-    "task_claimed": EventType.CLAIMED,
-    "task_heartbeat": EventType.HEARTBEAT,
-}
-
-REASON_ALIASES: dict[str, StallReason] = {"ROBOT_ERROR": StallReason.WORKER_ERROR}
+REASON_ALIASES: dict[str, StallReason] = {name: reason for names in DIALECTS.values() for name, reason in names.reasons}
 
 
 def status(name: str) -> Status:
-    """The status behind any of its names. Raises ValueError for a name nobody uses."""
+    """The status behind any of its names. Raises ValueError for an unknown name."""
     return STATUS_ALIASES.get(name) or Status(name)
 
 
@@ -55,6 +93,27 @@ def stall_reason(name: str) -> StallReason:
     return REASON_ALIASES.get(name) or StallReason(name)
 
 
-def seed_names(kind: EventType) -> tuple[str, ...]:
-    """What the seeds call an event of this type, in the order of the seeds."""
-    return tuple(alias for alias, ours in EVENT_ALIASES.items() if ours is kind)
+# Writing
+
+
+def has_name(dialect: Dialect, kind: EventType) -> bool:
+    """Whether the dialect has a name of its own for this event type."""
+    return any(kind is found for _, found in DIALECTS[dialect].events)
+
+
+def event_name(dialect: Dialect, kind: EventType) -> str:
+    """What the dialect calls this event type; Holdfast's name where it has none."""
+    return next((name for name, found in DIALECTS[dialect].events if found is kind), kind.value)
+
+
+def status_name(dialect: Dialect, status: Status, phase: Phase | None = None) -> str:
+    """What the dialect calls this status; Holdfast's name where it has none. `phase` matters where the dialect knows phases."""
+    for name, found, in_phase in DIALECTS[dialect].statuses:
+        if found is status and in_phase in (None, phase):
+            return name
+    return status.value
+
+
+def reason_name(dialect: Dialect, reason: str) -> str:
+    """What the dialect calls this reason; the reason itself where it has no other name for it."""
+    return next((name for name, found in DIALECTS[dialect].reasons if found == reason), reason)

@@ -12,6 +12,7 @@ from holdfast.core.proof import tiles
 from holdfast.core.proof.book import KeyChange
 from holdfast.core.proof.exported import (
     UNSET,
+    DialectHeader,
     EndLine,
     GoneLine,
     Header,
@@ -23,12 +24,15 @@ from holdfast.core.proof.exported import (
     job_fields,
 )
 from holdfast.core.proof.notes import origin_of
+from holdfast.core.vocabulary import Dialect
 from holdfast.errors import NotFound
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk
+from holdfast.ledger.dialects import InOrder, read_dialect, written
+from holdfast.ledger.face import public_event
 from holdfast.ledger.seals import tile_reader
 from holdfast.ledger.told import by_position, event_line, key_line, merged, position, read_policy
-from holdfast.store.base import Session
+from holdfast.store.base import EventFilter, Session
 from holdfast.store.seals import SignedHead
 from holdfast.version import __version__
 
@@ -44,14 +48,18 @@ _UNREADABLE = (LookupError, ValueError, msgspec.MsgspecError)
 class Exporting(Desk):
     """The verbs that write files. They only read the ledger, all of it as of one moment."""
 
-    def export(self, write: Write, *, progress: Progress | None = None) -> EndLine:
+    def export(self, write: Write, *, dialect: str = Dialect.HOLDFAST, progress: Progress | None = None) -> EndLine:
         """Give `write` the whole record line by line, in bounded memory; answers how many lines of each kind there were.
 
+        In another dialect than `holdfast` the lines are the events alone, for other readers: such a file cannot be verified.
         It is one transaction that reads: on PostgreSQL, vacuum cannot clean up behind it for as long as it takes.
         """
         admit.function("write", write)
+        wanted = read_dialect(dialect)
         if progress is not None:
             admit.function("progress", progress)
+        if wanted is not Dialect.HOLDFAST:
+            return self._store.read(lambda session: _events(session, self.id, write, wanted, progress))
         return self._store.read(lambda session: _Export(session, self.id, write).whole(progress))
 
     def prove(self, job_id: int, write: Write) -> EndLine:
@@ -60,6 +68,21 @@ class Exporting(Desk):
         job_id = admit.job_id(job_id)
         admit.function("write", write)
         return self._store.read(lambda session: _Export(session, self.id, write).job(job_id))
+
+
+def _events(session: Session, ledger_id: str, write: Write, dialect: Dialect, progress: Progress | None) -> EndLine:
+    """Every event in the total order, as readers of the dialect expect it."""
+    write(encode_line(DialectHeader(dialect=dialect, ledger=ledger_id, exported_at=session.now(), version=__version__)))
+    standing_of, count, after, last = InOrder(), 0, 0, session.last_pos()
+    while page := session.events(EventFilter(after=after, limit=PAGE_EVENTS)):
+        for event in map(public_event, page):
+            write(encode_line(written(event, dialect, ledger_id, standing_of(event))))
+        count, after = count + len(page), page[-1].pos
+        if progress is not None:
+            progress(after, last)
+    end = EndLine(events=count)
+    write(encode_line(Line(end=end)))
+    return end
 
 
 class _Export:

@@ -6,16 +6,19 @@ sink has been told.
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.model import Event, Micros
+from holdfast.core.model import Event as Record
+from holdfast.core.model import Micros
+from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Conflict, NotFound
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.desk import Desk
-from holdfast.ledger.face import to_datetime
+from holdfast.ledger.dialects import in_dialect
+from holdfast.ledger.face import Event, to_datetime
 from holdfast.ledger.sweep import Entropy
 from holdfast.store.base import Session, Store, Waiter
 from holdfast.store.places import Origin, Place
@@ -71,13 +74,18 @@ class Outbox:
         """False where somebody else has moved the sink from `from_pos` meanwhile."""
         return self._carrier.alone(lambda session: session.save_sink(place, from_pos))
 
-    def page(self, after: int, limit: int) -> list[Event]:
+    def page(self, after: int, limit: int) -> list[Record]:
         """The next events in the total order, none of which can still be overtaken."""
         return self._store.settled_events(after, limit)
 
     def origins(self, job_ids: Iterable[int]) -> dict[int, Origin]:
         """Queue and kind of each job that is still there."""
         return self._store.read(lambda session: session.origins(job_ids))
+
+    def in_dialect(self, event: Event, dialect: Dialect) -> dict[str, Any]:
+        """An event as readers of the dialect expect it."""
+        [told] = in_dialect(self._store, [event], dialect, self.ledger_id)
+        return told
 
     def waiter(self) -> Waiter:
         """Make it before looking, so that nothing that comes in between is missed."""

@@ -13,7 +13,7 @@ from holdfast.core import policy as policies
 from holdfast.core.audit import Violation, check_history
 from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import NotFound, ValidationError
-from holdfast.ledger import admit
+from holdfast.ledger import admit, dialects
 from holdfast.ledger.desk import Desk, shown
 from holdfast.ledger.face import Event, Job, public_event, to_datetime
 from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
@@ -105,6 +105,13 @@ class Reading(Desk):
             limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
         )
         return [public_event(event) for event in self._store.read(lambda session: session.events(chosen))]
+
+    def in_dialect(self, events: Sequence[Event], dialect: str) -> builtins.list[dict[str, Any]]:
+        """Events of this ledger as JSON objects in the words and shapes of a dialect: holdfast, liveness, jobs or tasks."""
+        given, wanted = admit.items("events", events), dialects.read_dialect(dialect)
+        if not all(isinstance(event, Event) for event in given):
+            raise ValidationError("events takes a list of Event", field="events")
+        return dialects.in_dialect(self._store, given, wanted, self.id)
 
     def undo_steps(self, job_id: int) -> builtins.list[dict[str, Any]]:
         """The undo steps a job has registered, oldest first: each a kind and its args. They run in the opposite order."""

@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.core.model import Event, Micros
+from holdfast.core.vocabulary import Dialect
+from holdfast.ledger import face
 from holdfast.ledger.face import to_datetime
-from holdfast.services.messages import messages
+from holdfast.services.messages import Message, messages, open_event, topics
 from holdfast.services.sinks import DeliveryFailed, Sink
 from holdfast.store.places import Origin, Place
 
@@ -30,6 +32,7 @@ class Surroundings(NamedTuple):
     """The ledger's time, as it goes on."""
     may_go_on: Callable[[], bool]
     """Whether the sink is still ours to serve, and nobody wants us to stop."""
+    in_dialect: Callable[[face.Event, Dialect], dict[str, Any]]
 
 
 class Outcome(NamedTuple):
@@ -46,8 +49,7 @@ def send(sink: Sink, place: Place, events: Sequence[Event], world: Surroundings,
         # Between events only: the first is told as a whole however long it takes, or a slow sink would never get past it.
         if world.now() > end:
             break
-        told = messages(event, world.ledger_id, world.origins.get(event.job_id), include_payload=sink.include_payload)
-        for message in filter(sink.wants, told):
+        for message in filter(sink.wants, _told(sink, event, world)):
             if not world.may_go_on():
                 return Outcome(_moved(place, pos), delivered, failed=False)
             try:
@@ -57,6 +59,15 @@ def send(sink: Sink, place: Place, events: Sequence[Event], world: Surroundings,
             delivered += 1
         pos = event.pos
     return Outcome(_moved(place, pos), delivered, failed=False)
+
+
+def _told(sink: Sink, event: Event, world: Surroundings) -> list[Message]:
+    """The messages of an event, in the dialect that the sink wants."""
+    told = None
+    if sink.dialect is not Dialect.HOLDFAST and topics(event):
+        told = world.in_dialect(open_event(event, include_payload=sink.include_payload), sink.dialect)
+    origin = world.origins.get(event.job_id)
+    return messages(event, world.ledger_id, origin, include_payload=sink.include_payload, told=told)
 
 
 def _moved(place: Place, pos: int) -> Place:

@@ -7,11 +7,19 @@ import msgspec
 
 from holdfast.core.model import Event, EventType, Micros, Status
 from holdfast.core.payloads import UNSET, Enqueued, decode
-from holdfast.ledger.face import to_datetime
+from holdfast.ledger import face
+from holdfast.ledger.face import public_event, to_datetime
 from holdfast.store.places import Origin
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
 """The reason of a beat that asks for an operator for the first time."""
+OPEN_FIELDS = frozenset(
+    {"stage", "progress", "assist_requested", "available_at", "policy"}
+    | {"holder", "incarnation", "last_beat_at", "lease_expires_at", "detected_at"}
+)
+"""Fields of payloads that a sink in a dialect is told without asking: they hold no args, results, errors or checkpoints."""
+BESIDE = ("message", "queue", "kind")
+"""Fields of `StatusData` that an event in a dialect does not have by itself."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -44,27 +52,30 @@ class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to
 
 
 class CloudEvent(msgspec.Struct, frozen=True):
-    """`source` and `id` together are unique: `id` is the event's, and one event may give a message of either source."""
+    """`source` and `id` together are unique: `id` is the event's, and one event may give a message of either source.
+
+    `data` is a dict where the sink has asked for a dialect.
+    """
 
     id: str
     source: str
     type: str
     subject: str
     time: str
-    data: StatusData
+    data: StatusData | dict[str, Any]
     specversion: str = "1.0"
     datacontenttype: str = "application/json"
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One thing to be told. `key` is unique among all messages of all ledgers, and the same however often it is sent."""
+    """One thing to be told. `key` is unique among all messages of all ledgers, and the same however often it is sent.
+
+    `data` is in Holdfast's words in every dialect.
+    """
 
     key: str
     event: CloudEvent
-
-    @property
-    def data(self) -> StatusData:
-        return self.event.data
+    data: StatusData
 
     @property
     def body(self) -> bytes:
@@ -89,9 +100,19 @@ def needs_escalation(event: Event) -> bool:
     return event.type is EventType.HEARTBEAT and event.reason == ASSIST_REQUESTED
 
 
-def messages(event: Event, ledger_id: str, origin: Origin | None, *, include_payload: bool = False) -> list[Message]:
-    """Everything to be told of an event. `origin` is None where the job is gone; a first event knows it by itself."""
-    return [_message(topic, event, ledger_id, origin or own_origin(event), include_payload) for topic in topics(event)]
+def messages(
+    event: Event,
+    ledger_id: str,
+    origin: Origin | None,
+    *,
+    include_payload: bool = False,
+    told: dict[str, Any] | None = None,
+) -> list[Message]:
+    """Everything to be told of an event. `origin` is None where the job is gone; a first event knows it by itself.
+
+    `told` is the event in the dialect that the sink wants, where that is not Holdfast's own.
+    """
+    return [_message(topic, event, ledger_id, origin or own_origin(event), include_payload, told) for topic in topics(event)]
 
 
 def own_origin(event: Event) -> Origin | None:
@@ -102,7 +123,9 @@ def own_origin(event: Event) -> Origin | None:
     return Origin(body.queue, body.kind)
 
 
-def _message(topic: Topic, event: Event, ledger_id: str, origin: Origin | None, include_payload: bool) -> Message:
+def _message(
+    topic: Topic, event: Event, ledger_id: str, origin: Origin | None, include_payload: bool, told: dict[str, Any] | None
+) -> Message:
     source = _SOURCES[topic]
     data = StatusData(
         message=topic,
@@ -121,15 +144,30 @@ def _message(topic: Topic, event: Event, ledger_id: str, origin: Origin | None, 
         position=event.pos,
         payload=msgspec.Raw(event.payload or b"{}") if include_payload else UNSET,
     )
-    told = CloudEvent(
+    document = data if told is None else _in_dialect(told, data)
+    message = CloudEvent(
         id=event.id,
         source=f"/holdfast/{ledger_id}/{source}",
         type=f"dev.holdfast.{topic.value.lower()}.v1",
         subject=str(event.job_id),
         time=_rfc3339(event.received_at),
-        data=data,
+        data=document,
     )
-    return Message(f"msg_{ledger_id}_{event.id}_{source}", told)
+    return Message(f"msg_{ledger_id}_{event.id}_{source}", message, data)
+
+
+def open_event(event: Event, *, include_payload: bool) -> face.Event:
+    """The event as a reader sees it; unless `include_payload` is set, without args, results, errors and checkpoints."""
+    found = public_event(event)
+    if include_payload:
+        return found
+    kept = {name: value for name, value in found.payload.items() if name in OPEN_FIELDS}
+    return msgspec.structs.replace(found, payload=kept, signature=None, statement=None, key_id=None)
+
+
+def _in_dialect(told: dict[str, Any], data: StatusData) -> dict[str, Any]:
+    """The event in its dialect, with what a message says beyond it."""
+    return {name: getattr(data, name) for name in BESIDE} | told
 
 
 def _rfc3339(at: Micros) -> str:

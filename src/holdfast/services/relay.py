@@ -157,7 +157,8 @@ class Relay:
         page = done.pages[place.pos]
         if not page.events:
             return
-        world = Surroundings(self._outbox.ledger_id, page.origins, done.now, lambda: self._may_go_on(sink))
+        outbox = self._outbox
+        world = Surroundings(outbox.ledger_id, page.origins, done.now, lambda: self._may_go_on(sink), outbox.in_dialect)
         outcome = send(sink, place, page.events, world, self._outbox.jitter)
         if outcome.delivered:
             done.counts[f"{sink.name}.delivered"] = outcome.delivered

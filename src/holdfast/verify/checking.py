@@ -6,7 +6,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import UnsetType
 
-from holdfast.core.proof.exported import EndLine, Header, Line, Unreadable, job_of
+from holdfast.core.proof.exported import EndLine, ForOtherReaders, Header, Line, Unreadable, job_of
 from holdfast.core.proof.notes import origin_of
 from holdfast.errors import ValidationError
 from holdfast.verify.findings import Checked, Findings, Verdict
@@ -25,6 +25,9 @@ def verify_file(file: BinaryIO, wishes: Wishes, progress: Callable[[int], None] 
     findings = Findings()
     try:
         header = header_of(file)
+    except ForOtherReaders as error:
+        findings.add(1, "dialect", error.message)
+        return Verdict("none", None, Checked(), 0, 0, None, findings.total, findings.first())
     except ValidationError as error:
         findings.torn(1, error.message)
         return Verdict("none", None, Checked(), 0, 0, None, findings.total, findings.first())

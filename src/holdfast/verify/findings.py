@@ -9,6 +9,7 @@ DETAIL_CHARACTERS_MAX = 400
 
 MEANINGS = {
     "file": "This is not a whole file of Holdfast's: it was cut off, changed by a program, or is something else.",
+    "dialect": "It has no tree, rows, keys or heads to check. Export again without --dialect, and verify that file.",
     "order": "Lines were moved, repeated or put in.",
     "count": "Lines were taken out or put in after the export.",
     "policy": "A policy was changed or taken out, or the event refers to another one than it did.",

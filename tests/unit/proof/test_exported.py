@@ -6,8 +6,10 @@ import pytest
 from holdfast.core.model import Event, Policy
 from holdfast.core.proof.book import KeyChange
 from holdfast.core.proof.exported import (
+    DialectHeader,
     EndLine,
     EventLine,
+    ForOtherReaders,
     GoneLine,
     Header,
     KeyLine,
@@ -137,3 +139,9 @@ def test_every_field_of_a_row_is_told():
 def test_what_is_no_row_is_refused(fields: dict[str, object]):
     with pytest.raises(ValidationError):
         job_of(fields, None)
+
+
+def test_an_export_in_a_dialect_is_no_export_to_verify():
+    header = encode_line(DialectHeader(dialect="jobs", ledger="abcd2345", exported_at=1, version="0.1.0"))
+    with pytest.raises(ForOtherReaders, match="cannot be verified"):
+        read_header(header)

@@ -123,6 +123,7 @@ def test_a_beat_need_not_tell_anything():
 
 def test_a_number_that_json_cannot_hold_is_sent_as_a_text():
     assert read(canonical(_put(SEED, "payload.jobId", str(2**63 - 1)))).job_id == 2**63 - 1
+    assert read(canonical(_put(OURS, "job", str(2**63 - 1)))).job_id == 2**63 - 1
 
 
 def test_nothing_else_that_is_signed_looks_like_a_statement():
@@ -140,7 +141,7 @@ def test_nothing_else_that_is_signed_looks_like_a_statement():
         ("ledger", ""),
         ("ledger", 3),
         ("job", 0),
-        ("job", "7"),
+        ("job", "07"),
         ("job", True),
         ("attempt", 0),
         ("attempt", 2**31),

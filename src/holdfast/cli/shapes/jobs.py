@@ -6,6 +6,7 @@ from typing import Any
 from holdfast.cli.jobs import DeadLetterView, JobView
 from holdfast.cli.shapes.base import Shape
 from holdfast.core.model import EventType, Status
+from holdfast.core.vocabulary import Dialect
 from holdfast.ledger import Event
 
 
@@ -67,6 +68,17 @@ class EventPage(Events, frozen=True):
 
 class OneEvent(Shape, frozen=True):
     event: Event
+
+
+class EventsInDialect(Shape, frozen=True):
+    dialect: Dialect
+    events: list[dict[str, Any]]
+    """Each with the names and fields of the dialect."""
+
+
+class OneEventInDialect(Shape, frozen=True):
+    dialect: Dialect
+    event: dict[str, Any]
 
 
 class Queue(Shape, frozen=True):

@@ -8,6 +8,7 @@ from holdfast.cli.shapes.base import Shape
 from holdfast.core.doctor import Diagnosis
 from holdfast.core.proof.exported import EndLine
 from holdfast.core.proof.keys import KeyRole
+from holdfast.core.vocabulary import Dialect
 from holdfast.ledger import KeyRecord, SinkState
 from holdfast.verify.findings import Checked
 
@@ -78,13 +79,17 @@ class Diagnosed(Diagnosis, frozen=True, kw_only=True):
     holdfast_version: str
 
 
-class Exported(Shape, frozen=True):
+class Proved(Shape, frozen=True):
     file: str
     lines: EndLine
-
-
-class Proved(Exported, frozen=True):
     job_id: int
+
+
+class Exported(Shape, frozen=True):
+    file: str
+    dialect: Dialect
+    lines: EndLine
+    """In another dialect than `holdfast` there are events only."""
 
 
 class Violation(Shape, frozen=True):

@@ -9,10 +9,10 @@ from holdfast.core.proof.keys import KEY_ID_DIGITS, SIGNATURE_BYTES, SecretKey
 from holdfast.core.proof.shapes import VERDICT
 from holdfast.core.proof.spelling import from_base64, to_base64, to_iso
 from holdfast.core.proof.statements import STATEMENT_BYTES_MAX, message
+from holdfast.core.vocabulary import Dialect, event_name
 from holdfast.errors import LimitExceeded, SignatureInvalid, ValidationError
 
 _KEY_ID = re.compile(rf"[0-9a-f]{{{KEY_ID_DIGITS}}}")
-_NAMES = {EventType.HEARTBEAT: "JOB_HEARTBEAT", EventType.RESUMED: "JOB_EXECUTION_RESUMED"}
 
 
 class Envelope(NamedTuple):
@@ -101,7 +101,7 @@ def seed_envelope(
     told = {"stage": stage, "progress": progress, "assistRequested": assist_requested}
     payload = {"jobId": str(job_id), "robotId": robot, "t": to_iso(at)}
     fields = {
-        "type": _NAMES[kind],
+        "type": event_name(Dialect.LIVENESS, kind),
         "at": to_iso(at),
         "actor": {"type": "robot", "id": robot},
         "payload": payload | {name: value for name, value in told.items() if value is not None},

@@ -40,6 +40,20 @@ class Header(_Shape, frozen=True, kw_only=True):
     version: str
 
 
+class DialectHeader(_Shape, frozen=True, kw_only=True, omit_defaults=False):
+    """The first line of an export in a dialect. Its other lines are events as readers of the dialect expect them, and an end."""
+
+    holdfast_events: Literal[1] = 1
+    dialect: str
+    ledger: str
+    exported_at: At
+    version: str
+
+
+class ForOtherReaders(ValidationError):
+    """An export in a dialect: there is nothing in it that could be verified."""
+
+
 class EventLine(_Shape, frozen=True, gc=False):
     """An event with everything that its leaf is made of. Payload and statement are texts, byte for byte; what is None is not
     said; of the job's own ids only a first event tells."""
@@ -151,14 +165,18 @@ class Line(_Shape, frozen=True):
 _encode = msgspec.json.Encoder().encode
 _lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _headers: msgspec.json.Decoder[Header] = msgspec.json.Decoder(Header)
+_DIALECT_HEADER = b'{"holdfast_events":'
+"""How an export in a dialect begins."""
 
 
-def encode_line(line: Header | Line) -> bytes:
+def encode_line(line: Header | DialectHeader | Line | dict[str, Any]) -> bytes:
     return _encode(line) + b"\n"
 
 
 def read_header(body: bytes) -> Header:
     """The header in a file's first line."""
+    if body.startswith(_DIALECT_HEADER):
+        raise ForOtherReaders("this is an export in a dialect: it is for other readers and cannot be verified")
     found: Header = _read(_headers, body)
     if (found.holdfast_export is UNSET) == (found.holdfast_proof is UNSET):
         raise ValidationError("this is neither an export nor a proof of Holdfast's")

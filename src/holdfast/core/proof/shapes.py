@@ -12,7 +12,7 @@ from holdfast.core.proof.spelling import from_iso
 from holdfast.core.proof.stated import Statement
 from holdfast.errors import ValidationError
 
-VERDICT = "JOB_EXECUTION_STALLED"
+VERDICT = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.STALLED)
 """What a server says in the seed's shape; everything else in it is a robot's."""
 UNSET = msgspec.UNSET
 _JOB_ID = re.compile("[1-9][0-9]{0,18}")
@@ -35,7 +35,7 @@ class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 class _Ours(_Shape, frozen=True):
     v: Literal[1]
     ledger: str
-    job: int
+    job: int | str
     attempt: int
     type: EventType
     actor: str
@@ -130,9 +130,9 @@ def _given(value: T | _Unset) -> T | None:
 
 def _from_ours(found: _Ours) -> Statement:
     return Statement(
-        ledger=found.ledger, job_id=found.job, attempt=found.attempt, type=found.type, actor=_actor(found.actor), at=found.at,
-        counter=_given(found.counter), payload_sha256=found.payload, reason=_given(found.reason), policy=_given(found.policy),
-        rev=_given(found.rev),
+        ledger=found.ledger, job_id=_job_id("job", found.job), attempt=found.attempt, type=found.type,
+        actor=_actor(found.actor), at=found.at, counter=_given(found.counter), payload_sha256=found.payload,
+        reason=_given(found.reason), policy=_given(found.policy), rev=_given(found.rev),
     )  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def _from_seed(found: _Seed) -> Statement:
     if kind is not EventType.HEARTBEAT and (stage, progress, assist) != (None, None, None):
         raise ValidationError("only a beat tells of stage, progress and wishes", field="payload")
     return Statement(
-        ledger=binding.ledger, job_id=_job_id(told.job_id), attempt=binding.attempt, type=kind,
+        ledger=binding.ledger, job_id=_job_id("jobId", told.job_id), attempt=binding.attempt, type=kind,
         actor=Actor(Role.WORKER, found.actor.id, binding.incarnation), at=from_iso("at", found.at), counter=binding.counter,
         stage=stage, progress=progress, assist_requested=assist, shape="seed",
     )  # fmt: skip
@@ -169,16 +169,17 @@ def _from_verdict(found: _Verdict) -> Statement:
     except ValueError:
         raise ValidationError("the reason of a verdict is one of a stall", field="reason") from None
     return Statement(
-        ledger=binding.ledger, job_id=_job_id(told.job_id), attempt=binding.attempt, type=EventType.STALLED,
+        ledger=binding.ledger, job_id=_job_id("jobId", told.job_id), attempt=binding.attempt, type=EventType.STALLED,
         actor=Actor(Role.SYSTEM, found.actor.id), at=from_iso("at", found.at), rev=binding.rev, reason=reason.value,
         robot=told.robot_id, last_beat_at=from_iso("lastHeartbeatAt", told.last_heartbeat_at),
         thresholds_ms=(told.policy.heartbeat_interval_ms, told.policy.stall_after_ms), shape="seed",
     )  # fmt: skip
 
 
-def _job_id(given: int | str) -> int:
+def _job_id(field: str, given: int | str) -> int:
+    """A job's id, given as a number or as a string of digits."""
     if isinstance(given, int):
         return given
     if not _JOB_ID.fullmatch(given):
-        raise ValidationError("jobId must be a job's number, or its text", field="jobId")
+        raise ValidationError(f"{field} must be a job's id: a number, or a string of digits", field=field)
     return int(given)

@@ -8,8 +8,10 @@ from typing import Literal
 from holdfast.core import vocabulary
 from holdfast.core.limits import NAME_BYTES_MAX, check_integer, check_name, check_text
 from holdfast.core.model import EventType
+from holdfast.core.vocabulary import Dialect
 from holdfast.errors import ValidationError
 from holdfast.ledger import admit
+from holdfast.ledger.dialects import read_dialect
 from holdfast.services.messages import Message, Topic
 
 ATTEMPTS_MAX = 12
@@ -29,7 +31,8 @@ class DeliveryFailed(Exception):
 class Sink(ABC):
     """`types`, `messages`, `queues` and `kinds` narrow down what it is told; what is left out narrows nothing.
 
-    A sink that the ledger has not seen before starts with what happens next, or at the `"beginning"`.
+    A sink that the ledger has not seen before starts with what happens next, or at the `"beginning"`. `dialect` is the words and
+    shapes that the `data` of its documents has: holdfast, liveness, jobs or tasks.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Sink(ABC):
         kinds: Iterable[str] | None = None,
         start: Literal["now", "beginning"] = "now",
         include_payload: bool = False,
+        dialect: str = Dialect.HOLDFAST,
         attempts_max: int = ATTEMPTS_MAX,
     ) -> None:
         self.name = check_text("name", name, SINK_NAME_BYTES_MAX)
@@ -53,6 +57,7 @@ class Sink(ABC):
             raise ValidationError('start must be "now" or "beginning"', field="start")
         self.from_beginning = start == "beginning"
         self.include_payload = admit.switch("include_payload", include_payload)
+        self.dialect = read_dialect(dialect)
         self.attempts_max = check_integer("attempts_max", attempts_max, 1, 1_000)
 
     def wants(self, message: Message) -> bool:

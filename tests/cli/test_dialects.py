@@ -1,0 +1,83 @@
+"""`--dialect`: events for readers that know other names."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.core.vocabulary import Dialect
+from holdfast.verify import Wishes, verify_file
+from tests.cli.conftest import Run, Start
+
+NAMES = {
+    "holdfast": ["enqueued", "claimed", "started", "heartbeat", "succeeded"],
+    "liveness": ["enqueued", "claimed", "started", "JOB_HEARTBEAT", "succeeded"],
+    "jobs": ["enqueued", "job_claimed", "job_started", "job_heartbeat", "job_succeeded"],
+    "tasks": ["enqueued", "task_claimed", "started", "task_heartbeat", "succeeded"],
+}
+
+
+@pytest.fixture
+def job_id(folder: Path) -> int:
+    """A job that has succeeded."""
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        ledger.enqueue("tidy")
+        [job] = ledger.claim("rob_1", start=True)
+        assert job.fence is not None
+        ledger.heartbeat(job.fence, stage="TASK")
+        ledger.complete(job.fence)
+    return job.id
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_show_tail_and_export_have_the_names_of_the_dialect(run: Run, folder: Path, job_id: int, dialect: Dialect) -> None:
+    shown = run("events", "show", job_id, "--dialect", dialect)
+    assert [line.split()[2] for line in shown.out.splitlines()[1:]] == NAMES[dialect]
+    told = run("events", "show", job_id, "--dialect", dialect, "--json").answer["data"]["events"]
+    assert [event["type"] for event in told] == NAMES[dialect]
+
+    tailed = run("events", "tail", "--once", "--dialect", dialect)
+    assert [line.split()[2] for line in tailed.out.splitlines()] == NAMES[dialect]
+    lines = run("events", "tail", "--once", "--dialect", dialect, "--json").out.splitlines()
+    assert [json.loads(line)["data"]["event"] for line in lines] == told
+
+    if dialect is not Dialect.HOLDFAST:
+        first, *events, end = run("events", "export", "--dialect", dialect).out.splitlines()
+        assert json.loads(first)["dialect"] == dialect and json.loads(end) == {"end": {"events": 5}}
+        assert [json.loads(line) for line in events] == told
+
+
+def test_a_follower_is_told_in_its_dialect_of_the_types_it_names(folder: Path, start: Start, job_id: int) -> None:
+    tail = start("events", "tail", "--after", 0, "--type", "job_lease_renewed", "--dialect", "liveness", "--json")
+    event = json.loads(tail.line())["data"]["event"]
+    assert (event["type"], event["toStatus"]) == ("JOB_HEARTBEAT", "EXECUTING")
+    assert (event["payload"]["robotId"], event["payload"]["t"], event["payload"]["stage"]) == ("rob_1", event["at"], "TASK")
+
+
+def test_types_are_taken_by_any_name(run: Run, job_id: int) -> None:
+    for name in ("heartbeat", "JOB_HEARTBEAT", "job_heartbeat", "task_heartbeat"):
+        assert len(run("events", "tail", "--once", "--type", name).out.splitlines()) == 1
+    assert run("events", "tail", "--once", "--type", "beat").code == 2
+    assert run("events", "tail", "--once", "--no-beats", "--type", "JOB_HEARTBEAT").code == 2
+    assert run("events", "show", job_id, "--dialect", "klingon").code == 2
+
+
+@pytest.mark.parametrize("dialect", ["liveness", "jobs", "tasks"])
+def test_an_export_in_a_dialect_is_not_verified(run: Run, folder: Path, job_id: int, dialect: str) -> None:
+    done = run("events", "export", "--dialect", dialect, "--out", "other.jsonl")
+    assert (
+        done.out
+        == f"5 events are in other.jsonl, in the dialect {dialect}. The file is for other readers and cannot be verified.\n"
+    )
+
+    refused = run("verify", "other.jsonl")
+    assert refused.code == 2 and refused.out == ""
+    assert "this is an export in a dialect: it is for other readers and cannot be verified" in refused.err
+    assert "Export again without --dialect" in refused.err
+    assert run("verify", "other.jsonl", "--json").answer["error_code"] == "usage"
+
+    with (folder / "other.jsonl").open("rb") as file:
+        verdict = verify_file(file, Wishes())
+    assert not verdict.intact
+    assert [finding.rule for finding in verdict.findings] == ["dialect"]

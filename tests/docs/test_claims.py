@@ -1,0 +1,172 @@
+"""What pages say in passing is so: the names in their sentences exist, and what they call missing is missing."""
+
+import ast
+import importlib
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import holdfast
+from docs.generate import ROOT, pages
+from holdfast import errors
+from holdfast.cli import main
+from holdfast.core.model import UNDO_KIND
+from tests.docs.pages import blocks, name, with_blocks
+
+PAGES = [*pages(), ROOT / "CHANGELOG.md"]
+_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_VERB = re.compile(r"(?<![\w.])ledger\.([a-z_]+)")
+_OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
+_COMMAND = re.compile(r"holdfast((?: [a-z]+)+)")
+_DOTTED = re.compile(r"(?<![\w./-])(holdfast(?:\.[A-Za-z_]\w*)+)")
+_FILE = re.compile(r"((?:core|ledger|store|services|worker|cli|verify|docs|src|tests|tools)/[\w/.-]+\.(?:py|sql|md))")
+
+NOT_OURS = {"--init", "--upgrade", "--help"}
+"""Options of other programs, and the one that click adds."""
+NOT_COMMANDS = {"holdfast episode v1", "holdfast beat v1", "holdfast event v1"}
+"""Texts that are hashed or signed."""
+NOT_NAMES = {"holdfast.toml", "holdfast.db", UNDO_KIND, "holdfast.relay"}
+"""Files, a kind of jobs and a logger."""
+
+
+def spans(page: Path) -> Iterator[str]:
+    """The code in a page's sentences."""
+    for found in _SPAN.finditer(_BLOCK.sub("", page.read_text())):
+        yield found[1]
+
+
+def commands(command: click.Command = main) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        for word in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), word)
+            assert found is not None
+            yield from commands(found)
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether these words begin with a command; what follows a whole command are its arguments."""
+    command: click.Command = main
+    for word in words:
+        if not isinstance(command, click.Group):
+            return True
+        found = command.get_command(click.Context(command), word)
+        if found is None:
+            return False
+        command = found
+    return True
+
+
+def exists(dotted: str) -> bool:
+    """Whether this is a module of Holdfast's, or something in one."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_verbs_in_sentences_exist(page: Path, tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path}/jobs.db") as ledger:
+        known = set(dir(ledger))
+    assert [verb for span in spans(page) for verb in _VERB.findall(span) if verb not in known] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_options_in_sentences_exist(page: Path) -> None:
+    options = [option for command in commands() for option in command.params if isinstance(option, click.Option)]
+    known = {text for option in options for text in (*option.opts, *option.secondary_opts)} | NOT_OURS
+    assert [option for span in spans(page) for option in _OPTION.findall(span) if option not in known] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_commands_in_sentences_exist(page: Path) -> None:
+    found = [(span, _COMMAND.match(span)) for span in spans(page) if span not in NOT_COMMANDS]
+    assert [span for span, command in found if command is not None and not is_command(command[1].split())] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_modules_and_classes_in_sentences_exist(page: Path) -> None:
+    names = {dotted for span in spans(page) for dotted in _DOTTED.findall(span)} - NOT_NAMES
+    assert [dotted for dotted in sorted(names) if not exists(dotted)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_files_in_sentences_exist(page: Path) -> None:
+    found = [file for span in spans(page) for file in _FILE.findall(span)]
+    assert [file for file in found if not (ROOT / file).exists() and not (ROOT / "src/holdfast" / file).exists()] == []
+
+
+def test_names_that_do_not_exist_are_noticed() -> None:
+    assert is_command(["job", "get"]) and is_command(["explain", "this"]) and not is_command(["job", "explain"])
+    assert exists("holdfast.core.vocabulary.DIALECTS") and not exists("holdfast.core.vocabulary.NOBODY")
+
+
+@pytest.mark.parametrize("page", with_blocks("python"), ids=name)
+def test_every_answer_in_an_example_is_compared(page: Path) -> None:
+    """A text behind an arrow that `printed` does not find would be compared with nothing."""
+    for block in blocks(page, "python"):
+        assert block.text.count("# →") == len(block.printed), f"line {block.line}"
+
+
+# What is said to be missing
+
+ABSENT = re.compile(r"not yet there|not there yet|not implemented|nothing raises|is reserved", re.IGNORECASE)
+ABOUT_LEDGERS = ("a ledger that is not there yet", "the ledger is made if it is not there yet")
+"""Sentences that speak of a user's database, not of Holdfast."""
+MISSING = {"Not yet there: a server with an HTTP API, a dashboard.": ("serve", "server", "http", "dashboard")}
+"""What a page may call missing, and the commands by which it would be there. With such a command, the sentence has to go."""
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_what_a_page_calls_missing_is_known_here(page: Path) -> None:
+    text = " ".join(_BLOCK.sub("", page.read_text()).split())
+    for sentence in MISSING:
+        text = text.replace(sentence, "")
+    for words in ABOUT_LEDGERS:
+        text = re.sub(re.escape(words), "", text, flags=re.IGNORECASE)
+    assert [text[max(0, found.start() - 60) : found.end() + 60] for found in ABSENT.finditer(text)] == []
+
+
+@pytest.mark.parametrize("sentence", MISSING)
+def test_what_is_called_missing_is_missing(sentence: str) -> None:
+    assert any(sentence in page.read_text() for page in pages()), "no page says so any more: take it out of this test"
+    assert not {command.name for command in commands()} & set(MISSING[sentence])
+
+
+NOT_RAISED_HERE = {"HoldfastError", "PermanentError"}
+"""The class of them all, and the one that is there for handlers to raise."""
+
+
+def test_every_error_of_the_table_is_raised_somewhere() -> None:
+    made = {
+        node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        for path in (ROOT / "src/holdfast").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    }
+    classes = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)]
+    assert [kind.__name__ for kind in classes if kind.__name__ not in made | NOT_RAISED_HERE] == []
+
+
+# CONTRIBUTING
+
+
+def test_contributing_names_every_room_in_its_order() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [contract["layers"] for contract in contracts if contract["id"] == "rooms"]
+    rooms = [room.strip(" ()") for layer in layers for room in layer.split("|")]
+    assert re.findall(r"^    (holdfast\.\w+) ", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE) == rooms
