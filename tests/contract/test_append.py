@@ -219,6 +219,7 @@ def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock
         {"rev": 9},
         {"attempt": 2},
         {"robot": "w-2"},
+        {"reason": "LEASE_EXPIRED"},
         {"last_beat_at": 1_000_000},
         {"stall_after_ms": 1},
         {"heartbeat_interval_ms": 1},

@@ -3,7 +3,7 @@
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.deadlines import exhausted, lease_over
+from holdfast.core.deadlines import exhausted, lease_over, silence_reason
 from holdfast.core.lifecycle.draft import Draft
 from holdfast.core.model import SYSTEM, UNDO_KIND, Actor, EventType, FailureStage, ReasonCode, StallReason, Status
 from holdfast.core.policy import backoff_us
@@ -75,6 +75,6 @@ def return_of_holder(draft: Draft) -> None:
     """A holder that comes back late, before anybody else has its job, loses no work: what happened is put on record first."""
     job = draft.job
     if job.status is Status.RUNNING and lease_over(job, draft.at):
-        stall(draft, StallReason.LEASE_EXPIRED, actor=SYSTEM)
+        stall(draft, silence_reason(job), actor=SYSTEM)
     if draft.job.status is Status.STALLED and draft.job.started_at is not None:
         draft.emit(EventType.RESUMED, Status.RUNNING)
