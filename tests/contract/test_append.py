@@ -165,7 +165,13 @@ def test_a_holder_acknowledges_a_cancel_by_its_signature(signing: Ledger, ledger
 
 def verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     job = ledger.get(made.id).record
-    body = Stalled(last_beat_at=job.last_beat_at, lease_expires_at=job.lease_expires_at).encode()
+    body = Stalled(
+        holder=job.owner,
+        incarnation=job.incarnation,
+        last_beat_at=job.last_beat_at,
+        lease_expires_at=job.lease_expires_at,
+        detected_at=changes.get("at", micros(ledger.now())),
+    ).encode()
     policy = msgspec.to_builtins(job.policy)
     given = {"actor": str(SYSTEM), "counter": None, "rev": job.rev + 1, "reason": "NO_HEARTBEAT", "policy": policy, "body": body}
     return ours(ledger, made, "stalled", **{"signer": SERVER} | given | changes)
@@ -176,8 +182,9 @@ def test_a_server_elsewhere_may_call_a_silent_holder_stalled(ledger: Ledger, clo
     with refused_without_trace(ledger, "not_stalled_yet"):
         ledger.append(verdict(ledger, made))
     clock.advance(31)
-    event = ledger.append(verdict(ledger, made))
+    event = ledger.append(verdict(ledger, made, at=micros(ledger.now()) - 1))
     assert (event.type, event.actor, event.reason, event.key_id) == ("stalled", "system:ledger", "NO_HEARTBEAT", SERVER.key_id)
+    assert event.payload["detected_at"] == micros(event.at) == micros(event.received_at) - 1
     assert ledger.append(json.loads(json.dumps(envelope_of(event)))) == event
     assert ledger.check(made.id) == []
 
@@ -210,6 +217,7 @@ def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock
     clock.advance(1)
     event = ledger.append(seeds_verdict(ledger, made))
     assert (event.type, event.actor, event.reason, event.key_id) == ("stalled", "system:hq", "NO_HEARTBEAT", SERVER.key_id)
+    assert (event.payload["holder"], event.payload["detected_at"]) == ("w-1", micros(event.at))
     assert ledger.check(made.id) == []
 
 
@@ -238,7 +246,7 @@ def envelope_of(event: Any) -> dict[str, Any]:
     return json.loads(event.statement) | {"keyId": event.key_id, "signature": event.signature}
 
 
-@pytest.mark.parametrize("changes", [{"rev": 9}, {"reason": "LEASE_EXPIRED", "rev": 9}, {"body": b"{}"}, {"signer": WORKER}])
+@pytest.mark.parametrize("changes", [{"rev": 9}, {"reason": "LEASE_EXPIRED"}, {"body": b"{}"}, {"signer": WORKER}])
 def test_a_servers_verdict_is_about_this_very_moment(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
     made = b.running(ledger, policy=WINDOW | LIVENESS)
     clock.advance(31)

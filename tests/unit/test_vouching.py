@@ -136,7 +136,7 @@ def test_a_verdict_about_somebody_else_is_found():
         server_says(history, robot="w-2")
     server_says(history)
     other = SignedHistory(LIVENESS).claim(Actor(Role.WORKER, "w-2", "boot-1")).do(c.Start, signed=None).wait(31)
-    assert problems([*other.events, history.events[-1]]) == {"statement"}
+    assert problems([*other.events, history.events[-1]]) == {"record", "statement"}
 
 
 def test_a_key_counts_up_to_its_revocation_and_not_after():

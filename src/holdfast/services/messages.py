@@ -5,9 +5,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.explain.shapes import Remedy
+from holdfast.core.explain.words import remedy
 from holdfast.core.model import Event, EventType, Micros, Status
-from holdfast.core.payloads import UNSET, Enqueued, decode
-from holdfast.ledger.face import to_datetime
+from holdfast.core.payloads import UNSET, Enqueued, Stalled, decode
+from holdfast.ledger.face import public_policy, to_datetime
 from holdfast.store.places import Origin
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
@@ -24,7 +26,11 @@ _SOURCES = {Topic.JOB_STATUS_CHANGED: "jobs", Topic.ESCALATION_NEEDED: "escalati
 
 
 class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to_status": "to"}):
-    """What both messages say. `payload` is there only for sinks that ask for it: it may hold args, results and errors."""
+    """What both messages say. `payload` is there only for sinks that ask for it: it may hold args, results and errors.
+
+    `holder` and the fields after it are those of a stall: which worker, since when it is silent, under which policy. A wish for
+    assistance has the first two of them. `commands` are in an escalation: what the operator who is paged may type.
+    """
 
     message: Topic
     job_id: int
@@ -39,7 +45,17 @@ class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to
     trace_id: str | None
     queue: str | None
     kind: str | None
+    tier: str | None
     position: int
+    holder: str | msgspec.UnsetType | None = UNSET
+    incarnation: str | msgspec.UnsetType | None = UNSET
+    last_beat_at: str | msgspec.UnsetType | None = UNSET
+    detected_at: str | msgspec.UnsetType = UNSET
+    silent_ms: int | msgspec.UnsetType | None = UNSET
+    """From the last beat to the detection."""
+    policy: dict[str, Any] | msgspec.UnsetType | None = UNSET
+    """The snapshot that the attempt was claimed under, with `stall_after_ms`."""
+    commands: list[Remedy] | msgspec.UnsetType = UNSET
     payload: msgspec.Raw | msgspec.UnsetType = UNSET
 
 
@@ -95,11 +111,37 @@ def messages(event: Event, ledger_id: str, origin: Origin | None, *, include_pay
 
 
 def own_origin(event: Event) -> Origin | None:
-    """Queue and kind where the event itself carries them."""
+    """Queue, kind and tier where the event itself carries them."""
     if event.type is not EventType.ENQUEUED:
         return None
     body = decode(Enqueued, event.payload)
-    return Origin(body.queue, body.kind)
+    return Origin(body.queue, body.kind, body.tier)
+
+
+def _silence(event: Event) -> dict[str, Any]:
+    """What a message says of the holder, for a stall or a wish for assistance."""
+    if event.type is EventType.HEARTBEAT:
+        return {"holder": event.actor.name, "incarnation": event.actor.incarnation}
+    if event.type is not EventType.STALLED:
+        return {}
+    body = decode(Stalled, event.payload)
+    found_at = body.detected_at or event.received_at
+    return {
+        "holder": body.holder,
+        "incarnation": body.incarnation,
+        "last_beat_at": None if body.last_beat_at is None else _rfc3339(body.last_beat_at),
+        "detected_at": _rfc3339(found_at),
+        "silent_ms": None if body.last_beat_at is None else max(0, found_at - body.last_beat_at) // 1_000,
+        "policy": None if event.policy is None else public_policy(event.policy),
+    }
+
+
+def _commands(event: Event) -> list[Remedy]:
+    """The commands for an operator who is paged."""
+    return [
+        remedy("says where the job stands now, what happens next and what can be done", "explain", event.job_id),
+        remedy("ends it; a holder is asked to make its safe exit", "job", "cancel", event.job_id),
+    ]
 
 
 def _message(topic: Topic, event: Event, ledger_id: str, origin: Origin | None, include_payload: bool) -> Message:
@@ -118,7 +160,10 @@ def _message(topic: Topic, event: Event, ledger_id: str, origin: Origin | None, 
         trace_id=event.trace_id,
         queue=None if origin is None else origin.queue,
         kind=None if origin is None else origin.kind,
+        tier=None if origin is None else origin.tier,
         position=event.pos,
+        **_silence(event),
+        commands=_commands(event) if topic is Topic.ESCALATION_NEEDED else UNSET,
         payload=msgspec.Raw(event.payload or b"{}") if include_payload else UNSET,
     )
     told = CloudEvent(

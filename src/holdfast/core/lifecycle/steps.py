@@ -12,8 +12,11 @@ from holdfast.core.policy import backoff_us
 def stall(draft: Draft, reason: StallReason, *, actor: Actor | None = None, error: bytes | None = None) -> None:
     job = draft.job
     body = payloads.Stalled(
+        holder=job.owner,
+        incarnation=job.incarnation,
         last_beat_at=job.last_beat_at,
         lease_expires_at=job.lease_expires_at,
+        detected_at=draft.at_of(actor or draft.command.actor),
         error=payloads.verbatim(error),
     )
     draft.emit(EventType.STALLED, Status.STALLED, actor=actor, reason=reason.value, payload=body.encode(), policy=job.policy)
