@@ -43,6 +43,22 @@ def test_a_stall_is_told_where_operators_cover_the_job(ledger: Ledger, clock: Ma
     assert message["id"] == stalled.id
 
 
+def test_an_orderly_release_and_a_transient_error_page_nobody(ledger: Ledger) -> None:
+    ledger.enqueue("lift", policy={"requires_operator_coverage": True, "backoff_base": 0})
+    [held] = ledger.claim("robot-1", start=True)
+    assert held.fence is not None
+    ledger.release(held.fence)
+    [held] = ledger.claim("robot-1", start=True)
+    assert held.fence is not None
+    ledger.fail(held.fence, "the lift is busy")
+    [held] = ledger.claim("robot-1", start=True)
+    assert held.fence is not None
+    ledger.stall(held.fence, reason="ROBOT_ERROR")
+    assert [message["data"]["reason"] for message in told(ledger)] == ["WORKER_ERROR"]
+    reasons = [event.reason for event in ledger.events(held.id, types=["stalled"])]
+    assert reasons == ["RELEASED", "TRANSIENT_ERROR", "WORKER_ERROR"]
+
+
 def test_an_escalation_names_robot_tier_silence_and_command(ledger: Ledger, clock: ManualClock) -> None:
     covered = ledger.enqueue("lift", tier="in_home", policy={"requires_operator_coverage": True})
     [held] = ledger.claim("robot-1", start=True, incarnation="boot-7")

@@ -42,6 +42,14 @@ def beat(reason: str | None) -> Event:
         (event(EventType.CANCELLED, Status.RUNNING, Status.CANCELLED, reason="ASSIST_REQUESTED"), ["JOB_STATUS_CHANGED"]),
         (stalled(Policy()), ["JOB_STATUS_CHANGED"]),
         (stalled(COVERED), ["JOB_STATUS_CHANGED", "ESCALATION_NEEDED"]),
+        *(
+            (stalled(COVERED, reason=reason), ["JOB_STATUS_CHANGED", "ESCALATION_NEEDED"])
+            for reason in ("LEASE_EXPIRED", "NO_PROGRESS", "WORKER_ERROR")
+        ),
+        *(
+            (stalled(COVERED, reason=reason), ["JOB_STATUS_CHANGED"])
+            for reason in ("RELEASED", "TRANSIENT_ERROR", "OPERATOR_QUEUE_TIMEOUT")
+        ),
         (beat(None), []),
         (beat("ASSIST_REQUESTED"), ["ESCALATION_NEEDED"]),
     ],

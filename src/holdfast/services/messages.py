@@ -7,13 +7,15 @@ import msgspec
 
 from holdfast.core.explain.shapes import Remedy
 from holdfast.core.explain.words import remedy
-from holdfast.core.model import Event, EventType, Micros, Status
+from holdfast.core.model import Event, EventType, Micros, StallReason, Status
 from holdfast.core.payloads import UNSET, Enqueued, Stalled, decode
 from holdfast.ledger.face import public_policy, to_datetime
 from holdfast.store.places import Origin
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
 """The reason of a beat that asks for an operator for the first time."""
+ESCALATING = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS, StallReason.WORKER_ERROR})
+"""Stalls that need an operator: a lost or stuck worker. An orderly release and an error that is tried again do not."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -99,9 +101,9 @@ def topics(event: Event) -> list[Topic]:
 
 
 def needs_escalation(event: Event) -> bool:
-    """A stall where the policy wants an operator to cover, or a worker's wish for one."""
+    """A stall in ESCALATING where the policy wants an operator to cover, or a worker's wish for one."""
     if event.type is EventType.STALLED:
-        return event.policy is not None and event.policy.requires_operator_coverage
+        return event.reason in ESCALATING and event.policy is not None and event.policy.requires_operator_coverage
     return event.type is EventType.HEARTBEAT and event.reason == ASSIST_REQUESTED
 
 
