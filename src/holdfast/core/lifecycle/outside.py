@@ -41,6 +41,8 @@ def resume(draft: Draft, command: c.Resume) -> None:
         return_of_holder(draft)
         return
     require("resume", job)
+    if command.fence is None and command.signed is not None:
+        check_verdict(job, command.signed.said, draft.now)
     if command.fence is None and (job.revived_at is None or job.started_at is None):
         raise InvalidTransition(f"job {job.id} has not beaten since it stalled", verb="resume", **job.held_by)
     draft.emit(EventType.RESUMED, Status.RUNNING)
