@@ -110,7 +110,7 @@ POLICY = {
     "backoff_max": "where the doubling stops, before jitter",
     "cancel_grace": "how long a soft cancel waits before the sweep makes it hard; not shorter than `stall_after` unless set",
     "progress_timeout": "how long a running job may beat without a change of stage or progress, or a checkpoint",
-    "requires_operator_coverage": "every stall gives a message `ESCALATION_NEEDED`; decides nothing",
+    "requires_operator_coverage": "a lost, stuck or broken worker is a message `ESCALATION_NEEDED`; decides nothing",
     "signed": "which events have to be [signed](../guides/signed.md)",
     "lease_widened": "allows a `lease_ttl` beyond an hour, up to a day; not part of the snapshot",
 }

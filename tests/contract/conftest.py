@@ -31,7 +31,7 @@ class ReusedSchema:
 
     def empty(self) -> None:
         """What is left is a ledger with another id in which nothing has happened yet."""
-        self._connection.execute(self._empty % secrets.token_hex(4))  # type: ignore[arg-type]
+        self._connection.execute(self._empty % secrets.token_hex(4))
 
     def close(self) -> None:
         self._connection.close()

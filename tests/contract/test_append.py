@@ -11,7 +11,7 @@ import pytest
 from holdfast import Fence, HoldfastError, Ledger
 from holdfast.core.model import SYSTEM, EventType, Policy
 from holdfast.core.payloads import Stalled
-from holdfast.core.proof.envelopes import seal, seed_envelope, verdict_envelope
+from holdfast.core.proof.envelopes import resumed_envelope, seal, seed_envelope, verdict_envelope
 from holdfast.core.proof.keyfile import KeyFile
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
@@ -165,7 +165,13 @@ def test_a_holder_acknowledges_a_cancel_by_its_signature(signing: Ledger, ledger
 
 def verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     job = ledger.get(made.id).record
-    body = Stalled(last_beat_at=job.last_beat_at, lease_expires_at=job.lease_expires_at).encode()
+    body = Stalled(
+        holder=job.owner,
+        incarnation=job.incarnation,
+        last_beat_at=job.last_beat_at,
+        lease_expires_at=job.lease_expires_at,
+        detected_at=changes.get("at", micros(ledger.now())),
+    ).encode()
     policy = msgspec.to_builtins(job.policy)
     given = {"actor": str(SYSTEM), "counter": None, "rev": job.rev + 1, "reason": "NO_HEARTBEAT", "policy": policy, "body": body}
     return ours(ledger, made, "stalled", **{"signer": SERVER} | given | changes)
@@ -176,8 +182,9 @@ def test_a_server_elsewhere_may_call_a_silent_holder_stalled(ledger: Ledger, clo
     with refused_without_trace(ledger, "not_stalled_yet"):
         ledger.append(verdict(ledger, made))
     clock.advance(31)
-    event = ledger.append(verdict(ledger, made))
+    event = ledger.append(verdict(ledger, made, at=micros(ledger.now()) - 1))
     assert (event.type, event.actor, event.reason, event.key_id) == ("stalled", "system:ledger", "NO_HEARTBEAT", SERVER.key_id)
+    assert event.payload["detected_at"] == micros(event.at) == micros(event.received_at) - 1
     assert ledger.append(json.loads(json.dumps(envelope_of(event)))) == event
     assert ledger.check(made.id) == []
 
@@ -210,6 +217,7 @@ def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock
     clock.advance(1)
     event = ledger.append(seeds_verdict(ledger, made))
     assert (event.type, event.actor, event.reason, event.key_id) == ("stalled", "system:hq", "NO_HEARTBEAT", SERVER.key_id)
+    assert (event.payload["holder"], event.payload["detected_at"]) == ("w-1", micros(event.at))
     assert ledger.check(made.id) == []
 
 
@@ -219,6 +227,7 @@ def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock
         {"rev": 9},
         {"attempt": 2},
         {"robot": "w-2"},
+        {"reason": "LEASE_EXPIRED"},
         {"last_beat_at": 1_000_000},
         {"stall_after_ms": 1},
         {"heartbeat_interval_ms": 1},
@@ -233,11 +242,99 @@ def test_which_tells_of_this_silence_alone(ledger: Ledger, clock: ManualClock, c
         ledger.append(seeds_verdict(ledger, made, **changes))
 
 
+def seeds_return(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
+    """A server's JOB_EXECUTION_RESUMED."""
+    signer: KeyFile = changes.pop("signer", SERVER)
+    assert signer.secret is not None
+    given: dict[str, Any] = {
+        "ledger_id": ledger.id,
+        "job_id": made.id,
+        "attempt": made.fence.attempt,
+        "rev": ledger.get(made.id).rev + 1,
+        "server": "hq",
+        "robot": "w-1",
+        "at": micros(ledger.now()),
+    }
+    return resumed_envelope(signer.secret, **given | changes)
+
+
+def our_return(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
+    given = {"actor": "system:hq", "counter": None, "rev": ledger.get(made.id).rev + 1, "signer": SERVER}
+    return ours(ledger, made, "resumed", **given | changes)
+
+
+def _silent(ledger: Ledger, clock: ManualClock) -> Made:
+    """Stalled by a server's verdict."""
+    made = b.running(ledger, tier="in_home", policy=LIVENESS)
+    clock.advance(91)
+    ledger.append(seeds_verdict(ledger, made))
+    return made
+
+
+@pytest.mark.parametrize("returned", [seeds_return, our_return], ids=["seed", "ours"])
+def test_a_server_resumes_a_robot_that_has_beaten_since_the_stall(ledger: Ledger, clock: ManualClock, returned: Any):
+    made = _silent(ledger, clock)
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.append(returned(ledger, made))
+    ledger.append(seeds(ledger, made))
+    clock.advance(1)
+    envelope = returned(ledger, made)
+    event = ledger.append(envelope)
+    assert (event.type, event.to_status, event.actor, event.key_id) == ("resumed", "running", "system:hq", SERVER.key_id)
+    job = ledger.get(made.id)
+    assert (job.status, job.phase, job.owner, job.attempt) == ("running", "executing", "w-1", 1)
+    assert ledger.append(envelope) == event
+    ledger.append(seeds(ledger, made, 2))
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.append(envelope)
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize("returned", [seeds_return, our_return], ids=["seed", "ours"])
+@pytest.mark.parametrize("changes", [{"rev": 9}, {"attempt": 2}, {"at": 1_000_000}, {"signer": WORKER}])
+def test_which_is_about_this_very_return(ledger: Ledger, clock: ManualClock, returned: Any, changes: dict[str, Any]):
+    made = _silent(ledger, clock)
+    ledger.append(seeds(ledger, made))
+    with refused_without_trace(ledger, "signature_invalid"):
+        ledger.append(returned(ledger, made, **changes))
+
+
+def test_a_servers_return_names_the_robot_that_stalled(ledger: Ledger, clock: ManualClock):
+    made = _silent(ledger, clock)
+    ledger.append(seeds(ledger, made))
+    with refused_without_trace(ledger, "signature_invalid") as caught:
+        ledger.append(seeds_return(ledger, made, robot="w-2"))
+    assert caught.value.context["why"] == "robot"
+
+
+def test_a_server_does_not_resume_what_never_started(ledger: Ledger, clock: ManualClock):
+    made = b.claimed(ledger, policy=WINDOW | LIVENESS)
+    clock.advance(31)
+    ledger.stall(made.id)
+    ledger.append(seeds(ledger, made))
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.append(seeds_return(ledger, made))
+
+
+def test_a_server_does_not_resume_what_runs(ledger: Ledger):
+    made = b.running(ledger, policy=LIVENESS)
+    with refused_without_trace(ledger, "invalid_transition"):
+        ledger.append(seeds_return(ledger, made))
+
+
+@pytest.mark.parametrize("said", [seeds_return, seeds_verdict])
+def test_what_a_server_says_comes_without_content(ledger: Ledger, clock: ManualClock, said: Any):
+    made = b.running(ledger, tier="in_home", policy=LIVENESS)
+    clock.advance(91)
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.append(said(ledger, made), content={"message": "hot"})
+
+
 def envelope_of(event: Any) -> dict[str, Any]:
     return json.loads(event.statement) | {"keyId": event.key_id, "signature": event.signature}
 
 
-@pytest.mark.parametrize("changes", [{"rev": 9}, {"reason": "LEASE_EXPIRED", "rev": 9}, {"body": b"{}"}, {"signer": WORKER}])
+@pytest.mark.parametrize("changes", [{"rev": 9}, {"reason": "LEASE_EXPIRED"}, {"body": b"{}"}, {"signer": WORKER}])
 def test_a_servers_verdict_is_about_this_very_moment(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
     made = b.running(ledger, policy=WINDOW | LIVENESS)
     clock.advance(31)

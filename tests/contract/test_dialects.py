@@ -9,12 +9,13 @@ import pytest
 
 from holdfast import HoldfastError, Ledger
 from holdfast.core.model import EventType
-from holdfast.core.proof.envelopes import seal, seed_envelope, verdict_envelope
+from holdfast.core.proof.envelopes import resumed_envelope, seal, seed_envelope, verdict_envelope
 from holdfast.core.proof.shapes import shaped
 from holdfast.core.proof.stated import EMPTY_SHA256
 from holdfast.core.vocabulary import DIALECTS, Dialect, event_name, has_name
 from holdfast.ledger import dialects
 from holdfast.services import CallableSink, Message, Relay
+from holdfast.services.messages import BESIDE
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused
@@ -162,6 +163,14 @@ def verdict(ledger: Ledger, made: Made) -> dict[str, Any]:
     )  # fmt: skip
 
 
+def seen_again(ledger: Ledger, made: Made) -> dict[str, Any]:
+    assert SERVER.secret is not None
+    return resumed_envelope(
+        SERVER.secret, ledger_id=ledger.id, job_id=made.id, attempt=made.fence.attempt, rev=ledger.get(made.id).rev + 1,
+        server="hq", robot="w-1", at=micros(ledger.now()),
+    )  # fmt: skip
+
+
 def test_an_envelope_goes_out_as_it_came_in(edge: Ledger, clock: ManualClock):
     made = b.running(edge, policy=LIVENESS | b.WINDOW)
     clock.advance(5)
@@ -173,6 +182,14 @@ def test_an_envelope_goes_out_as_it_came_in(edge: Ledger, clock: ManualClock):
     edge.append(sent[1])
     sent.append(beat(edge, made, kind=EventType.RESUMED, counter=2))
     edge.append(sent[2])
+    clock.advance(31)
+    sent.append(verdict(edge, made))
+    edge.append(sent[3])
+    clock.advance(1)
+    sent.append(beat(edge, made, counter=3, **told))
+    edge.append(sent[4])
+    sent.append(seen_again(edge, made))
+    edge.append(sent[5])
 
     lines = [line for line in exported(edge, Dialect.LIVENESS) if line["type"].startswith("JOB_")]
 
@@ -259,8 +276,9 @@ def test_a_sink_is_told_in_its_dialect(ledger: Ledger, dialect: Dialect):
     assert len(told) > len(EventType) - 5
     for message in told:
         document = message.as_dict()["data"]
-        assert document.pop("message") == message.data.message
-        assert (document.pop("queue"), document.pop("kind")) == (message.data.queue, "index_page")
+        beside = {name: document.pop(name, None) for name in BESIDE}
+        assert (beside["message"], beside["queue"], beside["kind"]) == (message.data.message, message.data.queue, "index_page")
+        assert (beside["silent_ms"] is None) == (message.data.type != "stalled")
         assert document == by_id[message.event.id]
     assert {message.data.type for message in told} <= set(EventType), "in Holdfast's words for those who ask in Python"
 

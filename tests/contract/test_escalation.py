@@ -1,10 +1,12 @@
 """Operators are told when a job needs them: through the outbox, from the events themselves."""
 
+from datetime import datetime
 from typing import Any
 
 from holdfast import Ledger
 from holdfast.services import CallableSink, Relay
 from holdfast.testing import ManualClock
+from tests.property.model import micros
 
 
 def told(ledger: Ledger) -> list[dict[str, Any]]:
@@ -39,6 +41,43 @@ def test_a_stall_is_told_where_operators_cover_the_job(ledger: Ledger, clock: Ma
     assert (message["data"]["job_id"], message["data"]["reason"]) == (covered.id, "NO_HEARTBEAT")
     stalled = ledger.events(covered.id, types=["stalled"])[0]
     assert message["id"] == stalled.id
+
+
+def test_an_orderly_release_and_a_transient_error_page_nobody(ledger: Ledger) -> None:
+    ledger.enqueue("lift", policy={"requires_operator_coverage": True, "backoff_base": 0})
+    [held] = ledger.claim("robot-1", start=True)
+    assert held.fence is not None
+    ledger.release(held.fence)
+    [held] = ledger.claim("robot-1", start=True)
+    assert held.fence is not None
+    ledger.fail(held.fence, "the lift is busy")
+    [held] = ledger.claim("robot-1", start=True)
+    assert held.fence is not None
+    ledger.stall(held.fence, reason="ROBOT_ERROR")
+    assert [message["data"]["reason"] for message in told(ledger)] == ["WORKER_ERROR"]
+    reasons = [event.reason for event in ledger.events(held.id, types=["stalled"])]
+    assert reasons == ["RELEASED", "TRANSIENT_ERROR", "WORKER_ERROR"]
+
+
+def test_an_escalation_names_robot_tier_silence_and_command(ledger: Ledger, clock: ManualClock) -> None:
+    covered = ledger.enqueue("lift", tier="in_home", policy={"requires_operator_coverage": True})
+    [held] = ledger.claim("robot-1", start=True, incarnation="boot-7")
+    clock.advance(40)
+    assert held.fence is not None
+    beat = ledger.heartbeat(held.fence)
+    clock.advance(91)
+    ledger.sweep()
+    [stalled] = ledger.events(covered.id, types=["stalled"])
+    assert (stalled.payload["holder"], stalled.payload["incarnation"]) == ("robot-1", "boot-7")
+    assert (stalled.payload["last_beat_at"], stalled.payload["detected_at"]) == (micros(beat.at), micros(stalled.received_at))
+    assert stalled.payload["policy"]["stall_after_ms"] == 90_000
+    [message] = told(ledger)
+    data = message["data"]
+    assert (data["holder"], data["incarnation"], data["tier"], data["silent_ms"]) == ("robot-1", "boot-7", "in_home", 91_000)
+    assert datetime.fromisoformat(data["last_beat_at"]) == beat.at
+    assert datetime.fromisoformat(data["detected_at"]) == stalled.received_at
+    assert data["policy"] == stalled.payload["policy"]
+    assert data["commands"][0]["command"] == f"holdfast explain {covered.id}"
 
 
 def test_a_tier_chooses_the_policy(ledger: Ledger) -> None:

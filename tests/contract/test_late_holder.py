@@ -107,7 +107,7 @@ def test_the_three_steps_are_recorded_by_whom_they_concern(ledger: Ledger, clock
     made = _late(ledger, clock)
     ledger.heartbeat(made.fence)
     stalled, resumed, beat = ledger.events(made.id)[-3:]
-    assert (stalled.actor, stalled.reason) == ("system:ledger", "LEASE_EXPIRED")
+    assert (stalled.actor, stalled.reason) == ("system:ledger", "NO_HEARTBEAT")
     assert resumed.actor == beat.actor == f"worker:{WORKER}#{ledger.incarnation}"
 
 

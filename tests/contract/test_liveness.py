@@ -1,5 +1,8 @@
 """Stalling, resuming and requeuing: who may, and from which moment on."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from holdfast import Actor, Ledger, Role
@@ -7,6 +10,7 @@ from holdfast.testing import ManualClock
 from tests.contract.builders import (
     WINDOW,
     WORKER,
+    Made,
     aborting,
     aborting_stalled,
     assisted,
@@ -34,12 +38,46 @@ def test_at_the_limit_a_job_is_not_stalled_yet(ledger: Ledger, clock: ManualCloc
         ledger.stall(made.id)
 
 
-@pytest.mark.parametrize("build", [claimed, running, assisted, aborting])
-def test_past_the_limit_it_is(ledger: Ledger, clock: ManualClock, build):
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [(claimed, "LEASE_EXPIRED"), (running, "NO_HEARTBEAT"), (assisted, "NO_HEARTBEAT"), (aborting, "NO_HEARTBEAT")],
+)
+def test_past_the_limit_it_is(ledger: Ledger, clock: ManualClock, build, reason: str):
     made = build(ledger)
     clock.advance(STALL_AFTER_S + TICK_S)
     job = ledger.stall(made.id)
-    assert (job.status, job.stall_reason, job.owner, job.last_owner) == ("stalled", "NO_HEARTBEAT", None, WORKER)
+    assert (job.status, job.stall_reason, job.owner, job.last_owner) == ("stalled", reason, None, WORKER)
+    assert ledger.check(made.id) == []
+
+
+FINDERS: dict[str, Callable[[Ledger, Made], Any]] = {
+    "sweep": lambda ledger, made: ledger.sweep(),
+    "stall by id": lambda ledger, made: ledger.stall(made.id),
+    "stall by id, another silence named": lambda ledger, made: ledger.stall(made.id, reason="LEASE_EXPIRED"),
+    "stall by id, silence named": lambda ledger, made: ledger.stall(made.id, reason="NO_HEARTBEAT"),
+    "claim by id": lambda ledger, made: ledger.claim_job(made.id, "w-2"),
+    "late beat": lambda ledger, made: ledger.heartbeat(made.fence),
+}
+
+
+@pytest.mark.parametrize("tier", [None, "in_home", "hospitality", "a tier of one's own"])
+@pytest.mark.parametrize("find", FINDERS.values(), ids=list(FINDERS))
+def test_silence_has_one_reason_for_every_finder(ledger: Ledger, clock: ManualClock, find: Callable[..., Any], tier: str | None):
+    made = running(ledger, tier=tier, policy={"resume_window": 0})
+    clock.advance(181)
+    find(ledger, made)
+    [stalled] = ledger.events(made.id, types=["stalled"])
+    assert stalled.reason == "NO_HEARTBEAT"
+    assert ledger.check(made.id) == []
+
+
+@pytest.mark.parametrize("find", [*FINDERS.values(), lambda ledger, made: ledger.start(made.fence)], ids=[*FINDERS, "late start"])
+def test_a_claim_that_never_started_has_let_its_lease_expire(ledger: Ledger, clock: ManualClock, find: Callable[..., Any]):
+    made = claimed(ledger, tier="in_home", policy={"resume_window": 0})
+    clock.advance(91)
+    find(ledger, made)
+    [stalled] = ledger.events(made.id, types=["stalled"])
+    assert stalled.reason == "LEASE_EXPIRED"
     assert ledger.check(made.id) == []
 
 
@@ -51,10 +89,10 @@ def test_not_stalled_yet_says_when(ledger: Ledger, clock: ManualClock):
     assert caught.value.context["limit"] == expected
 
 
-def test_a_lease_that_ends_before_the_silence_limit_decides(ledger: Ledger, clock: ManualClock):
+def test_silence_is_silence_where_the_lease_ends_at_the_same_moment(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy={"heartbeat_interval": 20, "missed_beats_max": 3, "lease_ttl": 60})
     clock.advance(60 + TICK_S)
-    assert ledger.stall(made.id).stall_reason == "LEASE_EXPIRED"
+    assert ledger.stall(made.id).stall_reason == "NO_HEARTBEAT"
 
 
 def test_a_reason_does_not_bring_the_limit_forward(ledger: Ledger, clock: ManualClock):

@@ -300,6 +300,9 @@ EDITS: dict[str, Edit] = {
     "delay": _only(_said(E.ENQUEUED, delay_us=_more), _later(E.REQUEUED)),
     "last_beat_at of stalled": _said(E.STALLED, last_beat_at=_more),
     "lease_expires_at of stalled": _said(E.STALLED, lease_expires_at=_more),
+    "holder of stalled": _said(E.STALLED, holder=lambda holder, _: "another"),
+    "incarnation of stalled": _said(E.STALLED, incarnation=lambda incarnation, _: "another"),
+    "detected_at of stalled": _said(E.STALLED, detected_at=_more),
     "error of the last stall": _only(
         _said(E.STALLED, error=lambda error, _: msgspec.Raw(b'{"message":"another"}')),
         lambda events, place: place == len(events) - 1,

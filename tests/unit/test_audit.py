@@ -45,10 +45,16 @@ def _stalled() -> History:
     return History(WINDOW).start().wait(31).sweep().beat().sweep()
 
 
-def _stalled_at(seconds: int) -> list[Event]:
+def _restalled(**changes: Any) -> list[Event]:
+    """With other things said in the payload of the stall."""
     history = _stalled()
-    at = history.events[2].received_at + seconds * SECOND
-    return [replace(event, received_at=at) if event.rev == 4 else event for event in history.events]
+    body = payloads.decode(payloads.Stalled, history.events[3].payload)
+    return _mutated(history, 4, payload=replace(body, **changes).encode())
+
+
+def _stalled_at(seconds: int) -> list[Event]:
+    at = _stalled().events[2].received_at + seconds * SECOND
+    return [replace(event, received_at=at) if event.rev == 4 else event for event in _restalled(detected_at=at)]
 
 
 def _without_beat() -> list[Event]:
@@ -164,6 +170,11 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
         lambda: _mutated(_stalled(), 4, payload=payloads.Stalled(last_beat_at=1).encode()),
         [(4, "record")],
     ),
+    "a stall that names another holder": (lambda: _restalled(holder="w-2"), [(4, "record")]),
+    "a stall that names another incarnation": (lambda: _restalled(incarnation="boot-2"), [(4, "record")]),
+    "a stall that names no holder, but when it was found": (lambda: _restalled(holder=None, incarnation=None), [(4, "record")]),
+    "a stall that was found at another time": (lambda: _restalled(detected_at=1), [(4, "record")]),
+    "silence by another name": (lambda: _mutated(_stalled(), 4, reason="LEASE_EXPIRED"), [(4, "reason")]),
     "a dead letter that tells of another reason": (
         lambda: _mutated(History().start().fail(retryable=False, reason_code=ReasonCode.TIMEOUT), 4, reason="parse_error"),
         [(4, "record")],
@@ -212,6 +223,13 @@ def test_a_violation_says_what_is_wrong():
 def test_a_good_history_has_none():
     history = rich()
     assert check_history(history.events, history.job) == []
+
+
+@pytest.mark.parametrize("reason", ["NO_HEARTBEAT", "LEASE_EXPIRED"])
+def test_a_stall_of_an_older_version_is_in_order(reason: str):
+    events = _restalled(holder=None, incarnation=None, detected_at=None)
+    events = [replace(event, reason=reason) if event.rev == 4 else event for event in events]
+    assert check_history(events) == []
 
 
 def test_a_stall_for_lack_of_progress_past_its_limit_is_in_order():

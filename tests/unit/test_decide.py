@@ -105,7 +105,7 @@ def test_a_lease_past_its_limit_is_stalled_first():
 def test_ones_own_expired_claim_is_claimed_anew():
     history = History().claim().wait(61).claim()
     assert history.types[-2:] == ["stalled", "claimed"]
-    assert (history.events[-2].reason, history.job.attempt) == ("NO_HEARTBEAT", 2)
+    assert (history.events[-2].reason, history.job.attempt) == ("LEASE_EXPIRED", 2)
 
 
 def test_ones_own_expired_run_comes_back():

@@ -26,12 +26,16 @@ def test_silence_or_the_leases_end_whichever_comes_first():
     [
         (Policy(), "NO_HEARTBEAT"),
         (Policy(heartbeat_interval_ms=40_000), "LEASE_EXPIRED"),
-        (Policy(lease_ttl_ms=30_000), "LEASE_EXPIRED"),
+        (Policy(lease_ttl_ms=30_000), "NO_HEARTBEAT"),
     ],
     ids=["silence", "lease", "both"],
 )
 def test_the_reason_is_the_limit_passed_first(policy: Policy, reason: str):
     assert History(policy).start().wait(130).do(c.Stall, actor=SYSTEM).events[-1].reason == reason
+
+
+def test_what_never_started_has_let_its_lease_expire():
+    assert History().claim().wait(31).do(c.Stall, actor=SYSTEM).events[-1].reason == "LEASE_EXPIRED"
 
 
 def test_progress_has_a_limit_only_where_somebody_asked():

@@ -1,25 +1,31 @@
 """Which events give which messages, and how those read."""
 
+import msgspec
 import pytest
 
 from holdfast.core.model import SYSTEM, Actor, Event, EventType, Policy, Role, Status
+from holdfast.core.payloads import Stalled
 from holdfast.services.messages import Topic, messages, topics
 from holdfast.store.places import Origin
 
 WORKER = Actor(Role.WORKER, "w-1", "abc")
 COVERED = Policy(requires_operator_coverage=True)
-ORIGIN = Origin("crawl", "index")
+ORIGIN = Origin("crawl", "index", "in_home")
+AT = 1_767_225_600_000_001
 
 
 def event(kind: EventType, before: Status | None, after: Status, **fields: object) -> Event:
     given: dict[str, object] = {"actor": WORKER, "attempt": 1, "pos": 17, "correlation_id": "order-17"} | fields
     return Event(
-        job_id=42, rev=5, type=kind, received_at=1_767_225_600_000_001, from_status=before, to_status=after, **given  # type: ignore[arg-type]
+        job_id=42, rev=5, type=kind, received_at=AT, from_status=before, to_status=after, **given  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def stalled(policy: Policy) -> Event:
-    return event(EventType.STALLED, Status.RUNNING, Status.STALLED, actor=SYSTEM, reason="NO_HEARTBEAT", policy=policy)
+SILENT = Stalled(holder="w-1", incarnation="abc", last_beat_at=AT - 31_000_000, lease_expires_at=AT + 1, detected_at=AT).encode()
+
+
+def stalled(policy: Policy, payload: bytes = SILENT, reason: str = "NO_HEARTBEAT") -> Event:
+    return event(EventType.STALLED, Status.RUNNING, Status.STALLED, actor=SYSTEM, reason=reason, policy=policy, payload=payload)
 
 
 def beat(reason: str | None) -> Event:
@@ -36,6 +42,14 @@ def beat(reason: str | None) -> Event:
         (event(EventType.CANCELLED, Status.RUNNING, Status.CANCELLED, reason="ASSIST_REQUESTED"), ["JOB_STATUS_CHANGED"]),
         (stalled(Policy()), ["JOB_STATUS_CHANGED"]),
         (stalled(COVERED), ["JOB_STATUS_CHANGED", "ESCALATION_NEEDED"]),
+        *(
+            (stalled(COVERED, reason=reason), ["JOB_STATUS_CHANGED", "ESCALATION_NEEDED"])
+            for reason in ("LEASE_EXPIRED", "NO_PROGRESS", "WORKER_ERROR")
+        ),
+        *(
+            (stalled(COVERED, reason=reason), ["JOB_STATUS_CHANGED"])
+            for reason in ("RELEASED", "TRANSIENT_ERROR", "OPERATOR_QUEUE_TIMEOUT")
+        ),
         (beat(None), []),
         (beat("ASSIST_REQUESTED"), ["ESCALATION_NEEDED"]),
     ],
@@ -69,14 +83,39 @@ def test_a_message_is_a_cloud_event() -> None:
             "trace_id": None,
             "queue": "crawl",
             "kind": "index",
+            "tier": "in_home",
             "position": 17,
+            "holder": "w-1",
+            "incarnation": "abc",
+            "last_beat_at": "2025-12-31T23:59:29.000001Z",
+            "detected_at": "2026-01-01T00:00:00.000001Z",
+            "silent_ms": 31_000,
+            "policy": msgspec.to_builtins(COVERED) | {"stall_after_ms": 30_000},
         },
     }
     assert escalation == changed | {
         "source": "/holdfast/abcd2345/escalations",
         "type": "dev.holdfast.escalation_needed.v1",
-        "data": changed["data"] | {"message": "ESCALATION_NEEDED"},
+        "data": changed["data"] | {"message": "ESCALATION_NEEDED", "commands": escalation["data"]["commands"]},
     }
+    assert [each["command"] for each in escalation["data"]["commands"]] == ["holdfast explain 42", "holdfast job cancel 42"]
+
+
+def test_a_wish_for_assistance_names_the_holder() -> None:
+    [message] = messages(beat("ASSIST_REQUESTED"), "abcd2345", ORIGIN)
+    data = message.as_dict()["data"]
+    assert (data["holder"], data["incarnation"], data["tier"]) == ("w-1", "abc", "in_home")
+    assert data["commands"][0]["command"] == "holdfast explain 42"
+    assert "silent_ms" not in data
+
+
+def test_a_stall_of_an_older_version_names_what_it_knows() -> None:
+    [_, escalation] = messages(stalled(COVERED, Stalled(last_beat_at=AT - 31_000_000).encode()), "abcd2345", ORIGIN)
+    data = escalation.as_dict()["data"]
+    assert (data["holder"], data["incarnation"], data["silent_ms"]) == (None, None, 31_000)
+    assert data["detected_at"] == "2026-01-01T00:00:00.000001Z"
+    [changed] = messages(stalled(Policy(), b"{}"), "abcd2345", ORIGIN)
+    assert (changed.data.last_beat_at, changed.data.silent_ms) == (None, None)
 
 
 def test_keys_tell_messages_apart_and_are_the_same_every_time() -> None:

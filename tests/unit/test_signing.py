@@ -238,11 +238,15 @@ def test_nor_does_it_outlive_the_fence():
 
 
 def verdict(history: SignedHistory, **changes: Any) -> Statement:
-    body = payloads.Stalled(last_beat_at=history.job.last_beat_at, lease_expires_at=history.job.lease_expires_at).encode()
+    at = changes.get("at", history.now)
+    body = payloads.Stalled(
+        holder="w-1", incarnation="boot-1", last_beat_at=history.job.last_beat_at,
+        lease_expires_at=history.job.lease_expires_at, detected_at=at,
+    ).encode()  # fmt: skip
     event = decide(history.job, c.Stall(actor=SYSTEM, job_id=7), history.now).events[0]
-    assert event.payload == body
+    assert at != history.now or event.payload == body
     said = Statement(
-        ledger=LEDGER, job_id=7, attempt=1, type=E.STALLED, actor=SYSTEM, at=history.now, rev=event.rev, reason=event.reason,
+        ledger=LEDGER, job_id=7, attempt=1, type=E.STALLED, actor=SYSTEM, at=at, rev=event.rev, reason=event.reason,
         policy=event.policy, payload_sha256=sha256(body).hexdigest(),
     )  # fmt: skip
     return msgspec.structs.replace(said, **changes)

@@ -10,10 +10,10 @@ from holdfast.core.audit import check_history
 from holdfast.core.model import Actor, Event, EventType, Role, StallReason
 from holdfast.core.payloads import Beat
 from holdfast.core.proof.book import REVOKED, Book, KeyChange
-from holdfast.core.proof.envelopes import read_envelope, verdict_envelope
+from holdfast.core.proof.envelopes import read_envelope, resumed_envelope, verdict_envelope
 from holdfast.core.proof.signed import Signed
 from holdfast.core.proof.statements import read
-from holdfast.errors import SignatureInvalid
+from holdfast.errors import InvalidTransition, SignatureInvalid
 from tests.unit.histories import ERROR, OPERATOR, STEP, T0, History, refusal_of
 from tests.unit.signing import ALL, HOLDER, KEYS, LEDGER, LIVENESS, SignedHistory, book
 
@@ -124,6 +124,31 @@ def server_says(history: SignedHistory, **changes: Any) -> None:
     history.do(c.Stall, actor=said.actor, reason=StallReason.NO_HEARTBEAT, signed=signed)
 
 
+def server_resumes(history: SignedHistory, **changes: Any) -> None:
+    given: dict[str, Any] = {
+        "ledger_id": LEDGER, "job_id": 7, "attempt": 1, "rev": history.job.rev + 1, "server": "hq", "robot": "w-1",
+        "at": history.now,
+    }  # fmt: skip
+    statement, key_id, signature = read_envelope(resumed_envelope(KEYS["server", "hq"], **given | changes))
+    said = read(statement)
+    history.do(c.Resume, actor=said.actor, fence=None, signed=Signed(key_id, signature, statement, said))
+
+
+def test_a_server_resumes_after_a_beat_that_came_after_the_stall():
+    history = SignedHistory(LIVENESS).start().wait(31)
+    server_says(history)
+    with pytest.raises(InvalidTransition):
+        server_resumes(history)
+    history.wait(1).beat().wait(1)
+    with pytest.raises(SignatureInvalid):
+        server_resumes(history, robot="w-2")
+    server_resumes(history)
+    assert history.types[-3:] == ["stalled", "heartbeat", "resumed"]
+    assert problems(history.events) == set()
+    other = msgspec.structs.replace(history.events[-1], actor=Actor(Role.SYSTEM, "elsewhere"))
+    assert problems([*history.events[:-1], other]) == {"statement"}
+
+
 def test_a_servers_verdict_in_the_seeds_shape_is_in_order():
     history = SignedHistory(LIVENESS).start().wait(31)
     server_says(history)
@@ -136,7 +161,7 @@ def test_a_verdict_about_somebody_else_is_found():
         server_says(history, robot="w-2")
     server_says(history)
     other = SignedHistory(LIVENESS).claim(Actor(Role.WORKER, "w-2", "boot-1")).do(c.Start, signed=None).wait(31)
-    assert problems([*other.events, history.events[-1]]) == {"statement"}
+    assert problems([*other.events, history.events[-1]]) == {"record", "statement"}
 
 
 def test_a_key_counts_up_to_its_revocation_and_not_after():

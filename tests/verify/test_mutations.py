@@ -143,6 +143,13 @@ def a_stall_tells_of_another_last_beat(file: File) -> Place:
 
 
 @rule
+def a_stall_names_another_holder(file: File) -> Place:
+    payload = json.loads(file.event("silent", 4)["payload"])
+    payload["holder"] = "another"
+    return _edited(file, "record", "silent", 4, payload=json.dumps(payload, separators=(",", ":")))
+
+
+@rule
 def the_beat_before_a_resume_is_taken_away(file: File) -> Place:
     file.take(file.event_at("stalled", 5))
     for rev in (6, 7):

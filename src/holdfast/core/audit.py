@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.deadlines import exhausted, lease_over, progress_limit, stall_limit
+from holdfast.core.deadlines import SILENCE, exhausted, lease_over, progress_limit, silence_reason, stall_limit
 from holdfast.core.evolve import evolve
 from holdfast.core.model import (
     ASSIST_REQUESTED,
@@ -223,9 +223,7 @@ def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
     if event.type in _PHASES and job.phase not in _PHASES[event.type]:
         yield "phase", f"{event.type.value} of a job that was {job.phase}"
     if event.type is EventType.STALLED:
-        body = payloads.decode(payloads.Stalled, event.payload)
-        if (body.last_beat_at, body.lease_expires_at) != (job.last_beat_at, job.lease_expires_at):
-            yield "record", "stalled tells of another last beat or lease than the job had"
+        yield from _check_stall(job, event, payloads.decode(payloads.Stalled, event.payload))
     if event.type is EventType.UNBLOCKED:
         available_at = payloads.decode(payloads.Unblocked, event.payload).available_at
         if not job.is_waiting:
@@ -238,6 +236,20 @@ def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         owner, lease = job.owner or job.last_owner, job.lease_expires_at or job.last_lease_expires_at
         if told != (job.attempt, owner, lease, job.correlation_id, event.reason):
             yield "record", "the dead letter tells of another attempt, owner, lease, correlation or reason than the job had"
+
+
+def _check_stall(job: Job, event: Event, body: payloads.Stalled) -> Iterable[tuple[str, str]]:
+    """Stalls of older versions name no holder and no detection time, and may give the other reason for silence."""
+    if (body.last_beat_at, body.lease_expires_at) != (job.last_beat_at, job.lease_expires_at):
+        yield "record", "stalled tells of another last beat or lease than the job had"
+    if (body.holder, body.incarnation, body.detected_at) == (None, None, None):
+        return
+    if (body.holder, body.incarnation) != (job.owner, job.incarnation):
+        yield "record", f"stalled names {body.holder} as the holder, the attempt being {job.owner}'s"
+    if body.detected_at != (event.received_at if event.at is None else event.at):
+        yield "record", f"stalled was detected at {body.detected_at}, which is not the time of the event"
+    if event.actor.role is Role.SYSTEM and event.reason in SILENCE and event.reason != silence_reason(job):
+        yield "reason", f"stalled for {event.reason}, the job says {silence_reason(job).value}"
 
 
 def _check_marks(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[str, str]]:

@@ -141,6 +141,7 @@ class Resume(JobCommand, frozen=True, kw_only=True):
 
     fence: Fence | None = None
     signed: Signed | None = None
+    """By the holder, or by a server elsewhere."""
 
 
 class Requeue(JobCommand, frozen=True, kw_only=True):

@@ -1,14 +1,33 @@
 """When the patience with a job is over: with its silence, its lease, its tries, its return."""
 
-from holdfast.core.model import Job, Micros, Status
+from holdfast.core.model import Job, Micros, StallReason, Status
 
 MS = 1_000
+SILENCE = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED})
+"""The reasons of a stall past `stall_limit`. Which of the two it is depends on the job alone: see `silence_reason`."""
+
+
+def _silence_limit(job: Job) -> Micros:
+    assert job.policy is not None and job.last_beat_at is not None
+    return job.last_beat_at + job.policy.stall_after_ms * MS
 
 
 def stall_limit(job: Job) -> Micros:
     """The time past which the system may call a held job stalled: silence or the lease's end, whichever comes first."""
-    assert job.policy is not None and job.last_beat_at is not None and job.lease_expires_at is not None
-    return min(job.last_beat_at + job.policy.stall_after_ms * MS, job.lease_expires_at)
+    assert job.lease_expires_at is not None
+    return min(_silence_limit(job), job.lease_expires_at)
+
+
+def silence_reason(job: Job) -> StallReason:
+    """The reason of a stall past `stall_limit`: the same for a sweep, a claim, a returning holder and a server elsewhere.
+
+    A running job whose holder is silent has NO_HEARTBEAT, also where its lease ends at the same moment. LEASE_EXPIRED is for
+    a lease that ends before the limit of silence, and for an attempt that was never started.
+    """
+    assert job.lease_expires_at is not None
+    if job.started_at is None or job.lease_expires_at < _silence_limit(job):
+        return StallReason.LEASE_EXPIRED
+    return StallReason.NO_HEARTBEAT
 
 
 def progress_limit(job: Job) -> Micros | None:

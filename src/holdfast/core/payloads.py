@@ -66,8 +66,17 @@ class Beat(Payload, frozen=True):
 
 
 class Stalled(Payload, frozen=True):
+    """Who held the job, when it was last heard of, and when the stall was found. Older histories lack holder and detection time.
+
+    A server that signs a stall in our shape signs the hash of this, so the order of the fields is part of the format.
+    """
+
+    holder: str | None = None
+    incarnation: str | None = None
     last_beat_at: Micros | None = None
     lease_expires_at: Micros | None = None
+    detected_at: Micros | None = None
+    """The event's `at`: the signer's time where the stall is signed by the one who found it, the ledger's otherwise."""
     error: Verbatim = UNSET
 
 

@@ -142,7 +142,7 @@ def is_plain(said: Statement) -> bool:
 
 def check_verdict(job: Job, said: Statement, now: Micros) -> None:
     """Refuse a server's statement about another holder, or of another time; what else it says is held against the event."""
-    if said.robot not in (None, job.owner):
+    if said.robot not in (None, job.owner or job.last_owner):
         raise misfit(job, "robot")
     check_skew(job, said.at, now)
 

@@ -62,7 +62,7 @@ class Signatures:
         what = matches(said, event, self._ledger_id)
         if what is not None:
             yield "statement", f"{event.type.value} is not what was signed: its {what}"
-        if said.robot not in (None, None if job is None else job.owner):
+        if said.robot not in (None, None if job is None else job.owner or job.last_owner):
             yield "statement", f"{event.type.value} is about {said.robot}"
         if _is_far(job, event, said.at):
             yield "skew", f"signed at {said.at}, received at {event.received_at}"

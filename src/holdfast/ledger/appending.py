@@ -27,8 +27,9 @@ class Appending(Desk):
         """Record what somebody else has signed: a statement in our shape or the seed's, with its `keyId` and `signature`.
 
         From a holder: heartbeat, resumed, stalled, succeeded, requeued (a release), cancelled (a cancel acknowledged). It needs
-        no token: see the guide on signed events. From a server: stalled, past the limit. Our shape states only the hash of what
-        is given with it; that comes as `content` (what a beat tells, a result, an error). Answers the last event that it made.
+        no token: see the guide on signed events. From a server: stalled, past the limit; resumed, after a beat that came after
+        the stall. A holder's statement in our shape has only the hash of what is given with it; that comes as `content` (what a
+        beat tells, a result, an error). Answers the last event that it made.
         The newest envelope of a job may be sent again after a lost answer, and is answered alike; an older one is refused.
         """
         signed = self._notary.admit(read_envelope(_object(envelope)))
@@ -55,8 +56,10 @@ def _command(signed: Signed, content: Any) -> c.JobCommand:
         "job_id": said.job_id,
         "signed": signed,
     }
-    if said.actor.role is Role.SYSTEM and said.type is E.STALLED:
-        return c.Stall(reason=admit.stall_reason(said.reason), **asked)
+    if said.actor.role is Role.SYSTEM and said.type in (E.STALLED, E.RESUMED):
+        if content is not payloads.UNSET:
+            raise ValidationError(f"a server's {said.type.value} has no content", field="content")
+        return c.Resume(**asked) if said.type is E.RESUMED else c.Stall(reason=admit.stall_reason(said.reason), **asked)
     if said.actor.role is not Role.WORKER:
         raise ValidationError(f"append does not take {said.type.value} from {said.actor.role.value}", field="envelope")
     asked["fence"] = Fence(said.job_id, said.attempt, "", said.actor.name, said.actor.incarnation)

@@ -234,10 +234,15 @@ def public_worker(found: SignedIn) -> WorkerRecord:
     return WorkerRecord(found.name, found.incarnation, *times, _decode(found.body), found.holding)
 
 
+def public_policy(policy: Policy) -> dict[str, Any]:
+    """A snapshot of a lease's policy, as events and messages show it."""
+    return msgspec.structs.asdict(policy) | {"stall_after_ms": policy.stall_after_ms}
+
+
 def public_event(event: model.Event) -> Event:
     payload = {} if event.payload is None else _decode(event.payload)
     if event.policy is not None:
-        payload["policy"] = msgspec.structs.asdict(event.policy) | {"stall_after_ms": event.policy.stall_after_ms}
+        payload["policy"] = public_policy(event.policy)
     return Event(
         id=event.id,
         pos=event.pos,

@@ -79,7 +79,7 @@ class Outbox:
         return self._store.settled_events(after, limit)
 
     def origins(self, job_ids: Iterable[int]) -> dict[int, Origin]:
-        """Queue and kind of each job that is still there."""
+        """Queue, kind and tier of each job that is still there."""
         return self._store.read(lambda session: session.origins(job_ids))
 
     def in_dialect(self, event: Event, dialect: Dialect) -> dict[str, Any]:

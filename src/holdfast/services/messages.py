@@ -5,10 +5,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.model import Event, EventType, Micros, Status
-from holdfast.core.payloads import UNSET, Enqueued, decode
+from holdfast.core.explain.shapes import Remedy
+from holdfast.core.explain.words import remedy
+from holdfast.core.model import Event, EventType, Micros, StallReason, Status
+from holdfast.core.payloads import UNSET, Enqueued, Stalled, decode
 from holdfast.ledger import face
-from holdfast.ledger.face import public_event, to_datetime
+from holdfast.ledger.face import public_event, public_policy, to_datetime
 from holdfast.store.places import Origin
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
@@ -18,8 +20,10 @@ OPEN_FIELDS = frozenset(
     | {"holder", "incarnation", "last_beat_at", "lease_expires_at", "detected_at"}
 )
 """Fields of payloads that a sink in a dialect is told without asking: they hold no args, results, errors or checkpoints."""
-BESIDE = ("message", "queue", "kind")
+BESIDE = ("message", "queue", "kind", "tier", "silent_ms", "commands")
 """Fields of `StatusData` that an event in a dialect does not have by itself."""
+ESCALATING = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS, StallReason.WORKER_ERROR})
+"""Stalls that need an operator: a lost or stuck worker. An orderly release and an error that is tried again do not."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -32,7 +36,11 @@ _SOURCES = {Topic.JOB_STATUS_CHANGED: "jobs", Topic.ESCALATION_NEEDED: "escalati
 
 
 class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to_status": "to"}):
-    """What both messages say. `payload` is there only for sinks that ask for it: it may hold args, results and errors."""
+    """What both messages say. `payload` is there only for sinks that ask for it: it may hold args, results and errors.
+
+    `holder` and the fields after it are those of a stall: which worker, since when it is silent, under which policy. A wish for
+    assistance has the first two of them. `commands` are in an escalation: what the operator who is paged may type.
+    """
 
     message: Topic
     job_id: int
@@ -47,7 +55,17 @@ class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to
     trace_id: str | None
     queue: str | None
     kind: str | None
+    tier: str | None
     position: int
+    holder: str | msgspec.UnsetType | None = UNSET
+    incarnation: str | msgspec.UnsetType | None = UNSET
+    last_beat_at: str | msgspec.UnsetType | None = UNSET
+    detected_at: str | msgspec.UnsetType = UNSET
+    silent_ms: int | msgspec.UnsetType | None = UNSET
+    """From the last beat to the detection."""
+    policy: dict[str, Any] | msgspec.UnsetType | None = UNSET
+    """The snapshot that the attempt was claimed under, with `stall_after_ms`."""
+    commands: list[Remedy] | msgspec.UnsetType = UNSET
     payload: msgspec.Raw | msgspec.UnsetType = UNSET
 
 
@@ -94,9 +112,9 @@ def topics(event: Event) -> list[Topic]:
 
 
 def needs_escalation(event: Event) -> bool:
-    """A stall where the policy wants an operator to cover, or a worker's wish for one."""
+    """A stall in ESCALATING where the policy wants an operator to cover, or a worker's wish for one."""
     if event.type is EventType.STALLED:
-        return event.policy is not None and event.policy.requires_operator_coverage
+        return event.reason in ESCALATING and event.policy is not None and event.policy.requires_operator_coverage
     return event.type is EventType.HEARTBEAT and event.reason == ASSIST_REQUESTED
 
 
@@ -116,11 +134,37 @@ def messages(
 
 
 def own_origin(event: Event) -> Origin | None:
-    """Queue and kind where the event itself carries them."""
+    """Queue, kind and tier where the event itself carries them."""
     if event.type is not EventType.ENQUEUED:
         return None
     body = decode(Enqueued, event.payload)
-    return Origin(body.queue, body.kind)
+    return Origin(body.queue, body.kind, body.tier)
+
+
+def _silence(event: Event) -> dict[str, Any]:
+    """What a message says of the holder, for a stall or a wish for assistance."""
+    if event.type is EventType.HEARTBEAT:
+        return {"holder": event.actor.name, "incarnation": event.actor.incarnation}
+    if event.type is not EventType.STALLED:
+        return {}
+    body = decode(Stalled, event.payload)
+    found_at = body.detected_at or event.received_at
+    return {
+        "holder": body.holder,
+        "incarnation": body.incarnation,
+        "last_beat_at": None if body.last_beat_at is None else _rfc3339(body.last_beat_at),
+        "detected_at": _rfc3339(found_at),
+        "silent_ms": None if body.last_beat_at is None else max(0, found_at - body.last_beat_at) // 1_000,
+        "policy": None if event.policy is None else public_policy(event.policy),
+    }
+
+
+def _commands(event: Event) -> list[Remedy]:
+    """The commands for an operator who is paged."""
+    return [
+        remedy("says where the job stands now, what happens next and what can be done", "explain", event.job_id),
+        remedy("ends it; a holder is asked to make its safe exit", "job", "cancel", event.job_id),
+    ]
 
 
 def _message(
@@ -141,7 +185,10 @@ def _message(
         trace_id=event.trace_id,
         queue=None if origin is None else origin.queue,
         kind=None if origin is None else origin.kind,
+        tier=None if origin is None else origin.tier,
         position=event.pos,
+        **_silence(event),
+        commands=_commands(event) if topic is Topic.ESCALATION_NEEDED else UNSET,
         payload=msgspec.Raw(event.payload or b"{}") if include_payload else UNSET,
     )
     document = data if told is None else _in_dialect(told, data)
@@ -167,7 +214,7 @@ def open_event(event: Event, *, include_payload: bool) -> face.Event:
 
 def _in_dialect(told: dict[str, Any], data: StatusData) -> dict[str, Any]:
     """The event in its dialect, with what a message says beyond it."""
-    return {name: getattr(data, name) for name in BESIDE} | told
+    return {name: value for name in BESIDE if (value := getattr(data, name)) is not UNSET} | told
 
 
 def _rfc3339(at: Micros) -> str:

@@ -28,6 +28,7 @@ class Origin(NamedTuple):
 
     queue: str
     kind: str
+    tier: str | None = None
 
 
 class Places(ABC):
@@ -69,4 +70,4 @@ class Places(ABC):
         return int(rows[0][0]) if rows else 0
 
     def origins(self, ids: Iterable[int]) -> dict[int, Origin]:
-        return {id_: Origin(queue, kind) for id_, queue, kind in self.rows("origins", ids=self._list(sorted(set(ids))))}
+        return {id_: Origin(*what) for id_, *what in self.rows("origins", ids=self._list(sorted(set(ids))))}

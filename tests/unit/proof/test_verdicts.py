@@ -1,4 +1,4 @@
-"""What a server says of a silent robot, in the seed's shape."""
+"""What a server says of a silent robot, and of one that was heard of again, in the seed's shape."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.model import Actor, EventType, Role
 from holdfast.core.proof.canonical import canonical
-from holdfast.core.proof.envelopes import read_envelope, verdict_envelope
+from holdfast.core.proof.envelopes import read_envelope, resumed_envelope, verdict_envelope
 from holdfast.core.proof.keys import SecretKey, verify
 from holdfast.core.proof.spelling import from_iso
 from holdfast.core.proof.statements import message, read
@@ -86,3 +86,43 @@ def test_a_robots_error_has_its_own_name_here():
 def test_a_verdict_is_read_strictly(path: str, value: Any):
     with pytest.raises(HoldfastError):
         read(changed(path, value))
+
+
+HEARD: dict[str, Any] = {
+    "type": "JOB_EXECUTION_RESUMED",
+    "at": AT,
+    "actor": {"type": "server", "id": "hq"},
+    "payload": {"jobId": "123", "robotId": "rob_1", "t": AT},
+    "binding": {"ledger": "8f2e", "attempt": 2, "rev": 9},
+}
+
+
+def test_a_server_says_that_a_robot_was_heard_of_again():
+    said = read(canonical(HEARD))
+    assert (said.type, said.actor, said.robot, said.rev, said.counter) == (
+        EventType.RESUMED,
+        Actor(Role.SYSTEM, "hq"),
+        "rob_1",
+        9,
+        None,
+    )
+    given = {"ledger_id": "8f2e", "job_id": 123, "attempt": 2, "rev": 9, "server": "hq", "robot": "rob_1"}
+    envelope = resumed_envelope(SERVER, at=from_iso("at", AT), **given)  # type: ignore[arg-type]
+    assert read_envelope(envelope).statement == canonical(HEARD)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payload": HEARD["payload"] | {"t": SILENT}},
+        {"payload": HEARD["payload"] | {"stage": "TASK"}},
+        {"payload": HEARD["payload"] | {"jobId": "job_123"}},
+        {"binding": HEARD["binding"] | {"rev": 0}},
+        {"binding": {"ledger": "8f2e", "attempt": 2, "incarnation": "boot-1", "counter": 1}},
+        {"actor": {"type": "robot", "id": "rob_1"}},
+        {"actor": "server"},
+    ],
+)
+def test_a_servers_return_is_read_strictly(changes: dict[str, Any]):
+    with pytest.raises(HoldfastError):
+        read(canonical(HEARD | changes))

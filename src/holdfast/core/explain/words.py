@@ -68,7 +68,7 @@ def told(error: bytes | None) -> str:
 
 _STALLS: dict[str | None, str] = {
     StallReason.NO_HEARTBEAT: "its holder fell silent",
-    StallReason.LEASE_EXPIRED: "its lease ran out",
+    StallReason.LEASE_EXPIRED: "its lease ran out, or it was never started",
     StallReason.NO_PROGRESS: "it made no progress",
     StallReason.WORKER_ERROR: "its holder could not go on",
     StallReason.TRANSIENT_ERROR: "it failed for the moment",

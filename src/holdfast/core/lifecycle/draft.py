@@ -61,6 +61,10 @@ class Draft:
         self.events.append(event)
         self.job = evolve(self.job, event)
 
+    def at_of(self, actor: Actor) -> Micros:
+        """The `at` of an event by `actor`: the time it signed, or the ledger's time."""
+        return self.signed.said.at if self.signed is not None and self.signed.said.actor == actor else self.at
+
     def _vouched(self, event: Event) -> Event:
         """With what its holder signed. What others have to sign is signed by the ledger once it is decided."""
         if self.signed is not None and speaks_of(self.signed, event):

@@ -7,9 +7,9 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.deadlines import exhausted, lease_over, stall_limit, window_over_at
+from holdfast.core.deadlines import exhausted, lease_over, silence_reason, stall_limit, window_over_at
 from holdfast.core.lifecycle.draft import Draft, require
-from holdfast.core.lifecycle.silence import excused, silence
+from holdfast.core.lifecycle.silence import excused
 from holdfast.core.lifecycle.steps import backoff, cancel, dead_letter, exhaust, fail, requeue, return_of_holder, stall
 from holdfast.core.model import (
     ASSIST_REQUESTED,
@@ -44,7 +44,7 @@ def claim_job(draft: Draft, command: c.ClaimJob) -> None:
     if job.status in HELD:
         if draft.at <= stall_limit(job) or excused(job, draft.at, command.fresh_since or 0):
             raise LeaseConflictError(f"job {job.id} is held by {job.owner}", **job.held_by)
-        stall(draft, silence(job, draft.at), actor=SYSTEM)
+        stall(draft, silence_reason(job), actor=SYSTEM)
     check_claimable(draft, command)
     assert command.policy is not None
     policy = command.policy if command.ttl_ms is None else with_ttl(command.policy, command.ttl_ms)
@@ -83,7 +83,7 @@ def check_claimable(draft: Draft, command: c.ClaimJob) -> None:
 def start(draft: Draft, command: c.Start) -> None:
     job = draft.job
     if job.status is Status.CLAIMED and lease_over(job, draft.at):
-        stall(draft, StallReason.LEASE_EXPIRED, actor=SYSTEM)
+        stall(draft, silence_reason(job), actor=SYSTEM)
     if draft.job.status is Status.STALLED and job.started_at is None:
         draft.emit(EventType.RESUMED, Status.RUNNING)
         return
@@ -97,7 +97,7 @@ def heartbeat(draft: Draft, command: c.Heartbeat) -> None:
     if job.status is Status.RUNNING:
         return_of_holder(draft)
     elif job.status is Status.CLAIMED and lease_over(job, draft.at):
-        stall(draft, StallReason.LEASE_EXPIRED, actor=SYSTEM)
+        stall(draft, silence_reason(job), actor=SYSTEM)
     check_undo(draft.job, command.beat)
     wishes = bool(command.beat.assist_requested) and not draft.job.assist_requested
     draft.emit(

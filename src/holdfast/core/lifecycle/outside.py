@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.deadlines import lease_over, progress_limit, stall_limit, window_over_at
+from holdfast.core.deadlines import SILENCE, lease_over, progress_limit, stall_limit, window_over_at
 from holdfast.core.lifecycle.draft import Draft, require
 from holdfast.core.lifecycle.silence import due_stall, excused, grace_over
 from holdfast.core.lifecycle.steps import cancel, dead_letter, requeue_or_exhaust, return_of_holder, stall
@@ -31,7 +31,8 @@ def stall_job(draft: Draft, command: c.Stall) -> None:
             progress_limit=progress_limit(job),
             **job.held_by,
         )
-    stall(draft, command.reason or due)
+    # Which kind of silence it is, the job says, whatever the caller says. A server's signed word has to be the same.
+    stall(draft, due if command.reason is None or command.reason in SILENCE else command.reason)
 
 
 def resume(draft: Draft, command: c.Resume) -> None:
@@ -40,6 +41,8 @@ def resume(draft: Draft, command: c.Resume) -> None:
         return_of_holder(draft)
         return
     require("resume", job)
+    if command.fence is None and command.signed is not None:
+        check_verdict(job, command.signed.said, draft.now)
     if command.fence is None and (job.revived_at is None or job.started_at is None):
         raise InvalidTransition(f"job {job.id} has not beaten since it stalled", verb="resume", **job.held_by)
     draft.emit(EventType.RESUMED, Status.RUNNING)

@@ -1,20 +1,13 @@
 """When somebody has been silent for too long."""
 
-from holdfast.core.deadlines import MS, lease_over, progress_limit, stall_limit
+from holdfast.core.deadlines import MS, progress_limit, silence_reason, stall_limit
 from holdfast.core.model import Job, Micros, Phase, StallReason, Status
-
-
-def silence(job: Job, now: Micros) -> StallReason:
-    """Which limit was passed first."""
-    if lease_over(job, now) and job.lease_expires_at == stall_limit(job):
-        return StallReason.LEASE_EXPIRED
-    return StallReason.NO_HEARTBEAT
 
 
 def due_stall(job: Job, now: Micros, wanted: StallReason | None = None) -> StallReason | None:
     """Why the system may stall a held job now, for the reason it wants to give if it names one; None while it may not."""
     if wanted is not StallReason.NO_PROGRESS and now > stall_limit(job):
-        return silence(job, now)
+        return silence_reason(job)
     moved_by = progress_limit(job)
     if wanted in (None, StallReason.NO_PROGRESS) and moved_by is not None and now > moved_by:
         return StallReason.NO_PROGRESS

@@ -3,7 +3,7 @@
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.deadlines import exhausted, lease_over
+from holdfast.core.deadlines import exhausted, lease_over, silence_reason
 from holdfast.core.lifecycle.draft import Draft
 from holdfast.core.model import SYSTEM, UNDO_KIND, Actor, EventType, FailureStage, ReasonCode, StallReason, Status
 from holdfast.core.policy import backoff_us
@@ -12,8 +12,11 @@ from holdfast.core.policy import backoff_us
 def stall(draft: Draft, reason: StallReason, *, actor: Actor | None = None, error: bytes | None = None) -> None:
     job = draft.job
     body = payloads.Stalled(
+        holder=job.owner,
+        incarnation=job.incarnation,
         last_beat_at=job.last_beat_at,
         lease_expires_at=job.lease_expires_at,
+        detected_at=draft.at_of(actor or draft.command.actor),
         error=payloads.verbatim(error),
     )
     draft.emit(EventType.STALLED, Status.STALLED, actor=actor, reason=reason.value, payload=body.encode(), policy=job.policy)
@@ -75,6 +78,6 @@ def return_of_holder(draft: Draft) -> None:
     """A holder that comes back late, before anybody else has its job, loses no work: what happened is put on record first."""
     job = draft.job
     if job.status is Status.RUNNING and lease_over(job, draft.at):
-        stall(draft, StallReason.LEASE_EXPIRED, actor=SYSTEM)
+        stall(draft, silence_reason(job), actor=SYSTEM)
     if draft.job.status is Status.STALLED and draft.job.started_at is not None:
         draft.emit(EventType.RESUMED, Status.RUNNING)

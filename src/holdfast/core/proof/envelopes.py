@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from holdfast.core.model import EventType, Micros
 from holdfast.core.proof.canonical import canonical
 from holdfast.core.proof.keys import KEY_ID_DIGITS, SIGNATURE_BYTES, SecretKey
-from holdfast.core.proof.shapes import VERDICT
+from holdfast.core.proof.shapes import RETURN, VERDICT
 from holdfast.core.proof.spelling import from_base64, to_base64, to_iso
 from holdfast.core.proof.statements import STATEMENT_BYTES_MAX, message
 from holdfast.core.vocabulary import Dialect, event_name
@@ -77,6 +77,20 @@ def verdict_envelope(
             "lastHeartbeatAt": to_iso(last_beat_at),
             "policy": {"heartbeatIntervalMs": heartbeat_interval_ms, "stallAfterMs": stall_after_ms},
         },
+        "binding": {"ledger": ledger_id, "attempt": attempt, "rev": rev},
+    }
+    return seal(fields, secret)
+
+
+def resumed_envelope(
+    secret: SecretKey, *, ledger_id: str, job_id: int, attempt: int, rev: int, server: str, robot: str, at: Micros
+) -> dict[str, Any]:
+    """What a server sends in the seed's shape: a silent robot was heard of again. `rev` is the one that the event will have."""
+    fields = {
+        "type": RETURN,
+        "at": to_iso(at),
+        "actor": {"type": "server", "id": server},
+        "payload": {"jobId": str(job_id), "robotId": robot, "t": to_iso(at)},
         "binding": {"ledger": ledger_id, "attempt": attempt, "rev": rev},
     }
     return seal(fields, secret)

@@ -13,7 +13,9 @@ from holdfast.core.proof.stated import Statement
 from holdfast.errors import ValidationError
 
 VERDICT = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.STALLED)
-"""What a server says in the seed's shape; everything else in it is a robot's."""
+"""What only a server says in the seed's shape."""
+RETURN = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.RESUMED)
+"""What a robot says of itself in the seed's shape, or a server of a robot."""
 UNSET = msgspec.UNSET
 _JOB_ID = re.compile("[1-9][0-9]{0,18}")
 _Unset = msgspec.UnsetType
@@ -25,6 +27,9 @@ def shaped(value: dict[str, Any]) -> Statement:
         return _from_ours(_convert(value, _Ours))
     if value.get("type") == VERDICT:
         return _from_verdict(_convert(value, _Verdict))
+    actor = value.get("actor")
+    if value.get("type") == RETURN and isinstance(actor, dict) and actor.get("type") == "server":
+        return _from_return(_convert(value, _Return))
     return _from_seed(_convert(value, _Seed))
 
 
@@ -98,7 +103,7 @@ class _Silence(_Shape, frozen=True):
 
 
 class _Moment(_Shape, frozen=True):
-    """What makes a verdict one of this ledger, this attempt, and of the job as it was just then."""
+    """What makes a server's statement one of this ledger, this attempt, and of the job as it was just then."""
 
     ledger: str
     attempt: int
@@ -110,6 +115,20 @@ class _Verdict(_Shape, frozen=True):
     at: str
     actor: _Server
     payload: _Silence
+    binding: _Moment
+
+
+class _Heard(_Shape, frozen=True):
+    job_id: int | str
+    robot_id: str
+    t: str
+
+
+class _Return(_Shape, frozen=True):
+    type: Literal["JOB_EXECUTION_RESUMED"]
+    at: str
+    actor: _Server
+    payload: _Heard
     binding: _Moment
 
 
@@ -173,6 +192,16 @@ def _from_verdict(found: _Verdict) -> Statement:
         actor=Actor(Role.SYSTEM, found.actor.id), at=from_iso("at", found.at), rev=binding.rev, reason=reason.value,
         robot=told.robot_id, last_beat_at=from_iso("lastHeartbeatAt", told.last_heartbeat_at),
         thresholds_ms=(told.policy.heartbeat_interval_ms, told.policy.stall_after_ms), shape="seed",
+    )  # fmt: skip
+
+
+def _from_return(found: _Return) -> Statement:
+    told, binding = found.payload, found.binding
+    if told.t != found.at:
+        raise ValidationError("a return has one time: payload.t is not at", field="t")
+    return Statement(
+        ledger=binding.ledger, job_id=_job_id("jobId", told.job_id), attempt=binding.attempt, type=EventType.RESUMED,
+        actor=Actor(Role.SYSTEM, found.actor.id), at=from_iso("at", found.at), rev=binding.rev, robot=told.robot_id, shape="seed",
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     progress: int | None = None
     assist_requested: bool | None = None
     robot: str | None = None
-    """Whom a server's verdict in the seed's shape is about; with it come its last beat, and the interval and limit it broke."""
+    """Whom a server's statement in the seed's shape is about; with a stall come the last beat, and the interval and limit."""
     last_beat_at: Micros | None = None
     thresholds_ms: tuple[int, int] | None = None
     shape: Literal["holdfast", "seed"] = "holdfast"

@@ -22,4 +22,5 @@ RETURNING 1;
 DELETE FROM holdfast.sinks WHERE name = %(name)s RETURNING 1;
 
 -- name: origins
-SELECT id, queue, kind FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
+SELECT j.id, j.queue, j.kind, nullif(p.tier, '')
+FROM holdfast.jobs j LEFT JOIN holdfast.profiles p ON p.id = j.profile_id WHERE j.id = ANY (%(ids)s::bigint[]);

@@ -22,4 +22,5 @@ DELETE FROM holdfast_sinks WHERE name = :name RETURNING 1;
 SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_events';
 
 -- name: origins
-SELECT j.id, j.queue, j.kind FROM json_each(:ids) wanted JOIN holdfast_jobs j ON j.id = wanted.value;
+SELECT j.id, j.queue, j.kind, nullif(p.tier, '')
+FROM json_each(:ids) wanted JOIN holdfast_jobs j ON j.id = wanted.value LEFT JOIN holdfast_profiles p ON p.id = j.profile_id;
