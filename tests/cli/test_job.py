@@ -138,6 +138,7 @@ def test_what_one_refuses_does_not_hurt_the_others(here: Desk) -> None:
         ["cancel"],
         ["get", "0"],
         ["list", "--status", "lost"],
+        ["list", "--phase", "lost"],
     ],
     ids=" ".join,
 )
@@ -159,6 +160,19 @@ def test_what_is_in_a_job_does_not_speak_to_the_terminal(here: Desk) -> None:
     here.ledger.heartbeat(here.held(), stage="TASK", progress=3)
     assert "red \\x1b[31m" in here("job", "get", id_).out.replace("\\u001b", "\\x1b")
     assert "TASK 3" in here("job", "list").out
+
+
+def test_jobs_are_listed_by_phase(here: Desk) -> None:
+    ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
+    for id_ in ids[:2]:
+        fence = here.ledger.claim_job(id_, "robot-1").fence
+        assert fence is not None
+        here.ledger.start(fence)
+    here.ledger.assist(ids[0])
+    assert [job["id"] for job in here.said("job", "list", "--phase", "assisted")["jobs"]] == ids[:1]
+    both = here.said("job", "list", "--phase", "assisted", "--phase", "executing")["jobs"]
+    assert [job["id"] for job in both] == ids[:2]
+    assert [task["id"] for task in here.said("task", "list", "--phase", "executing")["tasks"]] == ids[1:2]
 
 
 def test_pages_go_on_where_they_ended(here: Desk) -> None:

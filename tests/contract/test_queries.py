@@ -1,13 +1,18 @@
 """Reading: jobs, events, counts."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from holdfast import Event, Ledger
+from holdfast import Event, Job, Ledger
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
     BUILDERS,
+    WORKER,
+    aborting,
+    aborting_stalled,
+    assisted,
     cancelled,
     claimed,
     dead_lettered,
@@ -83,6 +88,84 @@ def test_assigned_is_read_as_claimed(ledger: Ledger, alias: str):
     made = claimed(ledger)
     assert [job.id for job in ledger.list(status=alias)] == [made.id]
     assert ledger.get(made.id).status == "claimed"
+
+
+@pytest.fixture
+def phased(ledger: Ledger) -> dict[str, int]:
+    """Jobs in every phase, running and stalled, and some in none."""
+    builders = {
+        "queued": queued,
+        "claimed": claimed,
+        "executing": running,
+        "assisted": assisted,
+        "aborting": aborting,
+        "stalled": running_stalled,
+        "aborting_stalled": aborting_stalled,
+        "succeeded": succeeded,
+    }
+    return {name: build(ledger).id for name, build in builders.items()}
+
+
+def _found(phased: dict[str, int], jobs: list[Job]) -> list[str]:
+    names = {id_: name for name, id_ in phased.items()}
+    return [names[job.id] for job in jobs]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("EXECUTING", ["executing"]),
+        ("ASSISTED", ["assisted"]),
+        ("ABORTING_SAFE_EXIT", ["aborting"]),
+        (["ASSISTED", "ABORTING_SAFE_EXIT"], ["assisted", "aborting"]),
+        (["ASSISTED", "STALLED"], ["assisted", "stalled", "aborting_stalled"]),
+        (["ASSISTED", "running"], ["executing", "assisted", "aborting"]),
+        (["ASSISTED", "in_progress"], ["executing", "assisted", "aborting"]),
+        (["ASSISTED", "queued", "succeeded"], ["queued", "assisted", "succeeded"]),
+        (("ASSISTED", "claimed"), ["claimed", "assisted"]),
+    ],
+    ids=str,
+)
+def test_the_documents_statuses_of_a_running_job_are_its_phases(ledger: Ledger, phased: dict[str, int], status, expected):
+    assert _found(phased, ledger.list(status=status)) == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({"phase": "executing"}, ["executing", "stalled"]),
+        ({"phase": "assisted"}, ["assisted"]),
+        ({"phase": "aborting"}, ["aborting", "aborting_stalled"]),
+        ({"phase": "ABORTING_SAFE_EXIT"}, ["aborting", "aborting_stalled"]),
+        ({"phase": ["assisted", "aborting"]}, ["assisted", "aborting", "aborting_stalled"]),
+        ({"phase": "aborting", "status": "stalled"}, ["aborting_stalled"]),
+        ({"phase": "aborting", "status": ["running", "queued"]}, ["aborting"]),
+        ({"phase": "aborting", "status": "ASSISTED"}, []),
+        ({"phase": "executing", "status": "queued"}, []),
+        ({"phase": "executing", "waiting": True}, []),
+        ({"phase": "aborting", "owner": WORKER}, ["aborting"]),
+        ({"phase": "aborting", "kind": "another"}, []),
+        ({"phase": []}, []),
+    ],
+    ids=str,
+)
+def test_jobs_by_phase(ledger: Ledger, phased: dict[str, int], chosen: dict[str, Any], expected: list[str]):
+    assert _found(phased, ledger.list(**chosen)) == expected
+
+
+def test_jobs_of_a_correlation_by_phase(ledger: Ledger):
+    running(ledger, correlation_id="order-7")
+    helped = assisted(ledger, correlation_id="order-7")
+    assisted(ledger)
+    assert [job.id for job in ledger.list(correlation_id="order-7", phase="assisted")] == [helped.id]
+    assert [job.id for job in ledger.list(correlation_id="order-7", status="ASSISTED")] == [helped.id]
+
+
+@pytest.mark.parametrize("phase", ["running", "", 7, ["assisted", "done"], [["assisted"]]], ids=repr)
+def test_an_unknown_phase_is_refused(ledger: Ledger, phase):
+    with refused("validation_error") as caught:
+        ledger.list(phase=phase)
+    assert caught.value.context["field"] == "phase"
 
 
 @pytest.mark.parametrize("status", ["done", "", 7, ["queued", "done"]], ids=repr)

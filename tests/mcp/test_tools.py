@@ -73,6 +73,8 @@ async def test_every_tool_answers_in_its_form(ledger: Ledger, mode: str) -> None
         beaten = await ask("heartbeat", id=first)
         assert (beaten["task"]["claimed_by"], beaten["task"]["session"], beaten["task"]["attempt"]) == ("ada", "s1", 1)
         assert [task["id"] for task in (await ask("list_jobs", mine=True))["tasks"]] == [first]
+        assert [task["id"] for task in (await ask("list_jobs", phase="executing"))["tasks"]] == [first]
+        assert (await ask("list_jobs", phase="assisted"))["tasks"] == []
         assert (await ask("get_job", id=first))["task"]["checkpoint"] == {"lines": 40}
         assert (await ask("get_contents", id=first, part="args"))["text"] == '{"page":7,"nothing":null}'
         assert (await ask("release", id=first))["task"]["status"] == "queued"
@@ -140,6 +142,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("get_job", {"id": 1, "more": 1}),
     ("list_jobs", {"limit": limits.MCP_PAGE_MAX + 1}),
     ("list_jobs", {"status": ["asleep"]}),
+    ("list_jobs", {"phase": "asleep"}),
     ("claim_job", {"id": 1, "ttl_s": 0}),
     ("progress", {"id": 1}),
     ("fail", {"id": 1, "error": ""}),

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 import holdfast
+from holdfast.core import vocabulary
 from holdfast.core.deadlines import progress_limit, stall_limit, window_over_at
-from holdfast.core.model import HELD, LIVE, TERMINAL, UNDO_KIND, Actor, Event, Fence, Job, Role, Status
+from holdfast.core.model import HELD, LIVE, TERMINAL, UNDO_KIND, Actor, Event, Fence, Job, Phase, Role, Status
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger, face
 from holdfast.store.base import EventFilter, JobFilter
@@ -801,6 +802,14 @@ class ThreeWays(RuleBasedStateMachine):
             for status in Status:
                 found = [twin.number(job.id) for job in twin.ledger.list(status=status, queue=queue)]
                 _same(f"{twin.name}: {status}", found, [j.id for j in jobs if (j.status, j.queue) == (status, queue)])
+            for phase in Phase:
+                found = [twin.number(job.id) for job in twin.ledger.list(phase=phase, queue=queue)]
+                _same(f"{twin.name}: {phase}", found, [j.id for j in jobs if (j.phase, j.queue) == (phase, queue)])
+            for name, phase in vocabulary.PHASE_ALIASES.items():
+                found = [twin.number(job.id) for job in twin.ledger.list(status=[name, "queued"], queue=queue)]
+                states = ((Status.RUNNING, phase), (Status.QUEUED, None))
+                wanted = [j.id for j in jobs if (j.status, j.phase) in states and j.queue == queue]
+                _same(f"{twin.name}: {name}", found, wanted)
             letters = [twin.number(job.id) for job in twin.ledger.dead_letters(queue=queue)]
             _same(f"{twin.name}: dead letters", letters, [job.id for job in self.model.dead_letters(queue=queue)])
             counts: dict[str, dict[str, int]] = {}

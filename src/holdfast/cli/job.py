@@ -11,7 +11,7 @@ from holdfast.cli.page import Page
 from holdfast.cli.several import each, only_for_one, refusal
 from holdfast.cli.values import JOB_ID
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, REV_MAX
-from holdfast.core.model import EventType, Status
+from holdfast.core.model import EventType, Phase, Status
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 
 @job.command("list")
 @click.option("--status", multiple=True, type=click.Choice([status.value for status in Status]), help="As often as you like.")
+@click.option("--phase", multiple=True, type=click.Choice([phase.value for phase in Phase]), help="Of running and stalled jobs.")
 @click.option("--waiting", is_flag=True, help="Only those that wait for other jobs.")
 @click.option("--queue", type=QUEUE)
 @click.option("--kind")
@@ -55,17 +56,18 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
 @reads_a_ledger
-def list_(ledger: "Ledger", *, status: tuple[str, ...], limit: int, **chosen: Any) -> Answer:
+def list_(ledger: "Ledger", *, status: tuple[str, ...], phase: tuple[str, ...], limit: int, **chosen: Any) -> Answer:
     """Jobs, the oldest first.
 
     \b
     Try:
       holdfast job list --status running --status stalled
+      holdfast job list --phase assisted
     """
     from holdfast.cli.jobs import HEADS, row, view
 
     now = ledger.now()
-    found = ledger.list(status=list(status) or None, limit=limit, **chosen)
+    found = ledger.list(status=status or None, phase=phase or None, limit=limit, **chosen)
     more = found[-1].id if len(found) == limit else None
 
     def show(page: Page) -> None:

@@ -35,7 +35,7 @@ from holdfast.cli.frame import (
 from holdfast.cli.page import Page
 from holdfast.cli.values import duration, stamp
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, PAGE_MAX
-from holdfast.core.model import FailureStage, ReasonCode, Status
+from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Task
@@ -187,6 +187,7 @@ def run(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any)
 
 @task.command("list")
 @click.option("--status", multiple=True, type=click.Choice([*(status.value for status in Status), "in_progress"]))
+@click.option("--phase", multiple=True, type=click.Choice([phase.value for phase in Phase]), help="Of running and stalled tasks.")
 @click.option("--queue")
 @click.option("--kind")
 @click.option("--claimed-by", "owner", metavar="NAME", help="Those that this agent holds, in any session.")
@@ -197,7 +198,15 @@ def run(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any)
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
 @reads_a_ledger
 def list_(
-    ledger: "Ledger", *, mine: bool, agent: str | None, session: str, status: tuple[str, ...], limit: int, **chosen: Any
+    ledger: "Ledger",
+    *,
+    mine: bool,
+    agent: str | None,
+    session: str,
+    status: tuple[str, ...],
+    phase: tuple[str, ...],
+    limit: int,
+    **chosen: Any,
 ) -> Answer:
     """Tasks by id: where they stand and who has them.
 
@@ -212,7 +221,8 @@ def list_(
         if agent is None:
             raise misuse("--mine is about --agent, and none is named", action=HINTS["agent"])
         chosen |= {"owner": agent, "incarnation": session}
-    found = [task_of(job.record) for job in ledger.list(status=status or None, limit=limit, **chosen)]
+    page_of = ledger.list(status=status or None, phase=phase or None, limit=limit, **chosen)
+    found = [task_of(job.record) for job in page_of]
     more = found[-1].id if len(found) == limit else None
 
     def show(page: Page) -> None:

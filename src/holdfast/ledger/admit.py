@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strictjson, vocabulary
 from holdfast.core import policy as policies
-from holdfast.core.model import OWN_PREFIX, Actor, FailureStage, Fence, Micros, ReasonCode, Role, StallReason, Status
+from holdfast.core.model import OWN_PREFIX, Actor, FailureStage, Fence, Micros, Phase, ReasonCode, Role, StallReason, Status
 from holdfast.core.waiting import ON_FAILURE
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.face import Job, to_micros
@@ -191,14 +191,32 @@ def names(what: str, given: Any) -> tuple[str, ...]:
     return found
 
 
-def statuses(given: Any) -> tuple[str, ...] | None:
+def statuses(given: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """The statuses behind any of their names, and the phases that running jobs are narrowed down to.
+
+    Some names are of a running job in one phase: ASSISTED. Where `running` itself is named too, nothing is narrowed down.
+    """
     if given is None:
-        return None
-    wanted = [given] if isinstance(given, str) else given
+        return None, None
     try:
-        return tuple(dict.fromkeys(vocabulary.status(name).value for name in wanted))
+        names = [given] if isinstance(given, str) else list(given)
+        found = {name: vocabulary.status(name) for name in names}
     except (ValueError, TypeError, RecursionError):
         raise ValidationError(f"status must be one of {', '.join(Status)}", field="status") from None
+    of_running = [vocabulary.PHASE_ALIASES.get(name) for name, status in found.items() if status is Status.RUNNING]
+    named = tuple(phase.value for phase in of_running if phase is not None)
+    narrowed = named if named and len(named) == len(of_running) else None
+    return tuple(dict.fromkeys(status.value for status in found.values())), narrowed
+
+
+def phases(given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    try:
+        names = [given] if isinstance(given, str) else list(given)
+        return tuple(dict.fromkeys(vocabulary.phase(name).value for name in names))
+    except (ValueError, TypeError, RecursionError):
+        raise ValidationError(f"phase must be one of {', '.join(Phase)}", field="phase") from None
 
 
 def beat(stage: Any, progress: Any, assist_requested: Any, checkpoint: Any = payloads.UNSET, undo: Any = None) -> payloads.Beat:

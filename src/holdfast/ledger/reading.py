@@ -38,6 +38,7 @@ class Reading(Desk):
         self,
         *,
         status: str | Sequence[str] | None = None,
+        phase: str | Sequence[str] | None = None,
         queue: str | None = None,
         kind: str | None = None,
         correlation_id: str | None = None,
@@ -50,10 +51,14 @@ class Reading(Desk):
     ) -> builtins.list[Job]:
         """Jobs by ascending id. The next page is `after=` the last id of this one. `waiting`: only those that wait for others.
 
+        `phase`: only running and stalled jobs in this phase, or in one of several.
         `owner`: only those that this worker holds, whatever incarnation of it, unless `incarnation` says which.
         """
+        statuses, running_phases = admit.statuses(status)
         chosen = JobFilter(
-            statuses=admit.statuses(status),
+            statuses=statuses,
+            running_phases=running_phases,
+            phases=admit.phases(phase),
             queue=None if queue is None else limits.check_name("queue", queue),
             kind=None if kind is None else limits.check_name("kind", kind),
             correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.core import limits
-from holdfast.core.model import FailureStage, ReasonCode, Status
+from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
 
 TTL_S = 300
 PAGE = 20
@@ -48,7 +48,7 @@ Attempt = Annotated[
 ]
 SessionName = Annotated[
     str,
-    _name("Leave it out, unless a refusal asks for it. Then give the same one with every call: it is who you are."),
+    _name("Leave it out unless a refusal asks for it. Then give the same one with every call."),
 ]
 
 
@@ -79,6 +79,7 @@ class GetContents(GetJob, frozen=True, kw_only=True):
 
 class ListJobs(Ask, frozen=True, kw_only=True):
     status: Annotated[list[Status], Meta(min_length=1, max_length=len(Status), description="Only these.")] | None = None
+    phase: Annotated[Phase, Meta(description="Only running and stalled ones in this phase.")] | None = None
     queue: Annotated[str, _name("Only those in this queue.")] | None = None
     kind: Annotated[str, _name("Only those of this kind.")] | None = None
     mine: Annotated[bool, Meta(description="Only those that you hold.")] = False

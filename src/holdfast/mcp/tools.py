@@ -49,8 +49,8 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "list_jobs": ToolEntry(
         "List jobs",
-        "Look at what is there, by status, queue or kind, or with `mine` at what you hold; what is null is left out. It changes "
-        "nothing and claims nothing; use resume to get work.",
+        "Look at jobs by status, phase, queue or kind, or with `mine` at what you hold; null fields are left out. It changes "
+        "and claims nothing: call resume to get work.",
         asks.ListJobs,
         Tasks,
         LOOKS,

@@ -21,7 +21,8 @@ from holdfast.mcp.caller import Caller
 def list_jobs(caller: Caller, ask: asks.ListJobs) -> Tasks:
     whose: dict[str, Any] = {"owner": (place := caller.place(ask)).name, "incarnation": place.session} if ask.mine else {}
     status = [one.value for one in ask.status] if ask.status else None
-    page = caller.ledger.list(status=status, queue=ask.queue, kind=ask.kind, after=ask.after, limit=ask.limit, **whose)
+    chosen: dict[str, Any] = {"status": status, "phase": ask.phase, "queue": ask.queue, "kind": ask.kind}
+    page = caller.ledger.list(**chosen, after=ask.after, limit=ask.limit, **whose)
     rows = [task_of(job.record, _args_of(job.record)) for job in page]
     return Tasks(rows, page[-1].id if len(page) == ask.limit else None)
 

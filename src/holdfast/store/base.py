@@ -140,6 +140,10 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[str, ...] | None = None
+    running_phases: tuple[str, ...] | None = None
+    """Of running jobs only those in these phases; other statuses are not narrowed down."""
+    phases: tuple[str, ...] | None = None
+    """Only jobs in these phases. Running and stalled jobs have one."""
     queue: str | None = None
     kind: str | None = None
     correlation_id: str | None = None

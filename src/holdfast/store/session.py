@@ -160,13 +160,23 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
 
     def jobs(self, chosen: JobFilter) -> list[Job]:
         """A page of jobs by id. A cursor is the last id seen, so pages never shift."""
+        if chosen.phases is not None:
+            phased = tuple(status for status in ("running", "stalled") if chosen.statuses is None or status in chosen.statuses)
+            if not phased or chosen.waiting:
+                return []
+            chosen = msgspec.structs.replace(chosen, statuses=phased)
         if chosen.owner is not None:
             held = tuple(status for status in ("claimed", "running") if chosen.statuses is None or status in chosen.statuses)
             if not held or chosen.waiting:
                 return []
             chosen = msgspec.structs.replace(chosen, statuses=held)
         statuses = None if chosen.statuses is None else self._list(chosen.statuses)
-        whose = {"owner": chosen.owner, "incarnation": chosen.incarnation}
+        narrowed = {
+            "owner": chosen.owner,
+            "incarnation": chosen.incarnation,
+            "phases": None if chosen.phases is None else self._list(chosen.phases),
+            "running_phases": None if chosen.running_phases is None else self._list(chosen.running_phases),
+        }
         common: dict[str, Any] = {
             "after": chosen.after,
             "queue": chosen.queue,
@@ -175,7 +185,7 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         }
         plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
         if plain and chosen.statuses and set(chosen.statuses) <= {"claimed", "running", "stalled"}:
-            rows = self.rows("list_active", statuses=statuses, **whose, **common)
+            rows = self.rows("list_active", statuses=statuses, **narrowed, **common)
         elif (
             plain
             and chosen.statuses
@@ -185,14 +195,14 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
             rows = self.rows("list_ended", status=chosen.statuses[0], **common)
         else:
             jobs = None if chosen.correlation_id is None else self._list(self._correlated(chosen.correlation_id))
-            name, more = ("list_waiting", {}) if chosen.waiting else ("list_jobs", whose)
+            name, more = ("list_waiting", {}) if chosen.waiting else ("list_jobs", narrowed)
             rows = self.rows(name, statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **more, **common)
         found = self.load([row[0] for row in rows], lock=False)
         return [found[row[0]] for row in rows]
 
     def job_ids(self, after: int, limit: int) -> list[int]:
         """The next jobs by id, whatever is in their rows."""
-        names = ("statuses", "jobs", "replay_of", "queue", "kind", "owner", "incarnation")
+        names = ("statuses", "jobs", "replay_of", "queue", "kind", "owner", "incarnation", "phases", "running_phases")
         return [row[0] for row in self.rows("list_jobs", after=after, limit=limit, **dict.fromkeys(names))]
 
     def counts(self) -> list[tuple[str, str, int]]:

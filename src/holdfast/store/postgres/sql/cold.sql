@@ -191,6 +191,8 @@ WHERE id > %(after)s
   AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint)
   AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
   AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
+  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
+  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
 ORDER BY id LIMIT %(limit)s;
 
 -- name: list_active
@@ -200,6 +202,8 @@ WHERE id > %(after)s AND status IN ('claimed', 'running', 'stalled')
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
   AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
   AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
+  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
+  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
 ORDER BY id LIMIT %(limit)s;
 
 -- name: list_ended

@@ -150,6 +150,8 @@ WHERE id > :after
   AND (:jobs IS NULL OR id IN (SELECT value FROM json_each(:jobs)))
   AND (:replay_of IS NULL OR replay_of = :replay_of)
   AND (:owner IS NULL OR owner = :owner) AND (:incarnation IS NULL OR incarnation = :incarnation)
+  AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+  AND (:running_phases IS NULL OR status <> 'running' OR phase IN (SELECT value FROM json_each(:running_phases)))
 ORDER BY id LIMIT :limit;
 
 -- name: list_active
@@ -158,6 +160,8 @@ WHERE id > :after AND status IN ('claimed', 'running', 'stalled')
   AND status IN (SELECT value FROM json_each(:statuses))
   AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
   AND (:owner IS NULL OR owner = :owner) AND (:incarnation IS NULL OR incarnation = :incarnation)
+  AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+  AND (:running_phases IS NULL OR status <> 'running' OR phase IN (SELECT value FROM json_each(:running_phases)))
 ORDER BY id LIMIT :limit;
 
 -- name: list_ended
