@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast import Ledger, Unavailable
+from holdfast import App, Ledger, Unavailable
 from holdfast.agent import Agent
 from holdfast.store.postgres import store as postgres
 from tests.blast.place import Place
@@ -135,7 +135,31 @@ def test_retention_passes_over_locked_rows(url: str, ledger: Ledger, stranger: S
     stranger.execute(f"SELECT FROM {schema}.workers WHERE name = 'w0' FOR UPDATE")
     stranger.execute(f"SELECT FROM {schema}.agents WHERE name = 'a0' FOR UPDATE")
     now = ledger.now()
-    old = {"requests_before": now, "workers_before": now, "agents_before": now}
-    assert min(ledger.prune(**old).values()) > 0
+
+    def prune() -> dict[str, int]:
+        return ledger.prune(requests_before=now, workers_before=now, agents_before=now)
+
+    assert min(prune().values()) > 0
     stranger.rollback()
-    assert ledger.prune(**old) == {"requests": 1, "workers": 1, "agents": 1}
+    assert prune() == {"requests": 1, "workers": 1, "agents": 1}
+
+
+def test_a_worker_that_stops_says_that_a_lock_keeps_it_from_recording_an_outcome(
+    url: str, stranger: Stranger, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, free = App(url), threading.Event()
+
+    @app.handler(policy={"heartbeat_interval": 1, "missed_beats_max": 2, "lease_ttl": 2})
+    def work() -> int:
+        free.wait(20)
+        return 1
+
+    job = app.enqueue(work)
+    worker = app.worker(name="w")
+    worker.start()
+    wait_until(lambda: app.ledger.get(job.id).status == "running", what="the job runs")
+    stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
+    free.set()
+    worker.close()
+    assert "another transaction has locked the job: this outcome is not recorded" in caplog.messages
+    app.close()
