@@ -12,7 +12,7 @@ from holdfast.ledger.door import Call, Door
 from holdfast.ledger.execute import execute
 from holdfast.ledger.notary import Notary
 from holdfast.ledger.repeating import is_locked
-from holdfast.store.base import Contention, Lane, Session, StatementFailed, Store
+from holdfast.store.base import END_IT, Contention, Lane, Session, StatementFailed, Store, locked_out
 from holdfast.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -95,11 +95,11 @@ class Carrier:
     def _with_holder(self, refused: Unavailable) -> Unavailable:
         """The refusal with the transaction that holds the lock, where the store can tell."""
         job_id = refused.context.get("job_id")
-        holder = None if job_id is None else self._store.lock_holder(job_id)
+        holder = None if "request_id" in refused.context else self._store.lock_holder(job_id)
         if holder is None:
             return refused
-        told = Unavailable(f"{refused.message}: {holder}", locked=True, job_id=job_id)
-        told.action = "End that transaction, or its session with pg_terminate_backend, then ask again."
+        told = Unavailable(f"{refused.message}: {holder}", locked=True, **({} if job_id is None else {"job_id": job_id}))
+        told.action = END_IT
         return told
 
     def one(self, call: Call) -> Any:
@@ -125,17 +125,31 @@ class Carrier:
                     return
             raise call.answers[0]
         except Contention as error:
-            raise Unavailable(f"another transaction is in the way: {error}", locked=True) from error
+            raise locked_out(error, self._store.lock_holder()) from error
         except StatementFailed as error:
             raise Unavailable(f"the database refused this: {error}") from error
 
     def alone(self, work: Callable[[Session], T], *, wait: bool = True) -> T:
         """A transaction that is not a command on a job. Without `wait` it is tried once where something is locked."""
-        return self._counted(lambda: _again(lambda: self._store.transact("work", work), PAUSES if wait else PAUSES[:1]))
+        pauses = PAUSES if wait else PAUSES[:1]
+        return self._counted(lambda: self._again(lambda: self._store.transact("work", work), pauses, named=wait))
 
     def at_once(self, work: Callable[[Session], T]) -> T:
         """One statement that is not a command on a job, and that may be run twice."""
-        return self._counted(lambda: _again(lambda: self._store.poke(work), PAUSES[:2]))
+        return self._counted(lambda: self._again(lambda: self._store.poke(work), PAUSES[:2]))
+
+    def _again(self, work: Callable[[], T], pauses: Sequence[float], *, named: bool = False) -> T:
+        """Run `work`, again after each pause while other transactions are in its way. `named`: the refusal says which."""
+        for number, pause in enumerate(pauses, 1):
+            _wait(pause)
+            try:
+                return work()
+            except StatementFailed as error:
+                raise Unavailable(f"the database refused this: {error}") from error
+            except Contention as error:
+                if number == len(pauses):
+                    raise locked_out(error, self._store.lock_holder() if named else None) from error
+        raise AssertionError("unreachable")
 
     def claim(self, call: Call) -> list[Any]:
         """A claim whose answer nobody will ask for again: one statement, past the door where claims have a lane of their own."""
@@ -197,22 +211,8 @@ class Carrier:
 def _lock_out(calls: Sequence[Call], error: Contention) -> None:
     """Refuse all commands of these calls as locked. Nothing of them was done."""
     for call in calls:
-        refused = Unavailable(f"another transaction is in the way: {error}", locked=True)
+        refused = locked_out(error, None)
         call.answers, call.locked, call.settled = [refused] * len(call.commands), True, True
-
-
-def _again(work: Callable[[], T], pauses: Sequence[float]) -> T:
-    """Run `work`, again after each pause while other transactions are in its way."""
-    for number, pause in enumerate(pauses, 1):
-        _wait(pause)
-        try:
-            return work()
-        except StatementFailed as error:
-            raise Unavailable(f"the database refused this: {error}") from error
-        except Contention as error:
-            if number == len(pauses):
-                raise Unavailable(f"another transaction is in the way: {error}", locked=True) from error
-    raise AssertionError("unreachable")
 
 
 def _wait(seconds: float) -> None:

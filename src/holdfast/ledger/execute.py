@@ -43,7 +43,7 @@ def execute(session: Session, calls: Sequence[Call], notary: Notary, *, careful:
     answer_appends(session, fresh)
     keep(session, fresh)
     if twins:
-        execute(session, twins, notary)
+        execute(session, twins, notary, careful=careful)
 
 
 _KEEPS_ON = (c.Heartbeat, c.Start, c.Resume)

@@ -16,6 +16,7 @@ from holdfast.core.model import Event, EventType, Job, Micros, Phase, Policy, St
 from holdfast.core.policy import Settings
 from holdfast.core.proof.book import KeyChange
 from holdfast.core.waiting import Standing
+from holdfast.errors import Unavailable
 from holdfast.store.agents import AgentPlace, Candidate, Idle, LeftBehind, Neighbour
 from holdfast.store.places import Origin, Place
 from holdfast.store.runs import RunRow
@@ -32,8 +33,20 @@ Lane = Literal["claim", "work", "keyed"]
 somebody else's transaction, so they wait alone."""
 
 
+END_IT = "End that transaction, or its session with pg_terminate_backend, then ask again."
+
+
 class Contention(Exception):
     """Another transaction got in the way (a deadlock, a race for the same key) and nothing was changed: run it again."""
+
+
+def locked_out(error: Exception, holder: str | None, what: str = "") -> Unavailable:
+    """The refusal of a call that another transaction was in the way of. `holder` is who that may be, `what` goes before."""
+    reason = str(error).split("\n", 1)[0] + (f": {holder}" if holder else "")
+    refused = Unavailable(f"{what}another transaction is in the way: {reason}", locked=True)
+    if holder:
+        refused.action = END_IT
+    return refused
 
 
 class StatementFailed(Exception):
@@ -349,8 +362,11 @@ class Store(Protocol):
     def waiter(self, *, events: bool) -> "Waiter":
         """Somebody to wait for new work, or for any event at all."""
 
-    def lock_holder(self, job_id: int, seconds: float = 0.0) -> str | None:
-        """Which other transaction has locked a job and is at least so old, in words; None where that cannot be told."""
+    def lock_holder(self, job_id: int | None = None, seconds: float = 0.0) -> str | None:
+        """Which other transaction has locked a job and is at least so old, in words; None where that cannot be told.
+
+        Without a job: which ones have locked anything of this ledger for a second or longer.
+        """
 
     def vitals(self) -> "Vitals":
         """How the store itself is, apart from what is in it."""

@@ -193,7 +193,8 @@ class Settler:
         now = self._shift.monotonic()
         over = self._closing and (now >= context.expires or (locked and now >= self._closing_at + LOCKED_SECONDS))
         if over or (self.hurry.is_set() and pause >= PAUSE_SECONDS_MAX):
-            log.error("the ledger is out of reach: this outcome is not recorded", extra=_facts(context))
+            why = "another transaction has locked the job" if locked else "the ledger is out of reach"
+            log.error("%s: this outcome is not recorded", why, extra=_facts(context))
             return True
         return False
 

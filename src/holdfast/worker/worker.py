@@ -46,6 +46,8 @@ SHUTDOWN_SECONDS = 30.0
 AGAIN_SECONDS = 5.0
 BESIDE_SECONDS = 30.0
 """How long a relay or a sealer has to finish what it is at when the worker stops."""
+FAREWELL_SECONDS = 2.0
+"""How long a worker that has stopped waits for each answer when it hands its duties over and signs out."""
 
 
 class Worker:
@@ -241,6 +243,7 @@ class Worker:
         self._gone.set()
         for thread in self._beside:
             thread.join(BESIDE_SECONDS)
+        self.shift.ledger.patience = min(self.shift.ledger.patience, FAREWELL_SECONDS)
         self._services.close()
         if self._alive is not None:
             self._alive.close()

@@ -17,11 +17,11 @@ from psycopg.pq import Conninfo, TransactionStatus
 from holdfast.core.model import Event, Micros
 from holdfast.core.urls import read_server
 from holdfast.errors import HoldfastError, NoLedger, SchemaTooNew, Unavailable, ValidationError
-from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter
+from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter, locked_out
 from holdfast.store.memory import Memory
 from holdfast.store.postgres.connections import READ_SECONDS, WRITE_SECONDS, Connection, connect
 from holdfast.store.postgres.marks import Marks
-from holdfast.store.postgres.session import PostgresSession
+from holdfast.store.postgres.session import LOCK_MS, PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
 from holdfast.store.postgres.wake import Bell, Listener
 from holdfast.store.seals import SettledRows
@@ -34,13 +34,20 @@ T = TypeVar("T")
 
 IDLE_MAX = 8
 MIGRATE_SECONDS = 600.0
-"""How long a migration may take, the wait for another process's included."""
+"""How long a statement of a migration may take, and the wait for another process that migrates."""
+MIGRATE_LOCK_SECONDS = 30.0
+"""How long a migration tries to get the tables that it changes."""
+MIGRATE_PAUSE_SECONDS = 0.5
+"""Between two tries. While a try waits for a table, every other session waits behind it."""
 SETTLE_SECONDS = 5.0
 """How long to ask what became of a commit whose answer was lost."""
 SETTLE_PAUSES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 """How long a follower waits for writers that are still at it, before it lets its owner wait instead."""
 WITHIN_LOCK_MS = 2_000
 """How long a statement in a caller's own transaction waits for a lock."""
+READ_LOCK_MS = 5_000
+"""How long a read waits for a table that another transaction has locked as a whole."""
+_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = {READ_LOCK_MS}"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
 
@@ -68,6 +75,7 @@ class PostgresStore:
         self._settled = 0
         self._settling = threading.Lock()
         self._bell = Bell(schema, self._ring)
+        self.ledger_id = ""
         self.ledger_id = self._migrate(draw_id, create)
 
     # Connections
@@ -261,7 +269,13 @@ class PostgresStore:
         return self.transact("work", work)
 
     def read(self, work: Callable[[Session], T]) -> T:
-        return self._reading(lambda connection: self._read(connection, work), patience=READ_SECONDS)
+        def looked(connection: Connection) -> T:
+            session = self._session(connection)
+            answer = work(session)
+            self._memory.keep(session)
+            return answer
+
+        return self._read(looked)
 
     def peek(self, work: Callable[[Session], T]) -> T:
         return self._reading(lambda connection: work(self._session(connection)))
@@ -275,13 +289,12 @@ class PostgresStore:
         self._memory.keep(session)
         return answer
 
-    def _read(self, connection: Connection, work: Callable[[Session], T]) -> T:
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        session = self._session(connection)
-        answer = work(session)
-        connection.execute("COMMIT")
-        self._memory.keep(session)
-        return answer
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` on one snapshot. It waits for no locked table for long."""
+        try:
+            return self._reading(lambda connection: _on_snapshot(connection, work), patience=READ_SECONDS)
+        except Contention as error:
+            raise locked_out(error, self.lock_holder()) from error
 
     def _reading(
         self, work: Callable[[Connection], T], outcome: Literal["none", "unknown"] = "none", patience: float | None = None
@@ -312,14 +325,23 @@ class PostgresStore:
     def vitals(self) -> "Vitals":
         from holdfast.store.postgres.vitals import vitals
 
-        return self._reading(lambda connection: vitals(connection, self._sql), patience=READ_SECONDS)
+        return self._read(lambda connection: vitals(connection, self._sql))
 
-    def lock_holder(self, job_id: int, seconds: float = 0.0) -> str | None:
+    def lock_holder(self, job_id: int | None = None, seconds: float = 0.0) -> str | None:
+        name = "lock_holders" if job_id is None else "lock_holder"
+        params = {"schema": self._schema} if job_id is None else {"job_id": job_id, "seconds": seconds}
+
+        def work(connection: Connection) -> list[tuple[Any, ...]]:
+            # A job's row cannot be looked at while the whole table is locked.
+            connection.execute(f"BEGIN READ ONLY; SET LOCAL lock_timeout = {LOCK_MS}")
+            found = self._session(connection).rows(name, **params)
+            connection.execute("COMMIT")
+            return found
+
         try:
-            found = self.peek(lambda session: session.rows("lock_holder", job_id=job_id, seconds=seconds))  # type: ignore[attr-defined]
-        except Unavailable:
+            return "; ".join(row[0] for row in self._reading(work)) or None
+        except (Unavailable, Contention):
             return None
-        return "; ".join(row[0] for row in found) or None
 
     # Following
 
@@ -339,7 +361,7 @@ class PostgresStore:
             self._memory.keep(session)
             return found
 
-        return self._reading(work, patience=READ_SECONDS)
+        return self._read(work)
 
     def settled_rows(self, after: int, limit: int) -> SettledRows:
         found = self._settled_rows(after, limit) if after < self._settled else None
@@ -355,7 +377,7 @@ class PostgresStore:
             until = events[-1][0] if len(events) == limit else params["until"]
             return SettledRows(events, self._session(connection).leaf_keys(after, until), until, POSTGRES_EPOCH_US)
 
-        return self._reading(work, patience=READ_SECONDS)
+        return self._read(work)
 
     def _settle(self) -> bool:
         """Move the mark below which no transaction can still add an event; False where it stays where it was."""
@@ -405,7 +427,7 @@ class PostgresStore:
         try:
             if connection.info.parameter_status("server_encoding") != "UTF8":
                 raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
-            known, found_version = migrations("holdfast.store.postgres"), self._version(connection)
+            known, found_version = migrations("holdfast.store.postgres"), _on_snapshot(connection, self._version)
             if not found_version and not create:
                 raise NoLedger(f"there is no ledger in the schema {self._schema} of this database", schema=self._schema)
             self.schema = Schema(
@@ -413,17 +435,23 @@ class PostgresStore:
             )
             if found_version < known[-1].version:
                 connection.patience = MIGRATE_SECONDS
-                self._upgrade(connection, draw_id)
-            self.identity = self._identity(connection)
-            found = cursor(connection).execute(self._sql["ledger_id"]).fetchone()
-            assert found is not None
+                self._upgrade_soon(connection, draw_id)
+            self.identity, ledger_id = _on_snapshot(connection, self._identities)
         except BaseException as error:
             connection.close()
+            if isinstance(error, pg.LockNotAvailable):
+                raise locked_out(error, self.lock_holder(), "cannot open the ledger: ") from error
             if isinstance(error, psycopg.Error):
                 raise Unavailable(f"cannot open the ledger: {_first_line(error)}") from error
             raise
         self._give_back(connection)
-        return str(found[0])
+        return ledger_id
+
+    def _identities(self, connection: Connection) -> tuple[Any, str]:
+        """That of the server, and that of the ledger."""
+        found = cursor(connection).execute(self._sql["ledger_id"]).fetchone()
+        assert found is not None
+        return self._identity(connection), str(found[0])
 
     def _version(self, connection: Connection) -> int:
         """The schema's version; 0 where there is none. A newer one than this code knows is refused."""
@@ -436,10 +464,22 @@ class PostgresStore:
             raise SchemaTooNew(f"the database has schema {newest}; this Holdfast knows {known}", found=newest, known=known)
         return newest
 
+    def _upgrade_soon(self, connection: Connection, draw_id: Callable[[], str]) -> None:
+        """Try until the tables can be had. A wait for one would hold up everybody who comes after it, so each try is short."""
+        deadline = time.monotonic() + MIGRATE_LOCK_SECONDS
+        while True:
+            try:
+                return self._upgrade(connection, draw_id)
+            except pg.LockNotAvailable:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(MIGRATE_PAUSE_SECONDS)
+
     def _upgrade(self, connection: Connection, draw_id: Callable[[], str]) -> None:
         """Under a lock, in one transaction: of many that start at once, one does it."""
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"holdfast:{self._schema}",))
+            connection.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
             connection.execute(f"CREATE TABLE IF NOT EXISTS {self._schema}.schema_version (version integer PRIMARY KEY)")
             newest = self._version(connection)
@@ -449,10 +489,17 @@ class PostgresStore:
             connection.execute(f"INSERT INTO {self._schema}.meta VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING", (draw_id(),))
 
 
+def _on_snapshot(connection: Connection, work: Callable[[Connection], T]) -> T:
+    connection.execute(_READ)
+    answer = work(connection)
+    connection.execute("COMMIT")
+    return answer
+
+
 def _translated(error: BaseException, outcome: Literal["none", "unknown"] = "none") -> BaseException:
     """A driver's error as the contract names it; anything else as it is."""
     if isinstance(error, _IN_THE_WAY):
-        return Contention(_first_line(error))
+        return Contention(_with_place(error))
     if isinstance(error, pg.ReadOnlySqlTransaction):
         refused = Unavailable("the server takes no writes: it is a read replica, or set to read only")
         refused.action = "Connect to the primary; with several hosts in the url, target_session_attrs=read-write finds it."
@@ -464,6 +511,12 @@ def _translated(error: BaseException, outcome: Literal["none", "unknown"] = "non
     if isinstance(error, Unavailable) and outcome == "unknown":
         return Unavailable(error.message, outcome=outcome)
     return error
+
+
+def _with_place(error: psycopg.Error) -> str:
+    """With the table whose row was locked, where the server says it."""
+    place = (error.diag.context or "").split("\n", 1)[0]
+    return f"{_first_line(error)} {place}".rstrip()
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -225,7 +225,7 @@ class SqliteStore:
             return self._readers.pop()
         return self._connect()
 
-    def lock_holder(self, job_id: int, seconds: float = 0.0) -> str | None:
+    def lock_holder(self, job_id: int | None = None, seconds: float = 0.0) -> str | None:
         """No job is ever locked by itself."""
         return None
 

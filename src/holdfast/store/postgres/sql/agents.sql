@@ -27,7 +27,7 @@ DELETE FROM holdfast.agents WHERE (name, session) IN (
     WHERE a.updated_at < %(before_at)s AND NOT EXISTS (
         SELECT FROM holdfast.jobs j
         WHERE j.status IN ('claimed', 'running', 'stalled') AND j.owner = a.name AND j.incarnation = a.session)
-    LIMIT %(limit)s)
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING 1;
 
 -- The first job of every priority of every queue, through the index alone: each step jumps to the next queue or priority, past

@@ -330,11 +330,14 @@ SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < %(before_at)s A
 FROM holdfast.events e WHERE e.pos > %(after)s ORDER BY e.pos LIMIT %(limit)s;
 
 -- name: strip_beat
-UPDATE holdfast.events SET payload = %(payload)s WHERE pos = %(pos)s;
+UPDATE holdfast.events SET payload = %(payload)s
+WHERE pos = (SELECT pos FROM holdfast.events WHERE pos = %(pos)s FOR UPDATE SKIP LOCKED);
+
+-- Rows that other transactions have locked are left for another time.
 
 -- name: prune_requests
 DELETE FROM holdfast.requests WHERE (actor, request_id) IN (
-    SELECT actor, request_id FROM holdfast.requests WHERE created_at < %(before_at)s LIMIT %(limit)s)
+    SELECT actor, request_id FROM holdfast.requests WHERE created_at < %(before_at)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING 1;
 
 -- name: lock_settings
@@ -346,14 +349,32 @@ SELECT pg_advisory_xact_lock(hashtextextended('holdfast.settings', 0));
 SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(wanted)s, true);
 
 -- Which session has locked a job's row, in a transaction that is this old. A row locker's transaction id is the row's xmax.
+-- Without the role pg_read_all_stats, sessions of other accounts have neither a state nor an age.
 
 -- name: lock_holder
-SELECT 'process ' || a.pid || ' (' || coalesce(nullif(a.application_name, ''), 'no application_name') || '), ' || a.state
-    || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change)) || ' s'
+SELECT 'process ' || a.pid || ' (' || coalesce(nullif(a.application_name, ''), 'no application_name') || ')'
+    || coalesce(', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change)) || ' s', '')
 FROM holdfast.jobs j
 JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = j.xmax AND l.granted
 JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE j.id = %(job_id)s AND a.xact_start <= clock_timestamp() - make_interval(secs => %(seconds)s);
+WHERE j.id = %(job_id)s
+  AND coalesce(a.xact_start <= clock_timestamp() - make_interval(secs => %(seconds)s), %(seconds)s::float8 = 0);
+
+-- Which sessions have locked something of this ledger, or a name, for a second or longer; the oldest three. It touches no table
+-- of the ledger. One that only reads is named where it has locked a whole table.
+
+-- name: lock_holders
+SELECT 'process ' || a.pid || ' (' || coalesce(nullif(a.application_name, ''), 'no application_name') || ')'
+    || coalesce(', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change)) || ' s', '')
+FROM pg_stat_activity a
+WHERE a.pid <> pg_backend_pid() AND coalesce(a.xact_start <= clock_timestamp() - interval '1 s', true)
+  AND EXISTS (
+    SELECT FROM pg_locks l
+    WHERE l.pid = a.pid AND l.granted AND l.mode <> 'AccessShareLock'
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND (l.locktype = 'advisory' OR l.relation IN (
+            SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %(schema)s)))
+ORDER BY a.xact_start, a.pid LIMIT 3;
 
 -- name: now
 SELECT clock_timestamp();

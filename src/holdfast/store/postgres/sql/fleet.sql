@@ -57,7 +57,7 @@ ORDER BY w.seen_at DESC, w.name, w.incarnation LIMIT %(limit)s;
 
 -- name: prune_workers
 DELETE FROM holdfast.workers WHERE (name, incarnation) IN (
-    SELECT name, incarnation FROM holdfast.workers WHERE seen_at < %(before_at)s LIMIT %(limit)s)
+    SELECT name, incarnation FROM holdfast.workers WHERE seen_at < %(before_at)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING 1;
 
 -- name: next_ready

@@ -1,0 +1,165 @@
+"""A call that a locked row, table or name stops: it ends within its time, says who is in the way, and holds up no other call."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import App, Ledger, Unavailable
+from holdfast.agent import Agent
+from holdfast.store.postgres import store as postgres
+from tests.blast.place import Place
+from tests.support.waiting import wait_until
+
+Stranger = psycopg.Connection[tuple[object, ...]]
+WAITS = "SELECT count(*) FROM pg_locks WHERE relation = to_regclass(%s) AND mode = 'AccessExclusiveLock' AND NOT granted"
+
+
+@pytest.fixture
+def url(schema_url: Callable[[], str]) -> str:
+    return schema_url()
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[Ledger]:
+    with holdfast.open(url) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def stranger(url: str) -> Iterator[Stranger]:
+    """Has a transaction open until the test ends."""
+    with psycopg.connect(Place.of(url).server, application_name="stranger") as connection:
+        yield connection
+        connection.rollback()
+
+
+def refusal_of(call: Callable[[], object]) -> Unavailable:
+    with pytest.raises(Unavailable) as refused:
+        call()
+    return refused.value
+
+
+def names(refused: Unavailable, stranger: Stranger) -> bool:
+    named = f"process {stranger.info.backend_pid} (stranger), idle in transaction for " in refused.message
+    return refused.locked and named and "pg_terminate_backend" in str(refused.action)
+
+
+def test_an_agent_is_told_who_has_locked_its_task(url: str, ledger: Ledger, stranger: Stranger) -> None:
+    job = ledger.enqueue("work")
+    stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
+    assert names(refusal_of(lambda: Agent(ledger, "ada").start(job.id, request_id="r1")), stranger)
+    stranger.rollback()
+    assert Agent(ledger, "ada").start(job.id, request_id="r1").id == job.id
+
+
+def test_a_locked_queue_names_its_table_and_who_has_locked_it(url: str, ledger: Ledger, stranger: Stranger) -> None:
+    ledger.pause("mail")
+    stranger.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
+    refused = refusal_of(lambda: ledger.unpause("mail"))
+    assert names(refused, stranger)
+    assert 'in relation "queues"' in refused.message
+    assert ledger.claim("worker", ["other"]) == []
+
+
+def test_reads_of_a_locked_table_end_and_name_who_has_locked_it(url: str, ledger: Ledger, stranger: Stranger) -> None:
+    job = ledger.enqueue("work")
+    stranger.execute(f"LOCK TABLE {Place.of(url).schema}.jobs IN ACCESS EXCLUSIVE MODE")
+    with ThreadPoolExecutor() as at_once:
+        refused = list(at_once.map(refusal_of, [lambda: ledger.get(job.id), ledger.diagnose]))
+    assert [names(each, stranger) for each in refused] == [True, True]
+    assert ledger.paused() == {}
+
+
+def test_opening_beside_a_locked_table_ends_and_names_who_has_locked_it(url: str, ledger: Ledger, stranger: Stranger) -> None:
+    stranger.execute(f"LOCK TABLE {Place.of(url).schema}.meta IN ACCESS EXCLUSIVE MODE")
+    refused = refusal_of(lambda: holdfast.open(url))
+    assert names(refused, stranger)
+    assert refused.message.startswith("cannot open the ledger: ")
+
+
+def go_back(url: str) -> None:
+    """To the schema before the last one, as an older Holdfast has made it."""
+    place = Place.of(url)
+    with psycopg.connect(place.server, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE {place.schema}.queues DROP COLUMN paused_by, DROP COLUMN pause_reason")
+        connection.execute(f"DELETE FROM {place.schema}.schema_version WHERE version = 9")
+
+
+def test_a_migration_that_cannot_have_a_table_holds_up_nobody(url: str, ledger: Ledger, stranger: Stranger) -> None:
+    place = Place.of(url)
+    ledger.pause("mail")
+    go_back(url)
+    stranger.execute(f"SELECT FROM {place.schema}.queues FOR UPDATE")
+    opened: list[Ledger] = []
+    opening = threading.Thread(target=lambda: opened.append(holdfast.open(url)), daemon=True)
+    opening.start()
+    with psycopg.connect(place.server, autocommit=True) as admin:
+        for _ in range(3):
+            wait_until(lambda: admin.execute(WAITS, [f"{place.schema}.queues"]).fetchone() == (1,), what="the migration waits")
+            # A claim reads the table. It waits behind the migration, and then goes on.
+            assert ledger.claim("worker", ["other"]) == []
+            assert opening.is_alive()
+    stranger.rollback()
+    opening.join(30)
+    assert [found.paused().keys() for found in opened] == [{"mail"}]
+    opened[0].close()
+
+
+def test_a_migration_that_never_gets_a_table_is_refused_and_changes_nothing(
+    url: str, ledger: Ledger, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "MIGRATE_LOCK_SECONDS", 1.0)
+    ledger.pause("mail")
+    go_back(url)
+    stranger.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
+    refused = refusal_of(lambda: holdfast.open(url))
+    assert names(refused, stranger)
+    stranger.rollback()
+    with holdfast.open(url) as newer:
+        assert newer.paused().keys() == {"mail"}
+
+
+def test_retention_passes_over_locked_rows(url: str, ledger: Ledger, stranger: Stranger) -> None:
+    schema = Place.of(url).schema
+    for number in range(2):
+        job = ledger.enqueue("work", request_id=f"r{number}")
+        ledger.sign_in(f"w{number}")
+        agent = Agent(ledger, f"a{number}")
+        agent.start(job.id)
+        agent.complete(job.id)
+    stranger.execute(f"SELECT FROM {schema}.requests WHERE request_id = 'r0' FOR UPDATE")
+    stranger.execute(f"SELECT FROM {schema}.workers WHERE name = 'w0' FOR UPDATE")
+    stranger.execute(f"SELECT FROM {schema}.agents WHERE name = 'a0' FOR UPDATE")
+    now = ledger.now()
+
+    def prune() -> dict[str, int]:
+        return ledger.prune(requests_before=now, workers_before=now, agents_before=now)
+
+    assert min(prune().values()) > 0
+    stranger.rollback()
+    assert prune() == {"requests": 1, "workers": 1, "agents": 1}
+
+
+def test_a_worker_that_stops_says_that_a_lock_keeps_it_from_recording_an_outcome(
+    url: str, stranger: Stranger, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, free = App(url), threading.Event()
+
+    @app.handler(policy={"heartbeat_interval": 1, "missed_beats_max": 2, "lease_ttl": 2})
+    def work() -> int:
+        free.wait(20)
+        return 1
+
+    job = app.enqueue(work)
+    worker = app.worker(name="w")
+    worker.start()
+    wait_until(lambda: app.ledger.get(job.id).status == "running", what="the job runs")
+    stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
+    free.set()
+    worker.close()
+    assert "another transaction has locked the job: this outcome is not recorded" in caplog.messages
+    app.close()
