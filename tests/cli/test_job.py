@@ -162,6 +162,19 @@ def test_what_is_in_a_job_does_not_speak_to_the_terminal(here: Desk) -> None:
     assert "TASK 3" in here("job", "list").out
 
 
+def test_an_operator_helps_by_command(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index", queue="default").id
+    assert here.refused("job", "assist", id_)[:2] == (1, "invalid_transition")
+    here.held()
+    helped = here.said("job", "assist", id_)
+    assert (helped["job_id"], helped["status"], helped["phase"]) == (id_, "running", "assisted")
+    assert here("job", "unassist", id_).out == f"Job {id_} goes on alone.\n"
+    assert here("job", "assist", id_).out == f"An operator helps job {id_}.\n"
+    actors = [event.actor for event in here.ledger.events(id_, types=["assist_started", "assist_ended"])]
+    assert len(actors) == 3
+    assert all(actor.startswith("operator:") for actor in actors)
+
+
 def test_jobs_are_listed_by_phase(here: Desk) -> None:
     ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
     for id_ in ids[:2]:

@@ -90,6 +90,8 @@ def test_answers_are_of_the_form_that_the_schema_says(said: Said, folder: Path) 
         ledger.heartbeat(held.fence, stage="TASK", progress=1, checkpoint={"at": 1})
         said("gate", held.id)
         said("job", "get", held.id)
+        said("job", "assist", held.id)
+        said("job", "unassist", held.id)
         ledger.fail(held.fence, RuntimeError("no"), retryable=False)
         dead = [ledger.enqueue("index").id for _ in range(2)]
         for id_ in dead:

@@ -221,7 +221,11 @@ def test_how_it_stands_with_the_holder(history: History, situation: Situation, w
 
 
 def test_a_wish_for_assistance_is_told():
-    assert "w-1 wishes for assistance." in of(History().start().beat(assist_requested=True)).text
+    history = History().start().beat(assist_requested=True)
+    found = of(history)
+    assert "w-1 wishes for assistance." in found.text
+    assert commands(found)[:2] == ["holdfast job assist 7", "holdfast job cancel 7"]
+    assert "holdfast job assist 7" not in commands(of(history.do(c.Assist, actor=OPERATOR, on=True)))
 
 
 def test_an_aborting_job_is_cancelled_when_its_grace_is_over():

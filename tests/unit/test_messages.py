@@ -105,7 +105,7 @@ def test_a_wish_for_assistance_names_the_holder() -> None:
     [message] = messages(beat("ASSIST_REQUESTED"), "abcd2345", ORIGIN)
     data = message.as_dict()["data"]
     assert (data["holder"], data["incarnation"], data["tier"]) == ("w-1", "abc", "in_home")
-    assert data["commands"][0]["command"] == "holdfast explain 42"
+    assert [each["command"] for each in data["commands"]][:2] == ["holdfast job assist 42", "holdfast explain 42"]
     assert "silent_ms" not in data
 
 

@@ -117,6 +117,39 @@ def cancel(
 
 
 @job.command()
+@click.argument("id", type=JOB_ID)
+@request_option
+@asks_a_ledger
+def assist(ledger: "Ledger", *, id: int, request_id: str | None) -> Answer:  # noqa: A002
+    """Say that an operator helps a running job, with its holder or by hand.
+
+    \b
+    Example:
+      holdfast job assist 12
+    """
+    return _assisted(ledger.assist(id, request_id=request_id), "An operator helps job {}.")
+
+
+@job.command()
+@click.argument("id", type=JOB_ID)
+@request_option
+@asks_a_ledger
+def unassist(ledger: "Ledger", *, id: int, request_id: str | None) -> Answer:  # noqa: A002
+    """Say that the operator's help is over, and the holder goes on alone.
+
+    \b
+    Example:
+      holdfast job unassist 12
+    """
+    return _assisted(ledger.unassist(id, request_id=request_id), "Job {} goes on alone.")
+
+
+def _assisted(job: "Job", words: str) -> Answer:
+    said = {"job_id": job.id, "status": job.status, "phase": job.phase, "rev": job.rev}
+    return Answer(said, lambda page: page.line(words.format(job.id)))
+
+
+@job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
 @request_option
 @asks_a_ledger

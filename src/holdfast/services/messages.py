@@ -161,7 +161,9 @@ def _silence(event: Event) -> dict[str, Any]:
 
 def _commands(event: Event) -> list[Remedy]:
     """The commands for an operator who is paged."""
+    wished = [remedy("says that an operator helps", "job", "assist", event.job_id)] if event.reason == ASSIST_REQUESTED else []
     return [
+        *wished,
         remedy("says where the job stands now, what happens next and what can be done", "explain", event.job_id),
         remedy("ends it; a holder is asked to make its safe exit", "job", "cancel", event.job_id),
     ]

@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.cli.jobs import DeadLetterView, JobView
 from holdfast.cli.shapes.base import Shape
-from holdfast.core.model import EventType, Status
+from holdfast.core.model import EventType, Phase, Status
 from holdfast.core.vocabulary import Dialect
 from holdfast.ledger import Event
 
@@ -41,6 +41,13 @@ class Cancelled(Shape, frozen=True):
 
 class CancelledMany(Shape, frozen=True):
     cancelled: list[Cancelled]
+
+
+class Assisted(Shape, frozen=True):
+    job_id: int
+    status: Status
+    phase: Phase | None
+    rev: int
 
 
 class Replayed(Shape, frozen=True):

@@ -3,7 +3,7 @@
 from holdfast.core.deadlines import MS, exhausted, progress_limit, stall_limit
 from holdfast.core.explain.shapes import Account, Facts, NextStep, Situation
 from holdfast.core.explain.sweeping import overdue, sweeper
-from holdfast.core.explain.words import cancel, cancel_hard, remedy, span, step, until, when
+from holdfast.core.explain.words import assist, cancel, cancel_hard, remedy, span, step, until, when
 from holdfast.core.model import EventType, Job, Micros, Phase, Policy, Status
 from holdfast.core.signing import owes
 
@@ -23,7 +23,8 @@ def holding(job: Job, facts: Facts, now: Micros) -> Account:
             (*late.commands, cancel_hard(job)),
         )
     situation, words = _standing(job, now, stall, moved, grace)
-    commands = (cancel_hard(job),) if job.phase is Phase.ABORTING else (cancel(job),)
+    wished = (assist(job),) if job.assist_requested and job.phase is Phase.EXECUTING else ()
+    commands = (cancel_hard(job),) if job.phase is Phase.ABORTING else (*wished, cancel(job))
     gated = remedy("says whether its holder may take a step that cannot be taken back", "gate", job.id)
     return Account(situation, words, (_expected(job, job.policy, now), _end(job, facts, due, grace, moved)), (*commands, gated))
 

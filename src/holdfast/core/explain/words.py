@@ -115,6 +115,10 @@ def take_it_up(job: Job) -> Remedy:
 SWEEP = Remedy("holdfast sweep", "does at once whatever is due")
 
 
+def assist(job: Job) -> Remedy:
+    return remedy("says that an operator helps" + _by_key(job, EventType.ASSIST_STARTED), "job", "assist", job.id)
+
+
 def cancel(job: Job) -> Remedy:
     does = "ends it; a holder is asked to make its safe exit"
     return remedy(does + _by_key(job, EventType.CANCELLED), "job", "cancel", job.id)
