@@ -37,6 +37,13 @@ def stranger(url: str) -> Iterator[Stranger]:
         connection.rollback()
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls give up on a lock after little more than a second."""
+    monkeypatch.setattr("holdfast.ledger.carry.PAUSES", (0.0, 1.1))
+    monkeypatch.setattr(postgres, "_READ", postgres._READ.replace(str(postgres.READ_LOCK_MS), "1100"))
+
+
 def refusal_of(call: Callable[[], object]) -> Unavailable:
     with pytest.raises(Unavailable) as refused:
         call()
@@ -48,7 +55,7 @@ def names(refused: Unavailable, stranger: Stranger) -> bool:
     return refused.locked and named and "pg_terminate_backend" in str(refused.action)
 
 
-def test_an_agent_is_told_who_has_locked_its_task(url: str, ledger: Ledger, stranger: Stranger) -> None:
+def test_an_agent_is_told_who_has_locked_its_task(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
     job = ledger.enqueue("work")
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
     assert names(refusal_of(lambda: Agent(ledger, "ada").start(job.id, request_id="r1")), stranger)
@@ -56,7 +63,7 @@ def test_an_agent_is_told_who_has_locked_its_task(url: str, ledger: Ledger, stra
     assert Agent(ledger, "ada").start(job.id, request_id="r1").id == job.id
 
 
-def test_a_locked_queue_names_its_table_and_who_has_locked_it(url: str, ledger: Ledger, stranger: Stranger) -> None:
+def test_a_locked_queue_names_its_table_and_who_has_locked_it(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
     ledger.pause("mail")
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
     refused = refusal_of(lambda: ledger.unpause("mail"))
@@ -65,7 +72,9 @@ def test_a_locked_queue_names_its_table_and_who_has_locked_it(url: str, ledger: 
     assert ledger.claim("worker", ["other"]) == []
 
 
-def test_reads_of_a_locked_table_end_and_name_who_has_locked_it(url: str, ledger: Ledger, stranger: Stranger) -> None:
+def test_reads_of_a_locked_table_end_and_name_who_has_locked_it(
+    url: str, ledger: Ledger, stranger: Stranger, quick: None
+) -> None:
     job = ledger.enqueue("work")
     stranger.execute(f"LOCK TABLE {Place.of(url).schema}.jobs IN ACCESS EXCLUSIVE MODE")
     with ThreadPoolExecutor() as at_once:
@@ -74,7 +83,9 @@ def test_reads_of_a_locked_table_end_and_name_who_has_locked_it(url: str, ledger
     assert ledger.paused() == {}
 
 
-def test_opening_beside_a_locked_table_ends_and_names_who_has_locked_it(url: str, ledger: Ledger, stranger: Stranger) -> None:
+def test_opening_beside_a_locked_table_ends_and_names_who_has_locked_it(
+    url: str, ledger: Ledger, stranger: Stranger, quick: None
+) -> None:
     stranger.execute(f"LOCK TABLE {Place.of(url).schema}.meta IN ACCESS EXCLUSIVE MODE")
     refused = refusal_of(lambda: holdfast.open(url))
     assert names(refused, stranger)
@@ -163,3 +174,13 @@ def test_a_worker_that_stops_says_that_a_lock_keeps_it_from_recording_an_outcome
     worker.close()
     assert "another transaction has locked the job: this outcome is not recorded" in caplog.messages
     app.close()
+
+
+def test_a_session_of_another_account_is_named_though_its_state_is_not_shown(
+    url: str, ledger: Ledger, stranger: Stranger
+) -> None:
+    job = ledger.enqueue("work")
+    stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
+    with holdfast.open(f"{url}&options=-crole%3Dpg_read_all_data") as unprivileged:
+        found = [unprivileged._store.lock_holder(job.id), unprivileged._store.lock_holder()]
+    assert found == [f"process {stranger.info.backend_pid} (stranger)"] * 2

@@ -10,7 +10,11 @@ import pytest
 
 import holdfast
 from holdfast import Job, Ledger, Unavailable
+from holdfast.core.commands import Heartbeat
+from holdfast.core.payloads import NO_BEAT
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.ledger.execute import execute
+from holdfast.ledger.repeating import is_locked
 from holdfast.testing import ManualClock
 from tests.support.histories import problems
 from tests.support.waiting import wait_until
@@ -306,3 +310,14 @@ def test_an_overdue_statement_leaves_no_session_behind(ledger: Ledger, pg_url: s
     stranger.rollback()
     ledger.enqueue("k")
     assert len(ledger.claim("w", keep=False)) == 1
+
+
+def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+    """Both are in one group, with calls of others. A group that is run again waits for no lock."""
+    [job] = running(ledger, 1)
+    assert job.fence is not None
+    lock(stranger, pg_url, job)
+    beat = Heartbeat(**ledger._holder(job.fence, "R", None), beat=NO_BEAT)
+    calls = [ledger._quick("heartbeat", [beat], "R") for _ in range(2)]
+    ledger._store.transact("work", lambda session: execute(session, calls, ledger._notary, careful=True))
+    assert [is_locked(call.answers[0]) for call in calls] == [True, True]
