@@ -158,6 +158,8 @@ class Place(NamedTuple):
             "public": lambda: key("worker", "w", next(NUMBERS)).public,
             "role": lambda: "worker",
             "key_id": lambda: "k",
+            "events": list,
+            "dialect": lambda: "liveness",
         }
         return makers[name]()
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,13 +12,13 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strictjson, vocabulary
 from holdfast.core import policy as policies
-from holdfast.core.model import OWN_PREFIX, Actor, FailureStage, Fence, Micros, Phase, ReasonCode, Role, StallReason, Status
+from holdfast.core.model import OWN_PREFIX, Actor, Fence, Micros, Phase, Role, StallReason, Status
 from holdfast.core.waiting import ON_FAILURE
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.face import Job, to_micros
 from holdfast.ledger.refs import Refs
 
-E = TypeVar("E", ReasonCode, FailureStage)
+E = TypeVar("E", bound=StrEnum)
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _PAIR = 2

@@ -17,7 +17,7 @@ from holdfast.core.model import Actor, EventType, Phase, Role, Status
 from holdfast.core.proof.signed import counter_of
 from holdfast.core.proof.spelling import to_iso
 from holdfast.core.vocabulary import Dialect, event_name, has_name, reason_name, status_name
-from holdfast.errors import ValidationError
+from holdfast.ledger import admit
 from holdfast.ledger.face import Event, public_event, to_micros
 from holdfast.store.base import EventFilter, Session, Store
 
@@ -37,10 +37,7 @@ StandingOf = Callable[[Event], Standing]
 
 
 def read_dialect(given: Any) -> Dialect:
-    try:
-        return Dialect(given)
-    except ValueError:
-        raise ValidationError(f"dialect must be one of {', '.join(Dialect)}", field="dialect") from None
+    return admit.choice("dialect", Dialect, given)
 
 
 def written(event: Event, dialect: Dialect, ledger_id: str, standing: Standing) -> dict[str, Any]:
