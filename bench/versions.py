@@ -1,4 +1,4 @@
-"""`python -m bench.versions TREE [TREE…]`: what a lone job costs in other checkouts of Holdfast, beside this one.
+"""`python -m bench.versions TREE [TREE…]`: what a job costs in other checkouts of Holdfast, beside this one.
 
 Each checkout runs in processes of its own, on a ledger of its own. They take turns of a fraction of a second, so that a machine
 that gets slower does so for all of them; the medians of the ratios of neighbouring turns are compared.
@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Self
 
+from bench.lone import BATCH
 from tools.pgserver import PostgresServer
 
 HERE = Path(__file__).parent.parent
@@ -32,15 +33,15 @@ class Turn(NamedTuple):
 
 
 class Contender:
-    """Processes that enqueue, claim and complete one job after another, each in a queue of its own, when they are told to."""
+    """Processes that enqueue, claim and complete jobs, one after another or in batches, each in a queue of its own."""
 
-    def __init__(self, tree: Path, url: str, processes: int) -> None:
+    def __init__(self, tree: Path, url: str, processes: int, size: int) -> None:
         self.name = str(tree)
         self.turns: list[Turn] = []
         environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
         self._processes = [
             subprocess.Popen(
-                [sys.executable, HERE / "bench" / "lone.py", url, f"queue-{number}"],
+                [sys.executable, HERE / "bench" / "lone.py", url, f"queue-{number}", str(size)],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -72,10 +73,14 @@ def _numbers(process: "subprocess.Popen[str]") -> tuple[float, float]:
     return float(jobs), float(cpu)
 
 
-def measure(base: str, trees: Sequence[Path], processes: int, turns: int, seconds: float = TURN_SECONDS) -> list[Contender]:
+def measure(
+    base: str, trees: Sequence[Path], processes: int, turns: int, seconds: float = TURN_SECONDS, size: int = 1
+) -> list[Contender]:
     """The first tree is the one that the others are compared with. Each makes a ledger, at `base` and its number."""
     with ExitStack() as stack:
-        contenders = [stack.enter_context(Contender(tree, f"{base}{number}", processes)) for number, tree in enumerate(trees)]
+        contenders = [
+            stack.enter_context(Contender(tree, f"{base}{number}", processes, size)) for number, tree in enumerate(trees)
+        ]
         for number in range(turns + 1):
             for contender in contenders if number % 2 else reversed(contenders):
                 contender.turn(seconds)
@@ -101,13 +106,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("trees", nargs="+", type=Path, metavar="TREE", help="another checkout; the first is compared with")
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--processes", type=int, default=1, help="processes of each checkout that work at once")
+    parser.add_argument("--batches", action="store_true", help=f"jobs in batches of {BATCH}, not one after another")
     parser.add_argument("--turns", type=int, default=TURNS)
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=HERE) as name, ExitStack() as stack:
         base = f"sqlite:///{name}/ledger"
         if asked.store == "postgres":
             base = f"{stack.enter_context(PostgresServer.create()).url}?schema=ledger"
-        print(table(measure(base, [*asked.trees, HERE], asked.processes, asked.turns)))
+        print(table(measure(base, [*asked.trees, HERE], asked.processes, asked.turns, size=BATCH if asked.batches else 1)))
 
 
 if __name__ == "__main__":

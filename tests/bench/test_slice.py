@@ -7,6 +7,7 @@ import pytest
 
 from bench.__main__ import main
 from bench.figures import FIGURES
+from bench.lone import BATCH
 from bench.places import Host, PostgresHost, SqliteHost
 from bench.report import Heading, Row, met, table
 from bench.sizes import Sizes
@@ -142,8 +143,9 @@ def test_a_target_is_met_or_not(heading: Heading, ours: float, base: float, targ
     assert met(heading, Row("here", ours, base, target, 1, {})) is expected
 
 
-def test_versions_take_turns(tmp_path: Path) -> None:
-    first, second = measure(f"sqlite:///{tmp_path}/ledger", [HERE, HERE], processes=2, turns=2, seconds=0.05)
+@pytest.mark.parametrize("size", [1, BATCH])
+def test_versions_take_turns(tmp_path: Path, size: int) -> None:
+    first, second = measure(f"sqlite:///{tmp_path}/ledger", [HERE, HERE], processes=2, turns=2, seconds=0.05, size=size)
     assert len(first.turns) == len(second.turns) == 2
     assert all(turn.rate > 0 and turn.cpu_us > 0 for turn in first.turns)
     assert "| 1.000 |" in table_of_versions([first, second])
