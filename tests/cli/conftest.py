@@ -76,6 +76,14 @@ class Running:
                 return found
         raise AssertionError(f"never logged: {message}")
 
+    def says(self, words: str) -> str:
+        """The next line on its standard error with these words."""
+        assert self._process.stderr is not None
+        for text in self._process.stderr:
+            if words in text:
+                return text
+        raise AssertionError(f"never said: {words}")
+
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._process.send_signal(number)
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import holdfast
@@ -91,25 +92,31 @@ def test_a_worker_beats_by_itself(supervise: Supervise, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "heard"),
+    ("line", "told", "refused"),
     [
-        (b"", Heard()),
-        (b"still here", Heard()),
-        (b'{"stage":"mix"}', Heard("mix")),
-        (b'{"progress":0}', Heard(None, 0)),
-        (b'{"progress":-1}', Heard()),
-        (b'{"stage":"mix","progress":3,"more":[1]}', Heard("mix", 3)),
-        (b'{"stage":" ","progress":true}', Heard()),
-        (b'{"stage":"' + b"x" * 201 + b'","progress":9007199254740992}', Heard()),
-        (b'{"stage":', Heard()),
-        (b'{"stage":"\xff"}', Heard()),
-        (b"[1]", Heard()),
-        (b'{"a":' + b"[" * 4_000, Heard()),
-        (b'{"stage":"' + b"x" * 5_000, Heard()),
+        (b"", {}, False),
+        (b"still here", {}, False),
+        (b'{"stage":"mix"}', {"stage": "mix"}, False),
+        (b'{"progress":0}', {"progress": 0}, False),
+        (b'{"progress":-1}', {}, True),
+        (b'{"stage":"mix","progress":3,"more":[1]}', {"stage": "mix", "progress": 3}, False),
+        (b'{"stage":" ","progress":true}', {}, True),
+        (b'{"stage":"' + b"x" * 201 + b'","progress":9007199254740992}', {}, True),
+        (b'{"stage":', {}, True),
+        (b'{"stage":"\xff"}', {}, True),
+        (b"[1]", {}, False),
+        (b'{"a":' + b"[" * 4_000, {}, True),
+        (b'{"stage":"' + b"x" * 5_000 + b'"}', {}, True),
+        (b'{"stage":null}', {}, False),
+        (b'{"checkpoint":null}', {"checkpoint": msgspec.Raw(b"null")}, False),
+        (b'{"checkpoint":{"a":1,"a":2},"stage":"mix"}', {"stage": "mix"}, True),
+        (b'{"checkpoint":"' + b"x" * 262_143 + b'"}', {}, True),
+        (b'{"checkpoint":"' + b"x" * 300_000 + b'"}', {}, True),
     ],
 )
-def test_whatever_comes_is_a_beat(line: bytes, heard: Heard) -> None:
-    assert read(line) == heard
+def test_whatever_comes_is_a_beat(line: bytes, told: dict[str, object], refused: bool) -> None:
+    heard = read(line)
+    assert (heard.told, heard.refused is not None) == (told, refused)
 
 
 def test_both_ears_hear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -46,6 +46,15 @@ def test_a_job_without_a_result_is_completed_with_none(ended: Ended, shared: Led
     assert (shared.get(job.id).status, shared.get(job.id).result) == ("succeeded", None)
 
 
+def test_what_the_program_told_is_on_record(ended: Ended, shared: Ledger) -> None:
+    job = shared.enqueue("render")
+    told = '{"stage": "mixed", "progress": 9, "checkpoint": {"at": 3}}'
+    assert ended("--job", job.id, "--", "sh", "-c", f"echo '{told}' >&3").code == 0
+    found = shared.get(job.id)
+    assert (found.stage, found.progress, found.checkpoint) == ("mixed", 9, {"at": 3})
+    assert shared.check(job.id) == []
+
+
 def test_the_lease_is_renewed_for_as_long_as_it_takes(supervise: Supervise, shared: Ledger, folder: Path) -> None:
     gate, job = pipe(folder), shared.enqueue("render", policy=SHORT)
     one = supervise("--name", "ada", "--job", job.id, "--", *WAIT)

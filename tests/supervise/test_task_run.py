@@ -1,7 +1,10 @@
 """`holdfast task run`: an agent's loop around a real command."""
 
+import contextlib
 import json
 import signal
+import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,10 +14,12 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Conflict
+from holdfast.services.echoes import ECHO_SECONDS
 from holdfast.supervise import tasks
 from tests.cli.conftest import Done, Running, command, environment
 from tests.support.histories import problems
 from tests.support.waiting import wait_until
+from tools.pgserver import PostgresServer
 
 Start = Callable[..., Running]
 Ran = Callable[..., Done]
@@ -124,12 +129,13 @@ def test_lines_to_descriptor_3_are_kept(ledger: Ledger, ran: Ran) -> None:
     lines = [
         '{"stage": "two", "progress": 2}',
         "just a beat",
+        '{"checkpoint": {"at": 1}}',
         '{"checkpoint": {"at": 40}}',
         '{"progress": "many"}',
         '{"checkpoint": [1,',
     ]
     done = ran("; ".join(f"echo '{line}' >&3" for line in lines))
-    assert "a line on descriptor 3 is left out: progress" in done.err
+    assert "a line on descriptor 3 is not recorded: progress" in done.err
     found = ledger.get(job.id)
     assert (found.status, found.stage, found.progress, found.checkpoint) == ("succeeded", "two", 2, {"at": 40})
 
@@ -204,14 +210,14 @@ def test_a_command_that_cannot_be_started_costs_no_task(ledger: Ledger, ran: Ran
 
 
 def test_two_processes_are_not_one_agent(ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "DUTY_SECONDS", 1.0)
+    monkeypatch.setattr(tasks, "TURN_SECONDS", 1.0)
 
     def loop(session: str) -> tasks.TaskLoop:
         agent = Agent(ledger, "ada", session=session)
         return tasks.TaskLoop(ledger, agent, ["true"], tasks.Wish(None, None, 60_000), url=url, grace_s=1.0, say=lambda _: None)
 
     first = loop("agent")
-    ledger.take_duty(first._duty, "another process", ttl="1m")
+    ledger.take_duty(tasks.Turn(ledger, first.agent, "other", lambda: None).duty, "another process", ttl="1m")
     with pytest.raises(Conflict, match="another process runs tasks as ada in the session agent"):
         first.run(once=True, wait=False)
     assert loop("other").run(once=True, wait=False)["succeeded"] == 0
@@ -229,3 +235,115 @@ def test_on_postgresql(store_url: str, folder: Path) -> None:
         assert running.rest().code == 0
         assert there.get(job.id).result == 1
         assert problems(there) == []
+
+
+def test_a_task_that_is_held_already_is_renewed_in_time(ledger: Ledger, start: Start, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    Agent(ledger, "ada").start(job.id, ttl="2s")
+    running = start("touch begun; while [ ! -e go ]; do sleep 0.05; done", "--ttl", "10m")
+    begun(folder)
+    wait_until(lambda: types(ledger, job.id).count("heartbeat") >= 4)
+    (folder / "go").touch()
+    assert running.rest().out == "Tasks: 1 succeeded.\n"
+    assert "stalled" not in types(ledger, job.id)
+
+
+def test_all_output_is_read_however_late_it_comes(ledger: Ledger, ran: Ran) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    program = ["python3", "-c", "import os; os.write(3, b'{\"stage\":\"last\"}\\n'); print('x' * 60_000)"]
+    assert ran("", program=program).out == "Tasks: 2 succeeded.\n"
+    for job in jobs:
+        found = ledger.get(job.id)
+        assert (len(found.result), found.stage) == (60_000, "last")
+
+
+def test_a_short_task_is_not_renewed(ledger: Ledger, ran: Ran) -> None:
+    job = ledger.enqueue("k")
+    ran("true")
+    assert types(ledger, job.id) == ["enqueued", "claimed", "started", "succeeded"]
+
+
+def test_the_shells_beat_is_heard(ledger: Ledger, ran: Ran) -> None:
+    job = ledger.enqueue("k")
+    done = ran("", program=[*command("beat"), "--stage", "mix", "--progress", "4"])
+    assert done.out == "Tasks: 1 succeeded.\n"
+    found = ledger.get(job.id)
+    assert (found.stage, found.progress) == ("mix", 4)
+
+
+def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    running = start("trap 'touch told' TERM; touch begun; while :; do sleep 0.05; done", "--grace", "1h")
+    begun(folder)
+    running.signal(signal.SIGTERM)
+    wait_until((folder / "told").exists, what="the first signal is passed on")
+    time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
+    running.signal(signal.SIGTERM)
+    assert running.rest().out == "Tasks: 1 released.\n"
+    assert ledger.get(job.id).status == "queued"
+
+
+def test_a_command_that_has_stopped_its_keeper_is_ended_all_the_same(ledger: Ledger, start: Start, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    running = start("kill -STOP $PPID; touch begun; sleep 600", "--grace", "100ms")
+    begun(folder)
+    running.signal(signal.SIGTERM)
+    assert running.rest().out == "Tasks: 1 released.\n"
+    assert ledger.get(job.id).status == "queued"
+
+
+def test_whoever_has_lost_its_turn_ends_its_command(ledger: Ledger, start: Start, folder: Path) -> None:
+    ledger.enqueue("k")
+    running = start("touch begun; sleep 600")
+    begun(folder)
+    duty = tasks.Turn(ledger, Agent(ledger, "ada"), "", lambda: None).duty
+    with contextlib.closing(sqlite3.connect(folder / "holdfast.db")) as db, db:
+        assert db.execute("UPDATE holdfast_duties SET holder = 'another' WHERE name = ?", (duty,)).rowcount == 1
+    done = running.rest()
+    assert done.code == 1
+    assert "is no longer ada's" in done.err
+    assert "another process runs tasks as ada" in done.err
+
+
+def test_a_signal_ends_the_wait_for_another_process(ledger: Ledger, start: Start) -> None:
+    duty = tasks.Turn(ledger, Agent(ledger, "ada"), "", lambda: None).duty
+    ledger.take_duty(duty, "another process", ttl="1h")
+    running = start("true")
+    running.says("Waiting for another process")
+    running.signal(signal.SIGTERM)
+    done = running.rest()
+    assert (done.code, done.out) == (0, "There was nothing to do.\n")
+
+
+class TestAnOutage:
+    """The ledger goes away while the command runs, and the command ends meanwhile."""
+
+    @pytest.fixture
+    def there(self, restartable_server: PostgresServer) -> Iterator[Ledger]:
+        with holdfast.open(restartable_server.url) as there:
+            yield there
+
+    def begin(self, there: Ledger, server: PostgresServer, folder: Path, ttl: str) -> Running:
+        there.enqueue("k")
+        script = 'touch begun; while [ ! -e go ]; do sleep 0.05; done; echo "{\\"stage\\": \\"last\\"}" >&3; echo 7'
+        words = command("task", "run", "--agent", "ada", "--db", server.url, "--ttl", ttl, "--once", "--", "sh", "-c", script)
+        running = Running(words, folder, environment())
+        begun(folder)
+        server.stop()
+        (folder / "go").touch()
+        return running
+
+    def test_its_end_is_recorded_afterwards(self, there: Ledger, restartable_server: PostgresServer, folder: Path) -> None:
+        running = self.begin(there, restartable_server, folder, "10m")
+        running.says("waiting for the ledger")
+        restartable_server.start()
+        assert running.rest().out == "Tasks: 1 succeeded.\n"
+        [job] = there.list()
+        assert (job.status, job.result, job.stage, job.attempt) == ("succeeded", 7, "last", 1)
+        assert problems(there) == []
+
+    def test_it_is_given_up_on_when_the_claim_is_over(
+        self, there: Ledger, restartable_server: PostgresServer, folder: Path
+    ) -> None:
+        running = self.begin(there, restartable_server, folder, "3s")
+        assert running.rest().out == "Tasks: 1 lost.\n"

@@ -1,5 +1,6 @@
 """`holdfast task`: an agent's verbs on its tasks."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,8 @@ from holdfast.cli.agents import (
     takes_a_task,
     ttl_option,
 )
-from holdfast.cli.envelope import HINTS, misuse
+from holdfast.cli.ending import REFUSED
+from holdfast.cli.envelope import HINTS, Failed, misuse
 from holdfast.cli.frame import (
     Answer,
     Noun,
@@ -34,8 +36,10 @@ from holdfast.cli.frame import (
 )
 from holdfast.cli.page import Page
 from holdfast.cli.values import duration, stamp
-from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, PAGE_MAX
+from holdfast.core import policy
+from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAGE_MAX
 from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
+from holdfast.errors import Conflict
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Task
@@ -177,12 +181,33 @@ def run(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any)
     Example:
       holdfast task run --agent ada --once -- python summarize.py
     """
-    from holdfast.cli.running import run_tasks
-
     url = ledger_url(db)
     with open_ledger(url, loaded_keys(keys), create=False) as ledger:
-        answer = run_tasks(ledger, url, **options)
+        answer = _run_tasks(ledger, url, **options)
     say(answer, as_json)
+
+
+def _run_tasks(
+    ledger: "Ledger", url: str, *, agent: str, session: str, command: tuple[str, ...], ttl: Any, grace: timedelta, **which: Any
+) -> Answer:
+    from holdfast.agent import Agent
+    from holdfast.supervise.tasks import NotRun, TaskLoop, Wish
+    from holdfast.supervise.watch import shell_code
+
+    ttl_ms = policy.duration_ms("ttl", ttl, LEASE_MS_MIN, LEASE_MS_MAX)
+    wish = Wish(which["queues"] or None, which["kinds"] or None, ttl_ms)
+    actor = Agent(ledger, agent, session=session)
+    loop = TaskLoop(ledger, actor, command, wish, url=url, grace_s=grace.total_seconds(), say=Page().remark)
+    try:
+        done = loop.run(once=which["once"], wait=which["wait"])
+    except Conflict as refused:
+        action = "Stop that process, or give this one a --session of its own."
+        raise Failed(refused.code, refused.message, action=action, **refused.context) from None
+    except NotRun as error:
+        words = f"{command[0]!r:.200} cannot be run: {error}. Its task was handed back"
+        raise Failed("unrecoverable_error", words, exit_code=shell_code(error.errno) or REFUSED) from None
+    counts = ", ".join(f"{number} {name}" for name, number in done.items() if number)
+    return Answer({"tasks": done}, lambda page: page.line(f"Tasks: {counts}." if counts else "There was nothing to do."))
 
 
 @task.command("list")

@@ -30,7 +30,8 @@ class Ticker:
     def __init__(self, services: Sequence[Service], *, name: str = "holdfast-services") -> None:
         self._services = services
         self._outages = {service: Outage(log, service.name) for service in services}
-        self._stop = threading.Event()
+        self._stopping = False
+        self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -38,13 +39,15 @@ class Ticker:
 
     def _run(self) -> None:
         due = dict.fromkeys(range(len(self._services)), float("-inf"))
-        while not self._stop.is_set():
+        while not self._stopping:
             now = time.monotonic()
             for number, service in enumerate(self._services):
                 if due[number] <= now:
                     self._tick(service)
                     due[number] = time.monotonic() + service.every_s
-            self._stop.wait(max(0.0, min(due.values()) - time.monotonic()))
+            if self._woken.wait(max(0.0, min(due.values()) - time.monotonic())):
+                self._woken.clear()
+                due = dict.fromkeys(due, float("-inf"))
 
     def _tick(self, service: Service) -> None:
         try:
@@ -56,8 +59,13 @@ class Ticker:
         else:
             self._outages[service].over()
 
+    def wake(self) -> None:
+        """Let every service tick now."""
+        self._woken.set()
+
     def close(self) -> None:
-        self._stop.set()
+        self._stopping = True
+        self._woken.set()
         if self._thread.is_alive():
             self._thread.join()
         for service in self._services:

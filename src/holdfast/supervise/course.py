@@ -101,6 +101,7 @@ class Course(Looking):
         if known is None and child.pid is not None:
             self._voice.happened("started", run_id=self.run.run_id, pid=child.pid, restarts=self.run.body.restarts)
         if child.over:
+            self.ears.catch_up()
             self._selector.unregister(child.channel)
             child.close()
             self.child = None

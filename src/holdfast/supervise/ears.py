@@ -14,11 +14,15 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.payloads import UNSET
 from holdfast.errors import HoldfastError
+from holdfast.ledger import admit
 from holdfast.supervise.keeper import BEAT_FD
 
-LINE_BYTES_MAX = 4_096
+LINE_BYTES_MAX = limits.CHECKPOINT_BYTES_MAX + 4_096
 """Of a longer line nothing is read: it is a beat all the same."""
+_READS_MAX = 64
+"""How often a pipe or socket is read to empty it: more than either holds."""
 _PIPE_BYTES = 1 << 16
 _PATH_BYTES_MAX = 100
 """What a socket's path may have on every system."""
@@ -27,28 +31,48 @@ _SHORT = "/tmp"  # noqa: S108 - only a folder in it that is nobody else's is use
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """One beat, and what it said."""
+    """One beat, and what it said. A checkpoint is JSON, unread."""
 
     stage: str | None = None
     progress: int | None = None
+    checkpoint: Any = UNSET
+    refused: str | None = None
+    """Why a part of it is left out."""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The arguments of a heartbeat."""
+        given = {"stage": self.stage, "progress": self.progress, "checkpoint": self.checkpoint}
+        return {name: value for name, value in given.items() if value is not None and value is not UNSET}
 
 
 _PLAIN = Heard()
-_objects = msgspec.json.Decoder(dict[str, Any])
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read(line: bytes) -> Heard:
-    """`{"stage": …, "progress": …}`; what is anything else, or out of bounds, is left out."""
+    """Any of stage, progress and checkpoint, as a JSON object. Any other line is a plain beat."""
+    if not line.startswith(b"{"):
+        return _PLAIN
+    if len(line) > LINE_BYTES_MAX:
+        return Heard(refused=f"the line is longer than {LINE_BYTES_MAX:,} bytes")
     try:
-        found = _objects.decode(line) if line.startswith(b"{") and len(line) <= LINE_BYTES_MAX else {}
+        found = _objects.decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        found = {}
-    stage = progress = None
-    with contextlib.suppress(HoldfastError):
-        stage = limits.check_name("stage", found.get("stage"))
-    with contextlib.suppress(HoldfastError):
-        progress = limits.check_integer("progress", found.get("progress"), 0, limits.INTEGER_MAX)
-    return Heard(stage, progress) if found else _PLAIN
+        return Heard(refused="the line is not JSON")
+    told: dict[str, Any] = {}
+    refused = None
+    for name, given in found.items():
+        if name in ("stage", "progress", "checkpoint"):
+            try:
+                value = given if name == "checkpoint" else msgspec.json.decode(given)
+                admit.beat(**{"stage": None, "progress": None, "assist_requested": None, name: value})
+                told[name] = value
+            except HoldfastError as error:
+                refused = error.message
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                refused = f"{name} is not JSON"
+    return Heard(**told, refused=refused)
 
 
 class Ears:
@@ -95,11 +119,17 @@ class Ears:
         self._hear(read(line.strip()))
         return True
 
+    def catch_up(self) -> None:
+        """Hear all that has come so far."""
+        for read_once in (self._read_lines, self._read_datagram):
+            for _ in range(_READS_MAX):
+                if not read_once():
+                    break
+
     def drain(self) -> None:
         """What the last child has said is no beat of the next one."""
         hear, self._hear = self._hear, lambda _: None
-        while self._read_lines() or self._read_datagram():
-            pass
+        self.catch_up()
         self._hear, self._line = hear, b""
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""The job that a run is for: claimed by id, renewed as long as the run goes on, settled when it ends."""
+"""Leases of supervised commands: renewed while the command runs, settled when it ends."""
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,99 +10,77 @@ import msgspec
 from holdfast.core.model import Fence, Policy, Status
 from holdfast.core.receipts import episode_id
 from holdfast.errors import HoldfastError, LimitExceeded, SignatureInvalid, Unavailable, ValidationError
-from holdfast.ledger import Beat, Ledger
+from holdfast.ledger import Ledger
 from holdfast.supervise.ears import Heard
 
 log = logging.getLogger("holdfast.supervise")
 
 
 class Lease:
-    """Held by the run, whichever process supervises it. A service: its tick is a beat, from a thread of its own."""
+    """A lease that is renewed as long as a command runs. A service: its tick is a beat, from a thread of its own."""
 
     name = "lease"
 
-    def __init__(
-        self, ledger: Ledger, job_id: int, worker: str, incarnation: str, monotonic: Callable[[], float], ring: Callable[[], None]
-    ) -> None:
-        self._ledger = ledger
-        self._job_id = job_id
-        self._worker = worker
-        self._incarnation = incarnation
+    def __init__(self, job_id: int, monotonic: Callable[[], float], ring: Callable[[], None]) -> None:
+        self.job_id = job_id
         self._monotonic = monotonic
         self._ring = ring
+        self._lock = threading.Lock()
         self._told: dict[str, Any] = {}
         self.expires = float("inf")
-        """By this process's own clock, since before the last beat that was answered. Later, somebody else may have the job."""
+        """By this process's own clock, since before the last beat that was answered. Later, another holder may have the job."""
         self.lost = False
         self._settled = False
         self.cancel_requested = False
 
-    def claim(self) -> None:
-        """Raises what the ledger says where the job cannot be had."""
-        self._check_key()
-        began = self._monotonic()
-        job = self._ledger.claim_job(self._job_id, self._worker, incarnation=self._incarnation)
-        assert job.fence is not None and job.policy is not None
-        self.fence: Fence = job.fence
-        self._policy: Policy = job.policy
-        self.every_s = min(job.policy.heartbeat_interval_ms, self._silence_ms / 3) / 1_000
-        if job.status is Status.CLAIMED:
-            self._ledger.start(self.fence)
+    def _hold(self, policy: Policy, began: float) -> None:
+        """The lease was granted by a call that began then."""
+        self._silence_s = min(policy.lease_ttl_ms, policy.stall_after_ms) / 1_000
+        self.every_s = min(policy.heartbeat_interval_ms / 1_000, self._silence_s / 3)
         self._renewed(began)
-        self.cancel_requested = job.cancel_requested_at is not None
-
-    def _check_key(self) -> None:
-        """What would be refused for want of a signature is not begun: the program's work would be on no record."""
-        job = self._ledger.get(self._job_id)
-        policies = [self._ledger.policy_of(self._job_id), *([job.policy] if job.owner is not None and job.policy else [])]
-        if all(policy.signed == "none" for policy in policies):
-            return
-        try:
-            self._ledger.check_key(self._worker)
-        except SignatureInvalid as refused:
-            words = f"job {self._job_id} has to be signed by worker {self._worker!r}: {refused.message}"
-            raise SignatureInvalid(words, job_id=self._job_id, **refused.context) from None
 
     def _renewed(self, began: float) -> None:
-        self.expires = began + self._silence_ms / 1_000
-
-    @property
-    def _silence_ms(self) -> int:
-        return min(self._policy.lease_ttl_ms, self._policy.stall_after_ms)
-
-    @property
-    def episode(self) -> bytes:
-        return episode_id(self.fence)
+        self.expires = began + self._silence_s
+        self._due = began + self.every_s / 2
 
     def hear(self, heard: Heard) -> None:
         """What the child told goes with the next beat."""
-        self._told = {**self._told, **{name: value for name, value in msgspec.structs.asdict(heard).items() if value is not None}}
+        with self._lock:
+            self._told |= heard.told
+
+    @property
+    def has_news(self) -> bool:
+        """The child has told something that was not sent yet."""
+        return bool(self._told)
 
     def tick(self) -> None:
-        if self.lost or self._settled:
+        """Without news, a lease that was just renewed is left alone."""
+        began = self._monotonic()
+        if self.lost or self._settled or (began < self._due and not self._told):
             return
-        began, told = self._monotonic(), self._told
-        self._told = {}
+        with self._lock:
+            told, self._told = self._told, {}
         try:
-            beat = self._ledger.heartbeat(self.fence, **told)
-            self._answered(beat, began)
+            cancel_requested = self._beat(told)
         except Unavailable:
-            self._told = {**told, **self._told}
+            with self._lock:
+                self._told = told | self._told
             raise
         except (ValidationError, LimitExceeded) as error:  # what was told is dropped, and the next beat is a plain one
-            log.warning("a beat was refused for what it said", extra={"job_id": self._job_id, "error": error.message})
+            log.warning("a beat was refused for what it said", extra={"job_id": self.job_id, "error": error.message})
         except HoldfastError as error:
             if not self._settled:
-                log.warning("lease lost", extra={"job_id": self._job_id, "error": error.code})
+                log.warning("lease lost", extra={"job_id": self.job_id, "error": error.code})
                 self.lose()
+        else:
+            self._renewed(began)
+            if cancel_requested and not self.cancel_requested:
+                self.cancel_requested = True
+                self._ring()
 
-    def _answered(self, beat: Beat, began: float) -> None:
-        if beat.status is Status.STALLED:
-            self._ledger.resume(self.fence)
-        self._renewed(began)
-        if beat.cancel_requested and not self.cancel_requested:
-            self.cancel_requested = True
-            self._ring()
+    def _beat(self, told: dict[str, Any]) -> bool:
+        """Send one beat. True if the job is to be cancelled."""
+        raise NotImplementedError
 
     def lose(self) -> None:
         self.lost = True
@@ -109,6 +88,52 @@ class Lease:
 
     def close(self) -> None:
         """A lease is settled, not dropped."""
+
+
+class JobLease(Lease):
+    """The job that a run is for: held by the run, whichever process supervises it."""
+
+    def __init__(
+        self, ledger: Ledger, job_id: int, worker: str, incarnation: str, monotonic: Callable[[], float], ring: Callable[[], None]
+    ) -> None:
+        super().__init__(job_id, monotonic, ring)
+        self._ledger = ledger
+        self._worker = worker
+        self._incarnation = incarnation
+
+    def claim(self) -> None:
+        """Raises what the ledger says where the job cannot be had."""
+        self._check_key()
+        began = self._monotonic()
+        job = self._ledger.claim_job(self.job_id, self._worker, incarnation=self._incarnation)
+        assert job.fence is not None and job.policy is not None
+        self.fence: Fence = job.fence
+        if job.status is Status.CLAIMED:
+            self._ledger.start(self.fence)
+        self._hold(job.policy, began)
+        self.cancel_requested = job.cancel_requested_at is not None
+
+    def _check_key(self) -> None:
+        """What would be refused for want of a signature is not begun: the program's work would be on no record."""
+        job = self._ledger.get(self.job_id)
+        policies = [self._ledger.policy_of(self.job_id), *([job.policy] if job.owner is not None and job.policy else [])]
+        if all(policy.signed == "none" for policy in policies):
+            return
+        try:
+            self._ledger.check_key(self._worker)
+        except SignatureInvalid as refused:
+            words = f"job {self.job_id} has to be signed by worker {self._worker!r}: {refused.message}"
+            raise SignatureInvalid(words, job_id=self.job_id, **refused.context) from None
+
+    def _beat(self, told: dict[str, Any]) -> bool:
+        beat = self._ledger.heartbeat(self.fence, **told)
+        if beat.status is Status.STALLED:
+            self._ledger.resume(self.fence)
+        return beat.cancel_requested
+
+    @property
+    def episode(self) -> bytes:
+        return episode_id(self.fence)
 
     # How it ends; each may be sent again after a lost answer
 

@@ -14,7 +14,7 @@ from holdfast.ledger import Ledger
 from holdfast.supervise.agenda import Agenda
 from holdfast.supervise.child import Child
 from holdfast.supervise.ears import Ears
-from holdfast.supervise.lease import Lease
+from holdfast.supervise.lease import JobLease
 from holdfast.supervise.policy import RunPolicy
 from holdfast.supervise.recorder import Recorder
 from holdfast.supervise.run import Run
@@ -65,7 +65,7 @@ class Looking:
         """Of the newest start."""
         self._strangers: frozenset[int] = frozenset()
         """What was below this process before it supervised anything: it is none of its business."""
-        self.lease: Lease | None = None
+        self.lease: JobLease | None = None
         self.ending: Ending | None = None
         self._command = list(command)
         self._voice = voice

@@ -9,11 +9,13 @@ from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import FenceLost, LimitExceeded, ValidationError
 from holdfast.plainfile import open_plain
-from holdfast.supervise.lease import Lease
+from holdfast.supervise.lease import JobLease
 
 
-def settle(lease: Lease, reason: TerminalReason, result: Path, error: dict[str, Any]) -> None:
-    """Raises what the ledger refuses. May be called again with the same after Unavailable."""
+def settle(lease: JobLease, reason: TerminalReason, result: Path, error: dict[str, Any]) -> None:
+    """Send what was told last, then the end. Raises what the ledger refuses. May be called again after Unavailable."""
+    if lease.has_news:
+        lease.tick()
     if lease.lost:
         raise FenceLost(f"the lease of job {lease.fence.job_id} is lost", job_id=lease.fence.job_id)
     found = read_result(result)
@@ -27,7 +29,7 @@ def settle(lease: Lease, reason: TerminalReason, result: Path, error: dict[str, 
         lease.fail(error, retryable=reason is not TerminalReason.UNRECOVERABLE_ERROR)
 
 
-def _complete(lease: Lease, result: bytes | None) -> None:
+def _complete(lease: JobLease, result: bytes | None) -> None:
     """A result that cannot be kept is a failure that no retry mends."""
     try:
         lease.complete(result)

@@ -13,7 +13,7 @@ from holdfast.services.ticker import Ticker
 from holdfast.supervise import keeper
 from holdfast.supervise.course import Course
 from holdfast.supervise.ears import Ears, Heard
-from holdfast.supervise.lease import Lease
+from holdfast.supervise.lease import JobLease
 from holdfast.supervise.looking import LOOK_SECONDS, Ending, Voice
 from holdfast.supervise.policy import RunPolicy
 from holdfast.supervise.recorder import Recorder
@@ -75,7 +75,7 @@ class Supervisor(Course):
         if self._job_id is None:
             return
         incarnation, ring = self.run.body.incarnation, self._signals.ring
-        self.lease = Lease(self._ledger, self._job_id, self.name, incarnation, self._monotonic, ring)
+        self.lease = JobLease(self._ledger, self._job_id, self.name, incarnation, self._monotonic, ring)
         self.lease.claim()
         beats = Ticker([self.lease], name="holdfast-lease")
         beats.start()

@@ -1,65 +1,130 @@
-"""An agent's loop around a command: resume, run the command on the task, keep the claim meanwhile, record what came of it."""
+"""An agent's loop around a command: take a task, run the command on it, keep the claim meanwhile, record the outcome."""
 
 import contextlib
+import errno
 import hashlib
+import logging
 import os
-import secrets
 import selectors
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from typing import IO, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
+from holdfast import supervised
 from holdfast.agent import Agent, Brief, Task
 from holdfast.core import limits, strictjson
-from holdfast.core.model import FailureStage
+from holdfast.core.model import FailureStage, Policy
 from holdfast.errors import Conflict, HoldfastError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Ledger
+from holdfast.services.outage import Outage
+from holdfast.services.supervised import Supervised
+from holdfast.services.ticker import Ticker
 from holdfast.supervise import keeper
-from holdfast.supervise.child import Child
+from holdfast.supervise.agenda import Agenda
+from holdfast.supervise.child import KEEPER_SECONDS, Child
+from holdfast.supervise.ears import Ears, Heard
+from holdfast.supervise.lease import Lease
 from holdfast.supervise.signals import STOPPING, Signals
+
+log = logging.getLogger("holdfast.supervise")
 
 TRANSIENT = 75
 """The exit code by which a command says that the task is worth another try; EX_TEMPFAIL of sysexits.h."""
 BEAT_SECONDS_MAX = 15.0
-"""How long a cancel goes unnoticed at most. Claims of less than three times as long are renewed more often."""
-DUTY_SECONDS = 15.0
+"""The longest time between two heartbeats, and so until a cancel is noticed."""
+NEWS_SECONDS = 0.1
+"""How soon a line on descriptor 3 is sent; lines that come meanwhile go with it."""
+TURN_SECONDS = 15.0
 """How long a process that was killed keeps the next one of the same agent and session from beginning."""
-DUTY_EVERY_SECONDS = 5.0
-IDLE_SECONDS = 2.0
+IDLE_SECONDS = 1.0
 """How often an agent that waits for tasks looks for one."""
 AGAIN_SECONDS = 0.5
-LINE_BYTES_MAX = limits.CHECKPOINT_BYTES_MAX + 4_096
-"""The longest line that a command may write to descriptor 3; a longer one is left out."""
+"""How soon a ledger that is out of reach is tried again."""
 ERROR_BYTES_MAX = 4_096
 """How much of the end of its standard error goes into the record of a failure."""
 _CHUNK = 1 << 16
+_READS_MAX = 64
+"""How often a pipe is read to empty it: more than it holds."""
+_OF_A_RUN = ("HOLDFAST_RUN", "HOLDFAST_JOB", "HOLDFAST_RESULT")
+"""Variables of a supervisor around this process, which say nothing about the task."""
 
 
 class Wish(NamedTuple):
+    """Which tasks to take, and for how long."""
+
     queues: Sequence[str] | None
     kinds: Sequence[str] | None
     ttl_ms: int
 
 
 class NotRun(Exception):
-    """The command cannot be started at all. `errno` says why."""
+    """The command could not be started. `errno` says why."""
 
-    def __init__(self, errno: int) -> None:
-        super().__init__(os.strerror(errno))
-        self.errno = errno
+    def __init__(self, number: int) -> None:
+        super().__init__(os.strerror(number))
+        self.errno = number
 
 
 Outcome = Literal["succeeded", "failed", "released", "lost"]
-"""What became of a task: failed in this attempt, which may be followed by another; lost where nothing could be recorded."""
+"""`failed` is about this attempt: another may follow. `lost` means that nothing could be recorded."""
+
+
+class TaskLease(Lease):
+    """An agent's claim on a task, renewed and ended by the agent's verbs."""
+
+    def __init__(
+        self, agent: Agent, task: Task, policy: Policy, began: float, monotonic: Callable[[], float], ring: Callable[[], None]
+    ) -> None:
+        super().__init__(task.id, monotonic, ring)
+        self._agent, self.attempt = agent, task.attempt
+        self.cancel_requested = task.cancel_requested
+        self._hold(policy, began)
+        self.every_s = min(self.every_s, BEAT_SECONDS_MAX)
+
+    def _beat(self, told: dict[str, Any]) -> bool:
+        return self._agent.heartbeat(self.job_id, attempt=self.attempt, **told).cancel_requested
+
+    # Each end may be sent again after a lost answer: its request id stays the same
+
+    def complete(self, result: Any, request_id: str) -> None:
+        self._agent.complete(self.job_id, result, attempt=self.attempt, request_id=request_id)
+
+    def fail(self, error: dict[str, Any], request_id: str, **how: Any) -> None:
+        self._agent.fail(self.job_id, error, attempt=self.attempt, request_id=request_id, **how)
+
+    def release(self, request_id: str) -> None:
+        self._agent.release(self.job_id, attempt=self.attempt, request_id=request_id)
+
+
+class Turn:
+    """The right to run tasks for an agent and a session: two processes with one name would do one task twice. A service."""
+
+    name = "turn"
+    every_s = TURN_SECONDS / 3
+
+    def __init__(self, ledger: Ledger, agent: Agent, holder: str, ring: Callable[[], None]) -> None:
+        self._ledger, self._holder, self._ring = ledger, holder, ring
+        self.duty = f"task run/{hashlib.sha256(f'{agent.session}/{agent.name}'.encode()).hexdigest()[:32]}"
+        self.lost = False
+
+    def take(self) -> bool:
+        return self._ledger.take_duty(self.duty, self._holder, ttl=TURN_SECONDS)
+
+    def tick(self) -> None:
+        if not self.lost and not self.take():
+            self.lost = True
+            self._ring()
+
+    def close(self) -> None:
+        self._ledger.drop_duty(self.duty, self._holder)
 
 
 class TaskLoop:
-    """`say` is told of each task as it begins and ends, in words."""
+    """Runs one command after another, each on a task of the agent. `say` is told of each task as it begins and ends."""
 
     def __init__(
         self,
@@ -72,12 +137,13 @@ class TaskLoop:
         grace_s: float,
         say: Callable[[str], None],
     ) -> None:
-        self._ledger, self.agent, self.command, self.wish = ledger, agent, command, wish
+        self._ledger, self.agent, self.command, self._wish = ledger, agent, command, wish
         self._url, self.grace_s, self.say = url, grace_s, say
-        self._nonce, self._requests = secrets.token_hex(6), 0
-        self._duty = f"task run/{hashlib.sha256(f'{agent.session}/{agent.name}'.encode()).hexdigest()[:32]}"
-        self.duty_due = 0.0
-        self._stopping = 0
+        self.monotonic = ledger.supervision.monotonic
+        self.nonce = ledger.supervision.nonce()
+        self._outage = Outage(log, "looking for tasks")
+        self.stopping = 0
+        """How many signals to stop have come."""
         self._attempt: _Attempt | None = None
 
     def run(self, *, once: bool, wait: bool) -> dict[Outcome, int]:
@@ -88,246 +154,311 @@ class TaskLoop:
         self.strangers = frozenset(keeper.descendants(os.getpid()))
         keeper.adopt_orphans()
         done: dict[Outcome, int] = dict.fromkeys(get_args(Outcome), 0)
-        with Signals(time.monotonic) as signals, selectors.DefaultSelector() as self.selector:
-            self._signals = signals
-            self.selector.register(signals, selectors.EVENT_READ, self._hear_signals)
-            self._begin()
-            try:
-                while not self._stopping:
-                    self.renew_duty()
-                    brief = self._next(wait)
-                    if brief is not None and brief.task is not None:
-                        done[self._do(brief, brief.task)] += 1
-                        if once:
-                            break
-                    elif wait:
-                        self.pause(IDLE_SECONDS)
-                    else:
+        with contextlib.ExitStack() as stack:
+            self.signals = stack.enter_context(Signals(self.monotonic))
+            self.selector = stack.enter_context(selectors.DefaultSelector())
+            self.selector.register(self.signals, selectors.EVENT_READ, self._hear_signals)
+            self.turn = Turn(self._ledger, self.agent, self.nonce, self.signals.ring)
+            if not self._await_turn():
+                return done
+            services = Ticker([self.turn, *([Supervised()] if supervised.is_supervised() else [])], name="holdfast-turn")
+            stack.callback(services.close)
+            services.start()
+            self.ears = stack.enter_context(Ears(f"{self._ledger.id}/{self.turn.duty}", self._hear))
+            self.ears.join(self.selector)
+            while not self.stopping and not self.turn.lost:
+                work = self._next(patient=wait)
+                if work is not None:
+                    done[self._do(work)] += 1
+                    if once:
                         break
-            finally:
-                with contextlib.suppress(Unavailable):
-                    self._ledger.drop_duty(self._duty, self._nonce)
+                elif wait:
+                    self.pause(IDLE_SECONDS)
+                else:
+                    break
+        if self.turn.lost:
+            raise self._refusal()
         return done
 
-    # One process for an agent and a session: two would be taken for one, and do one task twice
-
-    def _begin(self) -> None:
-        deadline = time.monotonic() + DUTY_SECONDS + 1
-        while not self._ledger.take_duty(self._duty, self._nonce, ttl=DUTY_SECONDS):
-            if self._stopping or time.monotonic() >= deadline:
-                raise Conflict(f"another process runs tasks as {self.agent.name} in the session {self.agent.session}")
+    def _await_turn(self) -> bool:
+        """False if a signal to stop came first."""
+        if self.turn.take():
+            return True
+        deadline = self.monotonic() + TURN_SECONDS + 1
+        self.say(f"Waiting for another process that runs tasks as {self.agent.name}; up to {TURN_SECONDS + 1:.0f} s.")
+        while not self.turn.take():
+            if self.monotonic() >= deadline:
+                raise self._refusal()
             self.pause(AGAIN_SECONDS)
-        self.duty_due = time.monotonic() + DUTY_EVERY_SECONDS
+            if self.stopping:
+                return False
+        return True
 
-    def renew_duty(self) -> None:
-        if time.monotonic() >= self.duty_due:
-            with contextlib.suppress(Unavailable):
-                self._ledger.take_duty(self._duty, self._nonce, ttl=DUTY_SECONDS)
-            self.duty_due = time.monotonic() + DUTY_EVERY_SECONDS
+    def _refusal(self) -> Conflict:
+        return Conflict(f"another process runs tasks as {self.agent.name} in the session {self.agent.session}")
 
-    # Tasks
+    def _next(self, *, patient: bool) -> "_Work | None":
+        """The next task with all that it is about. None if there is none, or if the ledger is out of reach and may come back.
 
-    def _next(self, patient: bool) -> Brief | None:
+        A call whose answer was lost needs no request id: the next one finds the task that it has claimed.
+        """
+        began = self.monotonic()
         try:
-            queues, kinds, ttl_ms = self.wish
-            return self.agent.resume(queues=queues, kinds=kinds, ttl=ttl_ms / 1_000, request_id=self.request())
+            queues, kinds, ttl_ms = self._wish
+            brief = self.agent.resume(queues=queues, kinds=kinds, ttl=ttl_ms / 1_000)
+            task = brief.task
+            if task is None:
+                return None
+            if not isinstance(task.omitted, msgspec.UnsetType):
+                task = self.agent.get(task.id)
+            policy = self._ledger.get(task.id).policy
         except Unavailable as error:
             if not (patient and error.retryable):
                 raise
+            self._outage.began(error)
             return None
+        self._outage.over()
+        return _Work(msgspec.structs.replace(brief, task=task), task, policy, began)
 
-    def _do(self, brief: Brief, task: Task) -> Outcome:
+    def _do(self, work: "_Work") -> Outcome:
+        """Run the command on one task."""
+        task = work.task
         self.say(f"Task {task.id} ({task.kind}) begins, attempt {task.attempt}.")
-        attempt = self._attempt = _Attempt(self, task, time.monotonic() + self.wish.ttl_ms / 1_000)
-        try:
-            with contextlib.ExitStack() as stack:
-                attempt.start(brief, stack)
-                attempt.follow()
-                became = attempt.settle()
-        finally:
-            self._attempt = None
-        if attempt.errno:
-            raise NotRun(attempt.errno)
-        self.say(f"Task {task.id}: {became}.")
-        return became
+        outcome: Outcome = "lost"
+        if work.policy is not None:
+            lease = TaskLease(self.agent, task, work.policy, work.began, self.monotonic, self.signals.ring)
+            self._attempt = _Attempt(self, lease)
+            try:
+                outcome = self._attempt.run(work.brief, self._environment(task))
+            finally:
+                self._attempt = None
+        self.say(f"Task {task.id}: {outcome}.")
+        return outcome
 
-    # What an attempt uses
-
-    def request(self) -> str:
-        self._requests += 1
-        return f"{self._nonce}-{self._requests}"
-
-    def environment(self, task: Task) -> dict[str, str]:
-        return {
-            **os.environ,
+    def _environment(self, task: Task) -> dict[str, str]:
+        env = {name: value for name, value in os.environ.items() if name not in _OF_A_RUN} | self.ears.environment()
+        return env | {
             "HOLDFAST_URL": self._url,
             "HOLDFAST_AGENT": self.agent.name,
             "HOLDFAST_SESSION": self.agent.session,
             "HOLDFAST_TASK": str(task.id),
             "HOLDFAST_ATTEMPT": str(task.attempt),
-            "HOLDFAST_BEAT_FD": str(keeper.BEAT_FD),
         }
 
-    def _hear_signals(self) -> None:
-        for number in self._signals.read():
-            if number in STOPPING:
-                self._stopping += 1
-                if self._attempt is not None:
-                    self._attempt.end(number, at_once=self._stopping > 1)
-            elif self._attempt is not None:
-                self._attempt.signal(number)
+    def _hear(self, heard: Heard) -> None:
+        if self._attempt is not None:
+            self._attempt.hear(heard)
 
-    def pause(self, seconds: float) -> None:
+    def _hear_signals(self) -> None:
+        for number in self.signals.read():
+            if number in STOPPING:
+                self.stopping += 1
+            if self._attempt is not None:
+                self._attempt.pass_on(number)
+
+    def pause(self, seconds: float | None) -> None:
         """Until something is to be read, or the time is over."""
         for key, _ in self.selector.select(seconds):
             key.data()
 
 
+class _Work(NamedTuple):
+    brief: Brief
+    task: Task
+    policy: Policy | None
+    """None where the task was taken away meanwhile."""
+    began: float
+    """When the call began that claimed it."""
+
+
+class _Pipe:
+    """One of the command's output streams. `hear` gets what is read."""
+
+    def __init__(self, hear: Callable[[bytes], None]) -> None:
+        self.reads, self.writes = os.pipe()
+        os.set_blocking(self.reads, False)
+        self._hear = hear
+
+    def read(self) -> bool:
+        """Once. False where there was nothing."""
+        try:
+            chunk = os.read(self.reads, _CHUNK)
+        except BlockingIOError:
+            return False
+        self._hear(chunk)
+        return True
+
+    def catch_up(self) -> None:
+        for _ in range(_READS_MAX):
+            if not self.read():
+                break
+
+    def close(self) -> None:
+        os.close(self.reads)
+        os.close(self.writes)
+
+
 class _Attempt:
     """One run of the command on one task."""
 
-    def __init__(self, loop: TaskLoop, task: Task, expires: float) -> None:
-        self._loop, self._task, self._agent = loop, task, loop.agent
-        self._ttl_s = loop.wish.ttl_ms / 1_000
-        self._every_s = min(self._ttl_s / 3, BEAT_SECONDS_MAX)
-        self._expires = expires
-        self._due = expires - self._ttl_s + self._every_s
-        self._told: list[dict[str, Any]] = []
-        self._unread = b""
-        self._errors = b""
-        self._lost = False
-        self._ends = False
-        """It was told to end."""
-        self.errno = 0
+    def __init__(self, loop: TaskLoop, lease: TaskLease) -> None:
+        self._loop, self._lease = loop, lease
+        self._agenda = Agenda(loop.monotonic)
+        self._beats = Ticker([lease], name="holdfast-lease")
+        self._child: Child | None = None
+        self._ending = False
+        """The command was told to end."""
+        self._killed = False
+        self._output = self._errors = b""
+        self._refused = False
 
-    def start(self, brief: Brief, stack: contextlib.ExitStack) -> None:
-        """The brief is its standard input. What is too long for a brief is in there all the same."""
-        loop = self._loop
-        task = self._task if isinstance(self._task.omitted, msgspec.UnsetType) else self._agent.get(self._task.id)
-        given: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack is its context
-        given.write(msgspec.json.encode(msgspec.structs.replace(brief, task=task)) + b"\n")
-        given.seek(0)
-        self._output: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - likewise
-        with contextlib.ExitStack() as theirs:
-            told, errors = (self._pipe(stack, theirs, hear) for hear in (self._hear, self._hear_errors))
-            self._child = Child(
-                loop.command,
-                loop.grace_s,
-                loop.environment(self._task),
-                told=told,
-                strangers=loop.strangers,
-                streams=(given.fileno(), self._output.fileno(), errors),
+    def run(self, brief: Brief, env: dict[str, str]) -> Outcome:
+        """Raises NotRun where the command cannot be started; its task is handed back then."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._beats.close)
+            self._beats.start()
+            pipes = [self._join(stack, hear) for hear in (self._hear_output, self._hear_errors)]
+            self._loop.ears.drain()
+            try:
+                child = self._child = stack.enter_context(contextlib.closing(self._start(brief, env, *pipes)))
+            except OSError as error:
+                number = error.errno or errno.EIO
+            else:
+                self._follow(child)
+                number = child.errno
+            self._beats.close()
+            for pipe in pipes:
+                pipe.catch_up()
+            self._loop.ears.catch_up()
+            outcome = self._settle(None if self._child is None else self._child.exit_code, not_run=bool(number))
+        if number:
+            raise NotRun(number)
+        return outcome
+
+    def _join(self, stack: contextlib.ExitStack, hear: Callable[[bytes], None]) -> _Pipe:
+        pipe = stack.enter_context(contextlib.closing(_Pipe(hear)))
+        self._loop.selector.register(pipe.reads, selectors.EVENT_READ, pipe.read)
+        stack.callback(self._loop.selector.unregister, pipe.reads)
+        return pipe
+
+    def _start(self, brief: Brief, env: dict[str, str], output: _Pipe, errors: _Pipe) -> Child:
+        with tempfile.TemporaryFile() as given:
+            given.write(msgspec.json.encode(brief) + b"\n")
+            given.seek(0)
+            return Child(
+                self._loop.command,
+                self._loop.grace_s,
+                env,
+                told=self._loop.ears.told,
+                strangers=self._loop.strangers,
+                streams=(given.fileno(), output.writes, errors.writes),
             )
-        stack.callback(self._child.close)
-        loop.selector.register(self._child.channel, selectors.EVENT_READ, self._child.hear)
-        stack.callback(loop.selector.unregister, self._child.channel)
 
-    def _pipe(self, ours: contextlib.ExitStack, theirs: contextlib.ExitStack, hear: Callable[[bytes], None]) -> int:
-        reads, writes = os.pipe()
-        theirs.callback(os.close, writes)
-        selector = self._loop.selector
-        selector.register(reads, selectors.EVENT_READ, lambda: self._read(reads, hear))
+    def _follow(self, child: Child) -> None:
+        """Until nothing of the command is left."""
+        self._loop.selector.register(child.channel, selectors.EVENT_READ, child.hear)
+        try:
+            while not child.over:
+                self._check_lease()
+                self._loop.pause(self._agenda.patience_s())
+                self._agenda.act()
+        finally:
+            self._loop.selector.unregister(child.channel)
 
-        def close() -> None:
-            with contextlib.suppress(KeyError):
-                selector.unregister(reads)
-            os.close(reads)
+    def _check_lease(self) -> None:
+        """Kill the command if the task may be another's by now. Stop it if the task is to be cancelled."""
+        lease, left_s = self._lease, self._lease.expires - self._loop.monotonic()
+        if not lease.lost and (left_s <= 0 or self._loop.turn.lost):
+            lease.lose()
+        if lease.lost:
+            if not self._killed:
+                self._loop.say(f"Task {lease.job_id} is no longer {self._loop.agent.name}'s. The command is killed.")
+                self._kill()
+            return
+        if lease.cancel_requested:
+            self._stop(signal.SIGTERM)
+        self._agenda.after(left_s, self._wake)
 
-        ours.callback(close)
-        return writes
+    def _wake(self) -> None:
+        """The lease is looked at whenever anything comes, time included."""
 
-    def _read(self, fd: int, hear: Callable[[bytes], None]) -> None:
-        chunk = os.read(fd, _CHUNK)
-        if chunk:
-            hear(chunk)
-        else:
-            self._loop.selector.unregister(fd)
+    # What comes in
 
-    def _hear(self, chunk: bytes) -> None:
-        *lines, self._unread = (self._unread + chunk).split(b"\n")
-        self._unread = self._unread[: LINE_BYTES_MAX + 1]
-        self._told += [told for line in lines if (told := _read_line(line)) is not None]
+    def hear(self, heard: Heard) -> None:
+        if heard.refused is not None and not self._refused:
+            self._refused = True
+            self._loop.say(f"Task {self._lease.job_id}: a line on descriptor 3 is not recorded: {heard.refused}.")
+        self._lease.hear(heard)
+        if self._lease.has_news:
+            self._agenda.within(NEWS_SECONDS, self._beats.wake)
+
+    def _hear_output(self, chunk: bytes) -> None:
+        """One byte more than may be kept shows that there was too much."""
+        if len(self._output) <= limits.PAYLOAD_BYTES_MAX:
+            self._output = (self._output + chunk)[: limits.PAYLOAD_BYTES_MAX + 1]
 
     def _hear_errors(self, chunk: bytes) -> None:
-        sys.stderr.buffer.write(chunk)
-        sys.stderr.buffer.flush()
+        with contextlib.suppress(OSError):
+            sys.stderr.buffer.write(chunk)
+            sys.stderr.buffer.flush()
         self._errors = (self._errors + chunk)[-ERROR_BYTES_MAX:]
 
-    # While it runs
+    # What goes to the command
 
-    def follow(self) -> None:
-        """Keep the claim until nothing of the command is left."""
-        while not self._child.over:
-            self._loop.pause(max(0.0, min(self._due, self._expires, self._loop.duty_due) - time.monotonic()))
-            self._loop.renew_duty()
-            while (self._told or time.monotonic() >= self._due) and not self._lost and not self._child.over:
-                self._beat(self._told.pop(0) if self._told else {})
-            if not self._lost and time.monotonic() >= self._expires:
-                self._lose("its claim could not be renewed in time")
-        for told in self._told if not self._lost else []:
-            self._beat(told)
-
-    def _beat(self, told: dict[str, Any]) -> None:
-        began = time.monotonic()
-        self._due = began + self._every_s
-        try:
-            task = self._agent.heartbeat(self._task.id, attempt=self._task.attempt, request_id=self._loop.request(), **told)
-        except Unavailable:
-            self._due = time.monotonic() + AGAIN_SECONDS
-            if told:
-                self._told.insert(0, told)
-        except (ValidationError, LimitExceeded) as error:
-            self._loop.say(f"Task {self._task.id}: a line on descriptor 3 is left out: {error.message}.")
-        except HoldfastError as error:
-            self._lose(error.code)
+    def pass_on(self, number: signal.Signals) -> None:
+        """The first signal to stop is passed on, and the grace begins; the second kills."""
+        if number not in STOPPING:
+            if self._child is not None:
+                self._child.signal(number)
+        elif self._loop.stopping > 1:
+            self._kill()
         else:
-            self._expires = began + self._ttl_s
-            if task.cancel_requested:
-                self.end(signal.SIGTERM)
+            self._stop(number)
 
-    def _lose(self, why: str) -> None:
-        self._lost = True
-        self._loop.say(f"Task {self._task.id} is no longer {self._agent.name}'s: {why}. The command is ended.")
-        self._child.kill()
-
-    def signal(self, number: int) -> None:
-        self._child.signal(number)
-
-    def end(self, number: int, *, at_once: bool = False) -> None:
-        if at_once:
-            self._child.kill()
-        elif not self._ends:
+    def _stop(self, number: signal.Signals) -> None:
+        if self._child is not None and not self._ending:
             self._child.stop(number)
-        self._ends = True
+            self._agenda.after(self._loop.grace_s + KEEPER_SECONDS, self._overrule)
+        self._ending = True
 
-    # What came of it
+    def _kill(self) -> None:
+        if self._child is not None and not self._killed:
+            self._child.kill()
+            self._agenda.after(KEEPER_SECONDS, self._overrule)
+        self._ending = self._killed = True
 
-    def settle(self) -> Outcome:
-        code, self.errno = self._child.exit_code, self._child.errno
-        if self._lost:
+    def _overrule(self) -> None:
+        if self._child is not None:
+            self._child.overrule()
+        self._agenda.after(KEEPER_SECONDS, self._overrule)
+
+    # What is recorded
+
+    def _settle(self, code: int | None, *, not_run: bool) -> Outcome:
+        lease = self._lease
+        if lease.lost:
             return "lost"
-        if self.errno or (self._ends and code != 0):
-            return self._recorded("released", self._agent.release)
+        if not_run or (self._ending and code != 0):
+            return self._record("released", lease.release)
         if code == 0:
             try:
-                return self._recorded("succeeded", lambda id_, **who: self._agent.complete(id_, self._result(), **who))
+                result = self._result()
+                return self._record("succeeded", lambda request: lease.complete(result, request))
             except (ValidationError, LimitExceeded) as refused:
-                unkept = {"message": f"its output cannot be kept: {refused.message}"}
-                return self._failed(unkept, retryable=False, failure_stage=FailureStage.OUTPUT)
-        how = "was ended by a signal" if code is None or code < 0 else f"ended with {code}"
-        said = self._errors.decode(errors="replace").strip()
-        error: dict[str, Any] = {"message": said.rpartition("\n")[2][:500] or f"the command {how}", "exit_code": code}
-        if said:
-            error["stderr"] = said
-        return self._failed(error, retryable=code is None or code < 0 or code == TRANSIENT)
+                said: dict[str, Any] = {"message": f"its output cannot be kept: {refused.message}"}
+                return self._fail(said, retryable=False, failure_stage=FailureStage.OUTPUT)
+        by_signal = code is None or code < 0
+        how = "was ended by a signal" if by_signal else f"ended with {code}"
+        tail = self._errors.decode(errors="replace").strip()
+        error: dict[str, Any] = {"message": tail.rpartition("\n")[2][:500] or f"the command {how}", "exit_code": code}
+        return self._fail(error | ({"stderr": tail} if tail else {}), retryable=by_signal or code == TRANSIENT)
 
-    def _failed(self, error: dict[str, Any], **how: Any) -> Outcome:
-        return self._recorded("failed", lambda id_, **who: self._agent.fail(id_, error, **how, **who))
+    def _fail(self, error: dict[str, Any], **how: Any) -> Outcome:
+        return self._record("failed", lambda request: self._lease.fail(error, request, **how))
 
     def _result(self) -> Any:
-        """Its standard output: JSON where it is JSON, else a text; null where there is none."""
-        self._output.seek(0)
-        body = self._output.read(limits.PAYLOAD_BYTES_MAX + 1)
+        """The standard output: JSON where it is JSON, else a text; null where there is none."""
+        body = self._output
         if len(body) > limits.PAYLOAD_BYTES_MAX:
             raise LimitExceeded(f"it is longer than {limits.PAYLOAD_BYTES_MAX:,} bytes")
         if not body.strip():
@@ -341,38 +472,32 @@ class _Attempt:
                 raise ValidationError("it is neither JSON nor UTF-8") from None
         return msgspec.Raw(body.strip())
 
-    def _recorded(self, became: Outcome, verb: Callable[..., object]) -> Outcome:
-        """Again with the same request id while the ledger is out of reach and the claim may still hold."""
-        request = self._loop.request()
-        while True:
+    def _record(self, outcome: Outcome, end: Callable[[str], None]) -> Outcome:
+        """Send what was told last, then the end. Both again while the ledger is out of reach and the claim holds.
+
+        A second signal to stop ends the waiting.
+        """
+        loop, lease = self._loop, self._lease
+        request = f"{loop.nonce}-{lease.job_id}-{lease.attempt}-{outcome}"
+        waiting = False
+        while not lease.lost:
             try:
-                verb(self._task.id, attempt=self._task.attempt, request_id=request)
+                if lease.has_news:
+                    lease.tick()
+                if not lease.lost:
+                    end(request)
+                    return outcome
             except Unavailable as error:
-                if not error.retryable or time.monotonic() >= self._expires:
+                if not error.retryable or loop.stopping > 1 or loop.monotonic() >= lease.expires:
+                    loop.say(f"Task {lease.job_id}: its end could not be recorded: {error.message}.")
                     return "lost"
-                self._loop.pause(AGAIN_SECONDS)
+                if not waiting:
+                    waiting = True
+                    loop.say(f"Task {lease.job_id}: waiting for the ledger to record its end: {error.message}.")
+                loop.pause(AGAIN_SECONDS)
             except (ValidationError, LimitExceeded):
                 raise
             except HoldfastError as error:
-                self._loop.say(f"Task {self._task.id}: {error.code}: {error.message}.")
+                loop.say(f"Task {lease.job_id}: {error.code}: {error.message}.")
                 return "lost"
-            else:
-                return became
-
-
-_TOLD = ("stage", "progress", "checkpoint")
-
-
-def _read_line(line: bytes) -> dict[str, Any] | None:
-    """What a line on descriptor 3 says: an object with any of stage, progress and checkpoint. Anything else says nothing."""
-    if len(line) > LINE_BYTES_MAX or not line.lstrip().startswith(b"{"):
-        return None
-    try:
-        found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-        return {name: _plain(name, found[name]) for name in _TOLD if name in found} or None
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-
-
-def _plain(name: str, value: msgspec.Raw) -> Any:
-    return value if name == "checkpoint" else msgspec.json.decode(value)
+        return "lost"
