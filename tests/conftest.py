@@ -52,15 +52,20 @@ def restartable_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store of each kind."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/holdfast.db"
-        return
-    server_url: str = request.getfixturevalue("postgres_url")
+        return f"sqlite:///{tmp_path}/holdfast.db"
+    found: str = request.getfixturevalue("empty_schema")
+    return found
+
+
+@pytest.fixture
+def empty_schema(postgres_url: str) -> Iterator[str]:
+    """The address of a new schema."""
     schema = f"hf_{uuid.uuid4().hex}"
-    yield f"{server_url}?schema={schema}"
-    drop_schema(server_url, schema)
+    yield f"{postgres_url}?schema={schema}"
+    drop_schema(postgres_url, schema)
 
 
 @pytest.fixture

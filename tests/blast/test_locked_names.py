@@ -123,7 +123,7 @@ def test_a_migration_that_cannot_have_a_table_holds_up_nobody(url: str, ledger: 
 def test_a_migration_that_never_gets_a_table_is_refused_and_changes_nothing(
     url: str, ledger: Ledger, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "MIGRATE_LOCK_SECONDS", 1.0)
+    monkeypatch.setattr("holdfast.store.postgres.upgrade.MIGRATE_LOCK_SECONDS", 1.0)
     ledger.pause("mail")
     go_back(url)
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
@@ -132,6 +132,27 @@ def test_a_migration_that_never_gets_a_table_is_refused_and_changes_nothing(
     stranger.rollback()
     with holdfast.open(url) as newer:
         assert newer.paused().keys() == {"mail"}
+
+
+def test_a_frozen_process_does_not_keep_the_locks_of_its_migration(
+    url: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.upgrade.IDLE_MS", 500)
+    go_back(url)
+    frozen, free = threading.Event(), threading.Event()
+
+    def draw_id() -> str:
+        frozen.set()
+        free.wait(60)
+        return "x"
+
+    with ThreadPoolExecutor() as at_once:
+        first = at_once.submit(refusal_of, lambda: postgres.PostgresStore(url, None, draw_id))
+        assert frozen.wait(30)
+        with holdfast.open(url) as newer:
+            assert newer.id == ledger.id
+        free.set()
+        assert first.result(30).message.startswith("cannot open the ledger: ")
 
 
 def test_retention_passes_over_locked_rows(url: str, ledger: Ledger, stranger: Stranger) -> None:

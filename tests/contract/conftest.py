@@ -3,7 +3,6 @@
 import secrets
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -74,14 +73,10 @@ def reused_schema(postgres_url: str) -> Iterator[ReusedSchema]:
     schema.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/holdfast.db"
-        return
-    schema: ReusedSchema = request.getfixturevalue("reused_schema")
-    yield schema.url
-    schema.empty()
+@pytest.fixture
+def empty_schema(reused_schema: ReusedSchema) -> Iterator[str]:
+    yield reused_schema.url
+    reused_schema.empty()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.urls import is_server, read_server, sqlite_file, without_password, without_typed
 from holdfast.errors import ValidationError
-from holdfast.store.postgres.store import _split
+from holdfast.store.postgres.address import read_url
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     ],
 )
 def test_the_driver_gets_what_is_its_own_as_it_was_typed(url: str, left: str, schema: str) -> None:
-    assert _split(url)[:2] == (left, schema)
+    assert read_url(url)[:2] == (left, schema)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_driver_gets_what_is_its_own_as_it_was_typed(url: str, left: str, sc
 )
 def test_a_url_that_can_be_read_in_two_ways_is_refused_and_not_repeated(url: str, said: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(said)) as refused:
-        _split(url)
+        read_url(url)
     assert not [piece for piece in ("x1", "y1", "z1") if piece in refused.value.message]
 
 

@@ -2,30 +2,30 @@
 
 import contextlib
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors as pg
-from psycopg.pq import Conninfo, TransactionStatus
+from psycopg.pq import TransactionStatus
 
 from holdfast.core.model import Event, Micros
 from holdfast.core.urls import read_server
-from holdfast.errors import HoldfastError, NoLedger, SchemaTooNew, Unavailable, ValidationError
+from holdfast.errors import HoldfastError, NoLedger, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter, locked_out
 from holdfast.store.memory import Memory
+from holdfast.store.postgres.address import read_url
 from holdfast.store.postgres.connections import READ_SECONDS, WRITE_SECONDS, Connection, connect
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.session import LOCK_MS, PostgresSession
+from holdfast.store.postgres.upgrade import known_migrations, upgrade, version_of
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
 from holdfast.store.postgres.wake import Bell, Listener
 from holdfast.store.seals import SettledRows
-from holdfast.store.statements import migrations, statements
+from holdfast.store.statements import statements
 
 if TYPE_CHECKING:
     from holdfast.core.doctor.shapes import Vitals
@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IDLE_MAX = 8
-MIGRATE_SECONDS = 600.0
-"""How long a statement of a migration may take, and the wait for another process that migrates."""
-MIGRATE_LOCK_SECONDS = 30.0
-"""How long a migration tries to get the tables that it changes."""
-MIGRATE_PAUSE_SECONDS = 0.5
-"""Between two tries. While a try waits for a table, every other session waits behind it."""
 SETTLE_SECONDS = 5.0
 """How long to ask what became of a commit whose answer was lost."""
 SETTLE_PAUSES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -48,13 +42,12 @@ WITHIN_LOCK_MS = 2_000
 READ_LOCK_MS = 5_000
 """How long a read waits for a table that another transaction has locked as a whole."""
 _READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = {READ_LOCK_MS}"
-_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
 
 
 class PostgresStore:
     def __init__(self, url: str, clock: Callable[[], Micros] | None, draw_id: Callable[[], str], *, create: bool = True) -> None:
-        self._conninfo, schema, self._lanes = _split(url)
+        self._conninfo, schema, self._lanes = read_url(url)
         self._redacted = read_server(url).redacted
         self._clock = clock
         self.patience = WRITE_SECONDS
@@ -427,15 +420,15 @@ class PostgresStore:
         try:
             if connection.info.parameter_status("server_encoding") != "UTF8":
                 raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
-            known, found_version = migrations("holdfast.store.postgres"), _on_snapshot(connection, self._version)
+            known = known_migrations()
+            found_version = _on_snapshot(connection, lambda connection: version_of(connection, self._schema))
             if not found_version and not create:
                 raise NoLedger(f"there is no ledger in the schema {self._schema} of this database", schema=self._schema)
             self.schema = Schema(
                 found_version, known[-1].version, tuple(one.name for one in known if one.version > found_version)
             )
             if found_version < known[-1].version:
-                connection.patience = MIGRATE_SECONDS
-                self._upgrade_soon(connection, draw_id)
+                upgrade(connection, self._schema, draw_id)
             self.identity, ledger_id = _on_snapshot(connection, self._identities)
         except BaseException as error:
             connection.close()
@@ -452,41 +445,6 @@ class PostgresStore:
         found = cursor(connection).execute(self._sql["ledger_id"]).fetchone()
         assert found is not None
         return self._identity(connection), str(found[0])
-
-    def _version(self, connection: Connection) -> int:
-        """The schema's version; 0 where there is none. A newer one than this code knows is refused."""
-        there = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{self._schema}.schema_version",)).fetchone()
-        if there is None or not there[0]:
-            return 0
-        row = connection.execute(f"SELECT coalesce(max(version), 0) FROM {self._schema}.schema_version").fetchone()
-        newest, known = int(row[0]) if row else 0, migrations("holdfast.store.postgres")[-1].version
-        if newest > known:
-            raise SchemaTooNew(f"the database has schema {newest}; this Holdfast knows {known}", found=newest, known=known)
-        return newest
-
-    def _upgrade_soon(self, connection: Connection, draw_id: Callable[[], str]) -> None:
-        """Try until the tables can be had. A wait for one would hold up everybody who comes after it, so each try is short."""
-        deadline = time.monotonic() + MIGRATE_LOCK_SECONDS
-        while True:
-            try:
-                return self._upgrade(connection, draw_id)
-            except pg.LockNotAvailable:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(MIGRATE_PAUSE_SECONDS)
-
-    def _upgrade(self, connection: Connection, draw_id: Callable[[], str]) -> None:
-        """Under a lock, in one transaction: of many that start at once, one does it."""
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"holdfast:{self._schema}",))
-            connection.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {self._schema}.schema_version (version integer PRIMARY KEY)")
-            newest = self._version(connection)
-            for migration in [one for one in migrations("holdfast.store.postgres") if one.version > newest]:
-                connection.execute(migration.text.replace("holdfast.", f"{self._schema}."))
-                connection.execute(f"INSERT INTO {self._schema}.schema_version VALUES (%s)", (migration.version,))
-            connection.execute(f"INSERT INTO {self._schema}.meta VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING", (draw_id(),))
 
 
 def _on_snapshot(connection: Connection, work: Callable[[Connection], T]) -> T:
@@ -522,36 +480,3 @@ def _with_place(error: psycopg.Error) -> str:
 def _first_line(error: psycopg.Error) -> str:
     """Without detail lines, which may quote values."""
     return str(error).split("\n", 1)[0]
-
-
-class _Address(NamedTuple):
-    conninfo: str
-    schema: str
-    lanes: Sequence[Lane]
-
-
-def _split(url: str) -> _Address:
-    """The url for libpq, and what is ours in it, which libpq does not know: `schema`, and `lanes=1` for one connection less.
-
-    What is left for libpq stays as it was typed: it has rules of its own for what may be empty, and how it is escaped.
-    """
-    read = read_server(url)
-    named = [(unquote(name), name, value) for name, value in read.parameters]
-    ours = {"schema": "holdfast", "lanes": "2", **{plain: unquote(value) for plain, _, value in named}}
-    if not _SCHEMA.fullmatch(ours["schema"]):
-        raise ValidationError("schema must be a plain lower-case name of at most 51 characters", field="url")
-    if ours["lanes"] not in ("1", "2"):
-        raise ValidationError("lanes must be 1 or 2", field="url")
-    left = [(plain, name, value) for plain, name, value in named if plain not in ("schema", "lanes")]
-    if not {plain for plain, _, _ in left} <= _libpq_knows():
-        raise ValidationError(
-            "the url has a parameter that neither Holdfast (schema, lanes) nor libpq knows: in a password write & as %26",
-            field="url",
-        )
-    lanes: Sequence[Lane] = ("work", "keyed") if ours["lanes"] == "1" else ("claim", "work", "keyed")
-    return _Address(read.text([(name, value) for _, name, value in left]), ours["schema"], lanes)
-
-
-def _libpq_knows() -> set[str]:
-    """Names of parameters. `ssl` is an older name that libpq knows in urls alone."""
-    return {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
