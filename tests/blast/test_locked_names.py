@@ -10,6 +10,8 @@ import pytest
 import holdfast
 from holdfast import App, Ledger, Unavailable
 from holdfast.agent import Agent
+from holdfast.services.relay import Relay
+from holdfast.services.sinks.plain import CallableSink
 from holdfast.store.postgres import store as postgres
 from tests.blast.place import Place
 from tests.support.waiting import wait_until
@@ -153,6 +155,36 @@ def test_a_frozen_process_does_not_keep_the_locks_of_its_migration(
             assert newer.id == ledger.id
         free.set()
         assert first.result(30).message.startswith("cannot open the ledger: ")
+
+
+@pytest.mark.parametrize("row", ["duties WHERE name = 'relay:one'", "sinks WHERE name = 'one'"])
+def test_a_sink_whose_row_is_locked_holds_up_no_other(
+    url: str, ledger: Ledger, stranger: Stranger, monkeypatch: pytest.MonkeyPatch, row: str
+) -> None:
+    monkeypatch.setattr("holdfast.ledger.carry.PAUSES", (0.0,))
+    heard: dict[str, list[int]] = {"one": [], "two": []}
+
+    def hears(name: str) -> CallableSink:
+        return CallableSink(lambda message: heard[name].append(message.data.job_id), name=name)
+
+    def tick() -> None:
+        with Relay(ledger, map(hears, heard)) as relay:
+            relay.tick()
+
+    tick()
+    job = ledger.enqueue("work")
+    ledger.take_duty("relay:one", "the last relay", ttl="1s")
+    assert ledger.outbox.page(0, 10)  # no open transaction can come before what is settled now
+    stranger.execute(f"SELECT FROM {Place.of(url).schema}.{row} FOR UPDATE")
+    if row.startswith("sinks"):
+        ledger.drop_duty("relay:one", "the last relay")
+    tick()
+    assert heard["two"] == [job.id]
+    stranger.rollback()
+    ledger.drop_duty("relay:one", "the last relay")
+    tick()
+    assert set(heard["one"]) == {job.id}
+    assert heard["two"] == [job.id]
 
 
 def test_retention_passes_over_locked_rows(url: str, ledger: Ledger, stranger: Stranger) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from holdfast.core import limits
 from holdfast.core import policy as policies
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unavailable
 
 TTL_SECONDS = 30.0
 
@@ -51,7 +51,13 @@ class Watch:
         return not self._held <= before
 
     def _take(self, name: str) -> bool:
-        return self._duties.take_duty(name, self._holder, ttl=self._ttl_seconds)
+        """False too where another transaction has locked this duty: the others do not wait for it."""
+        try:
+            return self._duties.take_duty(name, self._holder, ttl=self._ttl_seconds)
+        except Unavailable as error:
+            if not error.locked:
+                raise
+            return False
 
     def drop(self) -> None:
         """Let others take over at once. Where that cannot be said, they do when the time is over."""

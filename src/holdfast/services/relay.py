@@ -86,6 +86,7 @@ class Relay:
         self._watch = Watch(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
         self._stop = threading.Event()
         self._outage = Outage(log, "relay")
+        self._locked = {name: Outage(log, f"relay to {name}") for name in names}
 
     def tick(self) -> dict[str, int]:
         """At most one batch for each sink. How many messages arrived and failed: `name.delivered`, `name.failed`."""
@@ -148,8 +149,20 @@ class Relay:
         for sink in served:
             place = places.get(sink.name)
             if place is not None and place.dead_at is None and not done.must_wait(place.retry_at):
-                self._tell(sink, place, done)
+                self._tell_unless_locked(sink, place, done)
         return done
+
+    def _tell_unless_locked(self, sink: Sink, place: Place, done: _Round) -> None:
+        """A place that another transaction has locked holds up its own sink alone."""
+        outage = self._locked[sink.name]
+        try:
+            self._tell(sink, place, done)
+        except Unavailable as error:
+            if not error.locked:
+                raise
+            outage.began(error)
+        else:
+            outage.over()
 
     def _tell(self, sink: Sink, place: Place, done: _Round) -> None:
         if place.pos not in done.pages:
