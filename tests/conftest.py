@@ -20,6 +20,10 @@ hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("holdfast")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kill-seconds", type=float, default=20.0, help="How long workers are killed at random.")
+
+
 def pytest_configure() -> None:
     """A shell that starts something in the background has it ignore these, and whatever that starts in turn."""
     for number, usual in (

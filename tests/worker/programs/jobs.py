@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import App, AsyncContext, Context, TransientError
+from holdfast import App, AsyncContext, Context, PermanentError, TransientError
 from holdfast.services import WebhookSink
 from tests.support.receiver import SECRET
 
@@ -183,6 +183,37 @@ def saved(job: Context, log: str) -> Any:
     if job.job.attempt < 3:
         os._exit(9)
     return page
+
+
+OFTEN: dict[str, Any] = {**TIGHT, "attempts_max": 1_000}
+"""For workers that are killed all the time."""
+
+
+@app.handler(policy=OFTEN)
+def worked(job: Context, log: str, seconds: float) -> int:
+    job.checkpoint({"attempt": job.job.attempt})
+    time.sleep(seconds)
+    job.may_proceed()
+    note(log, f"{job.job.id} {job.job.attempt}")
+    return job.job.attempt
+
+
+@app.handler(policy=OFTEN, isolation="process")
+def worked_apart(job: Context, log: str, seconds: float) -> int:
+    return worked(job, log, seconds)
+
+
+@app.handler(policy=OFTEN)
+def flaky(job: Context, log: str, seconds: float) -> int:
+    if job.job.attempt % 2:
+        raise TransientError("again")
+    return worked(job, log, seconds)
+
+
+@app.handler(policy=OFTEN)
+def doomed(job: Context, log: str, seconds: float) -> None:
+    time.sleep(seconds)
+    raise PermanentError("it never works")
 
 
 if __name__ == "__main__":
