@@ -5,9 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 import apsw
+import pytest
 
 import holdfast
 from holdfast import Ledger
+from holdfast.agent import Agent
+from holdfast.errors import FenceLost, LeaseConflictError
 from holdfast.telemetry import Metrics, families
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
@@ -244,3 +247,15 @@ def test_a_job_enqueued_in_the_caller_s_transaction_is_counted_when_it_is_answer
             ledger.enqueue(KIND, connection=connection)
         connection.close()
         assert value(ledger, families.ENQUEUED, kind=KIND) == 1
+
+
+def test_refusals_of_agents_are_counted_as_those_of_workers(ledger: Ledger) -> None:
+    job = ledger.enqueue("a")
+    Agent(ledger, "ada").start(job.id)
+    with pytest.raises(LeaseConflictError):
+        Agent(ledger, "bob").start(job.id)
+    with pytest.raises(FenceLost):
+        Agent(ledger, "ada").heartbeat(job.id, attempt=7)
+    assert ledger.metrics.value("holdfast_claim_conflicts_total") == 1
+    assert ledger.metrics.value("holdfast_fences_lost_total") == 1
+    assert ledger.metrics.value("holdfast_refusals_total", code="lease_conflict") == 1

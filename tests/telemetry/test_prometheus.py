@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 from holdfast import Ledger
+from holdfast.agent import Agent
 from holdfast.errors import ValidationError
 from holdfast.telemetry import Metrics, families
 from holdfast.telemetry.endpoint import Endpoint
@@ -159,3 +160,45 @@ for call in (lambda: render(Metrics()), lambda: serve(None, 0)):
         raise AssertionError
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: ManualClock) -> None:
+    """The endpoint of one process tells of what others did: by the library, by agents, by anybody."""
+    with holdfast.open(store_url, clock=clock) as watching, holdfast.open(store_url, clock=clock) as other:
+        before = other.enqueue("before")
+        other.cancel(before.id)
+        render(watching)
+        jobs = [other.enqueue("mail") for _ in range(3)]
+        clock.advance(2)
+        [first] = other.claim("w", ["default"], limit=1, start=True)
+        clock.advance(4)
+        assert first.fence is not None
+        other.complete(first.fence)
+        agent = Agent(other, "ada")
+        agent.start(jobs[1].id)
+        agent.complete(jobs[1].id)
+        other.cancel(jobs[2].id)
+        clock.advance(5)
+
+        found = samples(render(watching))
+    assert found["holdfast_ledger_ended_total", (("kind", "mail"), ("outcome", "succeeded"))] == 2
+    assert found["holdfast_ledger_ended_total", (("kind", "mail"), ("outcome", "cancelled"))] == 1
+    assert ("holdfast_ledger_ended_total", (("kind", "before"), ("outcome", "cancelled"))) not in found
+    assert {labels[0][1]: value for (name, labels), value in found.items() if name == "holdfast_ledger_events_total"} == {
+        "enqueued": 3, "claimed": 2, "started": 2, "succeeded": 2, "cancelled": 1,
+    }  # fmt: skip
+    assert found["holdfast_ledger_wait_seconds_sum", (("kind", "mail"),)] == 2 + 6
+    assert found["holdfast_ledger_run_seconds_sum", (("kind", "mail"), ("outcome", "succeeded"))] == 4
+    assert 2.5 < found["holdfast_ledger_run_seconds_p95", (("kind", "mail"),)] <= 5
+
+
+def test_more_ends_than_one_page_holds_are_all_counted(
+    small: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.ledger.totals.PAGE", 2)
+    small.totals()
+    for job in small.enqueue_many([{"kind": "a"}] * 5):
+        small.cancel(job.id)
+    found = small.totals().counters
+    assert found["holdfast_ledger_ended_total"] == {("a", "cancelled"): 5}
+    assert found["holdfast_ledger_events_total"] == {("enqueued",): 5, ("cancelled",): 5}

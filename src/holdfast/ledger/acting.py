@@ -8,7 +8,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.model import SYSTEM, TERMINAL, Actor, EventType, FailureStage, Fence, Job, ReasonCode
-from holdfast.errors import FenceLost, NotFound, SignatureInvalid
+from holdfast.errors import FenceLost, HoldfastError, NotFound, SignatureInvalid
 from holdfast.ledger import admit, tally
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.deciding import apply
@@ -153,7 +153,12 @@ class Acting:
                 session.wake(call.wakes)
             return Acted(answer, replayed=False)
 
-        acted: Acted = self._carrier.alone(once)
+        try:
+            acted: Acted = self._carrier.alone(once)
+        except HoldfastError as error:
+            if verb == "task_start":
+                tally.conflict(self._metrics, error)
+            raise
         tally.answered(self._metrics, call)
         return acted
 

@@ -18,6 +18,7 @@ from holdfast.ledger.face import Beat, Change, Job, to_datetime
 from holdfast.ledger.keyring import Books, Keyring
 from holdfast.ledger.notary import Notary
 from holdfast.ledger.sweep import Entropy, Sweeper
+from holdfast.ledger.totals import Totals
 from holdfast.store.base import Change as StoreChange
 from holdfast.store.base import Schema, Store, chunks
 from holdfast.telemetry.metrics import Metrics
@@ -54,6 +55,7 @@ class Desk:
         self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
         self.acting = Acting(store, self._carrier, self._notary, entropy, self.metrics)
         """Several commands as one transaction: what the verbs of agents are made of."""
+        self._totals = Totals(store)
         self._enqueues = admit.Enqueues()
         self.incarnation = incarnation
         """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""

@@ -17,6 +17,7 @@ from holdfast.ledger import admit, dialects
 from holdfast.ledger.desk import Desk, shown
 from holdfast.ledger.face import Event, Job, public_event, to_datetime
 from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
+from holdfast.telemetry.metrics import Readings
 
 
 class Reading(Desk):
@@ -140,6 +141,14 @@ class Reading(Desk):
             found.setdefault(queue, {})[status] = count
         self._counted = (asked_at, {queue: dict(statuses) for queue, statuses in found.items()})
         return found
+
+    def totals(self, *, max_age: float = 0) -> Readings:
+        """Counts and times of the whole ledger since this process first asked, whoever wrote to it.
+
+        An answer of up to `max_age` seconds ago will do. See the guide on observability for the names.
+        """
+        age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)
+        return self._totals.read(self._monotonic(), age_ms / 1_000)
 
     def check(self, job_id: int) -> builtins.list[Violation]:
         """Everything wrong with a job's history, its signatures and its row: an empty list."""

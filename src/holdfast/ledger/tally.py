@@ -44,7 +44,16 @@ def answered(metrics: Metrics, call: Call) -> None:
 
 def refused(metrics: Metrics, error: HoldfastError) -> None:
     """A whole call came to nothing."""
-    metrics.record({(families.REFUSALS, (error.code,)): 1}, {})
+    counts: Counts = Counter({(families.REFUSALS, (error.code,)): 1})
+    if isinstance(error, FenceLost):
+        counts[families.FENCES_LOST, ()] += 1
+    metrics.record(counts, {})
+
+
+def conflict(metrics: Metrics, error: HoldfastError) -> None:
+    """A claim by id came to nothing, and it was counted as a refusal."""
+    if isinstance(error, LeaseConflictError | NotClaimable) and not isinstance(error, FenceLost):
+        metrics.record({(families.CLAIM_CONFLICTS, ()): 1}, {})
 
 
 def _claims(call: Call, counts: Counts, waits: Waits) -> None:

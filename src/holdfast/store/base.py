@@ -18,7 +18,7 @@ from holdfast.core.proof.book import KeyChange
 from holdfast.core.waiting import Standing
 from holdfast.errors import Unavailable
 from holdfast.store.agents import AgentPlace, Candidate, Idle, LeftBehind, Neighbour
-from holdfast.store.places import Origin, Place
+from holdfast.store.places import EndedJob, Origin, Place
 from holdfast.store.runs import RunRow
 from holdfast.store.seals import SettledRows, SignedHead, TileRow
 from holdfast.store.standing import Duty, Ready
@@ -280,6 +280,8 @@ class Session(Protocol):
     def save_sink(self, place: Place, from_pos: int) -> bool: ...
     def drop_sink(self, name: str) -> bool: ...
     def last_pos(self) -> int: ...
+    def event_types(self, after: int, until: int) -> dict[str, int]: ...
+    def ended_jobs(self, after: int, until: int, limit: int) -> list[EndedJob]: ...
     def origins(self, ids: Iterable[int]) -> dict[int, Origin]: ...
     def find_run(self, name: str) -> RunRow | None: ...
     def runs(self, after: str, limit: int) -> list[RunRow]: ...
@@ -346,6 +348,9 @@ class Store(Protocol):
 
         It may be run twice, where a connection breaks: doing it again must do no harm.
         """
+
+    def settled_pos(self) -> int:
+        """No event at or below this position is still to be committed."""
 
     def settled_events(self, after: int, limit: int) -> list[Event]:
         """The next events in the total order, none of which can still be overtaken by a late commit."""

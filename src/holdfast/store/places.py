@@ -31,6 +31,19 @@ class Origin(NamedTuple):
     tier: str | None = None
 
 
+class EndedJob(NamedTuple):
+    """The times of a job that has ended, and the position and type of the event that ended it."""
+
+    pos: int
+    kind: str
+    outcome: str
+    created_at: Micros
+    available_at: Micros
+    claimed_at: Micros | None
+    started_at: Micros | None
+    finished_at: Micros | None
+
+
 class Places(ABC):
     """The part of a transaction that the outbox needs."""
 
@@ -68,6 +81,14 @@ class Places(ABC):
         """The newest position that was drawn; whether its event is committed is another matter."""
         rows = self.rows("last_pos")
         return int(rows[0][0]) if rows else 0
+
+    def event_types(self, after: int, until: int) -> dict[str, int]:
+        """How many events of each type there are between two positions."""
+        return dict(self.rows("event_types", after=after, until=until))
+
+    def ended_jobs(self, after: int, until: int, limit: int) -> list[EndedJob]:
+        """Jobs that ended between two positions, in the order of their ends."""
+        return [EndedJob(*row) for row in self.rows("ended_jobs", after=after, until=until, limit=limit)]
 
     def origins(self, ids: Iterable[int]) -> dict[int, Origin]:
         return {id_: Origin(*what) for id_, *what in self.rows("origins", ids=self._list(sorted(set(ids))))}

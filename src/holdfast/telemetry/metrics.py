@@ -5,11 +5,11 @@ import os
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.errors import ValidationError
-from holdfast.telemetry.families import COMPLETED, COUNTERS, HISTOGRAMS, RUN, WAIT
+from holdfast.telemetry.families import COMPLETED, COUNTERS, HISTOGRAMS, RUN, WAIT, Family
 from holdfast.telemetry.timing import SECOND, Timing
 
 NAMES_MAX = 200
@@ -61,12 +61,12 @@ class Metrics:
     `holdfast.open` makes one for each ledger; hand one to several with `metrics=` and they count together.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Sequence[Family] = COUNTERS, histograms: Sequence[Family] = HISTOGRAMS) -> None:
         self._lock = threading.RLock()
         self._names = {"kind": _Names(NAMES_MAX), "queue": _Names(NAMES_MAX), "outcome": _Names(OUTCOMES_MAX)}
-        self._labels = {family.name: family.labels for family in (*COUNTERS, *HISTOGRAMS)}
-        self._counters: dict[str, dict[Labels, int]] = {family.name: {} if family.labels else {(): 0} for family in COUNTERS}
-        self._timings: dict[str, dict[Labels, Timing]] = {family.name: {} for family in HISTOGRAMS}
+        self._labels = {family.name: family.labels for family in (*counters, *histograms)}
+        self._counters: dict[str, dict[Labels, int]] = {family.name: {} if family.labels else {(): 0} for family in counters}
+        self._timings: dict[str, dict[Labels, Timing]] = {family.name: {} for family in histograms}
         _living.add(self)
 
     def ran(self, kind: str, outcome: str, seconds: float) -> None:
@@ -90,9 +90,14 @@ class Metrics:
 
     def record(self, counts: Counts, waits_us: Mapping[str, list[int]]) -> None:
         """What one call came to: counters, and by kind how long jobs had waited. The lists are the ledger's to give away."""
+        self.add(counts, {WAIT: {(kind,): waits for kind, waits in waits_us.items()}})
+
+    def add(self, counts: Counts, timings_us: Mapping[str, Mapping[Labels, list[int]]]) -> None:
+        """Counters, and durations by a histogram's name and its labels."""
         with self._lock:
             self._add_counts(counts)
-            self._add_timings(WAIT, {(kind,): waits for kind, waits in waits_us.items()})
+            for name, durations_us in timings_us.items():
+                self._add_timings(name, durations_us)
 
     def _add_counts(self, counts: Counts) -> None:
         for (name, labels), count in counts.items():
@@ -144,9 +149,9 @@ class Metrics:
         self._lock = threading.RLock()
 
 
-def quantiles(readings: Readings, kind: str) -> Quantiles:
+def quantiles(readings: Readings, kind: str, names: tuple[str, str] = (WAIT, RUN)) -> Quantiles:
     found = []
-    for name in (WAIT, RUN):
+    for name in names:
         total = Timing()
         for labels, timing in readings.timings[name].items():
             if labels[0] == kind:

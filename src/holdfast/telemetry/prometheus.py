@@ -1,12 +1,25 @@
 """Metrics in Prometheus' text format, and a small endpoint that serves them. The only room that knows prometheus-client."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.telemetry.endpoint import Endpoint
-from holdfast.telemetry.families import COUNTERS, GAUGES, HISTOGRAMS, JOBS, RUN, UP, WAIT, Family
+from holdfast.telemetry.families import (
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    JOBS,
+    LEDGER_COUNTERS,
+    LEDGER_HISTOGRAMS,
+    LEDGER_RUN,
+    LEDGER_WAIT,
+    RUN,
+    UP,
+    WAIT,
+    Family,
+)
 from holdfast.telemetry.metrics import Labels, Metrics, Readings, quantiles
 from holdfast.telemetry.timing import BOUNDS_US, SECOND, Timing
 
@@ -14,7 +27,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-JOBS_AGE_SECONDS_MAX = 5
+AGE_SECONDS_MAX = 5
 """Counting all jobs reads them all: scrapes within this time share one count."""
 _GAUGES = {family.name: family for family in GAUGES}
 
@@ -25,6 +38,8 @@ class Source(Protocol):
     metrics: Metrics
 
     def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]: ...
+
+    def totals(self, *, max_age: float = 0) -> Readings: ...
 
 
 def render(source: Source | Metrics) -> bytes:
@@ -72,27 +87,27 @@ class Collector:
     def collect(self) -> "Iterator[Metric]":
         metrics = self._source if isinstance(self._source, Metrics) else self._source.metrics
         readings = metrics.read()
-        yield from _counters(readings)
-        yield from _histograms(readings)
-        yield from _quantiles(readings)
+        yield from _counters(readings, COUNTERS)
+        yield from _histograms(readings, HISTOGRAMS)
+        yield from _quantiles(readings, WAIT, RUN)
         if not isinstance(self._source, Metrics):
-            yield from _jobs(self._source)
+            yield from _ledger(self._source)
 
 
-def _counters(readings: Readings) -> "Iterator[Metric]":
+def _counters(readings: Readings, families: Sequence[Family]) -> "Iterator[Metric]":
     from prometheus_client.core import CounterMetricFamily
 
-    for family in COUNTERS:
+    for family in families:
         metric = CounterMetricFamily(family.name, family.what, labels=family.labels)
         for labels, count in sorted(readings.counters[family.name].items()):
             metric.add_metric(labels, count)
         yield metric
 
 
-def _histograms(readings: Readings) -> "Iterator[Metric]":
+def _histograms(readings: Readings, families: Sequence[Family]) -> "Iterator[Metric]":
     from prometheus_client.core import HistogramMetricFamily
 
-    for family in HISTOGRAMS:
+    for family in families:
         metric = HistogramMetricFamily(family.name, family.what, labels=family.labels)
         for labels, timing in sorted(readings.timings[family.name].items(), key=_labels):
             metric.add_metric(labels, _buckets(timing), sum_value=timing.sum_us / SECOND)
@@ -108,18 +123,18 @@ def _buckets(timing: Timing) -> list[tuple[str, float]]:
     return list(zip(bounds, map(float, accumulate(timing.buckets)), strict=True))
 
 
-def _quantiles(readings: Readings) -> "Iterator[Metric]":
+def _quantiles(readings: Readings, wait: str, run: str) -> "Iterator[Metric]":
     kinds = sorted({labels[0] for series in readings.timings.values() for labels in series})
-    found = {kind: quantiles(readings, kind) for kind in kinds}
-    for field, name in (("wait", WAIT), ("run", RUN)):
+    found = {kind: quantiles(readings, kind, (wait, run)) for kind in kinds}
+    for field, name in (("wait", wait), ("run", run)):
         for share in ("p50", "p95"):
             values = [(kind, getattr(found[kind], f"{field}_{share}")) for kind in kinds]
             yield _gauge(_GAUGES[f"{name}_{share}"], [((kind,), value) for kind, value in values if value is not None])
 
 
-def _jobs(source: Source) -> "Iterator[Metric]":
+def _ledger(source: Source) -> "Iterator[Metric]":
     try:
-        counted = source.counts(max_age=JOBS_AGE_SECONDS_MAX)
+        counted, totals = source.counts(max_age=AGE_SECONDS_MAX), source.totals(max_age=AGE_SECONDS_MAX)
     except Unavailable:
         yield _gauge(_GAUGES[UP], [((), 0)])
         return
@@ -130,6 +145,9 @@ def _jobs(source: Source) -> "Iterator[Metric]":
             jobs[labels] = jobs.get(labels, 0) + count
     yield _gauge(_GAUGES[UP], [((), 1)])
     yield _gauge(_GAUGES[JOBS], sorted(jobs.items()))
+    yield from _counters(totals, LEDGER_COUNTERS)
+    yield from _histograms(totals, LEDGER_HISTOGRAMS)
+    yield from _quantiles(totals, LEDGER_WAIT, LEDGER_RUN)
 
 
 def _gauge(family: Family, values: Iterable[tuple[Labels, float]]) -> "Metric":

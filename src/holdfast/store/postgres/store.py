@@ -338,6 +338,10 @@ class PostgresStore:
 
     # Following
 
+    def settled_pos(self) -> int:
+        self._settle()
+        return self._settled
+
     def settled_events(self, after: int, limit: int) -> list[Event]:
         """From below the mark where there are any; else the mark is moved first. Positions may have been drawn in vain."""
         found = self._settled_page(after, limit) if after < self._settled else []

@@ -239,6 +239,9 @@ class SqliteStore:
         except (apsw.Error, OSError) as error:
             raise _translated(error, committing=False) from error
 
+    def settled_pos(self) -> int:
+        return self.peek(lambda session: session.last_pos())
+
     def settled_events(self, after: int, limit: int) -> list[Event]:
         """One writer at a time: whatever is visible is settled."""
         return self.read(lambda session: session.events(EventFilter(after=after, limit=limit)))

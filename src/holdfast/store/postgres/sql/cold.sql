@@ -264,6 +264,15 @@ ORDER BY rev;
 -- name: counts
 SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER BY queue, status;
 
+-- name: event_types
+SELECT type, count(*) FROM holdfast.events WHERE pos > %(after)s AND pos <= %(until)s GROUP BY type;
+
+-- name: ended_jobs
+SELECT e.pos, j.kind, e.type, j.created_at, j.available_at, j.claimed_at, j.started_at, j.finished_at
+FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
+WHERE e.pos > %(after)s AND e.pos <= %(until)s AND e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
+ORDER BY e.pos LIMIT %(limit)s;
+
 -- name: due
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at

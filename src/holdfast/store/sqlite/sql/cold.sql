@@ -224,6 +224,15 @@ ORDER BY rev;
 -- name: counts
 SELECT queue, status, count(*) FROM holdfast_jobs GROUP BY queue, status ORDER BY queue, status;
 
+-- name: event_types
+SELECT type, count(*) FROM holdfast_events WHERE pos > :after AND pos <= :until GROUP BY type;
+
+-- name: ended_jobs
+SELECT e.pos, j.kind, e.type, j.created_at, j.available_at, j.claimed_at, j.started_at, j.finished_at
+FROM holdfast_events e NOT INDEXED CROSS JOIN holdfast_jobs j ON j.id = e.job_id
+WHERE e.pos > :after AND e.pos <= :until AND e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
+ORDER BY e.pos LIMIT :limit;
+
 -- name: due
 SELECT :now_at, d.id, (SELECT pos FROM holdfast_cursors WHERE name = 'fresh') FROM (SELECT 1) LEFT JOIN (
 SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_active JOIN holdfast_policies p ON p.id = j.policy_id
