@@ -147,3 +147,8 @@ def test_a_service_that_fails_ticks_again_and_hurts_no_other(error: Exception) -
     assert enough.wait(20)
     ticker.close()
     assert all(service.closed for service in services)
+
+
+def test_what_is_never_deleted_is_not_among_what_is_kept_for_a_time(ledger: Ledger):
+    prune = Prune(ledger, "a", jobs="never", beats=None, requests="1h")
+    assert prune.kept_ms.keys() == {"requests", "workers", "agents"}

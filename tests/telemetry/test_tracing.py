@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import baggage, context, trace
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -181,7 +182,8 @@ assert not [name for name in sys.modules if name.startswith(("opentelemetry", "p
 def test_the_api_without_an_sdk_makes_no_spans_and_breaks_nothing(tmp_path: Path) -> None:
     program = f"""
 import holdfast
-from opentelemetry import trace
+from opentelemetry import baggage, context, trace
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from holdfast.telemetry.tracing import job_span
 with holdfast.open("sqlite:///{tmp_path}/jobs.db") as ledger:
     with trace.get_tracer("test").start_as_current_span("request"):
@@ -191,3 +193,25 @@ with holdfast.open("sqlite:///{tmp_path}/jobs.db") as ledger:
         pass
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_correlation_id_is_baggage_for_what_the_handler_calls(ledger: Ledger) -> None:
+    ledger.enqueue("a", correlation_id="order 7, ü")
+    [job] = ledger.claim("w", start=True)
+    headers: dict[str, str] = {}
+    with job_span(job, "w"):
+        W3CBaggagePropagator().inject(headers)
+        child, other = ledger.enqueue("b"), ledger.enqueue("b", correlation_id="mine")
+    assert baggage.get_baggage("correlation_id", W3CBaggagePropagator().extract(headers)) == "order 7, ü"
+    assert baggage.get_baggage("correlation_id") is None
+    assert (ledger.get(child.id).correlation_id, ledger.get(other.id).correlation_id) == ("order 7, ü", "mine")
+
+
+@pytest.mark.parametrize("value", ["x" * 501, "", "a\nb", 7])
+def test_baggage_that_no_job_can_have_is_left_out(ledger: Ledger, value: object) -> None:
+    token = context.attach(baggage.set_baggage("correlation_id", value))
+    try:
+        job = ledger.enqueue("a")
+    finally:
+        context.detach(token)
+    assert ledger.get(job.id).correlation_id == f"{ledger.id}-{job.id}"

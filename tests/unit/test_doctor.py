@@ -8,6 +8,7 @@ import pytest
 from holdfast.core.doctor import Census, Finding, Severity, Skew, Vitals, diagnose
 from holdfast.core.doctor.shapes import COUNT_MAX, LockedJob, OpenTransaction, ReadyJobs, SinkStanding, StoredFile
 from holdfast.core.explain.shapes import Pause, SeenWorker
+from holdfast.core.policy import DAY_MS
 from tests.unit.histories import SECOND, T0
 
 FILE: dict[str, Any] = {
@@ -43,7 +44,7 @@ def test_a_ledger_that_is_well():
     found = diagnose("abc", Vitals(**FILE), Census(now=T0, workers=(HERE,)))
     assert found.well
     assert (found.ledger_id, found.store, found.store_version, found.schema_version) == ("abc", "sqlite", "SQLite 3", 5)
-    codes = ["schema", "durability", "permissions", "disk", "workers", "sweeping", "sinks", "dead_letters"]
+    codes = ["schema", "durability", "permissions", "disk", "workers", "sweeping", "retention", "sinks", "dead_letters"]
     assert [finding.code for finding in found.findings] == codes
     assert {finding.severity for finding in found.findings} == {Severity.WELL}
 
@@ -242,3 +243,20 @@ def test_what_is_sealed_once_is_to_be_sealed_again(census: dict[str, Any], sever
 def test_letters_that_were_replayed_worry_nobody(letters: int, replayed: int, severity: Severity, words: str):
     found = finding("dead_letters", dead_letters=letters, replayed=replayed)
     assert (found.severity, found.words) == (severity, words)
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ([{}], "what heartbeats said is kept, finished jobs are kept"),
+        ([{"beats": 30 * DAY_MS}], "what heartbeats said is deleted after 30 d, finished jobs are kept"),
+        (
+            [{"beats": 30 * DAY_MS, "jobs": 2 * DAY_MS}, {"beats": 3 * DAY_MS}],
+            "what heartbeats said is deleted after 3 d, finished jobs are deleted after 2 d",
+        ),
+    ],
+)
+def test_retention_is_what_any_worker_was_told(kept: list[dict[str, int]], words: str) -> None:
+    workers = tuple(SeenWorker(f"w{number}", T0, keep_ms=one) for number, one in enumerate(kept))
+    found = finding("retention", workers=workers)
+    assert (found.severity, found.words) == (Severity.WELL, words)

@@ -411,3 +411,19 @@ def test_a_handler_that_blocks_the_event_loop_is_reported(app: App, caplog: pyte
         assert ended(app, job).result == 1
         wait_until(lambda: said("was blocked for"))
     assert len(said("blocks the event loop")) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({}, "deleted after 30 d"), ({"keep_beats": "never"}, "kept"), ({"keep_beats": "2d"}, "deleted after 2 d")],
+)
+def test_a_worker_says_how_long_it_keeps_what_heartbeats_said(
+    app: App, start: Starter, settings: dict[str, Any], said: str
+) -> None:
+    @app.handler()
+    def noop() -> None: ...
+
+    start(**settings)
+    wait_until(app.ledger.workers)
+    [found] = [finding for finding in app.ledger.diagnose().findings if finding.code == "retention"]
+    assert found.words == f"what heartbeats said is {said}, finished jobs are kept"

@@ -70,6 +70,10 @@ def duration(value: str) -> timedelta:
     return timedelta(milliseconds=ms)
 
 
+def duration_or_never(value: str) -> timedelta | str:
+    return value if value == "never" else duration(value)
+
+
 def when(value: str) -> timedelta | datetime:
     """A duration before now, or a moment: `2h`, `2026-03-01`, `2026-03-01T12:00:00+01:00`. Without a zone it is UTC."""
     try:

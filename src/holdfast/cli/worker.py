@@ -15,7 +15,7 @@ from holdfast.cli.anchoring import anchor_options, anchors_of
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, Noun, as_json_option, key_option, loaded_keys, reads_a_ledger, say
 from holdfast.cli.page import Page
-from holdfast.cli.values import age, duration, queues
+from holdfast.cli.values import age, duration, duration_or_never, queues
 from holdfast.errors import LimitExceeded, ValidationError
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def worker() -> None:
 @click.option("--tasks", type=click.IntRange(1, 10_000), help="Room for async handlers. [default: 100]")
 @click.option("--processes", type=click.IntRange(1, 10_000), help="Room for handlers in processes. [default: one per core]")
 @click.option("--shutdown-timeout", type=duration, help="How long running jobs may take to finish. [default: 30s]")
-@click.option("--keep-jobs", type=duration, help="Delete finished jobs after this time. [default: never]")
-@click.option("--keep-beats", type=duration, help="Delete what beats said after this time. [default: never]")
+@click.option("--keep-jobs", type=duration_or_never, help="Delete finished jobs after this time. [default: never]")
+@click.option("--keep-beats", type=duration_or_never, help="Delete what heartbeats said after this time. [default: 30d]")
 @click.option("--seal", is_flag=True, help="Seal the log as well; needs a key of a server.")
 @anchor_options
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there.")

@@ -75,7 +75,13 @@ def seen(found: Iterable[SignedIn]) -> list[SeenWorker]:
 def _seen(record: SignedIn) -> SeenWorker:
     """A worker says of itself what it wants to: what is no list of names says nothing."""
     body = msgspec.json.decode(record.body)
-    return SeenWorker(record.name, record.seen_at, _names(body.get("queues")), _names(body.get("kinds")))
+    return SeenWorker(
+        record.name, record.seen_at, _names(body.get("queues")), _names(body.get("kinds")), _numbers(body.get("keep"))
+    )
+
+
+def _numbers(said: object) -> dict[str, int]:
+    return {name: value for name, value in said.items() if type(value) is int} if isinstance(said, dict) else {}
 
 
 def _names(said: object) -> frozenset[str] | None:

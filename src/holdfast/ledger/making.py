@@ -67,10 +67,12 @@ class Making(Desk):
             return []
         body = admit.body_hash([_said(command) for command in commands]) if request else b""
         call = Call("enqueue", commands, repeat=request is not None, keep=request is not None, body_hash=body)
+        # After the body was hashed: a repetition belongs to another span and is the same request all the same.
+        if tracing.is_loaded():
+            commands = call.commands = tracing.correlated(commands)
         if tracing.current_traceparent() is None:
             answers = self._sent(call, connection)
         else:
-            # After the body was hashed: a repetition belongs to another span and is the same request all the same.
             with tracing.enqueue_span(commands) as commands:
                 call.commands = commands
                 answers = self._sent(call, connection)

@@ -12,6 +12,8 @@ STEPS_MAX = 100
 """Bounded steps of one tick, a thousand rows each."""
 BATCH = 1_000
 KEEP_MS_MAX = 3_660 * policies.DAY_MS
+KEEP_BEATS = "30d"
+"""How long a worker keeps what heartbeats said, unless it is told otherwise. Their hashes stay, and so does every outcome."""
 
 
 class Prune:
@@ -29,15 +31,16 @@ class Prune:
         jobs: Any = None,
         beats: Any = None,
     ) -> None:
-        """How long to keep each; None keeps for ever."""
+        """How long to keep each; None or "never" deletes nothing."""
         self._ledger = ledger
         self._holder = holder
         given = {"requests": requests, "workers": workers, "agents": agents, "jobs": jobs, "beats": beats}
-        self._keep = {
-            f"{name}_before": timedelta(milliseconds=policies.duration_ms(name, kept, 0, KEEP_MS_MAX))
+        self.kept_ms = {
+            name: policies.duration_ms(name, kept, 0, KEEP_MS_MAX)
             for name, kept in given.items()
-            if kept is not None
+            if kept is not None and kept != "never"
         }
+        self._keep = {f"{name}_before": timedelta(milliseconds=kept) for name, kept in self.kept_ms.items()}
 
     def tick(self) -> dict[str, int]:
         """How much was let go; nothing where it is somebody else's turn."""

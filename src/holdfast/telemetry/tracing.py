@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.core.commands import Enqueue
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
 
 NAME = "holdfast"
+CORRELATION = "correlation_id"
+"""Its key in W3C baggage."""
 _NO_SPAN: "AbstractContextManager[Span | None]" = nullcontext()
 
 
@@ -45,6 +49,26 @@ def is_loaded() -> bool:
 def current_traceparent() -> str | None:
     """The current span in W3C form, "00-<trace>-<span>-<flags>"; None where there is none."""
     return _traceparent(None) if is_loaded() else None
+
+
+def correlated(commands: list[Enqueue]) -> list[Enqueue]:
+    """The commands with the correlation id of the current W3C baggage, unless their caller gave one.
+
+    Baggage comes from other programs: an id that no job can have is left out.
+    """
+    from opentelemetry import baggage
+
+    found = baggage.get_baggage(CORRELATION)
+    if found is None:
+        return commands
+    try:
+        given = limits.check_key(CORRELATION, found)
+    except HoldfastError:
+        return commands
+    return [
+        command if command.correlation_id is not None else msgspec.structs.replace(command, correlation_id=given, bare=False)
+        for command in commands
+    ]
 
 
 def _traceparent(context: "Context | None") -> str | None:
@@ -105,15 +129,15 @@ def enqueue_span(commands: Sequence[Enqueue]) -> Iterator[list[Enqueue]]:
 def job_span(job: Runnable, worker: str) -> "AbstractContextManager[Span | None]":
     """For the worker, around the handler and in the handler's own thread: a CONSUMER span that is current inside.
 
-    Its parent is the span in the job's trace_id; where that is none, or a text of some other make, it begins a trace. What the
-    handler raises is recorded and goes on. None is given where nobody traces.
+    Its parent is the span in the job's trace_id; where that is none, or a text of some other make, it begins a trace. The job's
+    correlation id is in the current baggage. What the handler raises is recorded and goes on. None is given where nobody traces.
     """
     return _job_span(job, worker) if is_loaded() else _NO_SPAN
 
 
 @contextmanager
 def _job_span(job: Runnable, worker: str) -> "Iterator[Span]":
-    from opentelemetry import trace
+    from opentelemetry import baggage, context, trace
 
     parent = _parent(job.trace_id)
     attributes: dict[str, Any] = {
@@ -132,10 +156,14 @@ def _job_span(job: Runnable, worker: str) -> "Iterator[Span]":
         attributes["holdfast.wait_seconds"] = (job.claimed_at - ready_at).total_seconds()
         if trace.get_current_span(parent).get_span_context().is_valid:
             _claim_span(job, parent, attributes, job.claimed_at)
-    with _tracer().start_as_current_span(
-        f"run {job.kind}", context=parent, kind=trace.SpanKind.CONSUMER, attributes=attributes
-    ) as span:
-        yield span
+    token = context.attach(baggage.set_baggage(CORRELATION, job.correlation_id))
+    try:
+        with _tracer().start_as_current_span(
+            f"run {job.kind}", context=parent, kind=trace.SpanKind.CONSUMER, attributes=attributes
+        ) as span:
+            yield span
+    finally:
+        context.detach(token)
 
 
 def _claim_span(job: Runnable, parent: "Context", attributes: dict[str, Any], claimed_at: datetime) -> None:

@@ -17,7 +17,7 @@ from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import Presence
-from holdfast.services.prune import Prune
+from holdfast.services.prune import KEEP_BEATS, Prune
 from holdfast.services.supervised import Supervised
 from holdfast.services.sweep import Sweep
 from holdfast.services.ticker import Service, Ticker
@@ -67,7 +67,7 @@ class Worker:
         processes: int | None = None,
         shutdown_timeout: Any = SHUTDOWN_SECONDS,
         keep_jobs: Any = None,
-        keep_beats: Any = None,
+        keep_beats: Any = KEEP_BEATS,
         sinks: "Sequence[Sink]" = (),
         relay_duty_ttl: Any = TTL_SECONDS,
         seal: bool = False,
@@ -95,9 +95,9 @@ class Worker:
         self._beater = Beater(shift, beats, self._deadlines.doom)
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
-        prune = Prune(ledger, holder, jobs=keep_jobs, beats=keep_beats)
+        self._prune = Prune(ledger, holder, jobs=keep_jobs, beats=keep_beats)
         presence = Presence(ledger, self.name, self._description)
-        self._services = Ticker([Sweep(ledger, holder), presence, prune, *self._pulse()])
+        self._services = Ticker([Sweep(ledger, holder), presence, self._prune, *self._pulse()])
         # A thread of its own: a ledger out of reach holds up the other services, and is no reason to start a worker again.
         self._alive = Ticker([Supervised()], name="holdfast-supervised") if supervised.is_supervised() else None
         self._relay = _relay(ledger, sinks, relay_duty_ttl) if sinks else None
@@ -189,6 +189,7 @@ class Worker:
             "room": {name: crew.size for name, crew in self._crews.items()},
             "holding": len(self.shift.leases),
             "abandoned": self.shift.abandoned,
+            "keep": self._prune.kept_ms,
         }
 
     def close(self) -> None:

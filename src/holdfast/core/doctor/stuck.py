@@ -18,6 +18,7 @@ NAMED_MAX = 5
 def of_contents(census: Census) -> Iterator[Finding]:
     yield _workers(census)
     yield _sweeping(census)
+    yield from _retention(census)
     yield from _paused(census)
     yield from _unserved(census)
     yield from _backlog(census)
@@ -61,6 +62,21 @@ def _sweeping(census: Census) -> Finding:
     return Finding(
         "sweeping", Severity.WARNING, words, "Start a worker, which sweeps by itself; or once by hand: holdfast sweep."
     )
+
+
+def _retention(census: Census) -> Iterator[Finding]:
+    """The shortest time that any worker was told: each of them may be the one that deletes."""
+    lately = _lately(census)
+    if lately:
+        beats, jobs = (
+            [kept for worker in lately if (kept := worker.keep_ms.get(name)) is not None] for name in ("beats", "jobs")
+        )
+        words = f"what heartbeats said is {_kept(beats)}, finished jobs are {_kept(jobs)}"
+        yield Finding("retention", Severity.WELL, words)
+
+
+def _kept(times_ms: list[int]) -> str:
+    return f"deleted after {span(min(times_ms) * 1_000)}" if times_ms else "kept"
 
 
 def _jobs(number: int) -> str:

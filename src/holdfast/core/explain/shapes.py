@@ -61,6 +61,8 @@ class SeenWorker(msgspec.Struct, frozen=True):
     seen_at: Micros
     queues: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
+    keep_ms: dict[str, int] = {}
+    """How long it keeps what, where it deletes something."""
 
     def serves(self, queue: str, kind: str) -> bool:
         return (self.queues is None or queue in self.queues) and (self.kinds is None or kind in self.kinds)
