@@ -189,7 +189,7 @@ class SqliteStore:
     def peek(self, work: Callable[[Session], T]) -> T:
         return self._read(work, begin=False)
 
-    def poke(self, work: Callable[[Session], T]) -> T:
+    def poke(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         """There is no server to be spared: like any other change."""
         return self.transact("work", work)
 
