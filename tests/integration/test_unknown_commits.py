@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import Fence, HoldfastError, Ledger, Unavailable
+from holdfast import Beat, Change, Fence, HoldfastError, Ledger, Unavailable
+from holdfast.testing import ManualClock
 from tests.integration.conftest import Opener
 from tests.support.histories import all_events, problems
 from tests.support.proxy import Cut, Proxy
@@ -209,4 +210,82 @@ def test_a_group_whose_commit_is_cut_is_unknown_to_all_of_it(
     ids = [enqueue(number) for number in range(9)]
     assert len(set(ids)) == 9
     assert len(positions(direct) - before) == 9
+    assert problems(direct) == []
+
+
+CLAIM = b"FOR NO KEY UPDATE SKIP LOCKED"
+
+
+def looks_for_claims(ledger: Ledger) -> bool:
+    return ledger.has_unanswered
+
+
+def test_a_claim_that_is_not_kept_returns_what_its_lost_answer_was_about(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
+    running(cut_off)
+    cut_off.claim("other", keep=False)
+    before = positions(direct)
+    proxy.cut("after", statement=CLAIM)
+
+    jobs = cut_off.claim("other", limit=3, start=True, keep=False)
+
+    assert proxy.was_cut.is_set()
+    assert [(job.status, job.attempt) for job in jobs] == [("running", 1)] * 3
+    assert len(positions(direct) - before) == 6
+    assert not looks_for_claims(cut_off)
+    assert [type(answer) for answer in cut_off.complete_many([(job.fence, None) for job in jobs if job.fence])] == [Change] * 3
+    assert problems(direct) == []
+
+
+def test_a_claim_that_is_not_kept_and_never_arrives_is_sent_again(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
+    running(cut_off)
+    cut_off.claim("other", keep=False)
+    before = positions(direct)
+    proxy.cut("before", statement=CLAIM)
+
+    assert len(cut_off.claim("other", limit=3, keep=False)) == 3
+
+    assert proxy.was_cut.is_set()
+    assert len(positions(direct) - before) == 3
+    assert problems(direct) == []
+
+
+def test_jobs_of_an_unanswered_claim_are_found_once_by_their_worker_alone(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
+    running(cut_off)
+    [known] = cut_off.claim("other", keep=False)
+    proxy.cut("after", then_gone=True, statement=CLAIM)
+    with pytest.raises(Unavailable) as caught:
+        cut_off.claim("other", limit=3, keep=False)
+    assert caught.value.outcome == "unknown"
+    assert looks_for_claims(cut_off)
+    with pytest.raises(Unavailable):
+        cut_off.unanswered("other")
+    proxy.come_back()
+
+    assert cut_off.unanswered("worker") == []
+    assert cut_off.unanswered("other", incarnation="another") == []
+    assert direct.unanswered("other", incarnation=cut_off.incarnation) == []
+    jobs = cut_off.unanswered("other")
+    assert len(jobs) == 3
+    assert known.id not in {job.id for job in jobs}
+    assert cut_off.unanswered("other") == []
+    assert not looks_for_claims(cut_off)
+    assert [type(answer) for answer in cut_off.heartbeat_many([job.fence for job in jobs if job.fence])] == [Beat] * 3
+    assert problems(direct) == []
+
+
+def test_an_unanswered_claim_whose_leases_are_over_is_forgotten(pg_url: str, opened: Opener, proxy: Proxy) -> None:
+    clock = ManualClock()
+    direct = opened(pg_url, clock=clock)
+    cut_off = opened(proxy.url(pg_url), clock=clock)
+    running(cut_off)
+    cut_off.claim("other", keep=False)
+    proxy.cut("after", then_gone=True, statement=CLAIM)
+    with pytest.raises(Unavailable):
+        cut_off.claim("other", limit=3, keep=False)
+    proxy.come_back()
+    clock.advance(3_600)
+
+    assert looks_for_claims(cut_off)
+    assert cut_off.unanswered("other") == []
+    assert not looks_for_claims(cut_off)
     assert problems(direct) == []

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL that can break a connection at the worst moment: around a COMMIT.
+"""A TCP proxy in front of PostgreSQL that can break a connection at the worst moment: around a COMMIT, or another statement.
 
 It reads the client's side of the protocol, so it knows a COMMIT however it is sent: as text, or as a prepared statement.
 """
@@ -13,9 +13,12 @@ from typing import Literal, Self
 Cut = Literal["before", "after"]
 """Before the COMMIT is passed on; or after the server has carried it out, before its answer is passed back."""
 
+COMMIT = b"COMMIT"
 HOST = "127.0.0.1"
 _STARTUP = 196_608
 _PIECE = 65_536
+_NO_ROWS = b"SELECT 0\0"
+"""In the server's answer to a query that has found nothing."""
 
 
 class Proxy:
@@ -27,11 +30,12 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._pairs: set[Pair] = set()
         self._cut: Cut | None = None
-        self._gone = False
+        self._gone = self._refuses = False
         self._mutex = threading.Lock()
         self._passes_new = threading.Event()
         self._passes_new.set()
         self._silent_at_commit = False
+        self.statement = COMMIT
         self.was_cut = threading.Event()
         self._accept()
 
@@ -39,11 +43,15 @@ class Proxy:
         """The same address by way of this proxy."""
         return url.replace(f":{self._target}/", f":{self.port}/")
 
-    def cut(self, when: Cut, *, then_gone: bool = False) -> None:
-        """Break the connection that commits next; with `then_gone`, all others too, and refuse new ones."""
+    def cut(self, when: Cut, *, then_gone: bool = False, statement: bytes = COMMIT) -> None:
+        """Break the connection that commits next; with `then_gone`, all others too, and refuse new ones.
+
+        With `statement`, the connection that next sends a query with this text in it, outside of a transaction. After a query
+        that returned no rows nothing is cut.
+        """
         self.was_cut.clear()
         with self._mutex:
-            self._cut, self._gone = when, then_gone
+            self._cut, self._gone, self.statement = when, then_gone, statement
 
     def go_away(self) -> None:
         """Break all connections, and refuse new ones."""
@@ -51,7 +59,7 @@ class Proxy:
 
     def come_back(self) -> None:
         """Take connections again."""
-        self._gone = False
+        self._gone = self._refuses = False
         self._listener = self._listen(self.port)
         self._accept()
 
@@ -66,6 +74,7 @@ class Proxy:
     def fall_silent_at_commit(self) -> None:
         """Like `fall_silent`, as soon as a connection is about to commit: the server keeps its transaction open."""
         self.was_cut.clear()
+        self.statement = COMMIT
         self._silent_at_commit = True
 
     def speak(self) -> None:
@@ -81,20 +90,23 @@ class Proxy:
             return None
         with self._mutex:
             cut, self._cut = self._cut, None
-        if cut is not None and self._gone:
-            self._refuse()
         return cut
 
-    def did_cut(self) -> None:
-        if self._gone:
-            for pair in list(self._pairs):
-                pair.close()
+    def spare(self) -> None:
+        """The statement that was to be cut has returned nothing: cut the next one."""
+        with self._mutex:
+            self._cut = "after"
+
+    def do_cut(self, pair: "Pair") -> None:
+        """Break this connection; where all others are to go too, those first, so that its client cannot turn to them."""
+        for other in self._refuse() - {pair} if self._gone else ():
+            other.close()
+        pair.close()
         self.was_cut.set()
 
     def close(self) -> None:
         self._passes_new.set()
-        self._refuse()
-        for pair in list(self._pairs):
+        for pair in self._refuse():
             pair.close()
 
     def __enter__(self) -> Self:
@@ -103,11 +115,16 @@ class Proxy:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _refuse(self) -> None:
+    def _refuse(self) -> "set[Pair]":
+        """Take no more connections. Returns those that there are."""
+        with self._mutex:
+            self._refuses = True
+            found = set(self._pairs)
         with contextlib.suppress(OSError):
             # close() alone would leave the thread in accept(), and with it the port open.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        return found
 
     def _listen(self, port: int) -> socket.socket:
         return socket.create_server((HOST, port), backlog=128)
@@ -135,11 +152,19 @@ class Proxy:
             server = socket.create_connection((HOST, self._target))
         except OSError:
             client.close()
-        else:
-            self._pairs.add(Pair(self, client, server))
+            return
+        pair = Pair(self, client, server)
+        with self._mutex:
+            refused = self._refuses
+            if not refused:
+                self._pairs.add(pair)
+                pair.start()
+        if refused:
+            pair.close()
 
     def forget(self, pair: "Pair") -> None:
-        self._pairs.discard(pair)
+        with self._mutex:
+            self._pairs.discard(pair)
 
 
 class Pair:
@@ -153,16 +178,17 @@ class Pair:
         self._withhold = threading.Event()
         self.silent = False
         """What comes in is dropped, and an end is not told to the other side."""
+
+    def start(self) -> None:
         for work in (self._forward, self._back):
             threading.Thread(target=work, name="proxy-pair", daemon=True).start()
 
     def _forward(self) -> None:
         with contextlib.suppress(OSError):
             while piece := self._client.recv(_PIECE):
-                cut = self._proxy.at_commit() if self._reader.commits(piece) else None
+                cut = self._proxy.at_commit() if self._reader.sends(self._proxy.statement, piece) else None
                 if cut == "before":
-                    self.close()
-                    self._proxy.did_cut()
+                    self._proxy.do_cut(self)
                     return
                 if cut == "after":
                     self._withhold.set()
@@ -174,10 +200,12 @@ class Pair:
     def _back(self) -> None:
         with contextlib.suppress(OSError):
             while piece := self._server.recv(_PIECE):
-                if self._withhold.is_set():
+                if self._withhold.is_set() and _NO_ROWS in piece:
+                    self._withhold.clear()
+                    self._proxy.spare()
+                elif self._withhold.is_set():
                     # The answer is here, so the commit is done. Nobody will hear of it.
-                    self.close()
-                    self._proxy.did_cut()
+                    self._proxy.do_cut(self)
                     return
                 if not self.silent:
                     self._client.sendall(piece)
@@ -200,12 +228,12 @@ class Reader:
         self._started = False
         self._statements: dict[bytes, bytes] = {}
 
-    def commits(self, piece: bytes) -> bool:
-        """Whether a COMMIT is carried out by what has come in."""
+    def sends(self, wanted: bytes, piece: bytes) -> bool:
+        """Whether a COMMIT, or a statement with another text in it, is carried out by what has come in."""
         self._rest += piece
         found = False
         while (message := self._next()) is not None:
-            found |= self._is_commit(*message)
+            found |= _means(wanted, self._carried_out(*message))
         return found
 
     def _next(self) -> tuple[bytes, bytes] | None:
@@ -222,18 +250,21 @@ class Reader:
             self._started = True
         return kind, body
 
-    def _is_commit(self, kind: bytes, body: bytes) -> bool:
+    def _carried_out(self, kind: bytes, body: bytes) -> bytes:
+        """The text of the statement that a message has carried out; empty where it carries out none."""
         match kind:
             case b"Q":
-                return _means_commit(body)
+                return body
             case b"P":
                 name, _, rest = body.partition(b"\0")
                 self._statements[name] = rest.partition(b"\0")[0]
             case b"B":
                 name = body.partition(b"\0")[2].partition(b"\0")[0]
-                return _means_commit(self._statements.get(name, b""))
-        return False
+                return self._statements.get(name, b"")
+        return b""
 
 
-def _means_commit(text: bytes) -> bool:
-    return text.rstrip(b"\0; ").strip().upper() == b"COMMIT"
+def _means(wanted: bytes, text: bytes) -> bool:
+    if wanted == COMMIT:
+        return text.rstrip(b"\0; ").strip().upper() == COMMIT
+    return wanted in text

@@ -134,9 +134,9 @@ class Carrier:
         pauses = PAUSES if wait else PAUSES[:1]
         return self._counted(lambda: self._again(lambda: self._store.transact("work", work), pauses, named=wait))
 
-    def at_once(self, work: Callable[[Session], T]) -> T:
-        """One statement that is not a command on a job, and that may be run twice."""
-        return self._counted(lambda: self._again(lambda: self._store.poke(work), PAUSES[:2]))
+    def at_once(self, work: Callable[[Session], T], *, again: bool = True) -> T:
+        """One statement that is not a command on a job. It may be run twice, unless `again` is False."""
+        return self._counted(lambda: self._again(lambda: self._store.poke(work, again=again), PAUSES[:2]))
 
     def _again(self, work: Callable[[], T], pauses: Sequence[float], *, named: bool = False) -> T:
         """Run `work`, again after each pause while other transactions are in its way. `named`: the refusal says which."""
@@ -158,7 +158,7 @@ class Carrier:
             return claimed
         [command] = call.commands
         assert isinstance(command, ClaimNext)
-        found = self.at_once(lambda session: session.claim(command))
+        found = self.at_once(lambda session: session.claim(command), again=False)
         call.answers, call.changed = [found], bool(found)
         tally.answered(self._metrics, call)
         if found:

@@ -59,6 +59,8 @@ class Desk:
         self._enqueues = admit.Enqueues()
         self.incarnation = incarnation
         """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""
+        self._unanswered: dict[str, tuple[c.ClaimNext, float]] = {}
+        """Claims that may have been committed without an answer, by request id, and until when to look for their jobs."""
 
     @property
     def id(self) -> str:

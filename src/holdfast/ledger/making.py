@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.core import commands as c
 from holdfast.core import limits
 from holdfast.core import policy as policies
@@ -10,13 +12,19 @@ from holdfast.core.evolve import evolve
 from holdfast.core.lifecycle import enqueued
 from holdfast.core.model import Actor, Role
 from holdfast.core.model import Job as Record
-from holdfast.errors import HoldfastError, ValidationError
+from holdfast.errors import HoldfastError, Unavailable, ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk, held
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Job
-from holdfast.store.base import Made, default_correlation
+from holdfast.ledger.repeating import drawn
+from holdfast.store.base import JobFilter, Made, Session, default_correlation
 from holdfast.telemetry import tracing
+
+UNANSWERED_SECONDS = 60.0
+"""How long to look for the jobs of a claim whose answer was lost. Later, leases of the default length are over."""
+UNANSWERED_MAX = 100
+"""Claims to look for at once; the oldest are dropped."""
 
 
 class Making(Desk):
@@ -128,7 +136,7 @@ class Making(Desk):
         """Up to `limit` jobs that are ready, each with its fence: queues in the order given, then priority, age, id.
 
         With `start`, each is also started, in the same statement. Nothing ready is an empty list. `keep=False` is quicker, and
-        for workers: the answer cannot be had again, so what was claimed when it got lost comes back when its lease is over.
+        for workers: no request row is written. If the answer is lost, `unanswered` finds the jobs.
         """
         if request_id is not None and not admit.switch("keep", keep):
             raise ValidationError("an answer that is not kept cannot be asked for again: no request_id", field="keep")
@@ -141,14 +149,71 @@ class Making(Desk):
             start=admit.switch("start", start),
             token=self._entropy.token(),
         )
-        token = command.token
         if not keep:
-            return [
-                held(job, token) for job in self._carrier.claim(Call("claim", [command], repeat=False, keep=False, body_hash=b""))
-            ]
+            return self._claim_unkept(command)
         body = admit.body_hash("claim", command.queues, limit, command.kinds, start)
         found = self._carrier.one(Call("claim", [command], repeat=request_id is not None, keep=True, body_hash=body))
-        return [held(job, token) for job in found]
+        return [held(job, command.token) for job in found]
+
+    def _claim_unkept(self, command: c.ClaimNext) -> list[Job]:
+        """Claim. Where the connection broke, return what the lost answer was about, or claim again if nothing was claimed."""
+        try:
+            return self._claim_once(command)
+        except Unavailable as error:
+            if error.outcome != "unknown":
+                raise
+            try:
+                found = self._find_unanswered(command)
+            except HoldfastError:
+                raise error from None
+        drawn_again = {"request_id": self._entropy.nonce(), "token": self._entropy.token()}
+        return found or self._claim_once(msgspec.structs.replace(command, **drawn_again))
+
+    def _claim_once(self, command: c.ClaimNext) -> list[Job]:
+        try:
+            found = self._carrier.claim(Call("claim", [command], repeat=False, keep=False, body_hash=b""))
+            return [held(job, command.token) for job in found]
+        except BaseException as error:
+            if not isinstance(error, HoldfastError) or getattr(error, "outcome", "none") == "unknown":
+                self._note_unanswered(command)
+            raise
+
+    def _note_unanswered(self, command: c.ClaimNext) -> None:
+        assert command.request_id is not None
+        while len(self._unanswered) >= UNANSWERED_MAX:
+            self._unanswered.pop(next(iter(self._unanswered)), None)
+        self._unanswered[command.request_id] = (command, self._monotonic() + UNANSWERED_SECONDS)
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether `unanswered` has claims to look for."""
+        return bool(self._unanswered)
+
+    def unanswered(self, worker: str, *, incarnation: str | None = None) -> list[Job]:
+        """Jobs that `worker` holds by claims with `keep=False` whose answers were lost, each with its fence. Nothing is renewed.
+
+        Only claims of this `Ledger` object are looked for, until their jobs are found, and for a minute at most: the server may
+        still be carrying out a claim whose connection has broken. A job is returned once.
+        """
+        who = admit.worker(worker, self.incarnation if incarnation is None else incarnation)
+        return [
+            job
+            for command, _ in list(self._unanswered.values())
+            if command.actor == who
+            for job in self._find_unanswered(command)
+        ]
+
+    def _find_unanswered(self, command: c.ClaimNext) -> list[Job]:
+        assert command.request_id is not None
+        _, until = self._unanswered.get(command.request_id, (command, float("inf")))
+        found = self._store.read(lambda session: _held_under(session, command))
+        if not found:
+            if self._monotonic() > until:
+                self._unanswered.pop(command.request_id, None)
+            return []
+        # Taking the claim off the list decides which of several threads gets its jobs.
+        taken = self._unanswered.pop(command.request_id, None)
+        return [] if taken is None else [held(job) for job in found]
 
     def claim_job(
         self,
@@ -172,6 +237,18 @@ class Making(Desk):
         body = admit.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
         record = self._carrier.one(Call("claim_job", [command], repeat=request_id is not None, keep=True, body_hash=body))
         return held(record)
+
+
+def _held_under(session: Session, command: c.ClaimNext) -> list[Record]:
+    """Jobs whose live leases were drawn by this claim. No two claims have the same token."""
+    now, after, found = session.now(), 0, []
+    while True:
+        chosen = JobFilter(owner=command.actor.name, incarnation=command.actor.incarnation, after=after, limit=limits.PAGE_MAX)
+        page = session.jobs(chosen)
+        found += [job for job in page if drawn(job) == command.token and (job.lease_expires_at or 0) >= now]
+        if len(page) < limits.PAGE_MAX:
+            return found
+        after = page[-1].id
 
 
 def _said(command: c.Enqueue) -> tuple[Any, ...]:

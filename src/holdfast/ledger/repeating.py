@@ -96,11 +96,11 @@ def _repeat(session: Session, call: Call, kept: Kept) -> list[Any]:
     if call.verb == "claim":
         found = session.load([item.job_id for item in saved.items], lock=False)
         jobs = [found[item.job_id] for item in saved.items if item.job_id in found]
-        return [[job for job in jobs if job.status in HELD and _drawn(job) == saved.token]]
+        return [[job for job in jobs if job.status in HELD and drawn(job) == saved.token]]
     return [item.error() or _job_at(session, call.verb, item, saved.token) for item in saved.items]
 
 
-def _drawn(job: Job) -> str | None:
+def drawn(job: Job) -> str | None:
     """The part of a job's token that was drawn for its claim."""
     return None if job.token is None else job.token.partition(TAIL)[0]
 

@@ -343,10 +343,11 @@ class Store(Protocol):
     def peek(self, work: Callable[[Session], T]) -> T:
         """Run `work`, which is ONE statement that does not write: nothing else is sent, no transaction is begun or ended."""
 
-    def poke(self, work: Callable[[Session], T]) -> T:
+    def poke(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         """Run `work`, which is ONE statement that may write, as a transaction of its own: on a server, nothing else is sent.
 
-        It may be run twice, where a connection breaks: doing it again must do no harm.
+        It may be run twice, where a connection breaks: doing it again must do no harm. With `again=False` it is run once, and
+        a broken connection is Unavailable with an unknown outcome.
         """
 
     def settled_pos(self) -> int:

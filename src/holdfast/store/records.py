@@ -64,6 +64,10 @@ class Records(ABC):
             found += [row[0] for row in self.rows("uncorrelated", id=derived)]
         return found
 
+    def _events_by_time(self, chosen: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Rows of events of any type, in the total order."""
+        return self.rows("events", **chosen)
+
     def events(self, chosen: EventFilter) -> list[Event]:
         common: dict[str, Any] = {
             "after": chosen.after,
@@ -78,5 +82,5 @@ class Records(ABC):
         elif chosen.types is not None and not EVERYDAY.intersection(chosen.types):
             rows = self.rows("rare_events", **common)
         else:
-            rows = self.rows("events", **common)
+            rows = self._events_by_time(common)
         return [self.event(row) for row in rows]

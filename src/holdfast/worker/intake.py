@@ -1,5 +1,6 @@
 """Claiming: which kinds, how many, from which queues, and how to wait when there is nothing."""
 
+import contextlib
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,8 @@ BATCH_MAX = 500
 """Jobs of one claim; more than these come in several, so that the first of them are begun meanwhile."""
 WEIGHTED_MAX = 50
 """Jobs of one claim where queues have weights: the weights show only over many claims."""
+UNANSWERED_LOOK_SECONDS = 1.0
+"""How often to look for jobs of a claim whose answer was lost."""
 STALE_SECONDS = 1.0
 """What could not begin for so long is handed back."""
 
@@ -94,6 +97,8 @@ class Intake:
         self._room = threading.Event()
         self._hungry = False
         self._outage = Outage(log, "claim")
+        self._looked = float("-inf")
+        """When it last looked for jobs of claims whose answers were lost."""
         self._policy: Policy | None = None
         self._timing = (0.0, 0.0)
         """Of the policy last seen: jobs mostly share it."""
@@ -124,6 +129,8 @@ class Intake:
             except Exception:  # noqa: BLE001 - a worker that claims no more must not look alive
                 log.exception("a round of claims failed")
             self._shift.stopping.wait(TRY_AGAIN_SECONDS)
+        with contextlib.suppress(HoldfastError):
+            self._take_unanswered()
 
     def _listen(self) -> None:
         bell = self._shift.ledger.waiter()
@@ -136,6 +143,8 @@ class Intake:
     def _turn(self, bell: Waiter) -> None:
         self._room.clear()
         self._hungry = True
+        if self._shift.ledger.has_unanswered and self._shift.monotonic() >= self._looked + UNANSWERED_LOOK_SECONDS:
+            self._take_unanswered()
         wants = [(group, want) for group in self._groups if (want := self._want(group)) > 0]
         if not wants:
             if not self._room.wait(STALE_SECONDS):
@@ -164,8 +173,7 @@ class Intake:
         crew.low = ahead // 2
         room = crew.size + ahead - held
         if group.limit is not None:
-            mine = sum(1 for context in list(self._shift.leases.values()) if context.job.kind == group.kinds[0])
-            room = min(room, group.limit - mine)
+            room = min(room, group.limit - self._held_of(group))
         elif held > crew.size and room < ahead // 2:
             return 0
         return min(room, self._order.most)
@@ -177,11 +185,43 @@ class Intake:
         if jobs:
             contexts = [self._context(job, asked) for job in jobs]
             shift.hold(*contexts)
-            if group.guest is not None:
-                group.guest.give([context for context in contexts if context.job.kind == UNDO_KIND])
-                contexts = [context for context in contexts if context.job.kind != UNDO_KIND]
-            group.crew.give(contexts)
+            self._give(group, contexts)
         return len(jobs)
+
+    def _give(self, group: Group, contexts: list[Context]) -> None:
+        if group.guest is not None:
+            group.guest.give([context for context in contexts if context.job.kind == UNDO_KIND])
+            contexts = [context for context in contexts if context.job.kind != UNDO_KIND]
+        group.crew.give(contexts)
+
+    def _take_unanswered(self) -> None:
+        """Run the jobs of claims whose answers were lost; hand back those there is no room for any more.
+
+        Only this thread claims, and the ledger returns such a job once: none of them can have been given to a handler before.
+        """
+        shift = self._shift
+        self._looked = asked = shift.monotonic()
+        jobs = shift.ledger.unanswered(shift.name)
+        if not jobs:
+            return
+        now = shift.ledger.now()
+        log.info("found jobs of a claim whose answer was lost", extra={"worker": shift.name, "jobs": len(jobs)})
+        for job in jobs:
+            assert job.last_heartbeat_at is not None
+            context = self._context(job, asked - (now - job.last_heartbeat_at).total_seconds())
+            # Beat at once: that renews the lease, and tells whether the job was cancelled meanwhile.
+            context.due = asked
+            group = next(group for group in self._groups if job.kind in group.kinds)
+            has_room = group.limit is None or self._held_of(group) < group.limit
+            shift.hold(context)
+            if has_room and not shift.stopping.is_set():
+                self._give(group, [context])
+            else:
+                self._release(context)
+
+    def _held_of(self, group: Group) -> int:
+        """How many jobs of a kind with a limit this worker holds."""
+        return sum(1 for context in list(self._shift.leases.values()) if context.job.kind == group.kinds[0])
 
     def _context(self, job: Job, asked: float) -> Context:
         record = job.record
@@ -196,7 +236,8 @@ class Intake:
         shift = self._shift
         until = shift.ledger.until_ready(self._order.next(), kinds=self._kinds)
         # A job that is ready and was not claimed is somebody else's for the moment.
-        left = LOOK_SECONDS if until is None else min(max(until, PAUSE_SECONDS), LOOK_SECONDS)
+        longest = UNANSWERED_LOOK_SECONDS if shift.ledger.has_unanswered else LOOK_SECONDS
+        left = longest if until is None else min(max(until, PAUSE_SECONDS), longest)
         deadline = shift.monotonic() + left
         while not shift.stopping.is_set() and not self._room.is_set():
             self._hand_back()

@@ -1,11 +1,12 @@
-"""Where the live rows of a queue begin.
+"""Where the live rows of a queue begin, for the kinds that a claim asks for.
 
-When something pins the vacuum horizon, a claim has to step over the index entries of every job that was ever ready: the drain
-falls to half over 100,000 jobs. So when a scan was slow, the next ones start where it ended; every half second, or as seldom as a
-slow scan is to cost little, one starts at the beginning again, to find what has come in before the mark.
+When a transaction pins the vacuum horizon, a claim has to step over the index entries of every job that was ever ready: the
+drain falls to half over 100,000 jobs. So when a scan was slow, the next ones start where it ended. After half a second, or as
+seldom as a slow scan is to cost little, one starts at the beginning again and finds what has come in before the mark.
 """
 
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ KEEP_SECONDS = 0.5
 KEEP_SCANS = 20
 """A mark is kept for at least this many times the scan it spares: then looking from the beginning costs a twentieth."""
 KEEP_SECONDS_MAX = 5.0
+MARKS_MAX = 1_000
+"""Marks that are remembered; the oldest are forgotten."""
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -31,33 +34,42 @@ class Mark(NamedTuple):
         return self.job_id > 0
 
 
+Key = tuple[str, tuple[str, ...] | None]
+
+
 class Marks:
-    """By queue. Only plain claims from one queue use them: for others the skipped rows may be wanted."""
+    """By queue and kinds: a claim for other kinds may want the rows that this one skips."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, tuple[Mark, float]] = {}
+        self._marks: dict[Key, tuple[Mark, float]] = {}
 
-    def of(self, command: ClaimNext) -> Mark:
-        mark, until = self._marks.get(command.queues[0], (Mark(), float("-inf")))
-        return mark if _plain(command) and time.monotonic() < until else Mark()
+    def of(self, command: ClaimNext) -> list[Mark]:
+        """Where to begin in each queue of the claim."""
+        now = time.monotonic()
+        found = [self._marks.get(key, (Mark(), float("-inf"))) for key in _keys(command)]
+        return [mark if now < until else Mark() for mark, until in found]
 
     def drop(self, command: ClaimNext) -> None:
-        self._marks.pop(command.queues[0], None)
+        for key in _keys(command):
+            self._marks.pop(key, None)
 
-    def learn(self, command: ClaimNext, *, seconds: float, last: Mark, full: bool) -> None:
-        """A scan took this long and ended there. A full one decides whether a mark is needed; others move it on."""
-        if not _plain(command):
-            return
-        queue = command.queues[0]
-        if full:
-            if seconds > SLOW_SECONDS:
-                keep = min(max(KEEP_SECONDS, KEEP_SCANS * seconds), KEEP_SECONDS_MAX)
-                self._marks[queue] = (last, time.monotonic() + keep)
-            else:
-                self._marks.pop(queue, None)
-        elif queue in self._marks:
-            self._marks[queue] = (last, self._marks[queue][1])
+    def learn(self, command: ClaimNext, begun: Sequence[Mark], *, seconds: float, last: Mapping[str, Mark]) -> None:
+        """A scan from these marks took this long and ended, in each queue where it found jobs, at `last`.
+
+        Where it went from the beginning of a queue, it decides whether a mark is needed; elsewhere it moves the mark on. A queue
+        in which it found nothing keeps the place that it had.
+        """
+        keep = time.monotonic() + min(max(KEEP_SECONDS, KEEP_SCANS * seconds), KEEP_SECONDS_MAX)
+        for key, mark in zip(_keys(command), begun, strict=True):
+            known = self._marks.pop(key, None)
+            place = last.get(key[0]) or (known and known[0])
+            if place and mark.is_set and known:
+                self._marks[key] = (place, known[1])
+            elif place and not mark.is_set and seconds > SLOW_SECONDS:
+                self._marks[key] = (place, keep)
+        while len(self._marks) > MARKS_MAX:
+            self._marks.pop(next(iter(self._marks)), None)
 
 
-def _plain(command: ClaimNext) -> bool:
-    return len(command.queues) == 1 and command.kinds is None
+def _keys(command: ClaimNext) -> list[Key]:
+    return [(queue, command.kinds) for queue in command.queues]

@@ -254,21 +254,21 @@ class PostgresSession(SqlSession):
         raise Contention(f"the key {item.dedupe_key!r} changes hands too quickly")
 
     def claim(self, command: ClaimNext) -> list[Job]:
-        mark = self._marks.of(command)
-        rows = self._claim_after(command, mark)
-        if mark.is_set and len(rows) < command.limit:
+        begun = self._marks.of(command)
+        rows = self._claim_after(command, begun)
+        if len(rows) < command.limit and any(mark.is_set for mark in begun):
             self._marks.drop(command)
-            rest = command.limit - len(rows)
-            rows += self._claim_after(command, Mark(), rest)
-        places = {queue: place for place, queue in enumerate(command.queues)}
-        rows.sort(key=lambda row: (places[row[1]], -row[5], row[6], row[0]))
+            begun = [Mark()] * len(begun)
+            rows += self._claim_after(command, begun, command.limit - len(rows))
+        order = {queue: number for number, queue in enumerate(command.queues)}
+        rows.sort(key=lambda row: (order[row[1]], -row[5], row[6], row[0]))
         if rows:
-            last, seconds = rows[-1], max([row[23] or 0.0 for row in rows])
-            place = Mark(-last[5], moment(last[6] + POSTGRES_EPOCH_US), last[0])
-            self._marks.learn(command, seconds=seconds, last=place, full=not mark.is_set)
+            last = {row[1]: row for row in rows}
+            places = {queue: Mark(-row[5], moment(row[6] + POSTGRES_EPOCH_US), row[0]) for queue, row in last.items()}
+            self._marks.learn(command, begun, seconds=max([row[23] or 0.0 for row in rows]), last=places)
         return self.claimed(rows, command, POSTGRES_EPOCH_US)
 
-    def _claim_after(self, command: ClaimNext, mark: Mark, limit: int | None = None) -> list[tuple[Any, ...]]:
+    def _claim_after(self, command: ClaimNext, marks: Sequence[Mark], limit: int | None = None) -> list[tuple[Any, ...]]:
         """Rows as the claim returns them, times counted from 2000."""
         start = command.start
         return self._run(
@@ -278,9 +278,9 @@ class PostgresSession(SqlSession):
                 "queues": list(command.queues),
                 "kinds": None if command.kinds is None else list(command.kinds),
                 "limit": limit or command.limit,
-                "mark_rank": mark.rank,
-                "mark_at": mark.available_at,
-                "mark_id": mark.job_id,
+                "mark_ranks": [mark.rank for mark in marks],
+                "mark_times": [mark.available_at for mark in marks],
+                "mark_ids": [mark.job_id for mark in marks],
                 "status": "running" if start else "claimed",
                 "phase": "executing" if start else None,
                 "steps": 2 if start else 1,

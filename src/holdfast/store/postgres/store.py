@@ -273,8 +273,8 @@ class PostgresStore:
     def peek(self, work: Callable[[Session], T]) -> T:
         return self._reading(lambda connection: work(self._session(connection)))
 
-    def poke(self, work: Callable[[Session], T]) -> T:
-        return self._reading(lambda connection: self._poke(connection, work), outcome="unknown")
+    def poke(self, work: Callable[[Session], T], *, again: bool = True) -> T:
+        return self._reading(lambda connection: self._poke(connection, work), outcome="unknown", again=again)
 
     def _poke(self, connection: Connection, work: Callable[[Session], T]) -> T:
         session = self._session(connection)
@@ -290,9 +290,13 @@ class PostgresStore:
             raise locked_out(error, self.lock_holder()) from error
 
     def _reading(
-        self, work: Callable[[Connection], T], outcome: Literal["none", "unknown"] = "none", patience: float | None = None
+        self,
+        work: Callable[[Connection], T],
+        outcome: Literal["none", "unknown"] = "none",
+        patience: float | None = None,
+        again: bool = True,
     ) -> T:
-        """Run `work` on a connection; once more on a new one where an old one turns out dead.
+        """Run `work` on a connection; once more on a new one where an old one turns out dead, unless `again` is False.
 
         `outcome` is what is known of its effects when the connection breaks. `patience` is how long one statement may take.
         """
@@ -301,7 +305,7 @@ class PostgresStore:
             try:
                 answer = work(connection)
             except psycopg.Error:
-                if not (used and connection.closed):
+                if not (again and used and connection.closed):
                     raise
                 self._is_suspect = True
                 if connection.is_overdue:

@@ -19,6 +19,11 @@ _encode = msgspec.json.Encoder().encode
 SQL = statements("holdfast.store.sqlite")
 SETTLE_BYTES_MAX = 1 << 20
 """Results that go into one statement as JSON; more than these are bound one by one, as they are."""
+TIME_BLOCK = 200
+"""Events whose earliest and latest time are noted together, so that a search by time skips them together."""
+TIME_BLOCKS_MAX = 100
+"""Blocks that one transaction notes at most. Another program may have added many events without it."""
+_POS_MAX = 2**63 - 1
 
 
 class SqliteSession(SqlSession):
@@ -91,6 +96,43 @@ class SqliteSession(SqlSession):
 
     def _pairs(self, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
         return {"pairs": self._list(pairs)}
+
+    # Events by time
+
+    def note_times(self, noted: int) -> int:
+        """Note the times of full blocks of events that have come in since. Returns the end of the last block.
+
+        `noted` is the end that the caller knows of.
+        """
+        newest = self._connection.connection.last_insert_rowid()
+        if newest < noted + TIME_BLOCK:
+            return noted
+        noted, high_at = self.one("last_block") or (0, 0)
+        for _ in range(TIME_BLOCKS_MAX):
+            if newest < noted + TIME_BLOCK:
+                break
+            [(pos, min_at, max_at, count)] = self.rows("next_block", after=noted, size=TIME_BLOCK)
+            if count < TIME_BLOCK:
+                break
+            high_at = max(high_at, max_at)
+            self.rows("insert_block", pos=pos, after=noted, min_at=min_at, max_at=max_at, high_at=high_at)
+            self.rows("forget_block")
+            noted = pos
+        return noted
+
+    def _events_by_time(self, chosen: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Blocks of events that are all too old or too new are skipped. Neighbouring blocks are read as one."""
+        if chosen["since_at"] is None and chosen["until_at"] is None:
+            return self.rows("events", upto=_POS_MAX, **chosen)
+        times = {name: chosen[name] for name in ("after", "since_at", "until_at")}
+        end, _ = self.one("last_block") or (0, 0)
+        found: list[tuple[Any, ...]] = []
+        for after, upto in _joined([*self.rows("time_blocks", **times), (end, _POS_MAX)]):
+            left = chosen["limit"] - len(found)
+            if left <= 0:
+                break
+            found += self.rows("events", **{**chosen, "after": max(after, chosen["after"]), "upto": upto, "limit": left})
+        return found
 
     # Hot verbs
 
@@ -285,6 +327,15 @@ class SqliteSession(SqlSession):
         self._connection.executemany(SQL["complete"], updates)
         self._connection.executemany(SQL["insert_succeeded"], events)
         return updates
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of positions in their order, those that touch made one."""
+    found: list[tuple[int, int]] = []
+    for after, upto in ranges:
+        touches = bool(found) and found[-1][1] >= after
+        found.append((found.pop()[0] if touches else after, upto))
+    return found
 
 
 _CLAIMED, _RUNNING, _HELD = frozenset({"claimed"}), frozenset({"running"}), frozenset({"claimed", "running"})

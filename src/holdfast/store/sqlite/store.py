@@ -42,6 +42,8 @@ class SqliteStore:
         self._clock = clock
         self.patience = BUSY_MS / 1_000
         self._memory = Memory()
+        self._noted = 0
+        """The position up to which the times of events are noted, as far as this process knows."""
         self._writer: apsw.Connection | None = None
         self._readers: list[apsw.Connection] = []
         self._pid = os.getpid()
@@ -127,6 +129,7 @@ class SqliteStore:
                             connection.execute("BEGIN IMMEDIATE")
                             session = SqliteSession(connection, self.ledger_id, self._memory, self._clock)
                             answer = work(session)
+                            noted = session.note_times(self._noted)
                             committing = True
                             connection.execute("COMMIT")
                         except BaseException:
@@ -136,6 +139,7 @@ class SqliteStore:
                         forks.leave()
                     self._files.check_kept()
                     self._memory.keep(session)
+                    self._noted = noted
                 finally:
                     lock.drop()
         except (apsw.Error, OSError) as error:
@@ -189,7 +193,7 @@ class SqliteStore:
     def peek(self, work: Callable[[Session], T]) -> T:
         return self._read(work, begin=False)
 
-    def poke(self, work: Callable[[Session], T]) -> T:
+    def poke(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         """There is no server to be spared: like any other change."""
         return self.transact("work", work)
 

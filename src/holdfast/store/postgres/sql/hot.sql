@@ -95,14 +95,16 @@ WITH clock AS MATERIALIZED (
     SELECT c.id, clock_timestamp() - q.begun_at AS took
     FROM (
         -- In the list's order, and kept so: a subselect cannot become a join that would shuffle them.
-        SELECT u.name, u.n, (SELECT at FROM started) AS begun_at FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u (name, n)
+        SELECT u.*, (SELECT at FROM started) AS begun_at
+        FROM unnest(%(queues)s::text[], %(mark_ranks)s::integer[], %(mark_times)s::timestamptz[], %(mark_ids)s::bigint[])
+            WITH ORDINALITY AS u (name, mark_rank, mark_at, mark_id, n)
         WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL
         ORDER BY u.n
     ) q
     CROSS JOIN LATERAL (
         SELECT j.id FROM holdfast.jobs j
         WHERE j.status = 'queued' AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
-          AND (-j.priority, j.available_at, j.id) > (%(mark_rank)s::integer, %(mark_at)s::timestamptz, %(mark_id)s::bigint)
+          AND (-j.priority, j.available_at, j.id) > (q.mark_rank, q.mark_at, q.mark_id)
           AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
         ORDER BY -j.priority, j.available_at, j.id
         LIMIT %(limit)s

@@ -108,10 +108,32 @@ SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, 
     e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
     e.signature, e.statement
 FROM holdfast_events e JOIN holdfast_jobs j ON j.id = e.job_id
-WHERE e.pos > :after
+WHERE e.pos > :after AND e.pos <= :upto
   AND (:types IS NULL OR e.type IN (SELECT value FROM json_each(:types)))
   AND (:since_at IS NULL OR e.received_at >= :since_at) AND (:until_at IS NULL OR e.received_at < :until_at)
 ORDER BY e.pos LIMIT :limit;
+
+-- Blocks of events with times that are asked for. high_at rises with pos: the order is that of positions.
+
+-- name: time_blocks
+SELECT after_pos, pos FROM holdfast_times INDEXED BY holdfast_times_high
+WHERE high_at >= coalesce(:since_at, 0) AND pos > :after
+  AND max_at >= coalesce(:since_at, 0) AND min_at < coalesce(:until_at, 9223372036854775807)
+ORDER BY high_at, pos;
+
+-- name: last_block
+SELECT pos, high_at FROM holdfast_times ORDER BY pos DESC LIMIT 1;
+
+-- name: next_block
+SELECT max(pos), min(received_at), max(received_at), count(*)
+FROM (SELECT pos, received_at FROM holdfast_events WHERE pos > :after ORDER BY pos LIMIT :size);
+
+-- name: insert_block
+INSERT INTO holdfast_times (pos, after_pos, min_at, max_at, high_at) VALUES (:pos, :after, :min_at, :max_at, :high_at);
+
+-- name: forget_block
+DELETE FROM holdfast_times
+WHERE pos = (SELECT min(pos) FROM holdfast_times) AND pos < (SELECT coalesce(min(pos), 0) FROM holdfast_events);
 
 -- name: events_of_jobs
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,

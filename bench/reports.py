@@ -1,0 +1,40 @@
+"""The app whose jobs `bench.places` fills in: a real worker for figures that need one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.work import KIND, RESULT
+from holdfast import App, Ledger
+
+QUEUE = "all"
+BOOT_SECONDS = 60.0
+app = App()
+
+
+@app.handler(KIND, queue=QUEUE)
+def report(customer: int, path: str) -> dict[str, int]:
+    return RESULT
+
+
+@contextmanager
+def worker(url: str, ledger: Ledger) -> Iterator[None]:
+    """Within, `holdfast worker run` is at work in a process of its own. Its queue is paused until it is there."""
+    ledger.pause(QUEUE)
+    command = [sys.executable, "-m", "holdfast", "worker", "run", "bench.reports:app", "--db", url]
+    process = subprocess.Popen(command, env={**os.environ, "HOLDFAST_URL": url}, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not ledger.workers():
+            assert process.poll() is None, "the worker has ended"
+            assert time.monotonic() < deadline, "the worker does not start"
+            time.sleep(0.05)
+        ledger.unpause(QUEUE)
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()

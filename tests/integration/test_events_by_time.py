@@ -1,0 +1,193 @@
+"""Everyday events by type and time on SQLite: exact whatever the clock does, and no walk through the table."""
+
+import random
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast import Event, Ledger
+from holdfast.store.base import Session
+from holdfast.store.sqlite.session import SqliteSession
+from holdfast.testing import ManualClock
+from tests.integration.conftest import Opener
+from tests.support.histories import all_events
+
+STEPS = 10
+"""Steps of SQLite's virtual machine between two calls of the handler that counts them."""
+BATCH = 1_000
+
+
+def steps(ledger: Ledger, **chosen: Any) -> tuple[int, list[Event]]:
+    """How many steps of SQLite's virtual machine `ledger.events` takes, and what it returns."""
+    taken = 0
+
+    def count() -> bool:
+        nonlocal taken
+        taken += STEPS
+        return False
+
+    def begin(session: Session) -> None:
+        assert isinstance(session, SqliteSession)
+        session._connection.connection.set_progress_handler(count, STEPS)
+
+    # The connection that has just been given back is the next to be taken.
+    ledger._store.read(begin)
+    found = ledger.events(**chosen)
+    return taken, found
+
+
+def fill(ledger: Ledger, clock: ManualClock, events: int) -> datetime:
+    """So many events over as many seconds, and ten in the last minute. Returns the beginning of that minute."""
+    for start in range(0, events, BATCH):
+        ledger.enqueue_many([{"kind": "work"}] * min(BATCH, events - start))
+        clock.advance(BATCH)
+    since = ledger.now()
+    ledger.enqueue_many([{"kind": "late"}] * 10)
+    return since
+
+
+def cost(url: str, events: int) -> int:
+    """What the query for the last minute takes beside so many older events."""
+    clock = ManualClock()
+    with holdfast.open(url, clock=clock) as ledger:
+        since = fill(ledger, clock, events)
+        taken, found = steps(ledger, types=["enqueued", "heartbeat"], since=since)
+        assert len(found) == 10
+    return taken
+
+
+def ratio(folder: Path, few: int, many: int) -> float:
+    costs = [cost(f"sqlite:///{folder}/{events}.db", events) for events in (few, many)]
+    assert costs[0] > 0
+    return costs[1] / costs[0]
+
+
+def test_the_last_minute_costs_little_more_beside_ten_times_the_events(tmp_path: Path) -> None:
+    assert ratio(tmp_path, 4_000, 40_000) <= 1.5
+
+
+@pytest.mark.torture
+def test_the_last_minute_costs_at_most_three_times_as_much_beside_a_million_events(tmp_path: Path) -> None:
+    assert ratio(tmp_path, 10_000, 1_000_000) <= 3
+
+
+def test_a_minute_long_past_is_found_without_a_walk_either(sqlite_url: str, opened: Opener) -> None:
+    clock = ManualClock()
+    ledger = opened(sqlite_url, clock=clock)
+    first = fill(ledger, clock, 4_000)
+    clock.advance(3_600)
+    fill(ledger, clock, 40_000)
+    walk, _ = steps(ledger, types=["succeeded"])
+    taken, found = steps(ledger, types=["enqueued"], since=first, until=first + timedelta(minutes=1))
+    assert len(found) == 10
+    assert taken < walk / 50
+
+
+def stepping(ledger: Ledger, clock: ManualClock, draw: random.Random) -> None:
+    """A clock that goes back and forth while jobs go their way."""
+    for _ in range(60):
+        clock.jump(draw.choice([1, 5, 30, -1, -200, 300]))
+        ledger.enqueue_many([{"kind": "work"}] * draw.randint(1, 5))
+        for job in ledger.claim("w", limit=draw.randint(1, 3), start=True):
+            assert job.fence is not None
+            ledger.heartbeat(job.fence)
+            ledger.complete(job.fence)
+
+
+def wanted(events: list[Event], types: list[str], since: datetime | None, until: datetime | None) -> list[Event]:
+    return [
+        event
+        for event in events
+        if event.type in types and (since is None or event.received_at >= since) and (until is None or event.received_at < until)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_found_by_time_is_exact_whatever_the_clock_does(
+    sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 7)
+    draw, clock = random.Random(seed), ManualClock()
+    ledger = opened(sqlite_url, clock=clock)
+    stepping(ledger, clock, draw)
+    whole = list(all_events(ledger))
+    times = sorted({event.received_at for event in whole})
+    for _ in range(40):
+        since, until = draw.choice([None, *times]), draw.choice([None, *times])
+        types = draw.sample(["enqueued", "claimed", "started", "heartbeat", "succeeded"], draw.randint(1, 5))
+        expected = wanted(whole, types, since, until)
+        assert ledger.events(types=types, since=since, until=until) == expected
+        page = ledger.events(types=types, since=since, until=until, limit=5)
+        assert page == expected[:5]
+        if page:
+            rest = ledger.events(types=types, since=since, until=until, after=page[-1].pos)
+            assert rest == expected[5:]
+
+
+def test_events_of_another_program_are_found_before_and_after_their_times_are_noted(
+    sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older Holdfast that has the file open notes no times: the next transaction of a newer one does."""
+    monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 10)
+    clock = ManualClock()
+    ledger = opened(sqlite_url, clock=clock)
+    note = SqliteSession.note_times
+    with monkeypatch.context() as older:
+        older.setattr(SqliteSession, "note_times", lambda session, noted: noted)
+        since = fill(ledger, clock, 3_000)
+    assert len(ledger.events(types=["enqueued"], since=since)) == 10
+    assert blocks(sqlite_url) == 0
+    assert SqliteSession.note_times is note
+    clock.advance(60)
+    for _ in range(20):
+        ledger.enqueue("later")
+    assert blocks(sqlite_url) > 290
+    assert len(ledger.events(types=["enqueued"], since=since, until=since + timedelta(minutes=1))) == 10
+
+
+def test_times_of_deleted_events_are_forgotten(sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 10)
+    clock = ManualClock()
+    ledger = opened(sqlite_url, clock=clock)
+
+    def work() -> None:
+        for _ in range(50):
+            [job] = [ledger.claim_job(ledger.enqueue("work").id, "w")]
+            assert job.fence is not None
+            ledger.start(job.fence)
+            ledger.complete(job.fence)
+
+    work()
+    assert blocks(sqlite_url) == 20
+    clock.advance(3_600)
+    ledger.prune(jobs_before=ledger.now() - timedelta(minutes=1))
+    assert list(all_events(ledger)) == []
+    work()
+    work()
+    assert blocks(sqlite_url) <= 41
+
+
+def blocks(url: str) -> int:
+    """How many blocks of events have their times noted."""
+    connection = apsw.Connection(url.removeprefix("sqlite:///"))
+    try:
+        return int(connection.execute("SELECT count(*) FROM holdfast_times").get)
+    finally:
+        connection.close()
+
+
+def test_a_ledger_of_an_older_holdfast_gets_the_times_of_its_events(sqlite_url: str) -> None:
+    clock = ManualClock()
+    with holdfast.open(sqlite_url, clock=clock) as ledger:
+        since = fill(ledger, clock, 4_000)
+    connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
+    connection.execute("DROP TABLE holdfast_times; DELETE FROM holdfast_schema WHERE version = 10")
+    connection.close()
+    with holdfast.open(sqlite_url, clock=clock) as ledger:
+        assert ledger.schema.applied == ("times",)
+        assert len(ledger.events(types=["enqueued"], since=since)) == 10
+    assert blocks(sqlite_url) == 20
