@@ -14,6 +14,7 @@ import holdfast
 from holdfast.ledger import Ledger
 from holdfast.mcp.keeper import Keeper
 from holdfast.services.echoes import ECHO_SECONDS
+from holdfast.store.postgres import store as postgres
 from tests.conftest import drop_schema
 from tests.mcp.conftest import Letters, Serve, Served, Watch, beats, desk, seated
 from tests.support.waiting import wait_until
@@ -33,6 +34,12 @@ class Place:
     def locked(self, job_id: int) -> Iterator[None]:
         with psycopg.connect(self._server_url) as connection:
             connection.execute(f"SELECT FROM {self._schema}.jobs WHERE id = %s FOR UPDATE", [job_id])
+            yield
+
+    @contextmanager
+    def locked_whole(self, table: str) -> Iterator[None]:
+        with psycopg.connect(self._server_url, application_name="stranger") as connection:
+            connection.execute(f"LOCK TABLE {self._schema}.{table} IN ACCESS EXCLUSIVE MODE")
             yield
 
     def waiting(self) -> int:
@@ -92,6 +99,36 @@ async def test_calls_that_wait_keep_no_other_session_waiting(place: Place, ledge
                 assert (await twin("complete", id=free.id))["task"]["status"] == "succeeded"
                 assert answered == []
     assert len(answered) == 45
+
+
+@pytest.mark.parametrize("table", ["jobs", "events", "agents", "requests", "duties", "sinks"])
+async def test_tools_beside_a_locked_table_answer_or_say_who_is_in_the_way(
+    place: Place, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """A refusal has changed nothing: once the table is free, the same calls are answered."""
+    monkeypatch.setattr("holdfast.ledger.carry.PAUSES", (0.0, 1.1))
+    monkeypatch.setattr(postgres, "_READ", postgres._READ.replace(str(postgres.READ_LOCK_MS), "1100"))
+    job = ledger.enqueue("draft")
+    calls = [
+        ("get_job", {"id": job.id}),
+        ("claim_job", {"id": job.id}),
+        ("heartbeat", {"id": job.id}),
+        ("complete", {"id": job.id}),
+    ]
+    async with desk(seated(ledger)) as ask:
+        with place.locked_whole(table):
+            for tool, arguments in calls:
+                answer = await ask.ask(tool, **arguments)
+                if answer.is_error and answer.structured_content["error_code"] == "unavailable":
+                    assert "(stranger)" in answer.structured_content["error"], tool
+                    break
+            else:
+                assert table in ("duties", "sinks")
+        if ledger.get(job.id).status != "succeeded":
+            for tool, arguments in calls:
+                await ask(tool, **arguments)
+    assert ledger.get(job.id).status == "succeeded"
+    assert ledger.check(job.id) == []
 
 
 async def test_what_comes_in_for_a_session_that_is_over_is_handed_back(place: Place, ledger: Ledger) -> None:
