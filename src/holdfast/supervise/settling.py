@@ -24,7 +24,8 @@ def settle(lease: Lease, reason: TerminalReason, result: Path, error: dict[str, 
     elif reason is TerminalReason.OPERATOR_SHUTDOWN:
         lease.release()
     else:
-        lease.fail(error, retryable=reason is not TerminalReason.UNRECOVERABLE_ERROR)
+        code = ReasonCode.TIMEOUT if reason is TerminalReason.STALL_TIMEOUT else None
+        lease.fail(error, retryable=reason is not TerminalReason.UNRECOVERABLE_ERROR, reason_code=code)
 
 
 def _complete(lease: Lease, result: bytes | None) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.agent import Agent, Brief, Task
 from holdfast.core import limits, strictjson
-from holdfast.core.model import FailureStage
+from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.errors import Conflict, HoldfastError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.supervise import keeper
@@ -319,7 +319,9 @@ class _Attempt:
         error: dict[str, Any] = {"message": said.rpartition("\n")[2][:500] or f"the command {how}", "exit_code": code}
         if said:
             error["stderr"] = said
-        return self._failed(error, retryable=code is None or code < 0 or code == TRANSIENT)
+        if code is None or code < 0:
+            return self._failed(error, retryable=True, reason_code=ReasonCode.INFRASTRUCTURE_FAILURE)
+        return self._failed(error, retryable=code == TRANSIENT)
 
     def _failed(self, error: dict[str, Any], **how: Any) -> Outcome:
         return self._recorded("failed", lambda id_, **who: self._agent.fail(id_, error, **how, **who))

@@ -18,8 +18,8 @@ VALUES (?, ?, ?, 'queued', 1, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_enqueued
 INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload, correlation_id)
-VALUES (?, 1, 'enqueued', ?, ?, 0, 'queued', ?, ?, ?);
+    job_id, rev, type, received_at, actor, attempt, to_status, reason, request_id, payload, correlation_id)
+VALUES (?, 1, 'enqueued', ?, ?, 0, 'queued', ?, ?, ?, ?);
 
 -- name: find_dedupe
 SELECT id, created_at FROM holdfast_jobs
