@@ -406,6 +406,11 @@ BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
         {"reason_code": "timeout", "failure_stage": "exec"},
         "a stage is that of an error or of a dead letter",
     ),
+    "held with the stage of a failure": (
+        History().start().fail().wait(60).start(),
+        {"failure_stage": "exec"},
+        "a job that is held or has succeeded has no stage",
+    ),
     "a reason without a stage": (
         History().start().fail(reason_code=ReasonCode.TIMEOUT),
         {"failure_stage": None},

@@ -69,6 +69,8 @@ def check_status(job: Job) -> list[str]:
         "a stage is that of an error or of a dead letter": job.failure_stage is None
         or job.last_error is not None
         or job.status is Status.DEAD_LETTERED,
+        "a job that is held or has succeeded has no stage": job.failure_stage is None
+        or not (held or job.status is Status.SUCCEEDED),
         "a reason has its stage": job.reason_code is None or job.failure_stage is not None,
         "a claimed job was attempted and has its policy": not held or (job.attempt > 0 and job.policy is not None),
         "releases are attempts": 0 <= job.releases <= job.attempt,

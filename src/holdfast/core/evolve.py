@@ -57,6 +57,10 @@ def _lease(policy: Policy | None, event: Event) -> dict[str, Any]:
     return {"lease_expires_at": event.received_at + policy.lease_ttl_ms * 1_000, "last_beat_at": event.received_at}
 
 
+_NO_FAILURE = {"failure_stage": None, "reason_code": None}
+"""Of an attempt that is held: it has not failed yet."""
+
+
 def _claimed(job: Job, event: Event) -> dict[str, Any]:
     return {
         "attempt": event.attempt,
@@ -74,6 +78,7 @@ def _claimed(job: Job, event: Event) -> dict[str, Any]:
         "stall_reason": None,
         "stalled_at": None,
         "revived_at": None,
+        **_NO_FAILURE,
         **_lease(event.policy, event),
     }
 
@@ -126,7 +131,7 @@ def _stalled(job: Job, event: Event) -> dict[str, Any]:
 
 
 def _failure(body: payloads.Stalled | payloads.Cancelled) -> dict[str, Any]:
-    """Stage and reason belong to the newest error. What comes without an error keeps the old one, which is of another stall."""
+    """Stage and reason code are those of this failure. Without an error, `last_error` stays that of an earlier one."""
     error = payloads.body_of(body.error)
     kept = {} if error is None else {"last_error": error}
     return {"failure_stage": body.failure_stage, "reason_code": body.reason_code, **kept}
@@ -141,6 +146,7 @@ def _resumed(job: Job, event: Event) -> dict[str, Any]:
         "stall_reason": None,
         "stalled_at": None,
         "revived_at": None,
+        **_NO_FAILURE,
         **_lease(job.policy, event),
     }
 

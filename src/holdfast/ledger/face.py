@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import model
-from holdfast.core.model import HELD, EventType, FailureStage, Fence, Micros, Phase, Policy, ReasonCode, StallReason, Status
+from holdfast.core.model import EventType, FailureStage, Fence, Micros, Phase, Policy, ReasonCode, StallReason, Status
 from holdfast.store.base import SignedIn
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -139,20 +139,14 @@ class Job:
     @property
     def failure_stage(self) -> FailureStage | None:
         """Where the newest attempt broke, if it failed."""
-        stage = self._failure_word("failure_stage")
+        stage = self.record.failure_stage
         return None if stage is None else FailureStage(stage)
 
     @property
     def reason_code(self) -> ReasonCode | None:
         """Why the newest attempt failed, where that is known; of a dead letter and of an exhausted job, why it ended."""
-        code = self._failure_word("reason_code")
+        code = self.record.reason_code
         return None if code is None else ReasonCode(code)
-
-    def _failure_word(self, name: str) -> str | None:
-        """While an attempt is held, and after a success, the row may still have what is said of an earlier attempt."""
-        job = self.record
-        word: str | None = None if job.status in HELD or job.status is Status.SUCCEEDED else getattr(job, name)
-        return word
 
     @property
     def stall_reason(self) -> StallReason | None:

@@ -120,7 +120,8 @@ WITH clock AS MATERIALIZED (
         progressed_at = greatest((SELECT at FROM clock), j.updated_at),
         started_at = CASE WHEN %(steps)s = 2 THEN greatest((SELECT at FROM clock), j.updated_at) END,
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at) + p.lease,
-        stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
+        stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL,
+        reason_code = NULL, failure_stage = NULL
     FROM holdfast.profiles f, holdfast.policies p
     WHERE j.id = ANY (ARRAY (SELECT id FROM picked)) AND (j.status || '') = 'queued' AND f.id = j.profile_id AND p.id = f.policy_id
     RETURNING j.id, j.queue, j.kind, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.claimed_at,
