@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 LIMITS = {
     "NAME_BYTES_MAX": "a queue, kind, worker, incarnation, actor, tier, stage, fenced resource or a key's name, in UTF-8 bytes",
     "KEY_BYTES_MAX": "a request id, dedupe key, correlation id or trace id, in UTF-8 bytes",
-    "REASON_BYTES_MAX": "the reason of a cancel or a note, in UTF-8 bytes",
+    "REASON_BYTES_MAX": "a reason that a caller gives, in UTF-8 bytes",
     "PAYLOAD_BYTES_MAX": "the args of a job, and its result, in bytes of JSON",
     "ERROR_BYTES_MAX": "an error given as an object, in bytes of JSON; exceptions and texts are cut to fit",
     "CHECKPOINT_BYTES_MAX": "a checkpoint, in bytes of JSON",

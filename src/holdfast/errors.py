@@ -191,19 +191,35 @@ class NoLedger(HoldfastError):
 
 
 class TransientError(HoldfastError):
-    """Raised by a handler: it went wrong this time, and another try may go well. `retry_after` says when (seconds, "30s")."""
+    """Raised by a handler: it went wrong this time, and another try may go well. `retry_after` says when (seconds, "30s").
+
+    `reason_code` and `failure_stage` are recorded with the attempt, and with the job's end if this was its last attempt.
+    """
 
     code = "transient_error"
     retryable = True
     action = "Nothing: it is tried again by itself while attempts are left."
 
-    def __init__(self, message: str = "", *, retry_after: Any = None, **context: Any) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        retry_after: Any = None,
+        reason_code: str | None = None,
+        failure_stage: str | None = None,
+        **context: Any,
+    ) -> None:
         super().__init__(message, **context)
         self.retry_after = retry_after
+        self.reason_code = reason_code
+        self.failure_stage = failure_stage
 
 
 class PermanentError(HoldfastError):
-    """Raised by a handler: no retry will mend it. With a `reason_code` the job is dead-lettered, otherwise it has failed."""
+    """Raised by a handler: no retry will mend it. With a `reason_code` the job is dead-lettered, otherwise it has failed.
+
+    `failure_stage` is recorded in both cases.
+    """
 
     code = "permanent_error"
     action = "Mend the cause, then replay the job."

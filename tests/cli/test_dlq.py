@@ -98,6 +98,14 @@ def test_replaying_what_filters_choose(dlq: Letters) -> None:
     assert [(one["job_id"], one["is_new"]) for one in done] == [(first, False), (second, True)]
 
 
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_replay_says_why(dlq_here: Letters, everything: bool) -> None:
+    id_ = dlq_here.make()
+    chosen = ["--all", "--reason", "timeout"] if everything else [id_]
+    [replay] = dlq_here("replay", *chosen, "--because", "mended", "--json").answer["data"]["replayed"]
+    assert dlq_here.ledger.events(replay["replayed_as"])[0].reason == "mended"
+
+
 def test_one_that_is_refused_does_not_hurt_the_others(dlq_here: Letters) -> None:
     keyed, plain = dlq_here.make(dedupe_key="k"), dlq_here.make()
     holder = dlq_here.ledger.enqueue("index", dedupe_key="k")

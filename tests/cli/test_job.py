@@ -175,6 +175,29 @@ def test_an_operator_helps_by_command(here: Desk) -> None:
     assert all(actor.startswith("operator:") for actor in actors)
 
 
+def test_an_operator_says_why(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index", queue="default").id
+    here.held()
+    for verb in ("assist", "unassist"):
+        here.said("job", verb, id_, "--reason", f"{verb} it")
+    here.said("job", "cancel", id_, "--hard", "--reason", "cancel it")
+    again = here.said("job", "replay", id_, "--reason", "replay it")["replayed"][0]["replayed_as"]
+    reasons = [event.reason for job in (id_, again) for event in here.ledger.events(job) if event.reason]
+    assert reasons == ["assist it", "unassist it", "cancel it", "replay it"]
+
+
+def test_a_failed_job_says_where_and_why(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index", policy={"attempts_max": 1, "on_exhausted": "fail"}).id
+    fence = here.ledger.claim_job(id_, "robot-1").fence
+    assert fence is not None
+    here.ledger.start(fence)
+    here.ledger.fail(fence, "slow", failure_stage="fetch", reason_code="timeout")
+    job = here.said("job", "get", id_)["job"]
+    assert (job["status"], job["failure_stage"], job["reason_code"]) == ("failed", "fetch", "timeout")
+    shown = here("job", "get", id_).out
+    assert "broke in" in shown and "fetch" in shown and "timeout" in shown
+
+
 def test_jobs_are_listed_by_phase(here: Desk) -> None:
     ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
     for id_ in ids[:2]:

@@ -109,7 +109,9 @@ def test_refusals_say_why(real: Ledger, ask: Any) -> None:
     assert taken.answer["error_context"]["holder"] == "ada" and "held_until" in taken.answer["error_context"]
     assert ask("task", "heartbeat", "--id", one, HOLDFAST_SESSION="two").answer["error_code"] == "fence_lost"
     assert ask("task", "heartbeat", "--id", one, "--attempt", 2).answer["error_code"] == "fence_lost"
-    assert ask("task", "release", "--id", one, "--attempt", 1).answer["data"]["task"]["status"] == "queued"
+    released = ask("task", "release", "--id", one, "--attempt", 1, "--reason", "out of credits")
+    assert released.answer["data"]["task"]["status"] == "queued"
+    assert real.events(one)[-1].reason == "out of credits"
     assert ask("task", "complete", "--id", 10**6).answer["error_code"] == "not_found"
 
 

@@ -182,13 +182,13 @@ def test_a_requeue_without_attempts_left_exhausts(ledger: Ledger, on_exhausted: 
     assert ledger.requeue(made.id).status == status
 
 
-def test_an_exhausted_job_keeps_the_last_error_it_had(ledger: Ledger, clock: ManualClock):
+def test_an_exhausted_job_has_the_error_of_its_last_attempt(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy={"attempts_max": 2, "on_exhausted": "fail"})
     ledger.fail(made.fence, "first")
     made = _again(ledger, clock, made.id)
     clock.advance(31)
     ledger.sweep()
-    assert ledger.get(made.id).error == {"message": "first"}
+    assert ledger.get(made.id).error == {"message": "stalled: NO_HEARTBEAT"}
 
 
 def test_an_exhausted_stalled_job_cannot_be_claimed(ledger: Ledger, clock: ManualClock):

@@ -138,6 +138,29 @@ def test_endings_are_signed_where_all_is(signing: Ledger, bare: Ledger, build: A
     assert signing.check(bound.id) == []
 
 
+REASONED = [(b.running, "release"), (b.aborting, "release"), (b.aborting, "acknowledge_cancel"), (b.running_stalled, "resume")]
+
+
+@pytest.mark.parametrize(("build", "verb"), REASONED, ids=["release", "release aborting", "acknowledge", "resume"])
+def test_reasons_are_signed(signing: Ledger, build: Any, verb: str):
+    made = build(signing, policy=ALL | WINDOW)
+    getattr(signing, verb)(made.fence, reason="low battery")
+    event = newest(signing, made.id)
+    assert "low battery" in (event.reason, event.payload.get("comment"))
+    assert event.statement is not None
+    assert signing.check(made.id) == []
+
+
+@pytest.mark.parametrize("given", [{}, {"retryable": False}, {"failure_stage": "fetch", "reason_code": "timeout"}])
+@pytest.mark.parametrize("exhausted", ["fail", "dead_letter"])
+@pytest.mark.parametrize("build", [b.running, b.aborting])
+def test_failures_with_a_stage_and_a_reason_are_signed(signing: Ledger, build: Any, given: dict[str, Any], exhausted: str):
+    made = build(signing, policy=ALL | {"attempts_max": 1, "on_exhausted": exhausted})
+    signing.fail(made.fence, "no route", **given)
+    assert newest(signing, made.id).key_id is not None
+    assert signing.check(made.id) == []
+
+
 def test_many_completions_are_signed_and_refused_one_by_one(signing: Ledger, bare: Ledger):
     plain, bound = b.running(signing), b.running(signing, policy=ALL)
     answers = bare.complete_many([(plain.fence, 1), (bound.fence, 2)])

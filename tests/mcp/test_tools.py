@@ -77,11 +77,14 @@ async def test_every_tool_answers_in_its_form(ledger: Ledger, mode: str) -> None
         assert (await ask("list_jobs", phase="assisted"))["tasks"] == []
         assert (await ask("get_job", id=first))["task"]["checkpoint"] == {"lines": 40}
         assert (await ask("get_contents", id=first, part="args"))["text"] == '{"page":7,"nothing":null}'
-        assert (await ask("release", id=first))["task"]["status"] == "queued"
+        assert (await ask("release", id=first, reason="out of credits"))["task"]["status"] == "queued"
+        assert ledger.events(first)[-1].reason == "out of credits"
         assert (await ask("claim_job", id=first))["task"]["attempt"] == 2
         assert (await ask("complete", id=first, result={"lines": 92}))["task"]["status"] == "succeeded"
         assert (await ask("claim_job", id=waiting, ttl_s=60))["task"]["status"] == "running"
-        assert (await ask("fail", id=waiting, error="no route"))["task"]["status"] == "queued"
+        failed = await ask("fail", id=waiting, error="no route", reason_code="timeout", failure_stage="fetch")
+        assert failed["task"]["status"] == "queued"
+        assert (ledger.get(waiting).reason_code, ledger.get(waiting).failure_stage) == ("timeout", "fetch")
         assert (await ask("explain", id=waiting))["situation"] == "backoff"
         assert await ask("list_jobs", status=["succeeded"], limit=1) == await ask("list_jobs", limit=1)
         assert (await ask("resume"))["why"] == "nothing"

@@ -301,11 +301,13 @@ class Model:
                 return job
         return None
 
-    def replay(self, job_id: int, *, request_id: Any = None, actor: Any = None, expected_rev: Any = None) -> Seen:
+    def replay(
+        self, job_id: int, *, reason: str | None = None, request_id: Any = None, actor: Any = None, expected_rev: Any = None
+    ) -> Seen:
         who = actor if isinstance(actor, Actor) else Actor(Role.OPERATOR, actor or self.actor)
         request = request_id or self.draws.nonce()
-        command = c.Replay(actor=who, request_id=request, job_id=job_id, expected_rev=expected_rev)
-        return self._one(who.name, request_id, ("replay", job_id, expected_rev), lambda: self._replay(command))
+        command = c.Replay(actor=who, request_id=request, job_id=job_id, expected_rev=expected_rev, reason=reason)
+        return self._one(who.name, request_id, ("replay", job_id, expected_rev, reason), lambda: self._replay(command))
 
     def _replay(self, command: c.Replay) -> Seen:
         job = self.jobs.get(command.job_id)
@@ -507,43 +509,64 @@ class Model:
         )
         return self._on_job("fail", command, request_id, (command.error, retryable, reason_code, failure_stage, after))
 
-    def release(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Seen:
-        return self._on_job("release", c.Release(**self._holder(fence, request_id, expected_rev)), request_id)
+    def release(self, fence: Fence, *, reason: str | None = None, request_id: Any = None, expected_rev: Any = None) -> Seen:
+        command = c.Release(reason=reason, **self._holder(fence, request_id, expected_rev))
+        return self._on_job("release", command, request_id, (reason,))
 
-    def acknowledge_cancel(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Seen:
-        command = c.AcknowledgeCancel(**self._holder(fence, request_id, expected_rev))
-        return self._on_job("acknowledge_cancel", command, request_id)
+    def acknowledge_cancel(
+        self, fence: Fence, *, reason: str | None = None, request_id: Any = None, expected_rev: Any = None
+    ) -> Seen:
+        command = c.AcknowledgeCancel(reason=reason, **self._holder(fence, request_id, expected_rev))
+        return self._on_job("acknowledge_cancel", command, request_id, (reason,))
 
     # Everybody else's verbs
 
-    def stall(self, job: int | Fence, *, reason: str | None = None, **rest: Any) -> Seen:
-        who = self._target(job, **rest)
-        command = c.Stall(reason=None if reason is None else StallReason(reason), fresh_since=self.fresh_since, **who)
-        return self._on_job("stall", command, rest.get("request_id"), (reason,))
+    def stall(
+        self,
+        job: int | Fence,
+        *,
+        reason: str | None = None,
+        error: Any = None,
+        reason_code: str | None = None,
+        failure_stage: str | None = None,
+        **rest: Any,
+    ) -> Seen:
+        command = c.Stall(
+            reason=None if reason is None else StallReason(reason),
+            error=None if error is None else _error(error),
+            reason_code=None if reason_code is None else ReasonCode(reason_code),
+            failure_stage=None if failure_stage is None else FailureStage(failure_stage),
+            fresh_since=self.fresh_since,
+            **self._target(job, **rest),
+        )
+        return self._on_job("stall", command, rest.get("request_id"), (reason, command.error, reason_code, failure_stage))
 
-    def resume(self, job: int | Fence, **rest: Any) -> Seen:
-        return self._on_job("resume", c.Resume(**self._target(job, **rest)), rest.get("request_id"))
+    def resume(self, job: int | Fence, *, reason: str | None = None, **rest: Any) -> Seen:
+        command = c.Resume(reason=reason, **self._target(job, **rest))
+        return self._on_job("resume", command, rest.get("request_id"), (reason,))
 
-    def requeue(self, job_id: int, **rest: Any) -> Seen:
-        command = c.Requeue(jitter=self.draws.jitter(), **self._outside(job_id, Role.SYSTEM, **rest))
-        return self._on_job("requeue", command, rest.get("request_id"))
+    def requeue(self, job_id: int, *, reason: str | None = None, **rest: Any) -> Seen:
+        command = c.Requeue(reason=reason, jitter=self.draws.jitter(), **self._outside(job_id, Role.SYSTEM, **rest))
+        return self._on_job("requeue", command, rest.get("request_id"), (reason,))
 
-    def assist(self, job_id: int, **rest: Any) -> Seen:
-        command = c.Assist(on=True, **self._outside(job_id, Role.OPERATOR, **rest))
-        return self._on_job("assist", command, rest.get("request_id"))
+    def assist(self, job_id: int, *, reason: str | None = None, **rest: Any) -> Seen:
+        command = c.Assist(on=True, reason=reason, **self._outside(job_id, Role.OPERATOR, **rest))
+        return self._on_job("assist", command, rest.get("request_id"), (reason,))
 
-    def unassist(self, job_id: int, **rest: Any) -> Seen:
-        command = c.Assist(on=False, **self._outside(job_id, Role.OPERATOR, **rest))
-        return self._on_job("unassist", command, rest.get("request_id"))
+    def unassist(self, job_id: int, *, reason: str | None = None, **rest: Any) -> Seen:
+        command = c.Assist(on=False, reason=reason, **self._outside(job_id, Role.OPERATOR, **rest))
+        return self._on_job("unassist", command, rest.get("request_id"), (reason,))
 
     def cancel(self, job_id: int, *, hard: bool = False, reason: str = "requested", **rest: Any) -> Seen:
         command = c.Cancel(hard=hard, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
         return self._on_job("cancel", command, rest.get("request_id"), (hard, reason))
 
-    def dead_letter(self, job_id: int, *, reason_code: str, failure_stage: str = "exec", error: Any = None, **rest: Any) -> Seen:
+    def dead_letter(
+        self, job_id: int, *, reason_code: str, failure_stage: str | None = None, error: Any = None, **rest: Any
+    ) -> Seen:
         command = c.DeadLetter(
             reason_code=ReasonCode(reason_code),
-            failure_stage=FailureStage(failure_stage),
+            failure_stage=None if failure_stage is None else FailureStage(failure_stage),
             error=None if error is None else _error(error),
             **self._outside(job_id, Role.OPERATOR, **rest),
         )
@@ -634,16 +657,17 @@ class Model:
         return sorted(found, key=lambda job: job.id)[:limit]
 
     def replay_many(
-        self, *, request_id: str | None = None, actor: str | Actor | None = None, **chosen: Any
+        self, *, reason: str | None = None, request_id: str | None = None, actor: str | Actor | None = None, **chosen: Any
     ) -> list[Seen | HoldfastError]:
         who = actor if isinstance(actor, Actor) else Actor(Role.OPERATOR, actor or self.actor)
         request = request_id or self.draws.nonce()
 
         def work() -> list[Any]:
-            commands = [c.Replay(actor=who, request_id=request, job_id=job.id) for job in self.dead_letters(**chosen)]
+            found = self.dead_letters(**chosen)
+            commands = [c.Replay(actor=who, request_id=request, job_id=job.id, reason=reason) for job in found]
             return [_refusal(partial(self._replay, command)) for command in commands]
 
-        return self._once(who.name, request_id, ("replay_many", sorted(chosen.items())), work)
+        return self._once(who.name, request_id, ("replay_many", sorted(chosen.items()), reason), work)
 
     def _notice_steps(self) -> None:
         """Where the clock and the time that passed disagree since the last sweep, everyone gets a fresh interval."""

@@ -47,8 +47,11 @@ STEPS: dict[str, Step] = {
     "assist": lambda model, fence: model.assist(1),
     "unassist": lambda model, fence: model.unassist(1),
     "fail": lambda model, fence: model.fail(fence, "broke"),
+    "fail at a stage": lambda model, fence: model.fail(fence, "broke", failure_stage="fetch", reason_code="timeout"),
     "release": lambda model, fence: model.release(fence),
+    "release and say why": lambda model, fence: model.release(fence, reason="low battery"),
     "give up": lambda model, fence: model.stall(fence),
+    "give up with an error": lambda model, fence: model.stall(fence, error="no arm", failure_stage="input"),
     "come back": lambda model, fence: model.resume(fence),
     "call dead": lambda model, fence: model.stall(1),
     "call alive": lambda model, fence: model.resume(1),
@@ -280,8 +283,9 @@ EDITS: dict[str, Edit] = {
     ),
     "reason where none is": _only(
         _field("reason", lambda e: "because"),
-        lambda events, place: events[place].type in (E.ENQUEUED, E.CLAIMED, E.STARTED, E.HEARTBEAT, E.SUCCEEDED, E.RESUMED),
+        lambda events, place: events[place].type in (E.ENQUEUED, E.CLAIMED, E.STARTED, E.HEARTBEAT, E.SUCCEEDED),
     ),
+    "reason of failed": _only(_field("reason", lambda e: "because"), lambda events, place: events[place].type is E.FAILED),
     "payload unreadable": _only(_field("payload", lambda e: b"{"), lambda events, place: events[place].type in payloads.SHAPES),
     "payload gone": _only(
         _field("payload", lambda e: None),
@@ -307,9 +311,17 @@ EDITS: dict[str, Edit] = {
         _said(E.STALLED, error=lambda error, _: msgspec.Raw(b'{"message":"another"}')),
         lambda events, place: place == len(events) - 1,
     ),
+    "stage of the last stall": _only(
+        _said(E.STALLED, failure_stage=lambda stage, _: "commit"), lambda events, place: place == len(events) - 1
+    ),
+    "released": _only(
+        _said(E.REQUEUED, released=lambda released, _: not released), lambda events, place: events[place].reason != "RELEASED"
+    ),
     "available_at": _only(_said(E.REQUEUED, available_at=_more), _later(E.REQUEUED)),
     "result": _said(E.SUCCEEDED, result=lambda result, _: msgspec.Raw(b"2")),
     "error": _said(E.FAILED, error=lambda error, _: msgspec.Raw(b'{"message":"another"}')),
+    "failure": _said(E.FAILED, failure=lambda failure, _: "exhausted" if failure == "permanent" else "permanent"),
+    "stage of failed": _said(E.FAILED, failure_stage=lambda stage, _: "commit"),
     "reason_code": _said(E.DEAD_LETTERED, reason_code=lambda code, _: "policy_violation"),
     "failure_stage": _said(E.DEAD_LETTERED, failure_stage=lambda stage, _: "commit"),
     "last_error": _said(E.DEAD_LETTERED, last_error=lambda error, _: msgspec.Raw(b'{"message":"another"}')),

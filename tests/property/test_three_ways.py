@@ -684,12 +684,16 @@ class ThreeWays(RuleBasedStateMachine):
         which=fences,
         verb=st.sampled_from(["release", "stall", "resume", "acknowledge_cancel"]),
         reason=st.sampled_from([None, "WORKER_ERROR", "OPERATOR_QUEUE_TIMEOUT"]),
+        failure=st.one_of(
+            st.just({}),
+            st.fixed_dictionaries({"error": errors}, optional={"reason_code": reason_codes, "failure_stage": stages}),
+        ),
         request=requests,
         rev=revs,
     )
-    def let_go_or_return(self, which: Any, verb: str, reason: Any, request: str, rev: str) -> None:
+    def let_go_or_return(self, which: Any, verb: str, reason: Any, failure: dict[str, Any], request: str, rev: str) -> None:
         fence = self.fence(which, *GIVEN_BY[verb])
-        said = {"reason": reason} if verb == "stall" else {}
+        said = {"reason": reason} | (failure if verb == "stall" else {})
         self.tell(verb, fence, **said, **self.request(request), **self.rev(rev, fence.job_id))
 
     # From outside
@@ -705,8 +709,7 @@ class ThreeWays(RuleBasedStateMachine):
     )
     def judge(self, place: int, verb: str, reason: Any, request: str, actor: Any, rev: str) -> None:
         job_id = self.pick(place, HELD if verb == "stall" else frozenset({Status.STALLED}))
-        said = {"reason": reason} if verb == "stall" else {}
-        self.tell(verb, job_id, **said, actor=actor, **self.request(request), **self.rev(rev, job_id))
+        self.tell(verb, job_id, reason=reason, actor=actor, **self.request(request), **self.rev(rev, job_id))
 
     @rule(limit=st.sampled_from([1_000, 1_000, 1, 2]))
     def sweep(self, limit: int) -> None:
@@ -724,8 +727,8 @@ class ThreeWays(RuleBasedStateMachine):
     )
     def intervene(self, place: int, verb: str, hard: bool, reason: str, request: str, actor: Any, rev: str) -> None:
         job_id = self.pick(place, frozenset({Status.RUNNING}))
-        said = {"hard": hard, "reason": reason} if verb == "cancel" else {}
-        self.tell(verb, job_id, **said, actor=actor, **self.request(request), **self.rev(rev, job_id))
+        said = {"hard": hard} if verb == "cancel" else {}
+        self.tell(verb, job_id, reason=reason, **said, actor=actor, **self.request(request), **self.rev(rev, job_id))
 
     @precondition(has_job)
     @rule(
@@ -749,21 +752,20 @@ class ThreeWays(RuleBasedStateMachine):
                 self.tell(verb, job_id, reason_code=code, error=error, **said)
             case "annotate":
                 self.tell(verb, job_id, note, reason=reason, **said)
-            case "discard":
-                self.tell(verb, job_id, reason=reason, **said)
             case _:
-                self.tell(verb, job_id, **said)
+                self.tell(verb, job_id, reason=reason, **said)
 
     @precondition(lambda self: self.model.dead_letters())
     @rule(
         chosen=st.fixed_dictionaries(
             {}, optional={"queue": st.sampled_from(QUEUES), "reason_code": reason_codes, "limit": st.integers(1, 3)}
         ),
+        reason=st.one_of(st.none(), texts),
         request=requests,
         actor=actors,
     )
-    def replay_many(self, chosen: dict[str, Any], request: str, actor: Any) -> None:
-        self.tell("replay_many", **chosen, actor=actor, **self.request(request))
+    def replay_many(self, chosen: dict[str, Any], reason: Any, request: str, actor: Any) -> None:
+        self.tell("replay_many", **chosen, reason=reason, actor=actor, **self.request(request))
 
     # The ledger as a whole
 

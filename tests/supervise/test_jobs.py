@@ -95,6 +95,17 @@ def test_a_crash_loop_fails_the_attempt(ended: Ended, shared: Ledger) -> None:
     assert "last ended with 3, after 1 restart:" in found.last_error["message"]
 
 
+def test_a_hang_in_the_last_attempt_is_a_timeout(ended: Ended, shared: Ledger) -> None:
+    job = shared.enqueue("render", policy={"attempts_max": 1})
+    hang = ("sh", "-c", "exec sleep 1000")
+    assert (
+        ended(*QUICK, "--stall-timeout", "1s", "--breaker-failures", 9, "--max-restarts", 0, "--job", job.id, "--", *hang).code
+        == 1
+    )
+    found = shared.get(job.id)
+    assert (found.status, found.reason_code, found.last_error["type"]) == ("dead_lettered", "timeout", "StallTimeout")
+
+
 def test_what_cannot_be_started_fails_for_good(ended: Ended, shared: Ledger) -> None:
     job = shared.enqueue("render")
     assert ended("--job", job.id, "--", "./nowhere").code == 127

@@ -98,23 +98,31 @@ def test_it_goes_on_until_there_is_nothing_left(ledger: Ledger, ran: Ran) -> Non
 
 
 @pytest.mark.parametrize(
-    ("script", "status", "error"),
+    ("script", "status", "reason", "error"),
     [
         (
             "echo first >&2; echo no route >&2; exit 3",
             "failed",
+            None,
             {"message": "no route", "exit_code": 3, "stderr": "first\nno route"},
         ),
-        ("exit 75", "queued", {"message": "the command ended with 75", "exit_code": 75}),
-        ("kill -KILL $$", "queued", {"message": "the command was ended by a signal", "exit_code": -9}),
+        ("exit 75", "queued", None, {"message": "the command ended with 75", "exit_code": 75}),
+        (
+            "kill -KILL $$",
+            "queued",
+            "infrastructure_failure",
+            {"message": "the command was ended by a signal", "exit_code": -9},
+        ),
     ],
 )
-def test_the_exit_code_says_how_it_failed(ledger: Ledger, ran: Ran, script: str, status: str, error: object) -> None:
+def test_the_exit_code_says_how_it_failed(
+    ledger: Ledger, ran: Ran, script: str, status: str, reason: str | None, error: object
+) -> None:
     job = ledger.enqueue("k", policy={"backoff_base": "1h", "backoff_max": "1h"})
     done = ran(script)
     assert (done.code, done.out) == (0, "Tasks: 1 failed.\n")
     found = ledger.get(job.id)
-    assert (found.status, found.last_error) == (status, error)
+    assert (found.status, found.reason_code, found.last_error) == (status, reason, error)
 
 
 @pytest.mark.parametrize("output", ["head -c 1100000 /dev/zero", "printf '\\377'"])

@@ -25,6 +25,7 @@ from holdfast.core.model import (
 from tests.unit.histories import CLIENT, OPERATOR, SECOND, STEP, T0, WINDOW, WORKER, History, rich
 
 replace = msgspec.structs.replace
+ONCE_FAIL = Policy(attempts_max=1, on_exhausted="fail")
 
 
 def _mutated(history: History, rev: int, /, **changes: Any) -> list[Event]:
@@ -55,6 +56,13 @@ def _restalled(**changes: Any) -> list[Event]:
 def _stalled_at(seconds: int) -> list[Event]:
     at = _stalled().events[2].received_at + seconds * SECOND
     return [replace(event, received_at=at) if event.rev == 4 else event for event in _restalled(detected_at=at)]
+
+
+def _refailed(history: History, **changes: Any) -> list[Event]:
+    """A permanent failure with other things said in its payload."""
+    history.fail(retryable=False)
+    body = replace(payloads.decode(payloads.Failed, history.events[3].payload), **changes)
+    return _mutated(history, 4, payload=body.encode(), reason=body.reason_code)
 
 
 def _without_beat() -> list[Event]:
@@ -179,6 +187,19 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
         lambda: _mutated(History().start().fail(retryable=False, reason_code=ReasonCode.TIMEOUT), 4, reason="parse_error"),
         [(4, "record")],
     ),
+    "a failure for another reason than it says": (
+        lambda: _mutated(History(ONCE_FAIL).start().fail(), 4, reason="timeout"),
+        [(4, "reason")],
+    ),
+    "exhausted with attempts left": (
+        lambda: _refailed(History().start(), failure="exhausted", reason_code="exhausted_retries"),
+        [(4, "record")],
+    ),
+    "permanent, and nobody but the system says so": (
+        lambda: _mutated(History(ONCE_FAIL).start().fail(retryable=False), 4, actor=SYSTEM),
+        [(4, "record")],
+    ),
+    "a reason of a job that repeats no other": (lambda: _mutated(_running(), 1, reason="because"), [(1, "reason")]),
     "an attempt too many": (lambda: _mutated(_running(), 3, attempt=2), [(3, "attempt")]),
     "a claim without a new attempt": (lambda: _mutated(History().claim(), 2, attempt=0), [(2, "attempt"), (2, "status fields")]),
     "a role that may not": (lambda: _mutated(_running(), 5, actor=CLIENT), [(5, "role")]),
@@ -223,6 +244,18 @@ def test_a_violation_says_what_is_wrong():
 def test_a_good_history_has_none():
     history = rich()
     assert check_history(history.events, history.job) == []
+
+
+def test_a_failure_of_an_older_version_is_in_order():
+    events = _mutated(History().start().fail(retryable=False), 4, payload=b'{"error":{}}', reason=None)
+    assert check_history(events) == []
+
+
+def test_a_release_of_an_older_version_is_in_order():
+    history = History(Policy(attempts_max=1)).start().do(c.Release, reason="enough").start()
+    body = payloads.decode(payloads.Requeued, history.events[4].payload)
+    old = _mutated(history, 5, payload=payloads.Requeued(available_at=body.available_at).encode(), reason="RELEASED")
+    assert check_history(old, history.job) == check_history(history.events, history.job) == []
 
 
 @pytest.mark.parametrize("reason", ["NO_HEARTBEAT", "LEASE_EXPIRED"])
@@ -361,17 +394,27 @@ BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
     "dead without reason": (
         History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.TIMEOUT, failure_stage=FailureStage.EXEC),
         {"reason_code": None},
-        "a dead-lettered job has reason and stage, no other",
+        "a dead-lettered job has reason and stage",
     ),
     "dead without stage": (
         History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.TIMEOUT, failure_stage=FailureStage.EXEC),
         {"failure_stage": None},
-        "a dead-lettered job has reason and stage, no other",
+        "a dead-lettered job has reason and stage",
     ),
     "live with a reason": (
         History(),
         {"reason_code": "timeout", "failure_stage": "exec"},
-        "a dead-lettered job has reason and stage, no other",
+        "a stage is that of an error or of a dead letter",
+    ),
+    "held with the stage of a failure": (
+        History().start().fail().wait(60).start(),
+        {"failure_stage": "exec"},
+        "a job that is held or has succeeded has no stage",
+    ),
+    "a reason without a stage": (
+        History().start().fail(reason_code=ReasonCode.TIMEOUT),
+        {"failure_stage": None},
+        "a reason has its stage",
     ),
     "claimed at attempt 0": (History().claim(), {"attempt": 0}, "a claimed job was attempted and has its policy"),
     "claimed without policy": (History().claim(), {"policy": None}, "a claimed job was attempted and has its policy"),

@@ -348,7 +348,7 @@ def failing(history: History) -> History:
 
 def test_how_it_ended_is_told():
     assert "It succeeded 0 s ago (00:00:00Z), in attempt 1, by w-1." in of(History().start().complete()).text
-    assert "It failed 0 s ago (00:00:00Z), in attempt 1: x." in of(failing(History().start())).text
+    assert "It failed 0 s ago (00:00:00Z) (permanent, in exec), in attempt 1: x." in of(failing(History().start())).text
     assert "in attempt 1 of 1: x" in of(failing(History(Policy(attempts_max=1)).start())).text
     assert "It was cancelled 0 s ago (00:00:00Z): enough." in of(History().cancel(reason="enough")).text
     early = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.POLICY_VIOLATION, failure_stage=FailureStage.INPUT)

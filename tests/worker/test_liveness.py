@@ -82,7 +82,7 @@ def test_beating_without_progress_is_a_stall(app: App, start: Starter) -> None:
 
     job = app.enqueue(stuck)
     start()
-    assert dead(ended(app, job))["reason_code"] == "exhausted_retries"
+    assert dead(ended(app, job))["reason_code"] == "timeout"
     assert app.ledger.events(job.id, types=["stalled"])[0].reason == "NO_PROGRESS"
     wait_until(lambda: told == [True])
 
@@ -252,7 +252,7 @@ def test_a_thread_that_takes_too_long_is_told_fenced_and_abandoned(app: App, sta
     job = app.enqueue(endless)
     worker = start(threads=1)
     found = ended(app, job)
-    assert (found.status, found.last_error["type"]) == ("dead_lettered", "TimeoutError")
+    assert (found.reason_code, found.last_error["type"]) == ("timeout", "TimeoutError")
     wait_until(lambda: told == [True])
     wait_until(lambda: worker.shift.abandoned == 1)
     free.set()
@@ -285,6 +285,8 @@ def test_a_check_that_hangs_is_bounded_by_the_timeout(app: App, start: Starter) 
     start()
     assert ended(app, job).result == 2
     assert app.ledger.get(job.id).last_error["message"] == "its checks took too long"
+    [stalled] = app.ledger.events(job.id, types=["stalled"])
+    assert (stalled.payload["reason_code"], stalled.payload["failure_stage"]) == ("timeout", "input")
     free.set()
 
 

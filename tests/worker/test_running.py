@@ -129,7 +129,17 @@ def test_a_kind_nobody_handles_is_left_alone(app: App, start: Starter) -> None:
     [
         (TransientError("again"), "dead_lettered", "exhausted_retries", "exec", 2),
         (OSError("network"), "dead_lettered", "exhausted_retries", "exec", 2),
-        (PermanentError("never"), "failed", None, None, 1),
+        (TimeoutError("slow"), "dead_lettered", "timeout", "exec", 2),
+        (
+            TransientError("t", reason_code="dependency_unavailable", failure_stage="fetch"),
+            "dead_lettered",
+            "dependency_unavailable",
+            "fetch",
+            2,
+        ),
+        (TransientError("t", reason_code="odd", failure_stage="odd"), "dead_lettered", "exhausted_retries", "exec", 2),
+        (PermanentError("never"), "failed", None, "exec", 1),
+        (PermanentError("never", failure_stage="commit"), "failed", None, "commit", 1),
         (
             PermanentError("p", reason_code="policy_violation", failure_stage="fetch"),
             "dead_lettered",
@@ -138,7 +148,7 @@ def test_a_kind_nobody_handles_is_left_alone(app: App, start: Starter) -> None:
             1,
         ),
         (ValidationError("bad"), "dead_lettered", "validation_failed", "input", 1),
-        (KeyError("mine"), "failed", None, None, 1),
+        (KeyError("mine"), "failed", None, "exec", 1),
         (SystemExit(3), "dead_lettered", "exhausted_retries", "exec", 2),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
@@ -156,6 +166,7 @@ def test_what_an_error_means(
     assert (found.status, found.attempt) == (status, attempts)
     assert found.last_error["type"] == type(error).__name__
     assert "in wrong" in found.last_error["traceback"]
+    assert (found.reason_code, found.failure_stage) == (reason, stage)
     if reason:
         assert (dead(found)["reason_code"], dead(found)["failure_stage"]) == (reason, stage)
         assert dead(found)["attempts"] == attempts
@@ -194,7 +205,8 @@ def test_exhaustion_may_mean_failure(app: App, start: Starter) -> None:
 
     job = app.enqueue(wrong)
     start()
-    assert ended(app, job).error["message"] == "no"
+    found = ended(app, job)
+    assert (found.error["message"], found.reason_code, found.failure_stage) == ("no", "exhausted_retries", "exec")
 
 
 def test_arguments_that_no_longer_fit_are_put_aside(app: App, start: Starter) -> None:
@@ -204,7 +216,8 @@ def test_arguments_that_no_longer_fit_are_put_aside(app: App, start: Starter) ->
     job = app.ledger.enqueue("changed", {"n": "not a number"})
     start()
     found = ended(app, job)
-    assert (dead(found)["reason_code"], dead(found)["failure_stage"]) == ("validation_failed", "input")
+    assert (dead(found)["reason_code"], dead(found)["failure_stage"]) == ("parse_error", "input")
+    assert found.last_error["type"] == "ValidationError"
 
 
 @pytest.mark.parametrize("result", [object(), "x" * 1_100_000, float("nan"), {"a": 2**60}])

@@ -95,10 +95,19 @@ class Agent(Steps):
         body = (failure.error.decode(), *failure[1:])
         return self._end("task_fail", id, attempt, body, lambda acts, job: acts.fail(job, failure), request_id)
 
-    def release(self, id: int, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
+    def release(
+        self,
+        id: int,  # noqa: A002
+        *,
+        reason: str | None = None,
+        attempt: int | None = None,
+        request_id: str | None = None,
+    ) -> Task:
         """Hand the task back in order: others may have it at once, and the attempt does not count. A `resume` comes to it again
         only when it is next in order."""
-        return self._end("task_release", id, attempt, (), lambda acts, job: acts.release(job), request_id, goes_back=True)
+        why = admit.reason_if_any(reason)
+        body = () if why is None else (why,)
+        return self._end("task_release", id, attempt, body, lambda acts, job: acts.release(job, why), request_id, goes_back=True)
 
     def resume(
         self,

@@ -121,8 +121,18 @@ def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is calle
 @filters(*CODE)
 @click.option("--limit", type=click.IntRange(1), help="With --all: so many at most.")
 @click.option("--discard", "aside", is_flag=True, help="Put aside each that was started over.")
+@click.option("--because", help="Why, for the record. (--reason chooses by reason code.)")
 @asks_a_ledger
-def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: int | None, aside: bool, **chosen: Any) -> Answer:
+def replay(
+    ledger: "Ledger",
+    *,
+    ids: tuple[int, ...],
+    everything: bool,
+    limit: int | None,
+    aside: bool,
+    because: str | None,
+    **chosen: Any,
+) -> Answer:
     """Start dead letters over, each as a new job.
 
     One whose replay is still on its way gives that one. Dead letters stay where they are until they are discarded.
@@ -132,7 +142,10 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], everything: bool, limit: i
       holdfast dlq replay --all --kind index_page
     """
     either(ids, everything, {**chosen, "limit": limit})
-    done = replay_all(ledger, limit, chosen) if everything else each(ids, ledger.replay)
+    if everything:
+        done = replay_all(ledger, limit, chosen, reason=because)
+    else:
+        done = each(ids, lambda id_: ledger.replay(id_, reason=because))
     made = [job for job in done.values() if not isinstance(job, HoldfastError)]
     discarded = [_put_aside(ledger, job) for job in made] if aside else []
     answer = replayed(made, done)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
 
+reason_option = click.option("--reason", help="Why, for the record.")
+
+
 @click.group(cls=Noun)
 def job() -> None:
     """Put jobs in, look at them, cancel them, start them over.
@@ -84,7 +87,7 @@ def list_(ledger: "Ledger", *, status: tuple[str, ...], phase: tuple[str, ...], 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
 @click.option("--hard", is_flag=True, help="Its holder is not asked: what it writes from now on is refused.")
-@click.option("--reason", help="Why, for the record.")
+@reason_option
 @click.option("--expected-rev", type=click.IntRange(1, REV_MAX), help="Only if this is the job's revision.")
 @request_option
 @asks_a_ledger
@@ -118,30 +121,32 @@ def cancel(
 
 @job.command()
 @click.argument("id", type=JOB_ID)
+@reason_option
 @request_option
 @asks_a_ledger
-def assist(ledger: "Ledger", *, id: int, request_id: str | None) -> Answer:  # noqa: A002
+def assist(ledger: "Ledger", *, id: int, **options: Any) -> Answer:  # noqa: A002
     """Say that an operator helps a running job, with its holder or by hand.
 
     \b
     Example:
       holdfast job assist 12
     """
-    return _assisted(ledger.assist(id, request_id=request_id), "An operator helps job {}.")
+    return _assisted(ledger.assist(id, **options), "An operator helps job {}.")
 
 
 @job.command()
 @click.argument("id", type=JOB_ID)
+@reason_option
 @request_option
 @asks_a_ledger
-def unassist(ledger: "Ledger", *, id: int, request_id: str | None) -> Answer:  # noqa: A002
+def unassist(ledger: "Ledger", *, id: int, **options: Any) -> Answer:  # noqa: A002
     """Say that the operator's help is over, and the holder goes on alone.
 
     \b
     Example:
       holdfast job unassist 12
     """
-    return _assisted(ledger.unassist(id, request_id=request_id), "Job {} goes on alone.")
+    return _assisted(ledger.unassist(id, **options), "Job {} goes on alone.")
 
 
 def _assisted(job: "Job", words: str) -> Answer:
@@ -151,17 +156,18 @@ def _assisted(job: "Job", words: str) -> Answer:
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@reason_option
 @request_option
 @asks_a_ledger
-def replay(ledger: "Ledger", *, ids: tuple[int, ...], request_id: str | None) -> Answer:
+def replay(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None, request_id: str | None) -> Answer:
     """Start finished jobs over, each as a new job.
 
     \b
     Example:
-      holdfast job replay 12
+      holdfast job replay 12 --reason "the page is back"
     """
     only_for_one(ids, request_id=request_id)
-    done = each(ids, lambda id_: ledger.replay(id_, request_id=request_id))
+    done = each(ids, lambda id_: ledger.replay(id_, reason=reason, request_id=request_id))
     return replayed([job for job in done.values() if not isinstance(job, HoldfastError)], done)
 
 

@@ -61,6 +61,10 @@ class JobView(msgspec.Struct, frozen=True):
     error: Any
     """What a failed job failed with."""
     last_error: Any
+    failure_stage: FailureStage | None
+    """Where the newest attempt broke, if it failed."""
+    reason_code: ReasonCode | None
+    """Why it failed, where that is known; of a dead letter and of an exhausted job, why it ended."""
     stall_reason: StallReason | None
     cancel_reason: str | None
     cancel_requested_at: datetime | None
@@ -113,7 +117,6 @@ def how_far(job: "Job") -> str:
 
 def show_job(page: Page, job: "Job") -> None:
     page.line(f"Job {job.id}: {job.kind} in {job.queue}, {job.status.value}", bold=True)
-    letter = job.dead_letter or {}
     always: list[tuple[str, object]] = [
         ("attempt", job.attempt if job.attempts_max is None else f"{job.attempt} of {job.attempts_max}"),
         ("rev", job.rev),
@@ -132,7 +135,8 @@ def show_job(page: Page, job: "Job") -> None:
         ("finished", job.finished_at and stamp(job.finished_at)),
         ("stalled", job.stall_reason and job.stall_reason.value),
         ("cancel", job.cancel_reason),
-        ("reason", letter["reason_code"].value if letter else None),
+        ("reason", job.reason_code and job.reason_code.value),
+        ("broke in", job.failure_stage and job.failure_stage.value),
         ("replay of", job.replay_of),
         ("waits for", shortly(job.waits_for, IDS_MAX) or None),
         ("dedupe key", job.dedupe_key),

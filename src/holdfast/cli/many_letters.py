@@ -37,8 +37,8 @@ def chosen_ids(ledger: "Ledger", limit: int | None, replayed: bool, chosen: dict
             return
 
 
-def replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> Outcomes:
-    """Page by page, each in one transaction."""
+def replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any], *, reason: str | None = None) -> Outcomes:
+    """Page by page, each in one transaction. `reason` says why they are replayed."""
     chosen = {**chosen, "since": moment(ledger, chosen["since"])}
     done: Outcomes = {}
     after = 0
@@ -46,7 +46,7 @@ def replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> O
         while limit is None or len(done) < limit:
             size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
             try:
-                found = ledger.replay_many(**chosen, after=after, limit=size)
+                found = ledger.replay_many(**chosen, after=after, limit=size, reason=reason)
             except HoldfastError as error:
                 if not done:
                     raise

@@ -107,7 +107,10 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
 @click.option("--error", required=True, metavar="TEXT", help="What went wrong.")
 @click.option("--permanent", is_flag=True, help="No retry will mend it.")
 @click.option(
-    "--reason", "reason_code", type=click.Choice([code.value for code in ReasonCode]), help="With --permanent: dead-letter it."
+    "--reason",
+    "reason_code",
+    type=click.Choice([code.value for code in ReasonCode]),
+    help="Why. With --permanent: dead-letter it, for this reason.",
 )
 @click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help="Where it broke.")
 @click.option("--retry-after", type=duration, metavar="DURATION", help="Not before: 30s, 5m. Else the task's own backoff.")
@@ -123,13 +126,14 @@ def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task"
 
 
 @task.command()
+@click.option("--reason", help="Why, for the record.")
 @on_a_task
 def release(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Hand a task back in order: others may have it at once, and the attempt does not count.
 
     \b
     Example:
-      holdfast task release 12 --agent ada --request-id r-5
+      holdfast task release 12 --agent ada --request-id r-5 --reason "out of credits"
     """
     return agent.release(id_, **options)
 

@@ -64,8 +64,14 @@ def check_status(job: Job) -> list[str]:
         "a finished job has its time, no other": (job.finished_at is None) == live,
         "a failed job has its error": job.status is not Status.FAILED or job.last_error is not None,
         "a cancelled job has its reason": job.status is not Status.CANCELLED or job.cancel_reason is not None,
-        "a dead-lettered job has reason and stage, no other": (job.reason_code is not None and job.failure_stage is not None)
-        == (job.status is Status.DEAD_LETTERED),
+        "a dead-lettered job has reason and stage": job.status is not Status.DEAD_LETTERED
+        or (job.reason_code is not None and job.failure_stage is not None),
+        "a stage is that of an error or of a dead letter": job.failure_stage is None
+        or job.last_error is not None
+        or job.status is Status.DEAD_LETTERED,
+        "a job that is held or has succeeded has no stage": job.failure_stage is None
+        or not (held or job.status is Status.SUCCEEDED),
+        "a reason has its stage": job.reason_code is None or job.failure_stage is not None,
         "a claimed job was attempted and has its policy": not held or (job.attempt > 0 and job.policy is not None),
         "releases are attempts": 0 <= job.releases <= job.attempt,
         "a job waits for others until it is available, no other does": bool(job.waits_for) == job.is_waiting,
@@ -134,8 +140,9 @@ def _check_event(job: Job | None, event: Event, *, blurred: bool) -> Iterable[tu
     """The rules one event breaks, given the job before it."""
     contents = list(_check_contents(event))
     yield from contents
+    is_unreadable = any(rule == "payload" for rule, _ in contents)
     if job is None:
-        yield from _check_first(event)
+        yield from _check_first(event, is_unreadable=is_unreadable)
         return
     if event.job_id != job.id:
         yield "one job", f"an event of job {event.job_id} in the history of job {job.id}"
@@ -155,30 +162,32 @@ def _check_event(job: Job | None, event: Event, *, blurred: bool) -> Iterable[tu
     yield from _check_policy(job, event)
     yield from _check_holder(job, event)
     yield from _check_liveness(job, event, blurred=blurred)
-    if not any(rule == "payload" for rule, _ in contents):
+    if not is_unreadable:
         yield from _check_record(job, event)
         yield from _check_marks(job, event, blurred=blurred)
 
 
-def _check_first(event: Event) -> Iterable[tuple[str, str]]:
+def _check_first(event: Event, *, is_unreadable: bool) -> Iterable[tuple[str, str]]:
     if event.type is not EventType.ENQUEUED:
         yield "first event", f"a history starts with enqueued, not {event.type.value}"
     elif (event.type, event.from_status, event.to_status) not in STEPS:
         yield "step", f"enqueued from {event.from_status} to {event.to_status}"
     if event.rev != 1:
         yield "rev", f"the first rev is {event.rev}, not 1"
-    if event.type is EventType.ENQUEUED and event.attempt != 0:
+    if event.type is not EventType.ENQUEUED:
+        return
+    if event.attempt != 0:
         yield "attempt", f"enqueued at attempt {event.attempt}, not 0"
+    if event.reason is not None and not is_unreadable and payloads.decode(payloads.Enqueued, event.payload).replay_of is None:
+        yield "reason", "enqueued carries a reason, and repeats no other job"
 
 
 _WITH_POLICY = frozenset({EventType.CLAIMED, EventType.STALLED})
 _WITHOUT_REASON = frozenset(
     {
-        EventType.ENQUEUED,
         EventType.UNBLOCKED,
         EventType.CLAIMED,
         EventType.STARTED,
-        EventType.RESUMED,
         EventType.SUCCEEDED,
     }
 )
@@ -230,12 +239,27 @@ def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
             yield "waiting", "unblocked, but it waited for nobody"
         elif available_at != max(event.received_at, job.wanted_at or 0):
             yield "record", f"unblocked, available at {available_at}, which is neither then nor when it was wanted"
+    if event.type is EventType.REQUEUED and exhausted(job) and not payloads.is_release(event):
+        yield "attempts_max", "requeued with no attempts left"
+    if event.type is EventType.FAILED:
+        yield from _check_failure(job, event, payloads.decode(payloads.Failed, event.payload))
     if event.type is EventType.DEAD_LETTERED:
         letter = payloads.decode(payloads.DeadLettered, event.payload)
         told = (letter.attempts, letter.last_owner, letter.last_lease_expires_at, letter.correlation_id, letter.reason_code)
         owner, lease = job.owner or job.last_owner, job.lease_expires_at or job.last_lease_expires_at
         if told != (job.attempt, owner, lease, job.correlation_id, event.reason):
             yield "record", "the dead letter tells of another attempt, owner, lease, correlation or reason than the job had"
+
+
+def _check_failure(job: Job, event: Event, body: payloads.Failed) -> Iterable[tuple[str, str]]:
+    """Failures of older versions have an error only."""
+    if body.failure is None:
+        return
+    is_exhausted = body.failure == "exhausted"
+    if (is_exhausted and not exhausted(job)) or (not is_exhausted and event.actor.role is not Role.WORKER):
+        yield "record", f"failed as {body.failure}, after {job.attempt} attempts, by {event.actor}"
+    if is_exhausted != (body.reason_code is not None) or event.reason != (body.reason_code or body.failure):
+        yield "reason", f"failed for {event.reason}, being {body.failure} with the reason code {body.reason_code}"
 
 
 def _check_stall(job: Job, event: Event, body: payloads.Stalled) -> Iterable[tuple[str, str]]:
@@ -274,8 +298,6 @@ def _check_policy(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         yield "policy snapshot", "stalled with another policy than it was claimed under"
     if event.type is EventType.CLAIMED and exhausted(job):
         yield "attempts_max", f"claimed again after {job.attempt} attempts, {job.releases} of them released"
-    if event.type is EventType.REQUEUED and exhausted(job) and event.reason != StallReason.RELEASED:
-        yield "attempts_max", "requeued with no attempts left"
 
 
 def _check_holder(job: Job, event: Event) -> Iterable[tuple[str, str]]:

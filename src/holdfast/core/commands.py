@@ -32,6 +32,8 @@ class Enqueue(Command, frozen=True, kw_only=True):
     correlation_id: str | None = None
     trace_id: str | None = None
     replay_of: int | None = None
+    reason: str | None = None
+    """Why a job is replayed."""
     bare: bool = False
     """No option was given: everything below `payload` has its default."""
     job_id: int | None = None
@@ -117,11 +119,11 @@ class Fail(HolderCommand, frozen=True, kw_only=True):
 
 
 class Release(HolderCommand, frozen=True, kw_only=True):
-    pass
+    reason: str | None = None
 
 
 class AcknowledgeCancel(HolderCommand, frozen=True, kw_only=True):
-    pass
+    reason: str | None = None
 
 
 class Stall(JobCommand, frozen=True, kw_only=True):
@@ -130,7 +132,9 @@ class Stall(JobCommand, frozen=True, kw_only=True):
     fence: Fence | None = None
     reason: StallReason | None = None
     error: bytes | None = None
-    """What a holder has to say of it."""
+    """What a holder has to say of it; the stage and the reason code are the error's."""
+    failure_stage: FailureStage | None = None
+    reason_code: ReasonCode | None = None
     fresh_since: Micros | None = None
     signed: Signed | None = None
     """By the holder, or by a server elsewhere."""
@@ -140,12 +144,14 @@ class Resume(JobCommand, frozen=True, kw_only=True):
     """By the system after a beat, or by the last holder (with its fence) as its own proof of life."""
 
     fence: Fence | None = None
+    reason: str | None = None
     signed: Signed | None = None
     """By the holder, or by a server elsewhere."""
 
 
 class Requeue(JobCommand, frozen=True, kw_only=True):
     jitter: float = 1.0
+    reason: str | None = None
 
 
 class Unblock(JobCommand, frozen=True, kw_only=True):
@@ -181,12 +187,13 @@ class Cancel(JobCommand, frozen=True, kw_only=True):
 
 class DeadLetter(JobCommand, frozen=True, kw_only=True):
     reason_code: ReasonCode
-    failure_stage: FailureStage
+    failure_stage: FailureStage | None = None
     error: bytes | None = None
 
 
 class Assist(JobCommand, frozen=True, kw_only=True):
     on: bool
+    reason: str | None = None
 
 
 class Annotate(JobCommand, frozen=True, kw_only=True):
@@ -195,13 +202,14 @@ class Annotate(JobCommand, frozen=True, kw_only=True):
 
 
 class Replay(JobCommand, frozen=True, kw_only=True):
-    pass
+    reason: str | None = None
 
 
 class ReplayMany(Command, frozen=True, kw_only=True):
     """The dead letters that fit, each replayed."""
 
     limit: int
+    reason: str | None = None
     after: int = 0
     queue: str | None = None
     kind: str | None = None

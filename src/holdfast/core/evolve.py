@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.model import NEVER, Event, EventType, Job, Phase, Policy, Role, StallReason, Status
+from holdfast.core.model import HELD, NEVER, Event, EventType, Job, Phase, Policy, Role, Status
 from holdfast.core.proof.signed import counter_of
 
 _replace = msgspec.structs.replace
@@ -57,6 +57,10 @@ def _lease(policy: Policy | None, event: Event) -> dict[str, Any]:
     return {"lease_expires_at": event.received_at + policy.lease_ttl_ms * 1_000, "last_beat_at": event.received_at}
 
 
+_NO_FAILURE = {"failure_stage": None, "reason_code": None}
+"""Of an attempt that is held: it has not failed yet."""
+
+
 def _claimed(job: Job, event: Event) -> dict[str, Any]:
     return {
         "attempt": event.attempt,
@@ -74,6 +78,7 @@ def _claimed(job: Job, event: Event) -> dict[str, Any]:
         "stall_reason": None,
         "stalled_at": None,
         "revived_at": None,
+        **_NO_FAILURE,
         **_lease(event.policy, event),
     }
 
@@ -122,10 +127,14 @@ def _stalled(job: Job, event: Event) -> dict[str, Any]:
         "revived_at": None,
         **_no_holder(job),
     }
+    return changes | _failure(body)
+
+
+def _failure(body: payloads.Stalled | payloads.Cancelled) -> dict[str, Any]:
+    """Stage and reason code are those of this failure. Without an error, `last_error` stays that of an earlier one."""
     error = payloads.body_of(body.error)
-    if error is not None:
-        changes["last_error"] = error
-    return changes
+    kept = {} if error is None else {"last_error": error}
+    return {"failure_stage": body.failure_stage, "reason_code": body.reason_code, **kept}
 
 
 def _resumed(job: Job, event: Event) -> dict[str, Any]:
@@ -137,6 +146,7 @@ def _resumed(job: Job, event: Event) -> dict[str, Any]:
         "stall_reason": None,
         "stalled_at": None,
         "revived_at": None,
+        **_NO_FAILURE,
         **_lease(job.policy, event),
     }
 
@@ -149,7 +159,7 @@ def _requeued(job: Job, event: Event) -> dict[str, Any]:
         "stalled_at": None,
         "revived_at": None,
         "token": None,
-        "releases": job.releases + (event.reason == StallReason.RELEASED),
+        "releases": job.releases + payloads.is_release(event),
     }
 
 
@@ -175,7 +185,8 @@ def _succeeded(job: Job, event: Event) -> dict[str, Any]:
 
 def _failed(job: Job, event: Event) -> dict[str, Any]:
     body = payloads.decode(payloads.Failed, event.payload)
-    return {"last_error": bytes(body.error), **_finished(job, event)}
+    failure = {"last_error": bytes(body.error), "failure_stage": body.failure_stage, "reason_code": body.reason_code}
+    return failure | _finished(job, event)
 
 
 def _cancel_requested(job: Job, event: Event) -> dict[str, Any]:
@@ -183,7 +194,10 @@ def _cancel_requested(job: Job, event: Event) -> dict[str, Any]:
 
 
 def _cancelled(job: Job, event: Event) -> dict[str, Any]:
-    return {"cancel_reason": event.reason, **_finished(job, event)}
+    """A job that nobody held keeps the failure of its newest attempt."""
+    body = payloads.decode(payloads.Cancelled, event.payload)
+    failure = _failure(body) if job.status in HELD else {}
+    return {"cancel_reason": event.reason, **failure, **_finished(job, event)}
 
 
 def _dead_lettered(job: Job, event: Event) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """What an event of each type carries, beyond its envelope. Everything the fold needs is here or in the envelope."""
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.core.model import EventType, Micros
+from holdfast.core.model import Event, EventType, Micros, StallReason
 
 UNSET = msgspec.UNSET
 Verbatim = msgspec.Raw | msgspec.UnsetType
@@ -78,10 +78,15 @@ class Stalled(Payload, frozen=True):
     detected_at: Micros | None = None
     """The event's `at`: the signer's time where the stall is signed by the one who found it, the ledger's otherwise."""
     error: Verbatim = UNSET
+    failure_stage: str | None = None
+    """Where it broke; always there with an error, except in older histories."""
+    reason_code: str | None = None
 
 
 class Requeued(Payload, frozen=True):
     available_at: Micros
+    released: bool = False
+    """Its holder has handed it back. Older histories say so by the event's reason alone."""
 
 
 class Unblocked(Payload, frozen=True):
@@ -93,7 +98,23 @@ class Succeeded(Payload, frozen=True):
 
 
 class Failed(Payload, frozen=True):
+    """Older histories have the error only."""
+
     error: msgspec.Raw
+    failure: Literal["permanent", "exhausted"] | None = None
+    """Whether no retry would have mended it, or no attempt was left."""
+    failure_stage: str | None = None
+    reason_code: str | None = None
+    """Of an exhausted job: the reason that a dead letter would have."""
+
+
+class Cancelled(Payload, frozen=True):
+    comment: str | None = None
+    """What the holder said of its exit. The event's reason is that of the cancel."""
+    error: Verbatim = UNSET
+    """What went wrong, where the holder failed while it was being cancelled."""
+    failure_stage: str | None = None
+    reason_code: str | None = None
 
 
 class DeadLettered(Payload, frozen=True, omit_defaults=False):
@@ -127,6 +148,7 @@ SHAPES: dict[EventType, type[Payload]] = {
     EventType.UNBLOCKED: Unblocked,
     EventType.SUCCEEDED: Succeeded,
     EventType.FAILED: Failed,
+    EventType.CANCELLED: Cancelled,
     EventType.DEAD_LETTERED: DeadLettered,
 }
 """Types that are not here carry no payload."""
@@ -145,6 +167,11 @@ def decode(shape: type[P], body: bytes | None) -> P:
 def result_payload(result: bytes) -> bytes:
     """The payload of `succeeded` around a result, without decoding it."""
     return b'{"result":' + result + b"}"
+
+
+def is_release(requeued: Event) -> bool:
+    """Whether a `requeued` event records that the holder handed the job back."""
+    return requeued.reason == StallReason.RELEASED or decode(Requeued, requeued.payload).released
 
 
 NO_BEAT = Beat()

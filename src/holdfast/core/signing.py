@@ -65,6 +65,8 @@ def content_of(command: c.JobCommand) -> bytes | None:
             return command.payload
         case c.Fail() | c.Stall() if command.error is not None:
             return payloads.Failed(error=msgspec.Raw(command.error)).encode()
+        case c.AcknowledgeCancel() if command.reason is not None:
+            return payloads.Cancelled(comment=command.reason).encode()
     return None
 
 
@@ -75,6 +77,8 @@ def reason_of(command: c.JobCommand) -> str | None:
             return (command.reason or StallReason.WORKER_ERROR).value
         case c.Fail() if command.reason_code is not None and not command.retryable:
             return command.reason_code.value
+        case c.Release() | c.Resume():
+            return command.reason
     return None
 
 

@@ -89,8 +89,8 @@ class Acts:
     def fail(self, job: Job, failure: Failure) -> Job:
         return self._by_holder(c.Fail, job, jitter=self._entropy.jitter(), **failure._asdict())
 
-    def release(self, job: Job) -> Job:
-        return self._by_holder(c.Release, job)
+    def release(self, job: Job, reason: str | None = None) -> Job:
+        return self._by_holder(c.Release, job, reason=reason)
 
     def sweep(self, job_id: int) -> tuple[EventType, ...]:
         """Whatever is due for a job; the events that made."""

@@ -182,6 +182,10 @@ def reason(given: Any) -> str:
     return limits.check_text("reason", given, limits.REASON_BYTES_MAX)
 
 
+def reason_if_any(given: Any) -> str | None:
+    return None if given is None else reason(given)
+
+
 def names(what: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValidationError(f"{what} must be a list of names", field=what)

@@ -59,7 +59,9 @@ def _command(signed: Signed, content: Any) -> c.JobCommand:
     if said.actor.role is Role.SYSTEM and said.type in (E.STALLED, E.RESUMED):
         if content is not payloads.UNSET:
             raise ValidationError(f"a server's {said.type.value} has no content", field="content")
-        return c.Resume(**asked) if said.type is E.RESUMED else c.Stall(reason=admit.stall_reason(said.reason), **asked)
+        if said.type is E.RESUMED:
+            return c.Resume(reason=said.reason, **asked)
+        return c.Stall(reason=admit.stall_reason(said.reason), **asked)
     if said.actor.role is not Role.WORKER:
         raise ValidationError(f"append does not take {said.type.value} from {said.actor.role.value}", field="envelope")
     asked["fence"] = Fence(said.job_id, said.attempt, "", said.actor.name, said.actor.incarnation)
@@ -85,9 +87,9 @@ def _holders(said: Statement, content: Any, asked: dict[str, Any]) -> c.JobComma
         raise ValidationError(f"{said.type.value} has no content", field="content")
     match said.type:
         case E.RESUMED:
-            return c.Resume(**asked)
+            return c.Resume(reason=said.reason, **asked)
         case E.REQUEUED:
-            return c.Release(**asked)
+            return c.Release(reason=said.reason, **asked)
         case E.CANCELLED:
             return c.AcknowledgeCancel(**asked)
     raise ValidationError(f"append does not take {said.type.value}: use the verb", field="envelope")

@@ -159,6 +159,11 @@ class Workers(dict[str, Actor]):
         return actor
 
 
+def given(reason: str | None) -> tuple[str, ...]:
+    """A reason as a part of a request's body. Without one, the body is what it was before verbs took reasons."""
+    return () if reason is None else (reason,)
+
+
 def body_of(command: Any) -> Any:
     rest = getattr(command, "payload", None) or getattr(command, "beat", None)
     return command.job_id, command.fence.attempt, command.fence.token, command.expected_rev, rest

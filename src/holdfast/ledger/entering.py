@@ -83,7 +83,8 @@ def replay_many(session: Session, items: Sequence[Item], _: Sitting) -> None:
             try:
                 if id_ in locked:
                     raise Unavailable(f"job {id_} is locked by another transaction", locked=True)
-                found.append(_replay_one(session, item, c.Replay(actor=command.actor, request_id=command.request_id, job_id=id_)))
+                one = c.Replay(actor=command.actor, request_id=command.request_id, job_id=id_, reason=command.reason)
+                found.append(_replay_one(session, item, one))
             except HoldfastError as refusal:
                 refusal.context.setdefault("job_id", id_)
                 found.append(refusal)

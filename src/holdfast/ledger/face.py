@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import model
-from holdfast.core.model import EventType, Fence, Micros, Phase, Policy, ReasonCode, StallReason, Status
+from holdfast.core.model import EventType, FailureStage, Fence, Micros, Phase, Policy, ReasonCode, StallReason, Status
 from holdfast.store.base import SignedIn
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -135,6 +135,18 @@ class Job:
     def error(self) -> Any:
         """What a failed job failed with."""
         return self.last_error if self.record.status is Status.FAILED else None
+
+    @property
+    def failure_stage(self) -> FailureStage | None:
+        """Where the newest attempt broke, if it failed."""
+        stage = self.record.failure_stage
+        return None if stage is None else FailureStage(stage)
+
+    @property
+    def reason_code(self) -> ReasonCode | None:
+        """Why the newest attempt failed, where that is known; of a dead letter and of an exhausted job, why it ended."""
+        code = self.record.reason_code
+        return None if code is None else ReasonCode(code)
 
     @property
     def stall_reason(self) -> StallReason | None:

@@ -9,7 +9,7 @@ from holdfast.core import policy as policies
 from holdfast.core.model import FailureStage, Fence, ReasonCode
 from holdfast.errors import HoldfastError
 from holdfast.ledger import admit
-from holdfast.ledger.desk import Desk, Workers, beat_of, change_of
+from holdfast.ledger.desk import Desk, Workers, beat_of, change_of, given
 from holdfast.ledger.face import Beat, Change, Job
 
 
@@ -100,7 +100,10 @@ class Holding(Desk):
         expected_rev: int | None = None,
     ) -> Job:
         """It went wrong. Retryable: tried again after a backoff (or `retry_after`) while attempts are left. Not retryable:
-        failed, or dead-lettered where a `reason_code` says why no retry will mend it."""
+        failed, or dead-lettered where a `reason_code` says why no retry will mend it.
+
+        `failure_stage` and `reason_code` are recorded with the error. Where no attempt is left, the dead letter has them.
+        """
         after = None if retry_after is None else policies.duration_ms("retry_after", retry_after, 0, admit.DELAY_MS_MAX)
         command = c.Fail(
             error=admit.error_value(error),
@@ -114,14 +117,19 @@ class Holding(Desk):
         body = (command.error, retryable, reason_code, failure_stage, after)
         return self._on_job("fail", command, request_id, body)
 
-    def release(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Job:
+    def release(
+        self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
+    ) -> Job:
         """Hand the job back in order: it is ready for others at once, and the attempt does not count."""
-        return self._on_job("release", c.Release(**self._holder(fence, request_id, expected_rev)), request_id)
+        command = c.Release(reason=admit.reason_if_any(reason), **self._holder(fence, request_id, expected_rev))
+        return self._on_job("release", command, request_id, given(reason))
 
-    def acknowledge_cancel(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Job:
-        """The safe exit is made: an aborting job becomes cancelled."""
-        command = c.AcknowledgeCancel(**self._holder(fence, request_id, expected_rev))
-        return self._on_job("acknowledge_cancel", command, request_id)
+    def acknowledge_cancel(
+        self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
+    ) -> Job:
+        """The safe exit is made: an aborting job becomes cancelled. `reason` is recorded beside the reason of the cancel."""
+        command = c.AcknowledgeCancel(reason=admit.reason_if_any(reason), **self._holder(fence, request_id, expected_rev))
+        return self._on_job("acknowledge_cancel", command, request_id, given(reason))
 
 
 def _completions(verb: type[c.Complete], results: Iterable[tuple[Fence, Any]], request_id: str) -> list[c.Complete]:

@@ -9,7 +9,7 @@ from holdfast.core import limits
 from holdfast.core.model import Actor, FailureStage, ReasonCode, Role
 from holdfast.errors import HoldfastError
 from holdfast.ledger import admit
-from holdfast.ledger.desk import Desk, shown
+from holdfast.ledger.desk import Desk, given, shown
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Job
 from holdfast.store.base import LetterFilter, Session
@@ -65,20 +65,23 @@ class Letters(Desk):
         discarded: bool = False,
         after: int = 0,
         limit: int = 100,
+        reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> list[Job | HoldfastError]:
         """Replay the dead letters that `dead_letters` would give, in one transaction. One answer each, in their order.
 
         One that has a live replay gives that back, as not new. The next page is `after=` the last `replay_of` of this one.
+        `reason` says why they are replayed; `reason_code` chooses them.
         """
         chosen = _chosen(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit)
         command = c.ReplayMany(
             actor=admit.actor(actor, Role.OPERATOR, self._actor),
             request_id=admit.request_id(request_id) or self._entropy.nonce(),
+            reason=admit.reason_if_any(reason),
             **chosen,
         )
-        body = admit.body_hash("replay_many", sorted(chosen.items()))
+        body = admit.body_hash("replay_many", sorted(chosen.items()), *given(reason))
         answers = self._carrier.one(Call("replay_many", [command], repeat=request_id is not None, keep=True, body_hash=body))
         return [a if isinstance(a, HoldfastError) else Job(a.job.id, a.job, is_new=a.is_new) for a in answers]
 

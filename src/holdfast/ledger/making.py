@@ -14,7 +14,7 @@ from holdfast.core.model import Actor, Role
 from holdfast.core.model import Job as Record
 from holdfast.errors import HoldfastError, Unavailable, ValidationError
 from holdfast.ledger import admit
-from holdfast.ledger.desk import Desk, held
+from holdfast.ledger.desk import Desk, given, held
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Job
 from holdfast.ledger.repeating import drawn
@@ -106,6 +106,7 @@ class Making(Desk):
         self,
         job_id: int,
         *,
+        reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
@@ -116,8 +117,9 @@ class Making(Desk):
             request_id=admit.request_id(request_id) or self._entropy.nonce(),
             job_id=admit.job_id(job_id),
             expected_rev=admit.rev(expected_rev),
+            reason=admit.reason_if_any(reason),
         )
-        body = admit.body_hash("replay", job_id, expected_rev)
+        body = admit.body_hash("replay", job_id, expected_rev, *given(reason))
         found = self._carrier.one(Call("replay", [command], repeat=request_id is not None, keep=True, body_hash=body))
         return Job(found.job.id, found.job, is_new=found.is_new)
 

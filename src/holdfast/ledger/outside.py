@@ -6,7 +6,7 @@ from holdfast.core import commands as c
 from holdfast.core.model import Actor, EventType, FailureStage, ReasonCode, Role
 from holdfast.errors import ValidationError
 from holdfast.ledger import admit
-from holdfast.ledger.desk import Desk, JobOrFence
+from holdfast.ledger.desk import Desk, JobOrFence, given
 from holdfast.ledger.face import Job
 
 
@@ -17,65 +17,81 @@ class Outside(Desk):
         *,
         reason: str | None = None,
         error: Any = None,
+        reason_code: ReasonCode | str | None = None,
+        failure_stage: FailureStage | str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """By fence: the holder cannot go on, and may say why by an `error`. By id: the system calls the holder dead, past the
-        limit only."""
+        """By fence: the holder cannot go on, and may say why by an `error`, with its `reason_code` and `failure_stage`. By id:
+        the system calls the holder dead, past the limit only."""
         who = self._target(job, request_id, expected_rev, actor)
+        code = None if reason_code is None else admit.choice("reason_code", ReasonCode, reason_code)
+        stage = None if failure_stage is None else admit.choice("failure_stage", FailureStage, failure_stage)
         if error is not None and "fence" not in who:
             raise ValidationError("only the holder itself has an error to tell", field="error")
+        for field, value in (("reason_code", code), ("failure_stage", stage)):
+            if value is not None and error is None:
+                raise ValidationError(f"{field} tells of an error, and none is given", field=field)
         said = None if error is None else admit.error_value(error)
-        command = c.Stall(reason=admit.stall_reason(reason), error=said, **who)
-        return self._on_job("stall", command, request_id, (reason, said) if said else (reason,))
+        command = c.Stall(reason=admit.stall_reason(reason), error=said, reason_code=code, failure_stage=stage, **who)
+        told = () if code is None and stage is None else (code, stage)
+        return self._on_job("stall", command, request_id, (reason, said, *told) if said else (reason,))
 
     def resume(
         self,
         job: JobOrFence,
         *,
+        reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
         """By fence: the last holder is back. By id: the system, after a beat that came after the stall."""
-        return self._on_job("resume", c.Resume(**self._target(job, request_id, expected_rev, actor)), request_id)
+        command = c.Resume(reason=admit.reason_if_any(reason), **self._target(job, request_id, expected_rev, actor))
+        return self._on_job("resume", command, request_id, given(reason))
 
     def requeue(
         self,
         job_id: int,
         *,
+        reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
         """A stalled job may be claimed again after its backoff; one without attempts left is exhausted instead."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.SYSTEM)
-        return self._on_job("requeue", c.Requeue(jitter=self._entropy.jitter(), **who), request_id)
+        command = c.Requeue(jitter=self._entropy.jitter(), reason=admit.reason_if_any(reason), **who)
+        return self._on_job("requeue", command, request_id, given(reason))
 
     def assist(
         self,
         job_id: int,
         *,
+        reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
         """An operator helps a running job."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR)
-        return self._on_job("assist", c.Assist(on=True, **who), request_id)
+        command = c.Assist(on=True, reason=admit.reason_if_any(reason), **who)
+        return self._on_job("assist", command, request_id, given(reason))
 
     def unassist(
         self,
         job_id: int,
         *,
+        reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
         """The operator steps back."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR)
-        return self._on_job("unassist", c.Assist(on=False, **who), request_id)
+        command = c.Assist(on=False, reason=admit.reason_if_any(reason), **who)
+        return self._on_job("unassist", command, request_id, given(reason))
 
     def cancel(
         self,
@@ -98,16 +114,19 @@ class Outside(Desk):
         job_id: int,
         *,
         reason_code: ReasonCode | str,
-        failure_stage: FailureStage | str = FailureStage.EXEC,
+        failure_stage: FailureStage | str | None = None,
         error: Any = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Take a live job out of circulation, for a person or a tool to look at."""
+        """Take a live job out of circulation, for a person or a tool to look at.
+
+        Without an `error`, error and stage are those of the newest attempt, if it failed. Else the stage is exec.
+        """
         command = c.DeadLetter(
             reason_code=admit.choice("reason_code", ReasonCode, reason_code),
-            failure_stage=admit.choice("failure_stage", FailureStage, failure_stage),
+            failure_stage=None if failure_stage is None else admit.choice("failure_stage", FailureStage, failure_stage),
             error=None if error is None else admit.error_value(error),
             **self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR),
         )
@@ -141,7 +160,7 @@ class Outside(Desk):
             raise ValidationError("note must be discarded, compensated or compensation_failed", field="note")
         command = c.Annotate(
             note=EventType(note),  # type: ignore[arg-type]
-            reason=None if reason is None else admit.reason(reason),
+            reason=admit.reason_if_any(reason),
             **self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR),
         )
         return self._on_job("annotate", command, request_id, (note, reason))

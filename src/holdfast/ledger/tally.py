@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.model import EventType, Micros, Role, StallReason, Status
+from holdfast.core.payloads import is_release
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, NotClaimable
 from holdfast.ledger.answers import Found
 from holdfast.ledger.door import Call
@@ -104,7 +105,7 @@ def _events(call: Call, outcome: Outcome, counts: Counts, waits: Waits) -> None:
                 counts[families.LEASE_RENEWALS, ()] += 1
             case EventType.STALLED if event.actor.role is Role.SYSTEM and event.reason in EXPIRIES:
                 counts[families.LEASE_EXPIRIES, (event.reason,)] += 1
-            case EventType.REQUEUED if event.reason != StallReason.RELEASED:
+            case EventType.REQUEUED if not is_release(event):
                 counts[families.RETRIES, (job.kind,)] += 1
             case EventType.FAILED:
                 counts[families.FAILURES, (job.kind,)] += 1

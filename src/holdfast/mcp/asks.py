@@ -115,12 +115,25 @@ class Fail(OnAJob, frozen=True, kw_only=True):
         str, Meta(min_length=1, max_length=limits.ERROR_BYTES_MAX, description="What went wrong, for whoever tries next.")
     ]
     retryable: Annotated[bool, Meta(description="False where no retry will mend it.")] = True
-    reason_code: Annotated[ReasonCode, Meta(description="Where it is not retryable: dead-letter it, for this reason.")] | None = (
-        None
-    )
+    reason_code: (
+        Annotated[
+            ReasonCode,
+            Meta(
+                description="Why. Where it is not retryable, the job is dead-lettered for this reason; else it is kept with it."
+            ),
+        ]
+        | None
+    ) = None
     failure_stage: Annotated[FailureStage, Meta(description="Where it broke.")] | None = None
     retry_after_s: (
         Annotated[int, Meta(ge=0, le=limits.DELAY_US_MAX // 1_000_000, description="Not before so many seconds.")] | None
+    ) = None
+
+
+class Release(OnAJob, frozen=True, kw_only=True):
+    reason: (
+        Annotated[str, Meta(min_length=1, max_length=limits.REASON_BYTES_MAX, description="Why, for whoever reads the history.")]
+        | None
     ) = None
 
 

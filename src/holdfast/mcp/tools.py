@@ -133,7 +133,7 @@ TOOLS: dict[str, ToolEntry] = {
         "Hand a job you hold back, undone: others may have it at once, and the attempt does not count. Use it when you stop "
         "before the end, or when somebody wants the job cancelled. resume may offer it to you again when it is next; where "
         "nobody can do it, use fail with `retryable` false.",
-        asks.OnAJob,
+        asks.Release,
         Ended,
         ADDS,
         verbs.release,

@@ -12,7 +12,7 @@ from holdfast.core.deadlines import tries
 from holdfast.core.explain import Explanation, Situation
 from holdfast.core.explain.shapes import Remedy
 from holdfast.core.model import Job, Status
-from holdfast.errors import HoldfastError, NotFound, ValidationError
+from holdfast.errors import HoldfastError, NotFound
 from holdfast.mcp import asks
 from holdfast.mcp.answers import Contents, Ended, Enqueued, OneTask, Tasks
 from holdfast.mcp.caller import Caller
@@ -86,10 +86,6 @@ def complete(caller: Caller, ask: asks.Complete) -> OneTask:
 
 
 def fail(caller: Caller, ask: asks.Fail) -> Ended:
-    if ask.reason_code is not None and ask.retryable:
-        refused = ValidationError("a job that is tried again is not dead-lettered, so it has no reason_code", field="reason_code")
-        refused.action = "Say retryable false, or leave reason_code out."
-        raise refused
     done = caller.on(
         ask,
         Agent.fail,
@@ -102,8 +98,8 @@ def fail(caller: Caller, ask: asks.Fail) -> Ended:
     return _counted(caller, done)
 
 
-def release(caller: Caller, ask: asks.OnAJob) -> Ended:
-    return _counted(caller, caller.on(ask, Agent.release))
+def release(caller: Caller, ask: asks.Release) -> Ended:
+    return _counted(caller, caller.on(ask, Agent.release, reason=ask.reason))
 
 
 def _counted(caller: Caller, done: OneTask) -> Ended:

@@ -26,7 +26,8 @@ def settle(lease: JobLease, reason: TerminalReason, result: Path, error: dict[st
     elif reason is TerminalReason.OPERATOR_SHUTDOWN:
         lease.release()
     else:
-        lease.fail(error, retryable=reason is not TerminalReason.UNRECOVERABLE_ERROR)
+        code = ReasonCode.TIMEOUT if reason is TerminalReason.STALL_TIMEOUT else None
+        lease.fail(error, retryable=reason is not TerminalReason.UNRECOVERABLE_ERROR, reason_code=code)
 
 
 def _complete(lease: JobLease, result: bytes | None) -> None:

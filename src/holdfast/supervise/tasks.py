@@ -17,7 +17,7 @@ import msgspec
 from holdfast import supervised
 from holdfast.agent import Agent, Brief, Task
 from holdfast.core import limits, strictjson
-from holdfast.core.model import FailureStage, Policy
+from holdfast.core.model import FailureStage, Policy, ReasonCode
 from holdfast.errors import Conflict, HoldfastError, LimitExceeded, Unavailable, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.services.outage import Outage
@@ -451,7 +451,8 @@ class _Attempt:
         how = "was ended by a signal" if by_signal else f"ended with {code}"
         tail = self._errors.decode(errors="replace").strip()
         error: dict[str, Any] = {"message": tail.rpartition("\n")[2][:500] or f"the command {how}", "exit_code": code}
-        return self._fail(error | ({"stderr": tail} if tail else {}), retryable=by_signal or code == TRANSIENT)
+        cause = ReasonCode.INFRASTRUCTURE_FAILURE if by_signal else None
+        return self._fail(error | ({"stderr": tail} if tail else {}), retryable=by_signal or code == TRANSIENT, reason_code=cause)
 
     def _fail(self, error: dict[str, Any], **how: Any) -> Outcome:
         return self._record("failed", lambda request: self._lease.fail(error, request, **how))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from holdfast.core.model import Actor, FailureStage, Fence, Role, StallReason, Status
+from holdfast.core.model import Actor, FailureStage, Fence, Role, Status
 from holdfast.errors import Conflict, FenceLost, HoldfastError, RefusedByValidator, TransientError
 from holdfast.ledger import Job
 from holdfast.telemetry.logs import bind_job
@@ -132,7 +132,7 @@ class Attempts:
     def _refuse(self, context: Context, verdict: Verdict) -> None:
         """It has not started, so it cannot fail: it is stalled, to be tried again after its backoff, or put aside."""
         if verdict.retryable:
-            self._settler.hand(context, self._shift.ledger.stall, reason=StallReason.WORKER_ERROR, error=verdict.error)
+            self._settler.stall(context, verdict)
         else:
             self._settler.hand(context, self._put_aside, verdict=verdict)
 

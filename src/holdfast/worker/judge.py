@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.errors import GateDenied, PermanentError, RefusedByValidator, TransientError, ValidationError
+from holdfast.worker.signature import UnreadableArgs
 
 E = TypeVar("E", ReasonCode, FailureStage)
 
@@ -43,17 +44,20 @@ def judge(error: BaseException, rules: Rules, stage: FailureStage = FailureStage
     said = describe(error)
     match error:
         case TransientError():
-            return Verdict(said, True, failure_stage=stage, retry_after=_plain(error.retry_after))
+            code, broke_in = _known(ReasonCode, error.reason_code), _known(FailureStage, error.failure_stage) or stage
+            return Verdict(said, True, code, broke_in, _plain(error.retry_after))
         case GateDenied():
             return Verdict({**said, "code": error.code}, True, failure_stage=stage)
         case PermanentError():
             return Verdict(said, False, _known(ReasonCode, error.reason_code), _known(FailureStage, error.failure_stage) or stage)
         case RefusedByValidator():
             return Verdict(said, False, ReasonCode.VALIDATION_FAILED, FailureStage.OUTPUT)
+        case UnreadableArgs():
+            return Verdict({**said, "type": "ValidationError"}, False, ReasonCode.PARSE_ERROR, FailureStage.INPUT)
         case ValidationError():
             return Verdict(said, False, ReasonCode.VALIDATION_FAILED, FailureStage.INPUT if stage is FailureStage.EXEC else stage)
     if isinstance(error, TimeoutError) and not isinstance(error, rules.fail_on):
-        return Verdict(said, True, failure_stage=stage)
+        return Verdict(said, True, ReasonCode.TIMEOUT, stage)
     worth = isinstance(error, rules.retry_on) and not isinstance(error, rules.fail_on)
     return Verdict(said, worth or not isinstance(error, Exception), failure_stage=stage)
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
-from holdfast.core.model import Fence
+from holdfast.core.model import Fence, ReasonCode
 from holdfast.core.model import Job as Record
 from holdfast.core.payloads import Verbatim
 from holdfast.core.proof.keyfile import encode_key
@@ -110,7 +110,7 @@ class Child:
             # A handler has written to a descriptor that is not its own. What else comes from there cannot be trusted.
             self.kill()
             said = "its process has written to the worker's own socket"
-            raise JudgedError(Verdict({"type": "ProcessDied", "message": said}, True)) from error
+            raise _died(said) from error
         self.is_spent = reply.spent
         if reply.lost:
             raise LeaseConflictError("the lease is over", job_id=context.job.id)
@@ -158,7 +158,7 @@ class Child:
         said = (
             f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with exit code {code}"
         )
-        return JudgedError(Verdict({"type": "ProcessDied", "message": said}, True))
+        return _died(said)
 
     def tell(self, context: Context) -> None:
         """A wish that it stops is passed on; a lost lease or a timeout is the end of the process and of all it has started."""
@@ -254,3 +254,8 @@ class ProcessCrew(ThreadCrew):
         super().close()
         for child in list(self._children.values()):
             child.close()
+
+
+def _died(message: str) -> JudgedError:
+    """A handler's process is lost, and with it the attempt: another one may go well."""
+    return JudgedError(Verdict({"type": "ProcessDied", "message": message}, True, ReasonCode.INFRASTRUCTURE_FAILURE))

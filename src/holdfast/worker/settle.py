@@ -28,7 +28,7 @@ from holdfast.errors import (
 from holdfast.ledger import Change, Job
 from holdfast.telemetry.logs import JobFields, bind_job
 from holdfast.worker.context import Context
-from holdfast.worker.judge import JudgedError, Rules, describe, judge
+from holdfast.worker.judge import JudgedError, Rules, Verdict, judge
 from holdfast.worker.shift import Shift, log
 
 BATCH_MAX = WRITE_CHUNK
@@ -118,13 +118,24 @@ class Settler:
     def timed_out(self, context: Context) -> None:
         """It took longer than its handler may: whatever it still does or says is too late."""
         assert context.deadline is not None
-        began, ledger = context.began, self._shift.ledger
+        began = context.began
         error = TimeoutError(f"took longer than {context.deadline - began:g} s" if began >= 0 else "its checks took too long")
         context.time_out()
         if began >= 0:
             self._fail(context, error, FailureStage.EXEC)
         else:
-            self.hand(context, ledger.stall, reason=StallReason.WORKER_ERROR, error=describe(error))
+            self.stall(context, judge(error, context.handler.rules, FailureStage.INPUT))
+
+    def stall(self, context: Context, verdict: Verdict) -> None:
+        """Say that an attempt which has not started cannot go on."""
+        self.hand(
+            context,
+            self._shift.ledger.stall,
+            reason=StallReason.WORKER_ERROR,
+            error=verdict.error,
+            reason_code=verdict.reason_code,
+            failure_stage=verdict.failure_stage,
+        )
 
     def released(self, context: Context) -> None:
         """Hand a job back that did not finish, or did not even begin."""

@@ -12,6 +12,10 @@ from holdfast.errors import ValidationError
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+class UnreadableArgs(ValidationError):
+    """The arguments of a job are not, or no longer, what its handler takes."""
+
+
 class Signature:
     """What a handler's function takes besides its context."""
 
@@ -56,14 +60,14 @@ class Signature:
         return dict(plain)
 
     def read(self, body: bytes) -> dict[str, Any]:
-        """The arguments of a job as the function wants them."""
+        """The arguments of a job as the function wants them, or UnreadableArgs."""
         if not self._names and not self._open and body == b"{}":
             return {}
         try:
             found = self._decoder.decode(body)
             extra = msgspec.json.decode(body) if self._open else None
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            raise ValidationError(f"{self._name}: {_said(error)}", field="args") from None
+            raise UnreadableArgs(f"{self._name}: {_said(error)}", field="args") from None
         names = self._names
         values = {name: getattr(found, name) for name in names}
         if extra is not None:

@@ -61,6 +61,8 @@ COMMANDS: list[tuple[EventType, bytes | None, Callable[[], History], Callable[[H
     (E.REQUEUED, None, _late, lambda h: h.do(c.Release), ["resumed", "stalled", "requeued"]),
     (E.REQUEUED, None, lambda: History().start().cancel(), lambda h: h.do(c.Release), ["stalled", "cancelled"]),
     (E.CANCELLED, None, lambda: _late().cancel(), lambda h: h.do(c.AcknowledgeCancel), ["resumed", "cancelled"]),
+    (E.CANCELLED, b'{"comment":"done"}', lambda: History().start().cancel(),
+     lambda h: h.do(c.AcknowledgeCancel, reason="done"), ["cancelled"]),
 ]  # fmt: skip
 
 
@@ -75,7 +77,7 @@ def test_a_statement_covers_what_its_command_causes(
 
 @pytest.mark.parametrize(
     ("kind", "before", "act"),
-    [(kind, before, act) for kind, content, before, act, types in COMMANDS if content is not None and types != ["cancelled"]],
+    [(kind, before, act) for kind, content, before, act, _ in COMMANDS if content is not None],
     ids=_name,
 )
 def test_what_was_given_is_in_one_of_its_events(kind: EventType, before: Callable[[], History], act: Callable[[History], Any]):
@@ -119,6 +121,31 @@ def test_another_ledger_and_what_a_holder_need_not_say():
     assert matches(replace(_stated(E.HEARTBEAT), rev=event.rev + 1), event, "8f2e") == "rev"
     assert matches(replace(_stated(E.HEARTBEAT), policy=Policy()), event, "8f2e") is None
     assert matches(replace(_stated(E.HEARTBEAT), policy=WINDOW), event, "8f2e") == "policy"
+
+
+REASONED: dict[str, tuple[EventType, Callable[[], History], type[c.JobCommand], int]] = {
+    "release": (E.REQUEUED, lambda: History().start(), c.Release, 1),
+    "release of an aborting job": (E.REQUEUED, lambda: History().start().cancel(), c.Release, 1),
+    "resume": (E.RESUMED, lambda: History(WINDOW).start().stall(), c.Resume, 0),
+    "late resume": (E.RESUMED, _late, c.Resume, 0),
+}
+
+
+@pytest.mark.parametrize(("kind", "before", "command", "place"), REASONED.values(), ids=REASONED)
+def test_the_reason_that_a_holder_gives_is_the_one_it_signed(
+    kind: EventType, before: Callable[[], History], command: type[c.JobCommand], place: int
+):
+    event = _since(before(), lambda h: h.do(command, reason="low battery"))[place]
+    assert matches(_stated(kind, reason="low battery"), event, "8f2e") is None
+    assert matches(_stated(kind, reason="else"), event, "8f2e") is not None
+    assert matches(_stated(kind), event, "8f2e") is not None
+
+
+@pytest.mark.parametrize("kind", [E.HEARTBEAT, E.SUCCEEDED, E.FAILED, E.REQUEUED])
+def test_a_return_that_another_verb_causes_has_no_reason(kind: EventType):
+    resumed = _since(_late(), lambda h: h.beat())[0]
+    assert matches(_stated(kind), resumed, "8f2e") is None
+    assert matches(_stated(kind), replace(resumed, reason="else"), "8f2e") == "reason"
 
 
 def test_a_reason_is_that_of_the_events_own_type():

@@ -9,6 +9,8 @@ from holdfast.core.explain.words import SWEEP, count, discard, remedy, step, tol
 from holdfast.core.model import LIVE, EventType, Job, Micros, ReasonCode, Status
 from holdfast.core.undo import owes_undo
 
+_OF_ATTEMPTS = frozenset({ReasonCode.TIMEOUT, ReasonCode.INFRASTRUCTURE_FAILURE})
+
 
 def ended(job: Job, facts: Facts, now: Micros) -> Account:
     parts, outcome = [*_afterwards(job, facts)], _outcome(job)
@@ -20,9 +22,14 @@ def ended(job: Job, facts: Facts, now: Micros) -> Account:
 
 
 def _outcome(job: Job) -> Situation:
-    if job.reason_code == ReasonCode.EXHAUSTED_RETRIES:
-        return Situation.EXHAUSTED
-    return Situation(job.status.value)
+    return Situation.EXHAUSTED if _is_exhausted(job) else Situation(job.status.value)
+
+
+def _is_exhausted(job: Job) -> bool:
+    """Whether it was dead-lettered because no attempt was left. The reason may be that of the last attempt."""
+    if job.status is not Status.DEAD_LETTERED:
+        return False
+    return job.reason_code == ReasonCode.EXHAUSTED_RETRIES or (exhausted(job) and job.reason_code in _OF_ATTEMPTS)
 
 
 def _how(job: Job, now: Micros) -> str:
@@ -32,7 +39,8 @@ def _how(job: Job, now: Micros) -> str:
         case Status.SUCCEEDED:
             return f"It succeeded {at}, in attempt {job.attempt}, by {job.last_owner}."
         case Status.FAILED:
-            return f"It failed {at}, in attempt {job.attempt}{_limit(job)}{error}."
+            broke = "" if job.failure_stage is None else f" ({job.reason_code or 'permanent'}, in {job.failure_stage})"
+            return f"It failed {at}{broke}, in attempt {job.attempt}{_limit(job)}{error}."
         case Status.CANCELLED:
             return f"It was cancelled {at}: {job.cancel_reason}."
         case _:

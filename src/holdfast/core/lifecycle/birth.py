@@ -22,6 +22,7 @@ def enqueued(job_id: int, command: c.Enqueue, now: Micros, correlation_id: str) 
         attempt=0,
         from_status=None,
         to_status=Status.QUEUED,
+        reason=command.reason,
         request_id=command.request_id,
         payload=command.payload,
         correlation_id=correlation_id,
@@ -61,4 +62,5 @@ def replay_of(job: Job, command: c.Replay) -> c.Enqueue:
         correlation_id=job.correlation_id,
         trace_id=job.trace_id,
         replay_of=job.id,
+        reason=command.reason,
     )

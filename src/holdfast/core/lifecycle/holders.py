@@ -9,8 +9,9 @@ from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.deadlines import exhausted, lease_over, silence_reason, stall_limit, window_over_at
 from holdfast.core.lifecycle.draft import Draft, require
+from holdfast.core.lifecycle.failure import Failure
 from holdfast.core.lifecycle.silence import excused
-from holdfast.core.lifecycle.steps import backoff, cancel, dead_letter, exhaust, fail, requeue, return_of_holder, stall
+from holdfast.core.lifecycle.steps import backoff, dead_letter, exhaust, exit_safely, fail, requeue, return_of_holder, stall
 from holdfast.core.model import (
     ASSIST_REQUESTED,
     HELD,
@@ -125,17 +126,18 @@ def fail_job(draft: Draft, command: c.Fail) -> None:
     return_of_holder(draft)
     require("fail", draft.job)
     check_reason_code(draft.job, command.reason_code)
+    failure = Failure(command.error, command.failure_stage or FailureStage.EXEC, command.reason_code)
     if not command.retryable:
         if command.reason_code is None:
-            fail(draft, command.error)
+            fail(draft, failure, "permanent")
         else:
-            dead_letter(draft, command.reason_code, command.failure_stage or FailureStage.EXEC, command.error)
+            dead_letter(draft, failure, command.reason_code)
     elif draft.job.phase is Phase.ABORTING:
-        cancel(draft, draft.job.cancel_reason or "requested")
+        exit_safely(draft, failure=failure)
     elif exhausted(draft.job):
-        exhaust(draft, command.error, command.failure_stage)
+        exhaust(draft, failure)
     else:
-        stall(draft, StallReason.TRANSIENT_ERROR, error=command.error)
+        stall(draft, StallReason.TRANSIENT_ERROR, failure=failure)
         requeue(draft, backoff(draft, command.jitter) if command.retry_after_us is None else command.retry_after_us)
 
 
@@ -145,9 +147,9 @@ def release(draft: Draft, command: c.Release) -> None:
     if draft.job.status is not Status.STALLED:
         stall(draft, StallReason.RELEASED)
     if draft.job.phase is Phase.ABORTING:
-        cancel(draft, draft.job.cancel_reason or "requested")
+        exit_safely(draft, command.reason)
     else:
-        requeue(draft, 0, StallReason.RELEASED)
+        requeue(draft, 0, command.reason or StallReason.RELEASED.value, released=True)
 
 
 def acknowledge_cancel(draft: Draft, command: c.AcknowledgeCancel) -> None:
@@ -155,7 +157,7 @@ def acknowledge_cancel(draft: Draft, command: c.AcknowledgeCancel) -> None:
     require("acknowledge_cancel", draft.job)
     if draft.job.phase is not Phase.ABORTING:
         raise InvalidTransition(f"nobody asked to cancel job {draft.job.id}", verb="acknowledge_cancel", **draft.job.held_by)
-    cancel(draft, draft.job.cancel_reason or "requested")
+    exit_safely(draft, command.reason)
 
 
 VERBS: dict[type[c.JobCommand], Callable[[Draft, Any], None]] = {

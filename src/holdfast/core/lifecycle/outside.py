@@ -7,19 +7,23 @@ from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.deadlines import SILENCE, lease_over, progress_limit, stall_limit, window_over_at
 from holdfast.core.lifecycle.draft import Draft, require
+from holdfast.core.lifecycle.failure import Failure, failure_of
 from holdfast.core.lifecycle.silence import due_stall, excused, grace_over
 from holdfast.core.lifecycle.steps import cancel, dead_letter, requeue_or_exhaust, return_of_holder, stall
-from holdfast.core.model import HELD, EventType, Phase, StallReason, Status
+from holdfast.core.model import HELD, EventType, FailureStage, Phase, StallReason, Status
 from holdfast.core.signing import check_verdict
 from holdfast.core.undo import check_reason_code
-from holdfast.errors import InvalidTransition, NotStalledYet
+from holdfast.errors import InvalidTransition, NotStalledYet, ValidationError
 
 
 def stall_job(draft: Draft, command: c.Stall) -> None:
     job = draft.job
     require("stall", job)
     if command.fence is not None:
-        stall(draft, command.reason or StallReason.WORKER_ERROR, error=command.error)
+        check_reason_code(job, command.reason_code)
+        stage = command.failure_stage or FailureStage.EXEC
+        failure = None if command.error is None else Failure(command.error, stage, command.reason_code)
+        stall(draft, command.reason or StallReason.WORKER_ERROR, failure=failure)
         return
     if command.signed is not None:
         check_verdict(job, command.signed.said, draft.now)
@@ -38,22 +42,24 @@ def stall_job(draft: Draft, command: c.Stall) -> None:
 def resume(draft: Draft, command: c.Resume) -> None:
     job = draft.job
     if command.fence is not None and job.status is Status.RUNNING and lease_over(job, draft.at):
-        return_of_holder(draft)
+        return_of_holder(draft, command.reason)
         return
     require("resume", job)
     if command.fence is None and command.signed is not None:
         check_verdict(job, command.signed.said, draft.now)
     if command.fence is None and (job.revived_at is None or job.started_at is None):
         raise InvalidTransition(f"job {job.id} has not beaten since it stalled", verb="resume", **job.held_by)
-    draft.emit(EventType.RESUMED, Status.RUNNING)
+    draft.emit(EventType.RESUMED, Status.RUNNING, reason=command.reason)
 
 
 def requeue_job(draft: Draft, command: c.Requeue) -> None:
     job = draft.job
     require("requeue", job)
+    if command.reason == StallReason.RELEASED:
+        raise ValidationError(f"{command.reason} is the reason of a release, not of a requeue", field="reason")
     if job.phase is Phase.ABORTING:
         raise InvalidTransition(f"job {job.id} is being cancelled and will not run again", verb="requeue", **job.held_by)
-    requeue_or_exhaust(draft, command.jitter)
+    requeue_or_exhaust(draft, command.jitter, command.reason)
 
 
 def unblock(draft: Draft, command: c.Unblock) -> None:
@@ -96,9 +102,11 @@ def cancel_job(draft: Draft, command: c.Cancel) -> None:
 
 
 def dead_letter_job(draft: Draft, command: c.DeadLetter) -> None:
+    """What the caller does not say of the failure is that of the newest attempt, if it failed."""
     require("dead_letter", draft.job)
     check_reason_code(draft.job, command.reason_code)
-    dead_letter(draft, command.reason_code, command.failure_stage, command.error)
+    failure = failure_of(draft.job) if command.error is None else Failure(command.error)
+    dead_letter(draft, failure._replace(stage=command.failure_stage or failure.stage), command.reason_code)
 
 
 def assist(draft: Draft, command: c.Assist) -> None:
@@ -106,7 +114,7 @@ def assist(draft: Draft, command: c.Assist) -> None:
     require(verb, draft.job)
     if draft.job.phase is not (Phase.EXECUTING if command.on else Phase.ASSISTED):
         raise InvalidTransition(f"{verb}: job {draft.job.id} is {draft.job.phase}", verb=verb, **draft.job.held_by)
-    draft.emit(EventType.ASSIST_STARTED if command.on else EventType.ASSIST_ENDED)
+    draft.emit(EventType.ASSIST_STARTED if command.on else EventType.ASSIST_ENDED, reason=command.reason)
 
 
 def annotate(draft: Draft, command: c.Annotate) -> None:

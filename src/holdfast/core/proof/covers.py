@@ -5,7 +5,7 @@ from hashlib import sha256
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.model import Event, EventType
+from holdfast.core.model import Event, EventType, StallReason
 from holdfast.core.proof.leaves import payload_sha256, pruned_sha256
 from holdfast.core.proof.stated import EMPTY_SHA256, Statement
 
@@ -37,7 +37,7 @@ def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
         "type": event.type in covered,
         "at": statement.at == (event.received_at if event.at is None else event.at),
         "rev": statement.rev in (event.rev, None),
-        "reason": statement.reason == event.reason or (not exact and (statement.reason is None or not own)),
+        "reason": statement.reason == event.reason or (not exact and _may_be_for(event, statement.reason if own else None)),
         "policy": _is_under(statement, event) or (not exact and statement.policy is None),
     }
     for what, fit in fits.items():
@@ -48,6 +48,17 @@ def matches(statement: Statement, event: Event, ledger_id: str) -> str | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         held = False
     return None if held else "payload"
+
+
+def _may_be_for(event: Event, stated: str | None) -> bool:
+    """Whether the event may have its reason. `stated` is what the holder said of this event; it does not know all reasons."""
+    match event.type:
+        case E.RESUMED:
+            return event.reason == stated
+        case E.REQUEUED:
+            return event.reason == (stated or (StallReason.RELEASED if payloads.is_release(event) else None))
+        case _:
+            return stated is None
 
 
 def _payload_sha256(event: Event) -> str:
@@ -66,9 +77,20 @@ def _holds(statement: Statement, event: Event) -> bool:
     if event.type is E.DEAD_LETTERED:
         last_error = bytes(payloads.decode(payloads.DeadLettered, event.payload).last_error)
         return given == _error_sha256(last_error) or (given == EMPTY_SHA256 and statement.type is E.DEAD_LETTERED)
+    if event.type is E.FAILED:
+        return given == _error_sha256(bytes(payloads.decode(payloads.Failed, event.payload).error))
+    if event.type is E.CANCELLED and event.payload is not None and statement.type is not E.CANCELLED:
+        return _tells_exit(statement, payloads.decode(payloads.Cancelled, event.payload))
     if event.type is not statement.type or event.type is E.REQUEUED:
         return True
     return given == _payload_sha256(event)
+
+
+def _tells_exit(statement: Statement, body: payloads.Cancelled) -> bool:
+    """Whether a job that was cancelled at its holder's exit has what a release or a failure of that holder said."""
+    if statement.type is E.FAILED:
+        return statement.payload_sha256 == _error_sha256(payloads.body_of(body.error))
+    return body.comment == statement.reason
 
 
 def _error_sha256(error: bytes | None) -> str:

@@ -25,7 +25,7 @@ HOLDER_TYPES = frozenset(
     }
 )
 """What a worker states; the rest of what it does is the ledger's to record."""
-_REASONED = frozenset({EventType.STALLED, EventType.FAILED})
+_REASONED = frozenset({EventType.STALLED, EventType.FAILED, EventType.RESUMED, EventType.REQUEUED})
 """Where a worker has a reason of its own."""
 
 

@@ -219,6 +219,7 @@ class PostgresSession(SqlSession):
             "requests": text_array([item.request_id for item in items]),
             "payloads": bytes_array([item.payload for item in items]),
             "drawn": plain_array([item.job_id for item in items]),
+            "reasons": text_array([item.reason for item in items]),
         }
 
     def enqueue_keyed(self, item: Enqueue) -> Made:
@@ -240,6 +241,7 @@ class PostgresSession(SqlSession):
             "request": item.request_id,
             "payload": item.payload,
             "drawn": item.job_id,
+            "reason": item.reason,
             "channel": self._channel(item.queue),
         }
         for _ in range(KEYED_TRIES_MAX):

@@ -157,8 +157,8 @@ class SqliteSession(SqlSession):
             SQL["insert_enqueued"],
             [
                 (
-                    id_, now, actors.get(item.actor) or actors.setdefault(item.actor, str(item.actor)), item.request_id,
-                    item.payload, item.correlation_id,
+                    id_, now, actors.get(item.actor) or actors.setdefault(item.actor, str(item.actor)), item.reason,
+                    item.request_id, item.payload, item.correlation_id,
                 )
                 for id_, item in zip(ids, items, strict=True)
             ],

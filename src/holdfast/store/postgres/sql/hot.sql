@@ -14,10 +14,11 @@ WITH clock AS MATERIALIZED (
         %(queues)s::text[], %(kinds)s::text[], %(priorities)s::integer[], %(available)s::timestamptz[],
         %(delays)s::bigint[], %(profiles)s::integer[], %(keys)s::text[], %(forever)s::boolean[],
         %(correlations)s::text[], %(traces)s::text[], %(replays)s::bigint[], %(actors)s::text[],
-        %(requests)s::text[], %(payloads)s::bytea[], %(drawn)s::bigint[]
+        %(requests)s::text[], %(payloads)s::bytea[], %(drawn)s::bigint[],
+        %(reasons)s::text[]
     ) WITH ORDINALITY AS i (
         queue, kind, priority, available_at, delay_us, profile_id, dedupe_key, dedupe_forever, correlation_id, trace_id,
-        replay_of, actor, request_id, payload, drawn_id, n)
+        replay_of, actor, request_id, payload, drawn_id, reason, n)
 ), made AS (
     INSERT INTO holdfast.jobs (
         id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
@@ -30,8 +31,8 @@ WITH clock AS MATERIALIZED (
     RETURNING id
 ), logged AS (
     INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload, correlation_id)
-    SELECT m.id, 1, 'enqueued', (SELECT at FROM clock), i.actor, 0, 'queued', i.request_id, i.payload, i.correlation_id
+        job_id, rev, type, received_at, actor, attempt, to_status, reason, request_id, payload, correlation_id)
+    SELECT m.id, 1, 'enqueued', (SELECT at FROM clock), i.actor, 0, 'queued', i.reason, i.request_id, i.payload, i.correlation_id
     FROM made m JOIN input i ON i.id = m.id
 )
 SELECT i.id, CASE i.n WHEN 1 THEN (SELECT at FROM clock) END,
@@ -76,8 +77,8 @@ WITH clock AS MATERIALIZED (
     RETURNING id, created_at
 ), logged AS (
     INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload, correlation_id)
-    SELECT id, 1, 'enqueued', created_at, %(actor)s, 0, 'queued', %(request)s, %(payload)s, %(correlation)s FROM made
+        job_id, rev, type, received_at, actor, attempt, to_status, reason, request_id, payload, correlation_id)
+    SELECT id, 1, 'enqueued', created_at, %(actor)s, 0, 'queued', %(reason)s, %(request)s, %(payload)s, %(correlation)s FROM made
 )
 SELECT id, created_at, CASE WHEN %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, %(queue)s) END FROM made;
 
@@ -121,7 +122,8 @@ WITH clock AS MATERIALIZED (
         progressed_at = greatest((SELECT at FROM clock), j.updated_at),
         started_at = CASE WHEN %(steps)s = 2 THEN greatest((SELECT at FROM clock), j.updated_at) END,
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at) + p.lease,
-        stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
+        stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL,
+        reason_code = NULL, failure_stage = NULL
     FROM holdfast.profiles f, holdfast.policies p
     WHERE j.id = ANY (ARRAY (SELECT id FROM picked)) AND (j.status || '') = 'queued' AND f.id = j.profile_id AND p.id = f.policy_id
     RETURNING j.id, j.queue, j.kind, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.claimed_at,

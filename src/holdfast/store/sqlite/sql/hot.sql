@@ -18,8 +18,8 @@ VALUES (?, ?, ?, 'queued', 1, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_enqueued
 INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload, correlation_id)
-VALUES (?, 1, 'enqueued', ?, ?, 0, 'queued', ?, ?, ?);
+    job_id, rev, type, received_at, actor, attempt, to_status, reason, request_id, payload, correlation_id)
+VALUES (?, 1, 'enqueued', ?, ?, 0, 'queued', ?, ?, ?, ?);
 
 -- name: find_dedupe
 SELECT id, created_at FROM holdfast_jobs
@@ -36,7 +36,8 @@ SET status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1,
     progressed_at = max(:now, updated_at), started_at = CASE WHEN :steps = 2 THEN max(:now, updated_at) END,
     lease_expires_at = max(:now, updated_at) + (
         SELECT p.lease_us FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
-    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
+    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL,
+    reason_code = NULL, failure_stage = NULL
 WHERE id IN (
     SELECT id FROM holdfast_jobs
     WHERE status = 'queued' AND queue = :queue AND available_at <= :now
@@ -68,7 +69,8 @@ SET status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1,
     progressed_at = max(:now, updated_at), started_at = CASE WHEN :steps = 2 THEN max(:now, updated_at) END,
     lease_expires_at = max(:now, updated_at) + (
         SELECT p.lease_us FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
-    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
+    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL,
+    reason_code = NULL, failure_stage = NULL
 WHERE id = :id
 RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
     last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
