@@ -30,7 +30,8 @@ class Agent(Steps):
 
     def start(self, id: int, *, ttl: Any = TTL, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
         """Claim, start and focus. Succeeds where nobody has the task, where this agent has it (its claim is renewed), or where a
-        claim on it has expired; else lease_conflict, which says who has it and until when."""
+        claim on it has expired, this agent's own too (a new attempt); else lease_conflict, which says who has it and until
+        when."""
         id, attempt, ttl_ms = admit.job_id(id), admit.attempt(attempt), _ttl(ttl)  # noqa: A001
 
         def work(acts: Acts) -> Task:
@@ -110,10 +111,10 @@ class Agent(Steps):
     ) -> Brief:
         """Go on with what this agent was at, or with what is next, and be told all about it. One transaction.
 
-        The focus is kept if its claim holds or can be renewed. Else the rule: its own running task, its own claimed one, its last
-        one if that was put back and not by its own `release`, then by higher priority, earlier `available_at`, lower id; then one
-        whose claim somebody has let expire, the longest expired first, taken over as `start` does. `queues` and `kinds` limit the
-        last three.
+        The focus is kept if its claim holds (it is renewed) or it can be claimed again (a new attempt). Else the rule: its own
+        running task, its own claimed one, its last one if that was put back and not by its own `release`, then by higher
+        priority, earlier `available_at`, lower id; then one whose claim somebody has let expire, the longest expired first, taken
+        over as `start` does. `queues` and `kinds` limit the last three.
         """
         wish = Wish(
             _ttl(ttl),

@@ -16,11 +16,7 @@ class Choice(NamedTuple):
 
 
 def take_up(acts: Acts, job_id: int, ttl_ms: int) -> Job:
-    """The task, claimed and running for this agent: renewed where it has it, taken over where a claim on it has expired."""
-    job = acts.job(job_id)
-    own = {Status.STALLED: acts.resume, Status.RUNNING: acts.beat, Status.CLAIMED: acts.start} if acts.holds(job) else {}
-    if job.status in own:
-        return own[job.status](job)
+    """Claim the task and start it. A live claim of this agent is renewed; any other claim makes a new attempt."""
     job = acts.claim(job_id, ttl_ms)
     return acts.start(job) if job.status is Status.CLAIMED else job
 

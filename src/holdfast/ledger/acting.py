@@ -77,9 +77,6 @@ class Acts:
     def start(self, job: Job) -> Job:
         return self._by_holder(c.Start, job)
 
-    def resume(self, job: Job) -> Job:
-        return self._by_holder(c.Resume, job)
-
     def beat(self, job: Job, beat: payloads.Beat = payloads.NO_BEAT) -> Job:
         return self._by_holder(c.Heartbeat, job, beat=beat)
 

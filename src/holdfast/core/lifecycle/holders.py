@@ -31,29 +31,32 @@ from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable
 
 
 def claim_job(draft: Draft, command: c.ClaimJob) -> None:
+    """Renew the caller's own live lease, or take a new attempt. A claim never resumes an attempt: only beats and ends do."""
     job = draft.job
     if job.status is not Status.QUEUED:
         require("claim by id", job)
-    own = (job.owner, job.incarnation) == (command.actor.name, command.actor.incarnation)
-    if job.status in HELD and own and (job.status is Status.RUNNING or not lease_over(job, draft.at)):
+    own = (job.owner or job.last_owner, job.incarnation) == (command.actor.name, command.actor.incarnation)
+    if job.status in HELD and own and not lease_over(job, draft.at):
         if draft.signed is not None:
             check_stated(job, command, command.actor, draft.now)
-        return_of_holder(draft)
         draft.emit(EventType.HEARTBEAT)
         return
     if job.status in HELD:
-        if draft.at <= stall_limit(job) or excused(job, draft.at, command.fresh_since or 0):
+        if not own and (draft.at <= stall_limit(job) or excused(job, draft.at, command.fresh_since or 0)):
             raise LeaseConflictError(f"job {job.id} is held by {job.owner}", **job.held_by)
         stall(draft, silence_reason(job), actor=SYSTEM)
-    check_claimable(draft, command)
+    check_claimable(draft, command, own=own)
     assert command.policy is not None
     policy = command.policy if command.ttl_ms is None else with_ttl(command.policy, command.ttl_ms)
     draft.emit(EventType.CLAIMED, Status.CLAIMED, policy=policy)
     draft.job = msgspec.structs.replace(draft.job, token=command.token + policy.token_tail)
 
 
-def check_claimable(draft: Draft, command: c.ClaimJob) -> None:
-    """When a job becomes available is a matter of the clock as it is, not of the job's own time."""
+def check_claimable(draft: Draft, command: c.ClaimJob, *, own: bool) -> None:
+    """When a job becomes available is a matter of the clock as it is, not of the job's own time.
+
+    `own` is a claim by the last holder. The resume window keeps a stalled job for it, and so does not keep it out.
+    """
     job = draft.job
     why: str | None = None
     until: Micros | None = None
@@ -74,7 +77,7 @@ def check_claimable(draft: Draft, command: c.ClaimJob) -> None:
             why = "cancelling"
         elif exhausted(job):
             why = "exhausted"
-        elif draft.at < window_over_at(job):
+        elif draft.at < window_over_at(job) and not own:
             why, until = "resume_window", window_over_at(job)
     if why is not None:
         raise NotClaimable(f"job {job.id} cannot be claimed: {why}", why=why, until=until, **job.held_by)
