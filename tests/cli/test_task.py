@@ -70,6 +70,23 @@ def test_every_task_says_who_has_it_and_until_when(real: Ledger, ask: Any, run: 
     assert [task["id"] for task in held] == [one]
 
 
+def test_starting_ones_own_again_renews_it_for_the_ttl_that_is_given(real: Ledger, ask: Any) -> None:
+    one = queued(real).id
+
+    def lasts(*words: object) -> timedelta:
+        task = ask(*words).answer["data"]["task"]
+        assert task["attempt"] == 1
+        return datetime.fromisoformat(task["claim_expires_at"]) - datetime.fromisoformat(task["last_heartbeat_at"])
+
+    assert lasts("task", "start", one) == timedelta(minutes=5)
+    assert lasts("task", "start", one, "--ttl", "1h") == timedelta(hours=1)
+    assert lasts("task", "start", one) == timedelta(hours=1)
+    assert lasts("task", "heartbeat", one) == timedelta(hours=1)
+    assert lasts("resume", "--ttl", "10m") == timedelta(minutes=10)
+    assert lasts("resume") == timedelta(minutes=10)
+    assert problems(real) == []
+
+
 def test_a_page_of_what_an_agent_holds_is_full(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
     others, one = [queued(real).id for _ in range(3)], queued(real).id
     for id_ in others:

@@ -54,6 +54,38 @@ def test_starting_ones_own_renews_and_the_attempt_stays(ledger: Ledger, ada: Age
 
 
 @pytest.mark.parametrize("verb", ["start", "resume"])
+def test_ones_own_is_renewed_for_a_ttl_that_is_given_and_else_as_before(
+    ledger: Ledger, ada: Agent, clock: ManualClock, verb: str
+) -> None:
+    def renew(**options: Any) -> timedelta:
+        task = ada.start(made.id, **options) if verb == "start" else ada.resume(**options).task
+        assert task is not None and task.claim_expires_at is not None and task.attempt == 1
+        return task.claim_expires_at - clock.now()
+
+    made = queued(ledger)
+    assert renew() == 5 * MINUTES
+    assert renew(ttl="1h") == 60 * MINUTES
+    assert renew() == 60 * MINUTES
+    clock.advance(3_600)
+    assert ada.gc().released == []
+    assert renew(ttl="5m") == 5 * MINUTES
+    assert renew(ttl="30s") == timedelta(seconds=30)
+    clock.advance(31)
+    assert ada.gc().released == [made.id]
+    assert problems(ledger) == []
+
+
+def test_a_claim_that_was_not_started_is_started_for_the_ttl_that_is_given(
+    ledger: Ledger, ada: Agent, clock: ManualClock
+) -> None:
+    made = queued(ledger)
+    ledger.claim_job(made.id, "ada", incarnation="agent")
+    task = ada.start(made.id, ttl="20m")
+    assert (task.status, task.attempt, task.claim_expires_at) == ("running", 1, clock.now() + 20 * MINUTES)
+    assert problems(ledger) == []
+
+
+@pytest.mark.parametrize("verb", ["start", "resume"])
 def test_a_claim_after_ones_own_has_expired_takes_a_new_attempt(
     ledger: Ledger, ada: Agent, clock: ManualClock, verb: str
 ) -> None:

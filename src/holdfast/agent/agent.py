@@ -17,9 +17,6 @@ from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.ledger import admit
 from holdfast.ledger.acting import Acts, Failure
 
-TTL = "5m"
-"""How long an agent's claim lasts unless it says otherwise."""
-
 
 class Agent(Steps):
     """One agent at a ledger. Every process that says the same name and session is the same agent, and has its tasks.
@@ -28,10 +25,10 @@ class Agent(Steps):
     the task's attempt, else it is fence_lost. A `request_id` makes a verb safe to send again.
     """
 
-    def start(self, id: int, *, ttl: Any = TTL, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
+    def start(self, id: int, *, ttl: Any = None, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
         """Claim, start and focus. Succeeds where nobody has the task, where this agent has it (its claim is renewed), or where a
         claim on it has expired, this agent's own too (a new attempt); else lease_conflict, which says who has it and until
-        when."""
+        when. The claim lasts for `ttl`. Without one, a new claim lasts five minutes and a renewed one as long as before."""
         id, attempt, ttl_ms = admit.job_id(id), admit.attempt(attempt), _ttl(ttl)  # noqa: A001
 
         def work(acts: Acts) -> Task:
@@ -106,7 +103,7 @@ class Agent(Steps):
         *,
         queues: Sequence[str] | None = None,
         kinds: Sequence[str] | None = None,
-        ttl: Any = TTL,
+        ttl: Any = None,
         request_id: str | None = None,
     ) -> Brief:
         """Go on with what this agent was at, or with what is next, and be told all about it. One transaction.
@@ -114,7 +111,7 @@ class Agent(Steps):
         The focus is kept if its claim holds (it is renewed) or it can be claimed again (a new attempt). Else the rule: its own
         running task, its own claimed one, its last one if that was put back and not by its own `release`, then by higher
         priority, earlier `available_at`, lower id; then one whose claim somebody has let expire, the longest expired first, taken
-        over as `start` does. `queues` and `kinds` limit the last three.
+        over as `start` does. `queues` and `kinds` limit the last three. `ttl` is as in `start`.
         """
         wish = Wish(
             _ttl(ttl),
@@ -155,5 +152,5 @@ class Agent(Steps):
         return [task_of(job.record) for job in self._ledger.list(**whose, **chosen)]
 
 
-def _ttl(given: Any) -> int:
-    return policies.duration_ms("ttl", given, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+def _ttl(given: Any) -> int | None:
+    return None if given is None else policies.duration_ms("ttl", given, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)

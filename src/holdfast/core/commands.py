@@ -68,11 +68,13 @@ class JobCommand(Command, frozen=True, kw_only=True):
 class ClaimJob(JobCommand, frozen=True, kw_only=True):
     """`policy`, `paused`, `fresh_since` and `token` are what the ledger found and drew for it, not what the caller said.
 
-    `signed` is for its own holder, whose claim is a beat.
+    `signed` is for its own holder, whose claim is a beat. With `keeps_ttl`, `ttl_ms` is for a new lease only: a renewal keeps
+    the length that the lease has.
     """
 
     token: str
     ttl_ms: int | None = None
+    keeps_ttl: bool = False
     policy: Policy | None = None
     paused: bool = False
     fresh_since: Micros | None = None

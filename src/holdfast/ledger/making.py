@@ -160,7 +160,8 @@ class Making(Desk):
     ) -> Job:
         """One job by id: queued, stalled past its window, past its limits, or one's own.
 
-        A live lease of one's own is renewed and the attempt stays. One that is over makes a new attempt. `ttl` sets the length.
+        A live lease of one's own is renewed and the attempt stays. One that is over makes a new attempt. `ttl` sets the length
+        of the lease, of a renewed one too.
         """
         command = c.ClaimJob(
             actor=admit.worker(worker, self.incarnation if incarnation is None else incarnation),

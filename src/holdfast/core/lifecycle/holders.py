@@ -18,8 +18,10 @@ from holdfast.core.model import (
     TERMINAL,
     EventType,
     FailureStage,
+    Job,
     Micros,
     Phase,
+    Policy,
     StallReason,
     Status,
 )
@@ -39,7 +41,7 @@ def claim_job(draft: Draft, command: c.ClaimJob) -> None:
     if job.status in HELD and own and not lease_over(job, draft.at):
         if draft.signed is not None:
             check_stated(job, command, command.actor, draft.now)
-        draft.emit(EventType.HEARTBEAT)
+        draft.emit(EventType.HEARTBEAT, policy=renewed_policy(job, command))
         return
     if job.status in HELD:
         if not own and (draft.at <= stall_limit(job) or excused(job, draft.at, command.fresh_since or 0)):
@@ -50,6 +52,19 @@ def claim_job(draft: Draft, command: c.ClaimJob) -> None:
     policy = command.policy if command.ttl_ms is None else with_ttl(command.policy, command.ttl_ms)
     draft.emit(EventType.CLAIMED, Status.CLAIMED, policy=policy)
     draft.job = msgspec.structs.replace(draft.job, token=command.token + policy.token_tail)
+
+
+def renewed_policy(job: Job, command: c.ClaimJob) -> Policy | None:
+    """The policy of a lease that is renewed for another length; None where it keeps the one it has.
+
+    It is the snapshot of the attempt with another length, not the policy of today: what has to be signed stays as the fence's
+    token says.
+    """
+    assert job.policy is not None
+    if command.ttl_ms is None or command.keeps_ttl:
+        return None
+    policy = with_ttl(job.policy, command.ttl_ms)
+    return None if policy == job.policy else policy
 
 
 def check_claimable(draft: Draft, command: c.ClaimJob, *, own: bool) -> None:
