@@ -13,9 +13,11 @@ from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
 from holdfast.core import policy as policies
-from holdfast.core.model import FailureStage, ReasonCode
+from holdfast.core.commands import Objection
+from holdfast.core.model import FailureStage, Job, ReasonCode
 from holdfast.ledger import admit
 from holdfast.ledger.acting import Acts, Failure
+from holdfast.ledger.validating import Asked, held_by
 
 
 class Agent(Steps):
@@ -63,11 +65,21 @@ class Agent(Steps):
         return self._act("task_heartbeat", body, work, Task, request_id, fencing)
 
     def complete(self, id: int, result: Any = None, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
-        """Done. `result` is any JSON value."""
+        """Done. `result` is any JSON value. Where a validator objects it is refused_by_validator, and the task stays running."""
         payload = payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
-        return self._end(
-            "task_complete", id, attempt, (payload.decode(),), lambda acts, job: acts.complete(job, payload), request_id
-        )
+        objection = self._objection(admit.job_id(id), payload)
+
+        def step(acts: Acts, job: Job) -> Job:
+            return acts.complete(job, payload, objection)
+
+        return self._end("task_complete", id, attempt, (payload.decode(),), step, request_id)
+
+    def _objection(self, id_: int, payload: bytes) -> Objection | None:
+        validation = self._ledger.validation
+        if validation is None:
+            return None
+        [found] = validation.objections([Asked(id_, payload, held_by(self._who))])
+        return found
 
     def fail(
         self,

@@ -182,7 +182,7 @@ def run(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any)
     from holdfast.cli.running import run_tasks
 
     url = ledger_url(db)
-    with open_ledger(url, loaded_keys(keys), create=False) as ledger:
+    with open_ledger(url, loaded_keys(keys), create=False, serves=True) as ledger:
         answer = run_tasks(ledger, url, **options)
     say(answer, as_json)
 

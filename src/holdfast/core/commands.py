@@ -96,9 +96,18 @@ class Heartbeat(HolderCommand, frozen=True, kw_only=True):
     beat: Beat
 
 
+class Objection(msgspec.Struct, frozen=True):
+    """What a validator or a conflict detector said against a result."""
+
+    message: str
+    retryable: bool = False
+
+
 class Complete(HolderCommand, frozen=True, kw_only=True):
     payload: bytes
     """The encoded body of its `succeeded` event."""
+    objection: Objection | None = None
+    """Why it is refused where it would otherwise be accepted."""
 
 
 class Settle(Complete, frozen=True, kw_only=True):

@@ -61,7 +61,7 @@ MOVES: tuple[Move, ...] = (
     Move("release", _from(S.STALLED), (S.QUEUED,), HOLDER, (E.REQUEUED,),
          "by the last holder of an attempt that had not started: there is nothing to resume"),
     Move("complete", _from(S.RUNNING), (S.SUCCEEDED,), HOLDER, (E.SUCCEEDED,),
-         "also while aborting"),
+         "validators run first and may refuse it: refused_by_validator; also while aborting"),
     Move("fail", _from(S.RUNNING), (S.FAILED,), HOLDER, (E.FAILED,),
          "permanent"),
     Move("fail", _from(S.RUNNING), (S.DEAD_LETTERED,), HOLDER, (E.DEAD_LETTERED,),

@@ -80,8 +80,8 @@ class Acts:
     def beat(self, job: Job, beat: payloads.Beat = payloads.NO_BEAT) -> Job:
         return self._by_holder(c.Heartbeat, job, beat=beat)
 
-    def complete(self, job: Job, payload: bytes) -> Job:
-        return self._by_holder(c.Complete, job, payload=payload)
+    def complete(self, job: Job, payload: bytes, objection: c.Objection | None = None) -> Job:
+        return self._by_holder(c.Complete, job, payload=payload, objection=objection)
 
     def fail(self, job: Job, failure: Failure) -> Job:
         return self._by_holder(c.Fail, job, jitter=self._entropy.jitter(), **failure._asdict())

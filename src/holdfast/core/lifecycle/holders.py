@@ -29,7 +29,7 @@ from holdfast.core.policy import with_ttl
 from holdfast.core.receipts import check_gate, receipt_of
 from holdfast.core.signing import check_stated
 from holdfast.core.undo import check_reason_code, check_undo
-from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable
+from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, RefusedByValidator
 
 
 def claim_job(draft: Draft, command: c.ClaimJob) -> None:
@@ -128,6 +128,7 @@ def heartbeat(draft: Draft, command: c.Heartbeat) -> None:
 def complete(draft: Draft, command: c.Complete) -> None:
     return_of_holder(draft)
     require("complete", draft.job)
+    check_objection(draft, command)
     draft.emit(EventType.SUCCEEDED, Status.SUCCEEDED, payload=command.payload)
 
 
@@ -136,7 +137,19 @@ def complete_gated(draft: Draft, command: c.CompleteGated) -> None:
     if draft.job.status not in TERMINAL:
         check_gate(draft.job, receipt_of(draft.job, draft.at), draft.at)
     require("complete", draft.job)
+    check_objection(draft, command)
     draft.emit(EventType.SUCCEEDED, Status.SUCCEEDED, payload=command.payload)
+
+
+def check_objection(draft: Draft, command: c.Complete) -> None:
+    """Refuse a result that a validator objects to. The job stays as it was before the command."""
+    if command.objection is not None:
+        job = draft.job
+        refused = RefusedByValidator(
+            f"job {job.id} is not completed: {command.objection.message}", job_id=job.id, attempt=job.attempt
+        )
+        refused.retryable = command.objection.retryable
+        raise refused
 
 
 def fail_job(draft: Draft, command: c.Fail) -> None:
