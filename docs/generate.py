@@ -15,6 +15,7 @@ import msgspec
 from holdfast import errors, liveness
 from holdfast.cli import main as main_command
 from holdfast.core import limits, pictures, vocabulary
+from holdfast.core.audit import WITH_POLICY
 from holdfast.core.model import EventType, Policy
 from holdfast.core.payloads import SHAPES
 from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_INTERVAL_MS, UNKNOWN_TIER_INTERVAL_MS
@@ -225,7 +226,6 @@ def tier_table() -> str:
 
 
 def event_table() -> str:
-    snapshots = {EventType.CLAIMED, EventType.STALLED}
     rows = []
     for kind in EventType:
         verbs = [move.verb for move in MOVES if kind in move.events]
@@ -236,7 +236,7 @@ def event_table() -> str:
         if kind is EventType.STARTED:
             verbs.append("claim with start")
         fields = [*(msgspec.structs.fields(SHAPES[kind]) if kind in SHAPES else ())]
-        names = [field.name for field in fields] + ["policy"] * (kind in snapshots)
+        names = [field.name for field in fields] + ["policy"] * (kind in WITH_POLICY)
         by = ", ".join(sorted(role.value for role in SIGNERS[kind]))
         rows.append([f"`{kind.value}`", ", ".join(dict.fromkeys(verbs)), by, _code(names) or "–"])
     return _table(["type", "made by", "actor's role", "payload"], rows)

@@ -101,11 +101,11 @@ class NotClaimable(HoldfastError):
 
 
 class RefusedByValidator(HoldfastError):
-    """A validator looked at a result and would not have it."""
+    """A validator or a conflict detector refused a result. The job stays running; a worker ends its attempt."""
 
     code = "refused_by_validator"
     http_status = 422
-    action = "The job's last_error says what the validator did not like."
+    action = "The message says why. The job is still yours: complete it with another result, or fail it."
 
 
 class GateDenied(HoldfastError):

@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from holdfast.keyfiles import KeySource, keyring
 from holdfast.ledger import Ledger
 from holdfast.ledger.face import to_micros
 from holdfast.ledger.sweep import Entropy
+from holdfast.ledger.validating import Source, Validator, read_source
 from holdfast.store.base import Store
 from holdfast.telemetry.metrics import Metrics
 
@@ -58,6 +59,7 @@ def open(
     metrics: Metrics | None = None,
     keys: Iterable[KeySource] | None = None,
     create: bool = True,
+    validators: Mapping[str, Validator | Sequence[Validator]] | Source | None = None,
 ) -> Ledger:
     """A ledger at `url`: `sqlite:///path/to/file.db` (four slashes for an absolute path) or `postgresql://…`.
 
@@ -65,18 +67,30 @@ def open(
     `clock` replaces the ledger's time in tests. `actor` is who asks, where a verb is not told.
     `metrics` is where it counts, so that several ledgers of a process can count together; one of its own by default.
     `keys` are what this process signs with: key files, or keys; else those of the files that HOLDFAST_KEYS names.
+    `validators` look at results before they are recorded: functions of a job and its result, by kind, or an app, whose validators
+    and conflict detectors they then are. What they refuse is RefusedByValidator, and the job stays running.
     """
     check_name("actor", actor)
     if not isinstance(url, str):
         raise ValidationError(f"url must be a text, not {type(url).__name__}", field="url")
     if metrics is not None and not isinstance(metrics, Metrics):
         raise ValidationError(f"metrics must be a Metrics, not {type(metrics).__name__}", field="metrics")
-    ring = keyring(keys)
+    ring, hooks = keyring(keys), read_source(validators)
     source = entropy or SystemEntropy()
     store = _store(url, None if clock is None else _reading(clock), create)
     monotonic = time.monotonic if clock is None else clock.monotonic
     wall = _system_micros if clock is None else _reading(clock)
-    return Ledger(store, source, monotonic, actor=actor, incarnation=source.nonce(), metrics=metrics, ring=ring, wall=wall)
+    return Ledger(
+        store,
+        source,
+        monotonic,
+        actor=actor,
+        incarnation=source.nonce(),
+        metrics=metrics,
+        ring=ring,
+        wall=wall,
+        validators=hooks,
+    )
 
 
 def draw_key(role: str, name: str) -> KeyFile:

@@ -8,8 +8,8 @@ from holdfast.plainfile import read_plain
 FILE = "holdfast.toml"
 BYTES_MAX = 65_536
 DEFAULT_URL = "sqlite:///holdfast.db"
-TEXTS = ("agent", "session", "url")
-NAMES = ("agent", "keys", "session", "url")
+TEXTS = ("agent", "session", "url", "validators")
+NAMES = ("agent", "keys", "session", "url", "validators")
 
 
 class WrongSettings(Exception):

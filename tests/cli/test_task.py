@@ -70,6 +70,68 @@ def test_every_task_says_who_has_it_and_until_when(real: Ledger, ask: Any, run: 
     assert [task["id"] for task in held] == [one]
 
 
+def test_starting_ones_own_again_renews_it_for_the_ttl_that_is_given(real: Ledger, ask: Any) -> None:
+    one = queued(real).id
+
+    def lasts(*words: object) -> timedelta:
+        task = ask(*words).answer["data"]["task"]
+        assert task["attempt"] == 1
+        return datetime.fromisoformat(task["claim_expires_at"]) - datetime.fromisoformat(task["last_heartbeat_at"])
+
+    assert lasts("task", "start", one) == timedelta(minutes=5)
+    assert lasts("task", "start", one, "--ttl", "1h") == timedelta(hours=1)
+    assert lasts("task", "start", one) == timedelta(hours=1)
+    assert lasts("task", "heartbeat", one) == timedelta(hours=1)
+    assert lasts("resume", "--ttl", "10m") == timedelta(minutes=10)
+    assert lasts("resume") == timedelta(minutes=10)
+    assert problems(real) == []
+
+
+HOOKS = """
+import holdfast
+
+app = holdfast.App()
+print("imported", file=open("imported", "a"))
+
+@app.validator
+def positive(job, result):
+    if result < 0:
+        raise ValueError(f"{job.kind} below zero")
+"""
+
+
+def test_the_validators_of_holdfast_toml_look_at_results(real: Ledger, ask: Any, folder: Path) -> None:
+    (folder / "hooks.py").write_text(HOOKS)
+    (folder / "holdfast.toml").write_text('validators = "hooks:app"\n')
+    one = queued(real).id
+    ask("task", "start", one)
+    ask("task", "heartbeat", one)
+    assert not (folder / "imported").exists()
+    done = ask("task", "complete", one, "--result", "-1")
+    assert (done.code, done.answer["error_code"]) == (1, "refused_by_validator")
+    assert "ValueError: index_page below zero" in done.answer["error"]
+    assert "complete it with another result" in done.answer["suggested_action"]
+    assert real.get(one).status == "running"
+    assert ask("task", "complete", one, "--result", "1").answer["data"]["task"]["status"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("named", "code"),
+    [('"nowhere:app"', "usage"), ('"hooks"', "usage"), ('"hooks:other"', "usage"), ('"broken:app"', "import_failed")],
+)
+def test_validators_that_cannot_be_had_keep_a_task_from_being_completed(
+    real: Ledger, ask: Any, folder: Path, named: str, code: str
+) -> None:
+    (folder / "hooks.py").write_text(HOOKS)
+    (folder / "broken.py").write_text("1 / 0\n")
+    one = queued(real).id
+    ask("task", "start", one)
+    (folder / "holdfast.toml").write_text(f"validators = {named}\n")
+    done = ask("task", "complete", one, "--result", "1")
+    assert (done.code != 0, done.answer["error_code"]) == (True, code)
+    assert real.get(one).status == "running"
+
+
 def test_a_page_of_what_an_agent_holds_is_full(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
     others, one = [queued(real).id for _ in range(3)], queued(real).id
     for id_ in others:

@@ -53,12 +53,91 @@ def test_starting_ones_own_renews_and_the_attempt_stays(ledger: Ledger, ada: Age
     assert types(ledger, made.id)[-1] == "heartbeat"
 
 
-def test_a_late_start_of_ones_own_claim_goes_on_with_it(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+@pytest.mark.parametrize("verb", ["start", "resume"])
+def test_ones_own_is_renewed_for_a_ttl_that_is_given_and_else_as_before(
+    ledger: Ledger, ada: Agent, clock: ManualClock, verb: str
+) -> None:
+    def renew(**options: Any) -> timedelta:
+        task = ada.start(made.id, **options) if verb == "start" else ada.resume(**options).task
+        assert task is not None and task.claim_expires_at is not None and task.attempt == 1
+        return task.claim_expires_at - clock.now()
+
+    made = queued(ledger)
+    assert renew() == 5 * MINUTES
+    assert renew(ttl="1h") == 60 * MINUTES
+    assert renew() == 60 * MINUTES
+    clock.advance(3_600)
+    assert ada.gc().released == []
+    assert renew(ttl="5m") == 5 * MINUTES
+    assert renew(ttl="30s") == timedelta(seconds=30)
+    clock.advance(31)
+    assert ada.gc().released == [made.id]
+    assert problems(ledger) == []
+
+
+def test_a_claim_that_was_not_started_is_started_for_the_ttl_that_is_given(
+    ledger: Ledger, ada: Agent, clock: ManualClock
+) -> None:
+    made = queued(ledger)
+    ledger.claim_job(made.id, "ada", incarnation="agent")
+    task = ada.start(made.id, ttl="20m")
+    assert (task.status, task.attempt, task.claim_expires_at) == ("running", 1, clock.now() + 20 * MINUTES)
+    assert problems(ledger) == []
+
+
+@pytest.mark.parametrize("verb", ["start", "resume"])
+def test_a_claim_after_ones_own_has_expired_takes_a_new_attempt(
+    ledger: Ledger, ada: Agent, clock: ManualClock, verb: str
+) -> None:
+    made = queued(ledger)
+    ada.start(made.id)
+    ada.heartbeat(made.id, checkpoint={"page": 7})
+    clock.advance(301)
+    again = ada.start(made.id, request_id="r1") if verb == "start" else ada.resume(request_id="r1").task
+    assert again is not None
+    assert (again.status, again.attempt, again.checkpoint) == ("running", 2, {"page": 7})
+    assert types(ledger, made.id)[-3:] == ["stalled", "claimed", "started"]
+    assert refusal(ada.heartbeat, made.id, attempt=1).code == "fence_lost"
+    replayed = ada.start(made.id, request_id="r1") if verb == "start" else ada.resume(request_id="r1").task
+    assert replayed is not None and replayed.attempt == ledger.get(made.id).attempt == 2
+    assert problems(ledger) == []
+
+
+def test_ones_own_claim_that_was_never_started_and_has_expired_takes_a_new_attempt_too(
+    ledger: Ledger, ada: Agent, clock: ManualClock
+) -> None:
     made = queued(ledger)
     ledger.claim_job(made.id, "ada", incarnation="agent")
     clock.advance(3_600)
-    assert (ada.start(made.id).attempt, types(ledger, made.id)[-2:]) == (1, ["stalled", "resumed"])
+    assert (ada.start(made.id).attempt, types(ledger, made.id)[-3:]) == (2, ["stalled", "claimed", "started"])
     assert problems(ledger) == []
+
+
+@pytest.mark.parametrize("verb", ["heartbeat", "complete", "fail", "release"])
+def test_beats_and_ends_after_ones_own_claim_has_expired_resume_the_attempt(
+    ledger: Ledger, ada: Agent, clock: ManualClock, verb: str
+) -> None:
+    made, rest = queued(ledger), ("broke",) if verb == "fail" else ()
+    ada.start(made.id)
+    clock.advance(301)
+    assert getattr(ada, verb)(made.id, *rest).attempt == 1
+    assert types(ledger, made.id)[3:5] == ["stalled", "resumed"]
+    assert problems(ledger) == []
+
+
+def test_a_last_attempt_that_has_expired_is_not_claimed_again_but_can_be_ended(
+    ledger: Ledger, ada: Agent, clock: ManualClock
+) -> None:
+    made = queued(ledger, policy={"attempts_max": 1})
+    ada.start(made.id)
+    clock.advance(301)
+    before = ledger.events(made.id)
+    error = refusal(ada.start, made.id)
+    assert (error.code, error.context["why"]) == ("not_claimable", "exhausted")
+    assert error.action.startswith("Attempt 1 is still yours: a heartbeat resumes it")
+    assert ada.resume().why == "nothing"
+    assert ledger.events(made.id) == before
+    assert ada.complete(made.id).status == "succeeded"
 
 
 def test_somebody_elses_is_a_conflict_that_says_who_and_until_when(

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from holdfast import Ledger
@@ -256,3 +257,59 @@ def test_a_renewal_keeps_a_chosen_ttl(ledger: Ledger, clock: ManualClock):
     made = claim(ledger, queued(ledger).id, ttl=120)
     clock.advance(60)
     assert ledger.heartbeat(made.fence).lease_expires_at == clock.now() + timedelta(seconds=120)
+
+
+@pytest.mark.parametrize("build", [claimed, running])
+@pytest.mark.parametrize(("first", "then"), [("15m", "2m"), ("2m", "15m"), (None, "15m"), ("1s", "15m")], ids=str)
+def test_a_renewal_of_ones_own_for_another_ttl(ledger: Ledger, clock: ManualClock, build, first: str | None, then: str):
+    made = claim(ledger, queued(ledger).id, ttl=first)
+    if build is running:
+        ledger.start(made.fence)
+    job = ledger.claim_job(made.id, WORKER, ttl=then)
+    length = timedelta(minutes=int(then[:-1]))
+    assert (held(job), job.attempt, job.claim_expires_at) == (made.fence, 1, clock.now() + length)
+    renewal = ledger.events(made.id)[-1]
+    assert (renewal.type, renewal.payload["policy"]["lease_ttl_ms"]) == ("heartbeat", length.total_seconds() * 1_000)
+    clock.advance(length.total_seconds())
+    assert ledger.sweep() == {}
+    assert ledger.heartbeat(made.fence).lease_expires_at == clock.now() + length
+    assert ledger.check(made.id) == []
+    clock.advance(length.total_seconds() + 0.001)
+    ledger.sweep()
+    assert (ledger.get(made.id).status, ledger.check(made.id)) == ("queued", [])
+
+
+def test_a_renewal_for_the_same_ttl_has_no_policy_on_record(ledger: Ledger):
+    made = claim(ledger, queued(ledger).id, ttl="15m")
+    ledger.claim_job(made.id, WORKER, ttl="15m")
+    ledger.claim_job(made.id, WORKER)
+    assert [event.payload for event in ledger.events(made.id)[-2:]] == [{}, {}]
+
+
+def test_a_renewal_for_another_ttl_is_done_once(ledger: Ledger, clock: ManualClock):
+    made = claim(ledger, queued(ledger).id, ttl="2m")
+    first = ledger.claim_job(made.id, WORKER, ttl="15m", request_id="r1")
+    clock.advance(10)
+    assert ledger.claim_job(made.id, WORKER, ttl="15m", request_id="r1") == first
+    with refused_without_trace(ledger, "idempotency_conflict"):
+        ledger.claim_job(made.id, WORKER, ttl="14m", request_id="r1")
+
+
+def test_only_the_length_of_a_lease_changes_with_a_renewal(ledger: Ledger):
+    made = claim(ledger, queued(ledger, policy={"attempts_max": 3, "cancel_grace": "7s"}).id)
+    before = ledger.get(made.id).policy
+    ledger.set_policy("index_page", attempts_max=9, backoff_base="9s", signed="all")
+    after = ledger.claim_job(made.id, WORKER, ttl="15m").policy
+    assert before is not None and after is not None
+    lengths = {"lease_ttl_ms": 900_000, "heartbeat_interval_ms": 300_000}
+    assert after == msgspec.structs.replace(before, **lengths)
+
+
+def test_a_renewal_for_another_ttl_outlives_the_contents_of_its_beat(ledger: Ledger, clock: ManualClock):
+    made = claim(ledger, queued(ledger).id, ttl="2m")
+    ledger.claim_job(made.id, WORKER, ttl="15m")
+    for stage in ("A", "B"):
+        ledger.heartbeat(made.fence, stage=stage)
+    clock.advance(60)
+    ledger.prune(beats_before=clock.now())
+    assert ledger.check(made.id) == []

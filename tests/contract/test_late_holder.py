@@ -132,10 +132,18 @@ def test_silence_within_the_lease_costs_nothing(ledger: Ledger, clock: ManualClo
     assert types(ledger, made.id)[-2:] == ["started", "heartbeat"]
 
 
-def test_a_late_claim_by_id_of_ones_own_running_job_comes_back_and_renews(ledger: Ledger, clock: ManualClock):
-    made = _late(ledger, clock)
-    assert held(ledger.claim_job(made.id, WORKER)) == made.fence
-    assert types(ledger, made.id)[-3:] == ["stalled", "resumed", "heartbeat"]
+@pytest.mark.parametrize("late", [_late, _late_and_swept], ids=["before the sweep", "after the sweep"])
+@pytest.mark.parametrize("build", [claimed, running])
+def test_a_late_claim_by_id_of_ones_own_job_takes_a_new_attempt(
+    ledger: Ledger, clock: ManualClock, late: Callable[..., Made], build: Callable[..., Made]
+):
+    made = late(ledger, clock, build)
+    job = ledger.claim_job(made.id, WORKER)
+    assert (job.status, job.attempt, held(job).attempt) == ("claimed", 2, 2)
+    assert types(ledger, made.id)[-2:] == ["stalled", "claimed"]
+    with refused_without_trace(ledger, "fence_lost"):
+        ledger.heartbeat(made.fence)
+    assert ledger.check(made.id) == []
 
 
 def test_a_late_holder_that_was_being_cancelled_still_is(ledger: Ledger, clock: ManualClock):

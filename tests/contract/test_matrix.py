@@ -69,7 +69,11 @@ def _note(kind: str) -> dict[str, str]:
 
 
 EXPECTED: dict[str, dict[str, str]] = {
-    "claim by holder": {"queued": "claimed > claimed"} | _all(HELD, "heartbeat") | _all(STALLED, WAITS) | FINISHED,
+    "claim by holder": {"queued": "claimed > claimed"}
+    | _all(HELD, "heartbeat")
+    | _all(("claimed_stalled", "running_stalled"), "claimed > claimed")
+    | {"aborting_stalled": WAITS}
+    | FINISHED,
     "claim by another": {"queued": "claimed > claimed"} | _all(HELD, CONFLICT) | _all(STALLED, WAITS) | FINISHED,
     "start": GONE
     | {"claimed": "started > running/executing", "claimed_stalled": "resumed > running/executing"}

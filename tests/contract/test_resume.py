@@ -146,18 +146,18 @@ def test_the_focus_is_kept_and_its_claim_renewed(ledger: Ledger, ada: Agent, clo
     assert (brief.task.claim_expires_at, brief.task.last_heartbeat_at) == (clock.now() + 5 * MINUTES, clock.now())
     clock.advance(3_600)
     assert took(ada) == (one, "focus")
-    assert ledger.get(one).attempt == 1
+    assert ledger.get(one).attempt == 2
     assert ledger.get(two).status == "queued"
     assert problems(ledger) == []
 
 
-def test_a_focus_that_has_stalled_is_kept_while_it_can_be_renewed(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_a_focus_that_has_stalled_is_kept_and_claimed_within_its_window(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     one, two = queued(ledger, policy={"resume_window": "10m"}).id, queued(ledger, priority=9).id
     ada.start(one)
     clock.advance(301)
     assert ledger.sweep() == {"stalled": 1}
     assert took(ada) == (one, "focus")
-    assert (ledger.get(one).status, ledger.get(one).attempt, ledger.get(two).status) == ("running", 1, "queued")
+    assert (ledger.get(one).status, ledger.get(one).attempt, ledger.get(two).status) == ("running", 2, "queued")
 
 
 def test_a_refused_start_leaves_the_focus_where_it_is(ledger: Ledger, ada: Agent, bob: Agent) -> None:

@@ -193,6 +193,17 @@ def test_a_claim_of_ones_own_job_is_a_signed_beat(signing: Ledger, bare: Ledger)
     assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
 
 
+@pytest.mark.parametrize("policy", [LIVENESS, ALL], ids=["liveness", "all"])
+def test_a_signed_renewal_for_another_ttl_keeps_the_fence(signing: Ledger, policy: dict[str, str]):
+    made = b.running(signing, policy=policy)
+    job = signing.claim_job(made.id, "w-1", ttl="15m")
+    assert (job.fence, job.policy and job.policy.lease_ttl_ms) == (made.fence, 900_000)
+    assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
+    signing.heartbeat(made.fence)
+    signing.complete(made.fence, 1)
+    assert signing.check(made.id) == []
+
+
 def test_a_fence_need_not_say_whose_it_is(signing: Ledger):
     made = b.running(signing, policy=LIVENESS)
     signing.heartbeat(Fence(made.id, 1, made.fence.token))

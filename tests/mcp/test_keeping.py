@@ -54,6 +54,20 @@ async def test_a_long_thought_costs_no_lease(ledger: Ledger, seats: Seats) -> No
         assert seats.next_at(60) is None
 
 
+async def test_beats_keep_pace_with_a_claim_that_is_renewed_for_another_ttl(ledger: Ledger) -> None:
+    job, watch = ledger.enqueue("draft"), Watch(ledger)
+    with Keeper(watch.seats, 10_000, keep=True):
+        async with desk(watch.seats) as ask:
+            await ask("claim_job", id=job.id, ttl_s=3_000)
+            short = (await ask("claim_job", id=job.id, ttl_s=300))["task"]
+            assert (short["attempt"], ledger.get(job.id).policy.lease_ttl_ms) == (1, 300_000)  # type: ignore[union-attr]
+            before = beats(ledger, job)
+            watch.advance(100)
+            wait_until(lambda: beats(ledger, job) == before + 1)
+            await ask("claim_job", id=job.id)
+            assert ledger.get(job.id).policy.lease_ttl_ms == 300_000  # type: ignore[union-attr]
+
+
 async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)

@@ -8,6 +8,7 @@ import pytest
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, Tool
 
+import holdfast
 from holdfast.cli.schemas import schema_of
 from holdfast.core import limits
 from holdfast.errors import HoldfastError
@@ -120,6 +121,17 @@ async def test_refusals_say_what_to_do(ledger: Ledger, clock: ManualClock) -> No
         await ada("complete", id=job)
         assert (await ada.refused("complete", id=job))["error_code"] == "invalid_transition"
     assert ledger.get(job).status == "succeeded"
+
+
+async def test_what_a_validator_refuses_stays_with_its_client(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
+    job = ledger.enqueue("draft").id
+    with holdfast.open(store_url, clock=clock, validators={"draft": lambda job, result: result != "bad"}) as strict:
+        async with desk(seated(strict)) as ask:
+            await ask("claim_job", id=job)
+            found = await ask.refused("complete", id=job, result="bad")
+            assert (found["error_code"], found["error_context"]["attempt"]) == ("refused_by_validator", 1)
+            assert (await ask("heartbeat", id=job))["task"]["status"] == "running"
+            assert (await ask("complete", id=job, result="good"))["task"]["status"] == "succeeded"
 
 
 async def test_a_lease_conflict_says_who_has_it_and_until_when(ledger: Ledger) -> None:

@@ -40,6 +40,18 @@ def test_a_clean_exit_completes_the_job_with_its_result(ended: Ended, shared: Le
     assert shared.check(job.id) == []
 
 
+def test_a_result_that_a_validator_refuses_dead_letters_the_job(ended: Ended, shared: Ledger, folder: Path) -> None:
+    hooks = "import holdfast\napp = holdfast.App()\napp.validator(lambda job, result: result['size'] > 0)\n"
+    (folder / "hooks.py").write_text(hooks)
+    (folder / "holdfast.toml").write_text('validators = "hooks:app"\n')
+    job = shared.enqueue("render")
+    ended("--job", job.id, "--", "sh", "-c", 'echo \'{"size": 0}\' > "$HOLDFAST_RESULT"')
+    letter = shared.get(job.id).dead_letter
+    assert letter is not None
+    assert (letter["reason_code"], letter["failure_stage"]) == ("validation_failed", "output")
+    assert letter["last_error"]["type"] == "RefusedByValidator"
+
+
 def test_a_job_without_a_result_is_completed_with_none(ended: Ended, shared: Ledger) -> None:
     job = shared.enqueue("render")
     assert ended("--job", job.id, "--", "true").code == 0

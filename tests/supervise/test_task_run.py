@@ -132,6 +132,17 @@ def test_output_that_cannot_be_kept_is_a_failure(ledger: Ledger, ran: Ran, outpu
     assert ledger.get(job.id).last_error["message"].startswith("its output cannot be kept: ")
 
 
+def test_output_that_a_validator_refuses_is_a_failure(ledger: Ledger, ran: Ran, folder: Path) -> None:
+    hooks = "import holdfast\napp = holdfast.App()\napp.validator(lambda job, result: result > 0)\n"
+    (folder / "hooks.py").write_text(hooks)
+    (folder / "holdfast.toml").write_text('validators = "hooks:app"\n')
+    bad, good = ledger.enqueue("k", {"result": 0}), ledger.enqueue("k", {"result": 1})
+    program = "import json, sys; print(json.load(sys.stdin)['task']['args']['result'])"
+    assert ran("", program=["python3", "-c", program]).out == "Tasks: 1 succeeded, 1 failed.\n"
+    assert (ledger.get(bad.id).status, ledger.get(bad.id).reason_code) == ("dead_lettered", "validation_failed")
+    assert ledger.get(good.id).status == "succeeded"
+
+
 def test_lines_to_descriptor_3_are_kept(ledger: Ledger, ran: Ran) -> None:
     job = ledger.enqueue("k")
     lines = [

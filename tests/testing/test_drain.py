@@ -226,6 +226,18 @@ def test_hooks_are_asked(app: App) -> None:
     assert app.ledger.get(job.id).result == 2
 
 
+def test_hooks_of_a_gated_handler_are_asked_once(app: App) -> None:
+    shown: list[object] = []
+
+    @app.handler(gate=True, validators=lambda job, result: shown.append(job))
+    def gated() -> int:
+        return 1
+
+    app.enqueue(gated)
+    assert drain(app).counts == {"succeeded": 1}
+    assert [type(job) for job in shown] == [Context]
+
+
 def test_raise_errors_raises_what_the_handler_raised(app: App) -> None:
     @app.handler()
     def wrong() -> None:

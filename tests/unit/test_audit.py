@@ -206,6 +206,15 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
     "another correlation": (lambda: _mutated(_running(), 3, correlation_id="other"), [(3, "correlation")]),
     "a claim without policy": (lambda: _mutated(_running(), 2, policy=None), [(2, "policy")]),
     "a stall under another policy": (lambda: _mutated(_stalled(), 4, policy=Policy()), [(4, "policy snapshot")]),
+    "a beat under the policy of its lease": (lambda: _mutated(_running(), 4, policy=Policy()), [(4, "policy snapshot")]),
+    "a beat that changes more than the length of its lease": (
+        lambda: _mutated(_running(), 4, policy=Policy(lease_ttl_ms=90_000, attempts_max=9)),
+        [(4, "policy snapshot")],
+    ),
+    "a beat that renews no lease": (
+        lambda: _mutated(History(WINDOW).start().stall().beat(), 5, policy=replace(WINDOW, lease_ttl_ms=90_000)),
+        [(5, "policy snapshot")],
+    ),
     "a stall without policy": (lambda: _mutated(_stalled(), 4, policy=None), [(4, "policy snapshot")]),
     "another worker": (lambda: _mutated(_running(), 4, actor=Actor(Role.WORKER, "w-2", "boot-1")), [(4, "holder")]),
     "another incarnation": (lambda: _mutated(_running(), 4, actor=Actor(Role.WORKER, "w-1", "boot-2")), [(4, "holder")]),

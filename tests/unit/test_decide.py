@@ -102,15 +102,37 @@ def test_a_lease_past_its_limit_is_stalled_first():
     assert history.events[-2].actor == SYSTEM
 
 
-def test_ones_own_expired_claim_is_claimed_anew():
-    history = History().claim().wait(61).claim()
+@pytest.mark.parametrize(
+    ("history", "reason"),
+    [(History().claim(), "LEASE_EXPIRED"), (History().start(), "NO_HEARTBEAT")],
+    ids=["claimed", "running"],
+)
+def test_ones_own_expired_lease_is_claimed_anew(history: History, reason: str):
+    job = history.wait(61).claim().job
     assert history.types[-2:] == ["stalled", "claimed"]
-    assert (history.events[-2].reason, history.job.attempt) == ("LEASE_EXPIRED", 2)
+    assert (history.events[-2].actor, history.events[-2].reason) == (SYSTEM, reason)
+    assert (job.attempt, job.token, job.phase, job.started_at) == (2, "token-2", None, None)
 
 
-def test_ones_own_expired_run_comes_back():
-    history = History().start().wait(61).claim()
-    assert (history.types[-3:], history.job.attempt) == (["stalled", "resumed", "heartbeat"], 1)
+def test_after_a_step_of_the_clock_too_ones_own_expired_lease_is_claimed_anew():
+    history = History().start().wait(61)
+    assert history.claim(fresh_since=history.now).job.attempt == 2
+
+
+def test_the_window_does_not_keep_out_the_last_holder():
+    assert History(WINDOW).start().stall().claim().job.attempt == 2
+    assert code_of(History(WINDOW).start().stall(), c.ClaimJob, actor=Actor(Role.WORKER, "w-1", "boot-2"), **ASKS) == (
+        "not_claimable"
+    )
+
+
+def test_ones_own_expired_lease_is_not_claimed_where_no_attempt_may_follow():
+    for history, why in (
+        (History().start().cancel(), "cancelling"),
+        (History(Policy(attempts_max=1)).start(), "exhausted"),
+    ):
+        found = refusal_of(history.wait(61), c.ClaimJob, actor=WORKER, **ASKS)
+        assert (found.code, found.context["why"]) == ("not_claimable", why)
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ def test_the_table_has_a_line_for_every_move():
     lines = pictures.table().splitlines()
     assert len(lines) == 2 + 1 + len(MOVES) + 1
     assert all(line.count("|") == 7 for line in lines)
-    assert "| complete | running | succeeded | worker | succeeded | also while aborting |" in lines
+    assert "| assist | running | same | operator | assist_started | phase executing → assisted |" in lines
 
 
 def test_the_diagram_has_every_change_of_status():

@@ -1,8 +1,16 @@
 """What was exported verifies, on both stores, and says how much was looked at."""
 
+import io
+from pathlib import Path
+
+import holdfast
+from holdfast.cli.keys import public_keys, written
+from holdfast.testing import ManualClock
 from holdfast.verify import parse_trusted, read_anchor
+from tests.contract.builders import claim
+from tests.support.signers import EVERYBODY, enrol
 from tests.verify.files import File, first, verified
-from tests.verify.rich import Exported
+from tests.verify.rich import Exported, Story
 
 
 def test_an_export_is_intact(export: Exported):
@@ -64,3 +72,25 @@ def test_the_tools_of_these_tests_change_nothing(export: Exported):
     assert file.body() == export.body
     file.reseal()
     assert file.body() == export.body
+
+
+def test_a_lease_that_was_renewed_for_another_ttl(tmp_path: Path):
+    clock, file = ManualClock(), io.BytesIO()
+    with holdfast.open(f"sqlite:///{tmp_path}/renewed.db", clock=clock, keys=list(EVERYBODY), actor="ann") as ledger:
+        enrol(ledger, [*EVERYBODY])
+        ledger.set_policy("live", signed="liveness")
+        story = Story(ledger, clock)
+        fence = story.begin("live", "live")
+        ledger.claim_job(fence.job_id, "w-1", ttl="15m")
+        story.wait(800)
+        ledger.heartbeat(fence, progress=1)
+        assert claim(ledger, fence.job_id, ttl="2m").fence == fence
+        story.wait(100)
+        ledger.complete(fence, 1)
+        story.seal()
+        ledger.export(file.write)
+        document = public_keys(ledger)
+        export = Exported(file.getvalue(), story.anchors, written(document), document["vkey"], ledger.id, story.jobs, {})
+    assert verified(export.body, export).intact
+    beats = [line["event"] for line in File(export).lines if line.get("event", {}).get("type") == "heartbeat"]
+    assert ["policy" in beat for beat in beats] == [True, False, True]

@@ -13,12 +13,11 @@ from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
 from holdfast.core import policy as policies
-from holdfast.core.model import FailureStage, ReasonCode
+from holdfast.core.commands import Objection
+from holdfast.core.model import FailureStage, Job, ReasonCode
 from holdfast.ledger import admit
 from holdfast.ledger.acting import Acts, Failure
-
-TTL = "5m"
-"""How long an agent's claim lasts unless it says otherwise."""
+from holdfast.ledger.validating import Asked, held_by
 
 
 class Agent(Steps):
@@ -28,9 +27,10 @@ class Agent(Steps):
     the task's attempt, else it is fence_lost. A `request_id` makes a verb safe to send again.
     """
 
-    def start(self, id: int, *, ttl: Any = TTL, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
+    def start(self, id: int, *, ttl: Any = None, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
         """Claim, start and focus. Succeeds where nobody has the task, where this agent has it (its claim is renewed), or where a
-        claim on it has expired; else lease_conflict, which says who has it and until when."""
+        claim on it has expired, this agent's own too (a new attempt); else lease_conflict, which says who has it and until
+        when. The claim lasts for `ttl`. Without one, a new claim lasts five minutes and a renewed one as long as before."""
         id, attempt, ttl_ms = admit.job_id(id), admit.attempt(attempt), _ttl(ttl)  # noqa: A001
 
         def work(acts: Acts) -> Task:
@@ -65,11 +65,21 @@ class Agent(Steps):
         return self._act("task_heartbeat", body, work, Task, request_id, fencing)
 
     def complete(self, id: int, result: Any = None, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
-        """Done. `result` is any JSON value."""
+        """Done. `result` is any JSON value. Where a validator objects it is refused_by_validator, and the task stays running."""
         payload = payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
-        return self._end(
-            "task_complete", id, attempt, (payload.decode(),), lambda acts, job: acts.complete(job, payload), request_id
-        )
+        objection = self._objection(admit.job_id(id), payload)
+
+        def step(acts: Acts, job: Job) -> Job:
+            return acts.complete(job, payload, objection)
+
+        return self._end("task_complete", id, attempt, (payload.decode(),), step, request_id)
+
+    def _objection(self, id_: int, payload: bytes) -> Objection | None:
+        validation = self._ledger.validation
+        if validation is None:
+            return None
+        [found] = validation.objections([Asked(id_, payload, held_by(self._who))])
+        return found
 
     def fail(
         self,
@@ -114,15 +124,15 @@ class Agent(Steps):
         *,
         queues: Sequence[str] | None = None,
         kinds: Sequence[str] | None = None,
-        ttl: Any = TTL,
+        ttl: Any = None,
         request_id: str | None = None,
     ) -> Brief:
         """Go on with what this agent was at, or with what is next, and be told all about it. One transaction.
 
-        The focus is kept if its claim holds or can be renewed. Else the rule: its own running task, its own claimed one, its last
-        one if that was put back and not by its own `release`, then by higher priority, earlier `available_at`, lower id; then one
-        whose claim somebody has let expire, the longest expired first, taken over as `start` does. `queues` and `kinds` limit the
-        last three.
+        The focus is kept if its claim holds (it is renewed) or it can be claimed again (a new attempt). Else the rule: its own
+        running task, its own claimed one, its last one if that was put back and not by its own `release`, then by higher
+        priority, earlier `available_at`, lower id; then one whose claim somebody has let expire, the longest expired first, taken
+        over as `start` does. `queues` and `kinds` limit the last three. `ttl` is as in `start`.
         """
         wish = Wish(
             _ttl(ttl),
@@ -163,5 +173,5 @@ class Agent(Steps):
         return [task_of(job.record) for job in self._ledger.list(**whose, **chosen)]
 
 
-def _ttl(given: Any) -> int:
-    return policies.duration_ms("ttl", given, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+def _ttl(given: Any) -> int | None:
+    return None if given is None else policies.duration_ms("ttl", given, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)

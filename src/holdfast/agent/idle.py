@@ -14,7 +14,7 @@ from holdfast.ledger.face import to_datetime
 class Wish(NamedTuple):
     """What an agent is willing to take up."""
 
-    ttl_ms: int
+    ttl_ms: int | None
     queues: tuple[str, ...] | None = None
     kinds: tuple[str, ...] | None = None
 

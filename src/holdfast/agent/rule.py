@@ -15,13 +15,16 @@ class Choice(NamedTuple):
     why: str
 
 
-def take_up(acts: Acts, job_id: int, ttl_ms: int) -> Job:
-    """The task, claimed and running for this agent: renewed where it has it, taken over where a claim on it has expired."""
-    job = acts.job(job_id)
-    own = {Status.STALLED: acts.resume, Status.RUNNING: acts.beat, Status.CLAIMED: acts.start} if acts.holds(job) else {}
-    if job.status in own:
-        return own[job.status](job)
-    job = acts.claim(job_id, ttl_ms)
+TTL_MS = 300_000
+"""How long a new claim of an agent lasts unless it says otherwise."""
+
+
+def take_up(acts: Acts, job_id: int, ttl_ms: int | None) -> Job:
+    """Claim the task and start it. A live claim of this agent is renewed; any other claim makes a new attempt.
+
+    A renewal without `ttl_ms` keeps the claim's length.
+    """
+    job = acts.claim(job_id, TTL_MS if ttl_ms is None else ttl_ms, keeps_ttl=ttl_ms is None)
     return acts.start(job) if job.status is Status.CLAIMED else job
 
 
@@ -86,7 +89,7 @@ def _expired(acts: Acts, wish: Wish) -> Choice | None:
     return None
 
 
-def _tried(acts: Acts, job_id: int, ttl_ms: int) -> Job | None:
+def _tried(acts: Acts, job_id: int, ttl_ms: int | None) -> Job | None:
     """None where it went to somebody else, into a backoff or to its end since it was looked at, or is not for this process to
     sign. A refusal has changed nothing."""
     try:

@@ -82,6 +82,13 @@ ttl_option = click.option(
     "--ttl", type=duration, default="5m", show_default=True, metavar="DURATION", help="How long a new claim lasts: 30s, 5m."
 )
 
+claim_ttl_option = click.option(
+    "--ttl",
+    type=duration,
+    metavar="DURATION",
+    help="How long the claim lasts: 30s, 5m. Else 5m for a new claim, and as before for one that is renewed.",
+)
+
 
 def agent_option(*, required: bool = True) -> Callable[[Any], Any]:
     return click.option(

@@ -16,6 +16,7 @@ from holdfast.cli.envelope import Failed, misuse
 
 if TYPE_CHECKING:
     from holdfast.core.proof.keyfile import KeyFile
+    from holdfast.ledger.validating import Hooks
     from holdfast.worker import App
 
 log = logging.getLogger("holdfast.cli")
@@ -23,9 +24,31 @@ log = logging.getLogger("holdfast.cli")
 _NAME_IT = "Name it as module:app."
 
 
+class NamedHooks:
+    """The validators and conflict detectors of the app that holdfast.toml names, imported when they are first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._found: App | None = None
+
+    def load(self) -> "App":
+        if self._found is None:
+            _look_here()
+            self._found = _app(self._name)
+        return self._found
+
+    def hooks_of(self, kind: str) -> "Hooks":
+        return self.load().hooks_of(kind)
+
+
+def _look_here() -> None:
+    """Modules of the current folder are found too."""
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - what sys.path holds are texts
+
+
 def load(names: Sequence[str], db: str | None, keys: "Sequence[KeyFile]" = ()) -> "list[App]":
     """The apps by their names, `module:app`, for the ledger `db` and with the keys that are given. They share one ledger."""
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - what sys.path holds are texts
+    _look_here()
     apps = [_app(name) for name in dict.fromkeys(names)]
     for app in apps:
         if db is not None or keys:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.address import is_new, key_files, ledger_url
+from holdfast.cli.address import is_new, key_files, ledger_url, setting
 from holdfast.cli.ending import Unread, ended
 from holdfast.cli.envelope import JSON_ASKED, Failed, success
 from holdfast.cli.page import Page
@@ -178,12 +178,24 @@ def loaded_keys(given: Sequence[str]) -> "list[KeyFile]":
     return list(keyring(key_files(given)))
 
 
-def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool) -> "Ledger":
-    """With `create`, one that is not there is made. Migrating a large one may take long, and so may a lock of somebody else."""
+def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool, serves: bool = False) -> "Ledger":
+    """With `create`, one that is not there is made. Migrating a large one may take long, and so may a lock of somebody else.
+
+    The app that holdfast.toml names for its validators is imported when a result is first looked at; at once for a command that
+    `serves` others, or that has work to do before it completes anything.
+    """
     import holdfast
 
+    named = setting("validators")
+    validators = None
+    if named is not None:
+        from holdfast.cli.apps import NamedHooks
+
+        validators = NamedHooks(named)
+        if serves:
+            validators.load()
     with meanwhile("opening the ledger"):
-        return holdfast.open(url, actor=_who(keys), keys=keys, create=create)
+        return holdfast.open(url, actor=_who(keys), keys=keys, create=create, validators=validators)
 
 
 def _who(keys: "Sequence[KeyFile]") -> str:

@@ -84,7 +84,7 @@ def mcp(
     url, ring = ledger_url(db), loaded_keys(keys)
     logs.configure(json=not sys.stderr.isatty())
     wishes = program.Wishes(agent, session, idle_limit.total_seconds(), keep)
-    with open_ledger(url, ring, create=is_named(db)) as ledger:
+    with open_ledger(url, ring, create=is_named(db), serves=True) as ledger:
         if door is None:
             program.serve_stdio(ledger, wishes)
             return

@@ -7,12 +7,12 @@ import msgspec
 
 from holdfast.cli.agents import (
     asks_as_an_agent,
+    claim_ttl_option,
     request_option,
     show_history,
     show_related,
     show_replayed,
     show_task,
-    ttl_option,
 )
 from holdfast.cli.frame import Answer
 from holdfast.cli.page import Page
@@ -33,7 +33,7 @@ _WHY = {
 @click.command()
 @click.option("--queue", "queues", multiple=True, help="Take new tasks from this queue only; may be repeated.")
 @click.option("--kind", "kinds", multiple=True, help="Take new tasks of this kind only; may be repeated.")
-@ttl_option
+@claim_ttl_option
 @request_option
 @asks_as_an_agent
 def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], **options: Any) -> Answer:

@@ -82,7 +82,8 @@ def supervise(
     url = ledger_url(db)
     quiet = as_json or (bool(command) and not sys.stderr.isatty())  # only the log is on standard error then
     made = not listing and is_new(url)
-    with open_ledger(url, loaded_keys(keys), create=not listing) as ledger:
+    completes = options.get("job_id") is not None
+    with open_ledger(url, loaded_keys(keys), create=not listing, serves=completes) as ledger:
         if made and not quiet:
             remark_new(url)
         if listing:

@@ -9,6 +9,7 @@ from holdfast.cli.address import ledger_url
 from holdfast.cli.agents import (
     agent_option,
     asks_as_an_agent,
+    claim_ttl_option,
     id_option,
     json_option,
     on_a_task,
@@ -59,12 +60,13 @@ def task() -> None:
 
 
 @task.command()
-@ttl_option
+@claim_ttl_option
 @takes_a_task
 def start(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Claim a task, start it and make it the agent's focus.
 
-    It has to be free, the agent's own, or one whose claim has expired. The answer has all that the task is about.
+    It has to be free, the agent's own (its claim is renewed, for --ttl if that is given), or one whose claim has expired. The
+    answer has all that the task is about.
 
     \b
     Example:
@@ -186,7 +188,7 @@ def run(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any)
       holdfast task run --agent ada --once -- python summarize.py
     """
     url = ledger_url(db)
-    with open_ledger(url, loaded_keys(keys), create=False) as ledger:
+    with open_ledger(url, loaded_keys(keys), create=False, serves=True) as ledger:
         answer = _run_tasks(ledger, url, **options)
     say(answer, as_json)
 

@@ -26,6 +26,7 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
+from holdfast.core.policy import is_renewal
 from holdfast.core.proof.book import Book
 from holdfast.core.proof.leaves import pruned_sha256
 from holdfast.core.proof.signed import counter_of
@@ -182,7 +183,8 @@ def _check_first(event: Event, *, is_unreadable: bool) -> Iterable[tuple[str, st
         yield "reason", "enqueued carries a reason, and repeats no other job"
 
 
-_WITH_POLICY = frozenset({EventType.CLAIMED, EventType.STALLED})
+WITH_POLICY = frozenset({EventType.CLAIMED, EventType.HEARTBEAT, EventType.STALLED})
+"""Types of events that carry a snapshot of the lease's policy; a beat only where it renews the lease for another length."""
 _WITHOUT_REASON = frozenset(
     {
         EventType.UNBLOCKED,
@@ -212,7 +214,7 @@ def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
             counter_of(event.statement)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             yield "illegible", f"what was signed of {event.type.value} cannot be read"
-    if event.policy is not None and event.type not in _WITH_POLICY:
+    if event.policy is not None and event.type not in WITH_POLICY:
         yield "policy snapshot", f"{event.type.value} carries a policy"
     if event.reason is not None and event.type in _WITHOUT_REASON:
         yield "reason", f"{event.type.value} carries a reason"
@@ -296,6 +298,11 @@ def _check_policy(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         yield "policy", "claimed without a snapshot of its policy"
     if event.type is EventType.STALLED and event.policy != job.policy:
         yield "policy snapshot", "stalled with another policy than it was claimed under"
+    if event.type is EventType.HEARTBEAT and event.policy is not None:
+        if job.status not in HELD:
+            yield "policy snapshot", f"heartbeat of a job that is {job.status.value} renews a lease"
+        elif job.policy is None or not is_renewal(job.policy, event.policy):
+            yield "policy snapshot", "heartbeat changes more of the policy than the length of the lease, or nothing"
     if event.type is EventType.CLAIMED and exhausted(job):
         yield "attempts_max", f"claimed again after {job.attempt} attempts, {job.releases} of them released"
 

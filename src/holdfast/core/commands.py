@@ -70,11 +70,13 @@ class JobCommand(Command, frozen=True, kw_only=True):
 class ClaimJob(JobCommand, frozen=True, kw_only=True):
     """`policy`, `paused`, `fresh_since` and `token` are what the ledger found and drew for it, not what the caller said.
 
-    `signed` is for its own holder, whose claim is a beat.
+    `signed` is for its own holder, whose claim is a beat. With `keeps_ttl`, `ttl_ms` is for a new lease only: a renewal keeps
+    the length that the lease has.
     """
 
     token: str
     ttl_ms: int | None = None
+    keeps_ttl: bool = False
     policy: Policy | None = None
     paused: bool = False
     fresh_since: Micros | None = None
@@ -96,9 +98,18 @@ class Heartbeat(HolderCommand, frozen=True, kw_only=True):
     beat: Beat
 
 
+class Objection(msgspec.Struct, frozen=True):
+    """What a validator or a conflict detector said against a result."""
+
+    message: str
+    retryable: bool = False
+
+
 class Complete(HolderCommand, frozen=True, kw_only=True):
     payload: bytes
     """The encoded body of its `succeeded` event."""
+    objection: Objection | None = None
+    """Why it is refused where it would otherwise be accepted."""
 
 
 class Settle(Complete, frozen=True, kw_only=True):

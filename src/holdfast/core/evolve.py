@@ -103,7 +103,9 @@ def _heartbeat(job: Job, event: Event) -> dict[str, Any]:
         changes["undo_owed"] = job.undo_owed + 1
     if event.to_status is Status.STALLED:
         return changes | {"last_beat_at": event.received_at, "revived_at": event.received_at}
-    return changes | _lease(job.policy, event)
+    if event.policy is not None:
+        changes["policy"] = event.policy
+    return changes | _lease(event.policy or job.policy, event)
 
 
 def _no_holder(job: Job) -> dict[str, Any]:

@@ -162,6 +162,16 @@ def with_ttl(policy: Policy, ttl_ms: int) -> Policy:
     return msgspec.structs.replace(leased, cancel_grace_ms=_grace_ms(leased))
 
 
+_OF_LENGTH = ("lease_ttl_ms", "missed_beats_max", "heartbeat_interval_ms", "cancel_grace_ms")
+"""The fields that `with_ttl` sets."""
+
+
+def is_renewal(before: Policy, after: Policy) -> bool:
+    """Whether `after` is `before` for a lease of another length: a renewal changes nothing else."""
+    kept = {name: getattr(before, name) for name in _OF_LENGTH}
+    return after != before and msgspec.structs.replace(after, **kept) == before
+
+
 def backoff_us(policy: Policy, tries: int, jitter: float) -> int:
     """How long to wait before the next try: doubled each time up to the maximum, then spread by `jitter` (0.5 to 1.5)."""
     exponent = min(max(tries, 1) - 1, 40)

@@ -67,24 +67,21 @@ class Acts:
         holder = job.owner or job.last_owner
         return job.token is not None and (holder, job.incarnation) == (self.who.name, self.who.incarnation)
 
-    def claim(self, job_id: int, ttl_ms: int) -> Job:
+    def claim(self, job_id: int, ttl_ms: int, *, keeps_ttl: bool) -> Job:
         """Refused where nothing here could sign for it afterwards: a claim alone needs no signature, all that follows does."""
         job = self.job(job_id)
         if job.status not in TERMINAL and (lack := self._sitting.lack(self.session.policy_of(job), self.who.name)) is not None:
             raise SignatureInvalid(f"job {job_id} has to be signed for: {lack}", why="missing", **job.held_by)
-        return self._do(c.ClaimJob, job_id, actor=self.who, token=self._entropy.token(), ttl_ms=ttl_ms)
+        return self._do(c.ClaimJob, job_id, actor=self.who, token=self._entropy.token(), ttl_ms=ttl_ms, keeps_ttl=keeps_ttl)
 
     def start(self, job: Job) -> Job:
         return self._by_holder(c.Start, job)
 
-    def resume(self, job: Job) -> Job:
-        return self._by_holder(c.Resume, job)
-
     def beat(self, job: Job, beat: payloads.Beat = payloads.NO_BEAT) -> Job:
         return self._by_holder(c.Heartbeat, job, beat=beat)
 
-    def complete(self, job: Job, payload: bytes) -> Job:
-        return self._by_holder(c.Complete, job, payload=payload)
+    def complete(self, job: Job, payload: bytes, objection: c.Objection | None = None) -> Job:
+        return self._by_holder(c.Complete, job, payload=payload, objection=objection)
 
     def fail(self, job: Job, failure: Failure) -> Job:
         return self._by_holder(c.Fail, job, jitter=self._entropy.jitter(), **failure._asdict())

@@ -34,6 +34,8 @@ class Appending(Desk):
         """
         signed = self._notary.admit(read_envelope(_object(envelope)))
         command = _command(signed, content)
+        if isinstance(command, c.Complete):
+            [command] = self._weighed([command])
         call = Call("append", [command], repeat=False, keep=False, body_hash=b"")
         return public_event(self._carrier.one(call))
 

@@ -1,7 +1,8 @@
 """What every verb needs: the store, the door, and how answers are dressed."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from copy import copy
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -19,6 +20,7 @@ from holdfast.ledger.keyring import Books, Keyring
 from holdfast.ledger.notary import Notary
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.ledger.totals import Totals
+from holdfast.ledger.validating import Source, Validation
 from holdfast.store.base import Change as StoreChange
 from holdfast.store.base import Schema, Store, chunks
 from holdfast.telemetry.metrics import Metrics
@@ -40,6 +42,7 @@ class Desk:
         metrics: Metrics | None = None,
         ring: Keyring,
         wall: Callable[[], Micros],
+        validators: Source | None = None,
     ) -> None:
         self._store = store
         self._entropy = entropy
@@ -57,6 +60,8 @@ class Desk:
         """Several commands as one transaction: what the verbs of agents are made of."""
         self._totals = Totals(store)
         self._enqueues = admit.Enqueues()
+        self.validation = None if validators is None else Validation(store, validators)
+        """What looks at results before they are recorded; None where nothing does."""
         self.incarnation = incarnation
         """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""
         self._unanswered: dict[str, tuple[c.ClaimNext, float]] = {}
@@ -120,6 +125,10 @@ class Desk:
             return self._holder(job, request_id, expected_rev)
         return self._outside(job, request_id, expected_rev, actor, Role.SYSTEM)
 
+    def _weighed(self, commands: Sequence[c.Complete]) -> Sequence[c.Complete]:
+        """Each completion with what validators object to."""
+        return commands if self.validation is None else self.validation.weighed(commands)
+
     def _quick(self, verb: str, commands: Sequence[Any], request_id: str | None, *, keep: bool = False) -> Call:
         """A call of a hot verb: its answer is kept only where the caller may ask for it again by a name of its own, or where it
         must not be done twice."""
@@ -149,6 +158,16 @@ class Desk:
         hashed = admit.body_hash(verb, command.job_id, command.expected_rev, fence and (fence.attempt, fence.token), body)
         call = Call(verb, [command], repeat=request_id is not None, keep=True, body_hash=hashed)
         return shown(self._carrier.one(call))
+
+
+D = TypeVar("D", bound=Desk)
+
+
+def without_validators(ledger: D) -> D:
+    """The same ledger for a worker, which runs the validators of its handlers itself."""
+    found = copy(ledger)
+    found.validation = None
+    return found
 
 
 class Workers(dict[str, Actor]):

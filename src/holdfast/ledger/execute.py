@@ -108,6 +108,6 @@ _RUNNERS: dict[type[c.Command], Runner] = {
     c.Link: deciding.link_late,
     c.Start: hot.as_one(lambda session: session.start),
     c.Heartbeat: hot.beat,
-    c.Complete: hot.as_one(lambda session: session.complete),
+    c.Complete: hot.complete,
     c.Settle: hot.settle,
 }

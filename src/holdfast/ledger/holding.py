@@ -65,24 +65,29 @@ class Holding(Desk):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Change:
-        """Done. `result` is any JSON value. With `gate`, it is GateDenied unless the holder passes the gate at that moment."""
+        """Done. `result` is any JSON value. With `gate`, it is GateDenied unless the holder passes the gate at that moment.
+
+        Where a validator or conflict detector of this ledger objects, it is RefusedByValidator, and the job stays running.
+        """
         body = payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
         verb = c.CompleteGated if admit.switch("gate", gate) else c.Complete
         command = verb(payload=body, **self._holder(fence, request_id, expected_rev))
-        return change_of(self._carrier.one(self._quick("complete", [command], request_id)))
+        return change_of(self._carrier.one(self._quick("complete", self._weighed([command]), request_id)))
 
     def complete_many(
         self, results: Iterable[tuple[Fence, Any]], *, request_id: str | None = None
     ) -> list[Change | HoldfastError]:
         """Many completions, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
         drawn = admit.request_id(request_id) or self._entropy.nonce()
-        return self._many("complete", _completions(c.Complete, results, drawn), request_id, change_of)
+        commands = _completions(c.Complete, results, drawn)
+        limits.check_count("complete", len(commands), limits.WRITE_BATCH_MAX)
+        return self._many("complete", self._weighed(commands), request_id, change_of)
 
     def settle_many(self, results: Iterable[tuple[Fence, Any]], *, request_id: str) -> list[HoldfastError | None]:
         """`complete_many` for a worker that may have to send it again: no answer is kept, the events themselves carry the id.
 
         Answers None for each that is completed, also if it was by this very id before. A job that another transaction has
-        locked is not waited for: its answer is Unavailable with `locked`.
+        locked is not waited for: its answer is Unavailable with `locked`. No validator is run: the worker has run its own.
         """
         commands = _completions(c.Settle, results, limits.check_key("request_id", request_id))
         return self._many("complete", commands, None, lambda _: None, patient=False)

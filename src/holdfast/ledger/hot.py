@@ -26,6 +26,18 @@ def as_one(run: Callable[[Session], Callable[[Sequence[Any]], list[Change | None
     return runner
 
 
+def complete(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
+    """The statement knows nothing of objections: whatever has one is decided one by one."""
+    accepted = [item for item in items if item.command.objection is None]
+    if accepted:
+        _complete_plain(session, accepted, sitting)
+    if len(accepted) < len(items):
+        decide_each(session, [item for item in items if item.command.objection is not None], sitting)
+
+
+_complete_plain = as_one(lambda session: session.complete)
+
+
 def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
     """Those that the statements for unsigned commands may serve, and the others. A token says itself what its holder owes."""
     if not any(_is_odd(item[2]) for item in items):

@@ -227,7 +227,11 @@ class Making(Desk):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """One job by id: queued, stalled past its window, or one's own (then the lease is renewed). `ttl` sets its length."""
+        """One job by id: queued, stalled past its window, past its limits, or one's own.
+
+        A live lease of one's own is renewed and the attempt stays. One that is over makes a new attempt. `ttl` sets the length
+        of the lease, of a renewed one too.
+        """
         command = c.ClaimJob(
             actor=admit.worker(worker, self.incarnation if incarnation is None else incarnation),
             request_id=admit.request_id(request_id) or self._entropy.nonce(),

@@ -8,7 +8,6 @@ from msgspec import Meta
 from holdfast.core import limits
 from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
 
-TTL_S = 300
 PAGE = 20
 PIECE = 16_000
 REQUEST_ID_MAX = limits.KEY_BYTES_MAX - limits.NAME_BYTES_MAX - len("255::")
@@ -30,7 +29,8 @@ Ttl = Annotated[
     Meta(
         ge=limits.LEASE_MS_MIN // 1_000,
         le=limits.LEASE_MS_MAX // 1_000,
-        description="Seconds that the claim lasts without a sign of life. The server renews it by itself while you work.",
+        description="Seconds that the claim lasts without a sign of life: 300 for a new claim unless given, and as before for a "
+        "claim of yours that is renewed. The server renews it by itself while you work.",
     ),
 ]
 RequestId = Annotated[
@@ -88,7 +88,7 @@ class ListJobs(Ask, frozen=True, kw_only=True):
 
 
 class ClaimJob(OnAJob, frozen=True, kw_only=True):
-    ttl_s: Ttl = TTL_S
+    ttl_s: Ttl | None = None
 
 
 _IN_HAND = "a job in hand comes first all the same"
@@ -97,7 +97,7 @@ _IN_HAND = "a job in hand comes first all the same"
 class Resume(Change, frozen=True, kw_only=True):
     queues: Annotated[Names, Meta(description=f"Only from these queues; {_IN_HAND}.")] | None = None
     kinds: Annotated[Names, Meta(description=f"Only of these kinds; {_IN_HAND}.")] | None = None
-    ttl_s: Ttl = TTL_S
+    ttl_s: Ttl | None = None
 
 
 class Progress(OnAJob, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.core.restart import TerminalReason
-from holdfast.errors import FenceLost, LimitExceeded, ValidationError
+from holdfast.errors import FenceLost, LimitExceeded, RefusedByValidator, ValidationError
 from holdfast.plainfile import open_plain
 from holdfast.supervise.lease import JobLease
 
@@ -31,12 +31,15 @@ def settle(lease: JobLease, reason: TerminalReason, result: Path, error: dict[st
 
 
 def _complete(lease: JobLease, result: bytes | None) -> None:
-    """A result that cannot be kept is a failure that no retry mends."""
+    """A result that cannot be kept, or that a validator refuses, is a failure that no retry mends."""
     try:
         lease.complete(result)
-    except (ValidationError, LimitExceeded) as error:
+    except (ValidationError, LimitExceeded, RefusedByValidator) as error:
         said = {"type": type(error).__name__, "message": error.message}
-        lease.fail(said, retryable=False, reason_code=ReasonCode.VALIDATION_FAILED, failure_stage=FailureStage.OUTPUT)
+        if error.retryable:
+            lease.fail(said, retryable=True, failure_stage=FailureStage.OUTPUT)
+        else:
+            lease.fail(said, retryable=False, reason_code=ReasonCode.VALIDATION_FAILED, failure_stage=FailureStage.OUTPUT)
         raise
 
 

@@ -18,7 +18,7 @@ from holdfast import supervised
 from holdfast.agent import Agent, Brief, Task
 from holdfast.core import limits, strictjson
 from holdfast.core.model import FailureStage, Policy, ReasonCode
-from holdfast.errors import Conflict, HoldfastError, LimitExceeded, Unavailable, ValidationError
+from holdfast.errors import Conflict, HoldfastError, LimitExceeded, RefusedByValidator, Unavailable, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.services.outage import Outage
 from holdfast.services.supervised import Supervised
@@ -444,9 +444,10 @@ class _Attempt:
             try:
                 result = self._result()
                 return self._record("succeeded", lambda request: lease.complete(result, request))
-            except (ValidationError, LimitExceeded) as refused:
+            except (ValidationError, LimitExceeded, RefusedByValidator) as refused:
                 said: dict[str, Any] = {"message": f"its output cannot be kept: {refused.message}"}
-                return self._fail(said, retryable=False, failure_stage=FailureStage.OUTPUT)
+                cause = None if refused.retryable else ReasonCode.VALIDATION_FAILED
+                return self._fail(said, retryable=refused.retryable, failure_stage=FailureStage.OUTPUT, reason_code=cause)
         by_signal = code is None or code < 0
         how = "was ended by a signal" if by_signal else f"ended with {code}"
         tail = self._errors.decode(errors="replace").strip()
@@ -496,7 +497,7 @@ class _Attempt:
                     waiting = True
                     loop.say(f"Task {lease.job_id}: waiting for the ledger to record its end: {error.message}.")
                 loop.pause(AGAIN_SECONDS)
-            except (ValidationError, LimitExceeded):
+            except (ValidationError, LimitExceeded, RefusedByValidator):
                 raise
             except HoldfastError as error:
                 loop.say(f"Task {lease.job_id}: {error.code}: {error.message}.")

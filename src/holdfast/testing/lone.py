@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.core.model import HELD, FailureStage, Phase, Status
 from holdfast.errors import HoldfastError, JobCancelled, Unavailable, ValidationError
 from holdfast.ledger import Job
+from holdfast.ledger.desk import without_validators
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.beats import period
 from holdfast.worker.context import Context
@@ -91,7 +92,7 @@ class LoneWorker:
 
     def __init__(self, app: "App", queues: Sequence[str] | None) -> None:
         self._queues = sorted({handler.queue for handler in app.registry}) if queues is None else list(queues)
-        self._shift = LoneShift(app.ledger, app.registry, NAME, app.monotonic)
+        self._shift = LoneShift(without_validators(app.ledger), app.registry, NAME, app.monotonic)
         served = self._shift.serve(self._queues)
         if any(map(_is_async, app.registry)):
             _check_no_loop()

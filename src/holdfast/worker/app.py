@@ -11,8 +11,9 @@ from holdfast.errors import ValidationError
 from holdfast.keyfiles import KeySource
 from holdfast.ledger import Job, Ledger, admit
 from holdfast.ledger.sweep import Entropy
+from holdfast.ledger.validating import Hooks, Validator
 from holdfast.opening import Clock, open
-from holdfast.worker.handlers import Check, Isolation, Validator, make
+from holdfast.worker.handlers import Check, Isolation, make
 from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
 
@@ -73,7 +74,7 @@ class App:
     def ledger(self) -> Ledger:
         if self._ledger is None:
             assert self._url is not None
-            self._ledger = open(self._url, clock=self.clock, entropy=self._entropy, keys=self._keys)
+            self._ledger = open(self._url, clock=self.clock, entropy=self._entropy, keys=self._keys, validators=self)
         return self._ledger
 
     @contextlib.contextmanager
@@ -159,14 +160,22 @@ class App:
         return function
 
     def validator(self, function: Validator) -> Validator:
-        """A validator of results, for every handler registered from here on."""
+        """A validator of results, for every handler registered from here on and for kinds without a handler here.
+
+        It is given the job and the result: by a worker a Context, by any other way to complete a job the Job.
+        """
         self._validators.append(function)
         return function
 
     def conflict_detector(self, function: Validator) -> Validator:
-        """A look for conflicts before a result is recorded, for every handler registered from here on."""
+        """A look for conflicts before a result is recorded; for which kinds, and with what, is as for `validator`."""
         self._conflicts.append(function)
         return function
+
+    def hooks_of(self, kind: str) -> Hooks:
+        """What looks at the results of a kind: its handler's validators and conflict detectors; the app's where it has none."""
+        handler = self.registry.of_kind(kind)
+        return Hooks(tuple(self._validators), tuple(self._conflicts)) if handler is None else handler.hooks
 
     def sink(self, sink: "Sink") -> None:
         """Let workers of this app tell `sink` of every event, in order and at least once; one worker at a time does."""
@@ -224,7 +233,7 @@ class App:
         return self._url
 
     def open_again(self) -> Ledger:
-        """The same ledger with connections of its own, counted together with the first."""
+        """The same ledger with connections of its own, counted together with the first. Without validators: it is a worker's."""
         return open(self.url, clock=self.clock, entropy=self._entropy, metrics=self.ledger.metrics, keys=list(self.ledger.ring))
 
     @property

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from holdfast.core.model import Actor, FailureStage, Fence, Role, Status
-from holdfast.errors import Conflict, FenceLost, HoldfastError, RefusedByValidator, TransientError
+from holdfast.errors import Conflict, FenceLost, HoldfastError, TransientError
 from holdfast.ledger import Job
 from holdfast.telemetry.logs import bind_job
 from holdfast.telemetry.tracing import is_loaded, job_span
@@ -187,12 +187,7 @@ class Attempts:
         try:
             if result is not None:
                 result = plain_result(result)
-            for validator in handler.validators:
-                if validator(context, result) is False:
-                    raise RefusedByValidator(f"{getattr(validator, '__qualname__', validator)} refused the result")
-            for detector in handler.conflicts:
-                if detector(context, result) is False:
-                    raise TransientError(f"{getattr(detector, '__qualname__', detector)} found a conflict")
+            handler.hooks.check(context, result)
         except BaseException as error:  # noqa: BLE001 - whatever a hook raises keeps the result from being recorded
             self._settler.failed(context, error, FailureStage.OUTPUT)
         else:

@@ -11,6 +11,7 @@ from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
 from holdfast.ledger import admit
+from holdfast.ledger.validating import Hooks, Validator, callables
 from holdfast.worker.context import AsyncContext, Context
 from holdfast.worker.judge import Rules
 from holdfast.worker.signature import Signature
@@ -18,8 +19,6 @@ from holdfast.worker.signature import Signature
 Isolation = Literal["thread", "loop", "process"]
 Check = Callable[[Context], Any]
 """Looks at a job before it starts. Raising, or answering False, keeps it from starting."""
-Validator = Callable[[Context, Any], Any]
-"""Looks at a result before it is recorded. Raising, or answering False, refuses it."""
 
 TIMEOUT_MS_MAX = 30 * policies.DAY_MS
 CONCURRENCY_MAX = 10_000
@@ -46,8 +45,8 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     timeout_s: float | None
     rules: Rules
     checks: tuple[Check, ...]
-    validators: tuple[Validator, ...]
-    conflicts: tuple[Validator, ...]
+    hooks: Hooks
+    """What looks at its results."""
     gate: bool
     """Whether a result is recorded only if the gate lets the attempt pass at that moment."""
     options: dict[str, Any]
@@ -93,9 +92,8 @@ def make(
         concurrency=None if concurrency is None else limits.check_integer("concurrency", concurrency, 1, CONCURRENCY_MAX),
         timeout_s=None if timeout is None else policies.duration_ms("timeout", timeout, 1, TIMEOUT_MS_MAX) / 1_000,
         rules=Rules(_errors("retry_on", retry_on), _errors("fail_on", fail_on)),
-        checks=_callables("checks", checks),
-        validators=_callables("validators", validators),
-        conflicts=_callables("conflicts", conflicts),
+        checks=callables("checks", checks),
+        hooks=Hooks(callables("validators", validators), callables("conflicts", conflicts)),
         gate=admit.switch("gate", gate),
         options=options,
         context_type=_context_type(function, signature.context_type),
@@ -127,13 +125,6 @@ def _errors(what: str, given: Any) -> tuple[type[BaseException], ...]:
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
         raise ValidationError(f"{what} must be classes of exceptions", field=what)
     return kinds
-
-
-def _callables(what: str, given: Any) -> tuple[Callable[..., Any], ...]:
-    found = (given,) if callable(given) else tuple(given)
-    if not all(callable(item) and not inspect.iscoroutinefunction(item) for item in found):
-        raise ValidationError(f"{what} must be plain functions", field=what)
-    return found
 
 
 def _place(function: Callable[..., Any], isolation: Any) -> Place:

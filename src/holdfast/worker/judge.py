@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.errors import GateDenied, PermanentError, RefusedByValidator, TransientError, ValidationError
+from holdfast.ledger.validating import cut, text_of
 from holdfast.worker.signature import UnreadableArgs
 
 E = TypeVar("E", ReasonCode, FailureStage)
@@ -81,17 +82,10 @@ def describe(error: BaseException) -> dict[str, Any]:
     """An error as the ledger keeps it: type, message and the end of its traceback."""
     kind = type(error)
     name = kind.__name__ if kind.__module__ in ("builtins", "holdfast.errors") else f"{kind.__module__}.{kind.__qualname__}"
-    described = {"type": name[:200], "message": _cut(_said(error), TRACE_BYTES_MAX // 2)}
+    described = {"type": name[:200], "message": cut(text_of(error), TRACE_BYTES_MAX // 2)}
     if error.__traceback__ is not None:
-        described["traceback"] = _cut(_trace(error)[-TRACE_BYTES_MAX:], TRACE_BYTES_MAX)
+        described["traceback"] = cut(_trace(error)[-TRACE_BYTES_MAX:], TRACE_BYTES_MAX)
     return described
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001 - somebody else's __str__ must not keep a job from failing
-        return ""
 
 
 def _trace(error: BaseException) -> str:
@@ -99,9 +93,3 @@ def _trace(error: BaseException) -> str:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-20))
     except BaseException:  # noqa: BLE001 - it asks the error for more than its text
         return ""
-
-
-def _cut(text: str, bytes_max: int) -> str:
-    """Bounded, and valid Unicode whatever came."""
-    safe = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
-    return safe[-bytes_max:].decode("utf-8", "ignore")

@@ -19,8 +19,10 @@ from holdfast.core.model import (
     TERMINAL,
     EventType,
     FailureStage,
+    Job,
     Micros,
     Phase,
+    Policy,
     StallReason,
     Status,
 )
@@ -28,33 +30,49 @@ from holdfast.core.policy import with_ttl
 from holdfast.core.receipts import check_gate, receipt_of
 from holdfast.core.signing import check_stated
 from holdfast.core.undo import check_reason_code, check_undo
-from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable
+from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, RefusedByValidator
 
 
 def claim_job(draft: Draft, command: c.ClaimJob) -> None:
+    """Renew the caller's own live lease, or take a new attempt. A claim never resumes an attempt: only beats and ends do."""
     job = draft.job
     if job.status is not Status.QUEUED:
         require("claim by id", job)
-    own = (job.owner, job.incarnation) == (command.actor.name, command.actor.incarnation)
-    if job.status in HELD and own and (job.status is Status.RUNNING or not lease_over(job, draft.at)):
+    own = (job.owner or job.last_owner, job.incarnation) == (command.actor.name, command.actor.incarnation)
+    if job.status in HELD and own and not lease_over(job, draft.at):
         if draft.signed is not None:
             check_stated(job, command, command.actor, draft.now)
-        return_of_holder(draft)
-        draft.emit(EventType.HEARTBEAT)
+        draft.emit(EventType.HEARTBEAT, policy=renewed_policy(job, command))
         return
     if job.status in HELD:
-        if draft.at <= stall_limit(job) or excused(job, draft.at, command.fresh_since or 0):
+        if not own and (draft.at <= stall_limit(job) or excused(job, draft.at, command.fresh_since or 0)):
             raise LeaseConflictError(f"job {job.id} is held by {job.owner}", **job.held_by)
         stall(draft, silence_reason(job), actor=SYSTEM)
-    check_claimable(draft, command)
+    check_claimable(draft, command, own=own)
     assert command.policy is not None
     policy = command.policy if command.ttl_ms is None else with_ttl(command.policy, command.ttl_ms)
     draft.emit(EventType.CLAIMED, Status.CLAIMED, policy=policy)
     draft.job = msgspec.structs.replace(draft.job, token=command.token + policy.token_tail)
 
 
-def check_claimable(draft: Draft, command: c.ClaimJob) -> None:
-    """When a job becomes available is a matter of the clock as it is, not of the job's own time."""
+def renewed_policy(job: Job, command: c.ClaimJob) -> Policy | None:
+    """The policy of a lease that is renewed for another length; None where it keeps the one it has.
+
+    It is the snapshot of the attempt with another length, not the policy of today: what has to be signed stays as the fence's
+    token says.
+    """
+    assert job.policy is not None
+    if command.ttl_ms is None or command.keeps_ttl:
+        return None
+    policy = with_ttl(job.policy, command.ttl_ms)
+    return None if policy == job.policy else policy
+
+
+def check_claimable(draft: Draft, command: c.ClaimJob, *, own: bool) -> None:
+    """When a job becomes available is a matter of the clock as it is, not of the job's own time.
+
+    `own` is a claim by the last holder. The resume window keeps a stalled job for it, and so does not keep it out.
+    """
     job = draft.job
     why: str | None = None
     until: Micros | None = None
@@ -75,7 +93,7 @@ def check_claimable(draft: Draft, command: c.ClaimJob) -> None:
             why = "cancelling"
         elif exhausted(job):
             why = "exhausted"
-        elif draft.at < window_over_at(job):
+        elif draft.at < window_over_at(job) and not own:
             why, until = "resume_window", window_over_at(job)
     if why is not None:
         raise NotClaimable(f"job {job.id} cannot be claimed: {why}", why=why, until=until, **job.held_by)
@@ -111,6 +129,7 @@ def heartbeat(draft: Draft, command: c.Heartbeat) -> None:
 def complete(draft: Draft, command: c.Complete) -> None:
     return_of_holder(draft)
     require("complete", draft.job)
+    check_objection(draft, command)
     draft.emit(EventType.SUCCEEDED, Status.SUCCEEDED, payload=command.payload)
 
 
@@ -119,7 +138,19 @@ def complete_gated(draft: Draft, command: c.CompleteGated) -> None:
     if draft.job.status not in TERMINAL:
         check_gate(draft.job, receipt_of(draft.job, draft.at), draft.at)
     require("complete", draft.job)
+    check_objection(draft, command)
     draft.emit(EventType.SUCCEEDED, Status.SUCCEEDED, payload=command.payload)
+
+
+def check_objection(draft: Draft, command: c.Complete) -> None:
+    """Refuse a result that a validator objects to. The job stays as it was before the command."""
+    if command.objection is not None:
+        job = draft.job
+        refused = RefusedByValidator(
+            f"job {job.id} is not completed: {command.objection.message}", job_id=job.id, attempt=job.attempt
+        )
+        refused.retryable = command.objection.retryable
+        raise refused
 
 
 def fail_job(draft: Draft, command: c.Fail) -> None:

@@ -1,0 +1,225 @@
+"""Validators and conflict detectors run whoever completes a job. What they refuse changes nothing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import App, Job, Ledger
+from holdfast.agent import Agent
+from holdfast.errors import RefusedByValidator, TransientError
+from holdfast.testing import ManualClock
+from tests.contract.builders import WORKER, claimed, queued, refused, refused_without_trace, running, types
+from tests.contract.test_append import ours
+from tests.support.signers import EVERYBODY, enrol
+
+
+class Looked:
+    """A validator that remembers what it was shown, and accepts results above zero."""
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[int, Any]] = []
+
+    def __call__(self, job: Any, result: Any) -> bool:
+        self.shown.append((job.id, result))
+        return result is not None and result > 0
+
+
+@pytest.fixture
+def looked() -> Looked:
+    return Looked()
+
+
+@pytest.fixture
+def strict(ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked) -> Iterator[Ledger]:
+    """The ledger once more, with a validator for the kind that builders use."""
+    with holdfast.open(store_url, clock=clock, validators={"index_page": looked}) as opened:
+        yield opened
+
+
+def test_a_result_that_is_refused_leaves_the_job_running(strict: Ledger, looked: Looked) -> None:
+    made = running(strict)
+    with refused_without_trace(strict, "refused_by_validator") as caught:
+        strict.complete(made.fence, -1)
+    assert "Looked" in caught.value.message and caught.value.context == {"job_id": made.id, "attempt": 1}
+    assert not caught.value.retryable
+    assert strict.get(made.id).status == "running"
+    assert strict.complete(made.fence, 1).status == "succeeded"
+    assert looked.shown == [(made.id, -1), (made.id, 1)]
+
+
+def test_what_a_validator_raises_is_what_the_caller_is_told(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
+    def short(job: Job, result: str) -> None:
+        if len(result) > 5:
+            raise ValueError(f"{job.kind} of attempt {job.attempt} is too long")
+
+    def exits(job: Job, result: str) -> None:
+        if result == "exit":
+            raise SystemExit(1)
+
+    def busy(job: Job, result: str) -> None:
+        if result == "busy":
+            raise TransientError("somebody else has changed it")
+
+    made = running(ledger)
+    with holdfast.open(store_url, clock=clock, validators={"index_page": [short, exits, busy]}) as strict:
+        for result, told, retryable in (
+            ("a long story", "ValueError: index_page of attempt 1 is too long", False),
+            ("exit", "SystemExit: 1", False),
+            ("busy", "somebody else has changed it", True),
+        ):
+            with refused_without_trace(strict, "refused_by_validator") as caught:
+                strict.complete(made.fence, result)
+            assert told in caught.value.message and caught.value.retryable is retryable
+        assert strict.complete(made.fence, "short").status == "succeeded"
+
+
+def test_jobs_of_other_kinds_are_completed_unseen(strict: Ledger, looked: Looked) -> None:
+    made = running(strict, kind="other")
+    assert strict.complete(made.fence, -1).status == "succeeded"
+    assert looked.shown == []
+
+
+def test_in_a_batch_only_the_refused_ones_are_refused(strict: Ledger) -> None:
+    good, bad, other = running(strict), running(strict), running(strict, kind="other")
+    answers = strict.complete_many([(bad.fence, -1), (good.fence, 1), (other.fence, -1)], request_id="r1")
+    assert [getattr(answer, "code", None) for answer in answers] == ["refused_by_validator", None, None]
+    assert [strict.get(made.id).status for made in (good, bad, other)] == ["succeeded", "running", "succeeded"]
+    again = strict.complete_many([(bad.fence, -1), (good.fence, 1), (other.fence, -1)], request_id="r1")
+    assert [getattr(answer, "code", None) for answer in again] == ["refused_by_validator", None, None]
+    assert [isinstance(answer, RefusedByValidator) for answer in again] == [True, False, False]
+
+
+def test_a_refused_request_may_be_sent_again_with_another_result(strict: Ledger) -> None:
+    made = running(strict)
+    with refused("refused_by_validator"):
+        strict.complete(made.fence, -1, request_id="r1")
+    assert strict.complete(made.fence, 1, request_id="r1").status == "succeeded"
+
+
+def test_a_request_that_was_answered_before_is_not_looked_at_again(strict: Ledger, looked: Looked) -> None:
+    made = running(strict)
+    first = strict.complete(made.fence, 1, request_id="r1")
+    assert strict.complete(made.fence, 1, request_id="r1") == first
+    assert looked.shown == [(made.id, 1)]
+
+
+def test_a_lost_fence_is_a_lost_fence_whatever_the_result(strict: Ledger, looked: Looked, clock: ManualClock) -> None:
+    made = running(strict)
+    clock.advance(61)
+    strict.claim_job(made.id, "w-2")
+    with refused_without_trace(strict, "fence_lost"):
+        strict.complete(made.fence, -1)
+    assert looked.shown == []
+    unstarted = claimed(strict)
+    with refused_without_trace(strict, "invalid_transition"):
+        strict.complete(unstarted.fence, -1)
+
+
+def test_a_late_holder_is_looked_at_too(strict: Ledger, clock: ManualClock) -> None:
+    made = running(strict)
+    clock.advance(61)
+    with refused_without_trace(strict, "refused_by_validator"):
+        strict.complete(made.fence, -1)
+    assert strict.complete(made.fence, 1).status == "succeeded"
+    assert types(strict, made.id)[-3:] == ["stalled", "resumed", "succeeded"]
+
+
+def test_with_the_gate_too(strict: Ledger) -> None:
+    made = running(strict)
+    with refused_without_trace(strict, "refused_by_validator"):
+        strict.complete(made.fence, -1, gate=True)
+    assert strict.complete(made.fence, 1, gate=True).status == "succeeded"
+
+
+def test_an_agent_is_refused_and_keeps_its_task(strict: Ledger, looked: Looked) -> None:
+    ada, bob, made = Agent(strict, "ada"), Agent(strict, "bob"), queued(strict)
+    ada.start(made.id)
+    with refused_without_trace(strict, "refused_by_validator") as caught:
+        ada.complete(made.id, -1, request_id="r1")
+    assert "Looked" in caught.value.message
+    with refused_without_trace(strict, "fence_lost"):
+        bob.complete(made.id, -1)
+    assert ada.resume().why == "focus"
+    assert ada.complete(made.id, 2, request_id="r1").status == "succeeded"
+    assert ada.complete(made.id, 2, request_id="r1").replayed is True
+    assert looked.shown == [(made.id, -1), (made.id, 2)]
+
+
+def test_a_signed_success_from_elsewhere_too(ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked) -> None:
+    with holdfast.open(store_url, clock=clock, keys=list(EVERYBODY), validators={"index_page": looked}) as strict:
+        enrol(strict, [*EVERYBODY])
+        made = running(strict, policy={"signed": "all"})
+        with refused_without_trace(strict, "refused_by_validator"):
+            strict.append(ours(strict, made, "succeeded", body=b'{"result":-1}'), content=-1)
+        accepted = ours(strict, made, "succeeded", body=b'{"result":1}')
+        assert strict.append(accepted, content=1).to_status == "succeeded"
+        assert strict.append(accepted, content=1).to_status == "succeeded"
+        assert looked.shown == [(made.id, -1), (made.id, 1)]
+
+
+def test_validators_and_conflict_detectors_of_an_app(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
+    app = App(store_url, clock=clock)
+
+    @app.validator
+    def positive(job: Any, result: int) -> bool:
+        return result > 0
+
+    def taken(job: Any, result: int) -> bool:
+        return bool(result != 7)
+
+    def exact(job: Any, result: int) -> bool:
+        return bool(result == job.job.args["n"] or result == 7)
+
+    @app.handler("index_page", validators=exact, conflicts=taken)
+    def index_page(n: int) -> int:
+        return n
+
+    with holdfast.open(store_url, clock=clock, validators=app) as strict:
+        for opened in (strict, app.ledger):
+            made, bare = running(opened), running(opened, kind="unhandled")
+            for result, told, retryable in (
+                (-1, "positive refused", False),
+                (2, "exact refused", False),
+                (7, "taken found a conflict", True),
+            ):
+                with refused_without_trace(opened, "refused_by_validator") as caught:
+                    opened.complete(made.fence, result)
+                assert told in caught.value.message and caught.value.retryable is retryable
+            assert opened.complete(made.fence, 1).status == "succeeded"
+            with refused_without_trace(opened, "refused_by_validator"):
+                opened.complete(bare.fence, -1)
+            assert opened.complete(bare.fence, 7).status == "succeeded"
+    app.close()
+
+
+def test_a_validator_sees_the_job_without_its_fence(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
+    seen: list[Any] = []
+    made = running(ledger)
+    with holdfast.open(store_url, clock=clock, validators={"index_page": lambda job, result: seen.append(job)}) as strict:
+        strict.complete(made.fence, {"n": 1})
+    [job] = seen
+    assert job.job is job
+    assert (isinstance(job, Job), job.owner, job.status, job.args, job.fence, job.record.token) == (
+        True,
+        WORKER,
+        "running",
+        {"n": 1},
+        None,
+        None,
+    )
+
+
+async def _later(job: Job, result: Any) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    "given",
+    [1, "app", [print], {"kind": 1}, {"kind": "text"}, {"kind": [print, None]}, {"kind": _later}, {"": print}, {1: print}],
+    ids=["number", "text", "list", "no function", "a text", "one of two", "async", "no kind", "kind is a number"],
+)
+def test_what_cannot_be_a_validator_is_refused_at_once(store_url: str, given: Any) -> None:
+    with refused("validation_error"):
+        holdfast.open(store_url, validators=given)
