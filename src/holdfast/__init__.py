@@ -32,16 +32,21 @@ if TYPE_CHECKING:
     )
     from holdfast.fences import check_fence
     from holdfast.ledger import Beat, Change, Event, Job, KeyRecord, Ledger, SinkState, WorkerRecord
+    from holdfast.ledger.options import CallOptions, Duration, EnqueueOptions, PolicyFields
     from holdfast.opening import draw_key, open
     from holdfast.worker import App, AsyncContext, Context, Worker
+    from holdfast.worker.worker import WorkerSettings
 
 __all__ = [
     "Actor",
     "App",
     "AsyncContext",
     "Beat",
+    "CallOptions",
     "Change",
     "Context",
+    "Duration",
+    "EnqueueOptions",
     "Event",
     "EventType",
     "FailureStage",
@@ -56,6 +61,7 @@ __all__ = [
     "PermanentError",
     "Phase",
     "Policy",
+    "PolicyFields",
     "Raw",
     "ReasonCode",
     "Role",
@@ -67,6 +73,7 @@ __all__ = [
     "ValidationError",
     "Worker",
     "WorkerRecord",
+    "WorkerSettings",
     "__version__",
     "check_fence",
     "draw_key",
@@ -108,6 +115,12 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "SinkState",
         "WorkerRecord",
     ),
+    "holdfast.ledger.options": (
+        "CallOptions",
+        "Duration",
+        "EnqueueOptions",
+        "PolicyFields",
+    ),
     "holdfast.opening": (
         "draw_key",
         "open",
@@ -118,6 +131,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "Context",
         "Worker",
     ),
+    "holdfast.worker.worker": ("WorkerSettings",),
     "msgspec": ("Raw",),
 }
 """Where each name is. A room is entered when somebody asks for a name in it: a command line that beats once needs few of them."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 import psycopg
 
 import holdfast
-from holdfast import HoldfastError, Job, Ledger
+from holdfast import HoldfastError, Job, Ledger, PolicyFields
 from tests.blast.place import Place
 from tests.blast.programs.jobs import SteppedClock
 from tests.support.histories import problems
@@ -142,7 +142,12 @@ class Fleet:
 
     def orphan(self, lease_seconds: int = 2) -> int:
         """A job whose holder is gone: claimed by a client that never beats, on a queue that no worker serves."""
-        policy = {"heartbeat_interval": 1, "missed_beats_max": lease_seconds, "lease_ttl": lease_seconds, "backoff_base": 0}
+        policy: PolicyFields = {
+            "heartbeat_interval": 1,
+            "missed_beats_max": lease_seconds,
+            "lease_ttl": lease_seconds,
+            "backoff_base": 0,
+        }
         job = self.ledger.enqueue("orphan", queue=NOBODYS, policy=policy)
         self.ledger.claim_job(job.id, "gone")
         return job.id

@@ -8,11 +8,11 @@ from signal import SIGCONT, SIGSTOP
 
 import psycopg
 
-from holdfast import Fence, Job
+from holdfast import Fence, Job, PolicyFields
 from tests.blast.fleet import NOBODYS, ROOT, SHORT, Fleet
 
 UNDO = {"kind": "quick", "args": {}}
-STRANDED = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "resume_window": 3, "backoff_base": 0}
+STRANDED: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "resume_window": 3, "backoff_base": 0}
 
 # Ways to lock. Each yields what locks the rows of some jobs, until the block ends.
 

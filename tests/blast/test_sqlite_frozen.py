@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Ledger, Unavailable, quick
+from holdfast import Ledger, PolicyFields, Unavailable, quick
 from holdfast.store.sqlite import writelock
 from tests.integration.conftest import Opener, opened, sqlite_url
 from tests.support.forked import Nursery
@@ -206,7 +206,8 @@ def test_a_beat_from_the_command_line_is_refused(live: Ledger, frozen: Program, 
 def test_a_short_freeze_costs_nobody_a_job(live: Ledger, frozen: Program, sqlite_url: str, tmp_path: Path) -> None:
     """Longer than a beat and shorter than a lease, while workers hold jobs."""
     thaw(frozen)
-    go, policy = tmp_path / "go", {"heartbeat_interval": 1, "missed_beats_max": 8, "lease_ttl": 8}
+    go = tmp_path / "go"
+    policy: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 8, "lease_ttl": 8}
     jobs = {live.enqueue("let_go", {"go": str(go)}, policy=policy).id for _ in range(6)}
 
     def beaten(after: int) -> set[int]:

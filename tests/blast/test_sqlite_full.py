@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Ledger, Unavailable
+from holdfast import Ledger, PolicyFields, Unavailable
 from tests.support.histories import all_events, problems
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Fleet
 
 WORKERS = 3
-STEADY = {"heartbeat_interval": 1, "missed_beats_max": 8, "lease_ttl": 8}
+STEADY: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 8, "lease_ttl": 8}
 
 
 class Disk:

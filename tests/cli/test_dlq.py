@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ class Letters:
         self._url = url
         self._run = run
 
-    def make(self, kind: str = "index", *, reason: str = "timeout", **given: str) -> int:
+    def make(self, kind: str = "index", *, reason: str = "timeout", **given: Any) -> int:
         job = self.ledger.enqueue(kind, {"page": 7}, **given)
         self.ledger.claim_job(job.id, worker="ada")
         error = {"type": "Error", "message": NASTY, "traceback": TRACE}

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast import Fence, HoldfastError, Job, Ledger
+from holdfast import Fence, HoldfastError, Job, Ledger, PolicyFields
 
 WORKER = "w-1"
-WINDOW = {"resume_window": "60s"}
+WINDOW: PolicyFields = {"resume_window": "60s"}
 """A policy under which a stalled job waits for its holder."""
 
 _queues = (f"q-{number}" for number in itertools.count(1))

@@ -305,7 +305,7 @@ def test_something_else_than_ids_is_refused(ledger: Ledger, given: Any) -> None:
 
 def test_an_unknown_choice_is_refused(ledger: Ledger) -> None:
     with refused("validation_error"):
-        ledger.enqueue("work", on_dependency_failure="explode")
+        ledger.enqueue("work", on_dependency_failure="explode")  # type: ignore[arg-type]
 
 
 def test_more_than_a_thousand_are_refused(ledger: Ledger) -> None:

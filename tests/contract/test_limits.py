@@ -210,9 +210,9 @@ WRONG: dict[str, Callable[[Ledger, Fence], Any]] = {
     "enqueue_many of texts": lambda ledger, fence: ledger.enqueue_many(["a"]),  # type: ignore[list-item]
     "an item without kind": lambda ledger, fence: ledger.enqueue_many([{"queue": "a"}]),
     "an item with an actor": lambda ledger, fence: ledger.enqueue_many([{"kind": "a", "who": "b"}]),
-    "an option nobody knows": lambda ledger, fence: ledger.enqueue("a", colour="blue"),
+    "an option nobody knows": lambda ledger, fence: ledger.enqueue("a", colour="blue"),  # type: ignore[call-arg]
     "an option of no name": lambda ledger, fence: ledger.enqueue_many([{"kind": "a", 7: 1}]),  # type: ignore[dict-item]
-    "another dedupe": lambda ledger, fence: ledger.enqueue("a", dedupe_key="k", dedupe="often"),
+    "another dedupe": lambda ledger, fence: ledger.enqueue("a", dedupe_key="k", dedupe="often"),  # type: ignore[arg-type]
     "forever without key": lambda ledger, fence: ledger.enqueue("a", dedupe="forever"),
     "queues as a text": lambda ledger, fence: ledger.claim(WORKER, "default"),
     "no queue at all": lambda ledger, fence: ledger.claim(WORKER, []),

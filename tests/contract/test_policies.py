@@ -198,7 +198,7 @@ def test_past_its_bound_or_of_another_type_it_is_refused(ledger: Ledger, name: s
     with refused_without_trace(ledger, code):
         ledger.set_policy("walk", **{name: value})
     with refused_without_trace(ledger, code):
-        ledger.enqueue("walk", policy={name: value})
+        ledger.enqueue("walk", policy={name: value})  # type: ignore[arg-type]
     assert _policy(ledger, kind="walk") == _policy(ledger)
 
 

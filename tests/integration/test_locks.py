@@ -209,7 +209,7 @@ def test_a_dependent_that_is_linked_in_time_is_told_by_the_end_itself(ledger: Le
 
 
 @pytest.mark.parametrize("wanted", ["cancel", "dead_letter", "wait"])
-def test_a_dependent_hears_late_that_its_job_came_to_nothing(ledger: Ledger, stranger: Any, wanted: str) -> None:
+def test_a_dependent_hears_late_that_its_job_came_to_nothing(ledger: Ledger, stranger: Any, wanted: Any) -> None:
     job = ledger.enqueue("k")
     dependent = ledger.enqueue("after", depends_on=[job.id], on_dependency_failure=wanted, connection=stranger)
     ledger.cancel(job.id)

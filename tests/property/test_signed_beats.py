@@ -80,7 +80,7 @@ class Side:
         self.ledger = ledger
         self.clock = clock
 
-    def run(self, policy: str, sent: list[Sent]) -> None:
+    def run(self, policy: Any, sent: list[Sent]) -> None:
         self.ledger.enqueue("k", queue="q", policy={"signed": policy, "resume_window": 600})
         [job] = self.ledger.claim("w-1", ["q"], start=True)
         for each in sent:

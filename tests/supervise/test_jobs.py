@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import EventType, Ledger
+from holdfast import EventType, Ledger, PolicyFields
 from holdfast.keyfiles import write_key
 from tests.supervise.conftest import QUICK, Ended, Supervise, is_alive, pipe
 from tests.support.signers import enrol
 from tests.support.waiting import wait_until
 
-SHORT = {"heartbeat_interval": "1s", "missed_beats_max": 3, "lease_ttl": "3s"}
+SHORT: PolicyFields = {"heartbeat_interval": "1s", "missed_beats_max": 3, "lease_ttl": "3s"}
 WAIT = ["sh", "-c", "echo $$; read line < gate; test $line = go"]
 
 

@@ -4,12 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import holdfast
+from holdfast import PolicyFields
 from holdfast.core.proof.keyfile import KeyFile
 from holdfast.core.proof.keys import KeyRole, SecretKey
 from holdfast.ledger import Ledger
 
-LIVENESS = {"signed": "liveness"}
-ALL = {"signed": "all"}
+LIVENESS: PolicyFields = {"signed": "liveness"}
+ALL: PolicyFields = {"signed": "all"}
 
 
 def key(role: str, name: str, number: int = 1) -> KeyFile:

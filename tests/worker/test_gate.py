@@ -229,7 +229,7 @@ def test_a_result_that_cannot_be_kept_is_refused_as_ever(timed: App) -> None:
 
 def test_gate_is_a_switch(timed: App) -> None:
     with pytest.raises(ValidationError):
-        timed.handler("odd", gate="yes")(lambda: None)  # type: ignore[arg-type]
+        timed.handler("odd", gate="yes")(lambda: None)  # type: ignore[call-overload]
 
 
 # Real workers

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, AsyncContext, Context, JobCancelled, LeaseConflictError
+from holdfast import App, AsyncContext, Context, JobCancelled, LeaseConflictError, PolicyFields
 from holdfast.errors import InvalidTransition
 from holdfast.worker import beats
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, became, dead, ended
 
-TIGHT: dict[str, Any] = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0, "cancel_grace": 60}
+TIGHT: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0, "cancel_grace": 60}
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,13 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
-from holdfast import App, Context, Job
+from holdfast import App, Context, Job, PolicyFields
 from holdfast.core.commands import ClaimNext
 from holdfast.core.model import Job as Record
 from holdfast.store.sqlite.session import SqliteSession
@@ -23,7 +24,7 @@ CLAIM = b"FOR NO KEY UPDATE SKIP LOCKED"
 """Only claims have this in their text."""
 WAITING_CLAIMS = """SELECT count(*) FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND query LIKE '%%picked AS%%' AND query LIKE %(schema)s"""
-LONG = {"heartbeat_interval": 600, "lease_ttl": 3_600}
+LONG: PolicyFields = {"heartbeat_interval": 600, "lease_ttl": 3_600}
 """A job of this policy does not come back by itself while a test runs."""
 
 
@@ -62,12 +63,12 @@ def cut_off(pg_url: str, direct: App, proxy: Proxy) -> Iterator[App]:
 class Runs:
     """A handler that notes its calls."""
 
-    def __init__(self, app: App, **options: object) -> None:
+    def __init__(self, app: App, **options: Any) -> None:
         self.of: list[int] = []
         self.free = threading.Event()
         self.free.set()
 
-        @app.handler("work", policy=LONG, **options)  # type: ignore[arg-type]
+        @app.handler("work", policy=LONG, **options)
         def work(job: Context) -> int:
             self.of.append(job.job.id)
             self.free.wait(60)

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import App, AsyncContext, Context, PermanentError, TransientError, ValidationError
+from holdfast import App, AsyncContext, Context, PermanentError, PolicyFields, TransientError, ValidationError
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, dead, ended
 
-QUICK = {"backoff_base": 0}
+QUICK: PolicyFields = {"backoff_base": 0}
 
 
 def test_a_result_is_recorded(app: App, start: Starter) -> None:

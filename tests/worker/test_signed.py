@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import App, AsyncContext, Context, Ledger, TransientError, ValidationError
+from holdfast import App, AsyncContext, Context, Ledger, PolicyFields, TransientError, ValidationError
 from holdfast.errors import GateDenied
 from holdfast.keyfiles import write_key
 from tests.support.signers import ALL, SERVER, enrol, key
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, ended
 from tests.worker.fleet import Fleet
 
-TIGHT = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0}
+TIGHT: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0}
 WORKER = key("worker", "w0")
 
 

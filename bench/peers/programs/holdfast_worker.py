@@ -4,10 +4,10 @@ import threading
 
 import holdfast
 from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
-from holdfast import App
+from holdfast import App, PolicyFields
 
 BATCH = 500
-TIGHTEST = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0}
+TIGHTEST: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0}
 
 
 def url(asked: Asked) -> str:
@@ -34,7 +34,7 @@ def send(asked: Asked) -> None:
 
 def work(asked: Asked) -> None:
     app, ran = App(url(asked)), counting(asked.jobs)
-    policy = TIGHTEST if asked.config == "tight" else {}
+    policy: PolicyFields = TIGHTEST if asked.config == "tight" else {}
 
     @app.handler()
     def noop() -> None:

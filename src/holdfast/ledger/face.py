@@ -4,13 +4,22 @@ from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
 from holdfast.core import model
 from holdfast.core.model import EventType, FailureStage, Fence, Micros, Phase, Policy, ReasonCode, StallReason, Status
 from holdfast.store.base import SignedIn
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -38,8 +47,11 @@ def _plain(name: str) -> Any:
     return property(lambda self: getattr(self.record, name))
 
 
-class Job:
-    """A job as it was when the ledger answered. `record` is the core's own form of it."""
+class Job(Generic[R_co]):
+    """A job as it was when the ledger answered. `record` is the core's own form of it.
+
+    To type checkers, `Job[R]` is a job whose result is an R: `Job[int | None]` where the handler returns an int.
+    """
 
     __slots__ = ("_make", "_record", "fence", "id", "is_new")
 
@@ -114,8 +126,8 @@ class Job:
         return _decode(self.record.args)
 
     @property
-    def result(self) -> Any:
-        return None if self.record.result is None else _decode(self.record.result)
+    def result(self) -> R_co:
+        return None if self.record.result is None else _decode(self.record.result)  # type: ignore[return-value]
 
     @property
     def has_checkpoint(self) -> bool:

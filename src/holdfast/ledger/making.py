@@ -1,7 +1,7 @@
 """Verbs that make jobs and hand them out."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -17,6 +17,7 @@ from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk, given, held
 from holdfast.ledger.door import Call
 from holdfast.ledger.face import Job
+from holdfast.ledger.options import EnqueueOptions
 from holdfast.ledger.repeating import drawn
 from holdfast.store.base import JobFilter, Made, Session, default_correlation
 from holdfast.telemetry import tracing
@@ -37,7 +38,7 @@ class Making(Desk):
         request_id: str | None = None,
         actor: str | Actor | None = None,
         connection: Any = None,
-        **options: Any,
+        **options: Unpack[EnqueueOptions],
     ) -> Job:
         """A new job, or the live one that has its `dedupe_key`.
 

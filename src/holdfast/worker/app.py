@@ -4,18 +4,20 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast import settings
 from holdfast.errors import ValidationError
 from holdfast.keyfiles import KeySource
 from holdfast.ledger import Job, Ledger, admit
+from holdfast.ledger.options import CallOptions, Duration, HandlerOptions, PolicyFields
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validating import Hooks, Validator
 from holdfast.opening import Clock, open
+from holdfast.worker.enqueues import Enqueues
 from holdfast.worker.handlers import Check, Isolation, make
 from holdfast.worker.registry import Registry
-from holdfast.worker.worker import Worker
+from holdfast.worker.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
     from holdfast.services.sinks import Sink
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Enqueuer:
+class Enqueuer(Enqueues):
     """Enqueues with options: `app.options(priority=5, delay="5m").enqueue(index_page, url=…)`."""
 
     def __init__(self, app: "App", options: Mapping[str, Any]) -> None:
@@ -31,9 +33,8 @@ class Enqueuer:
         self._call = {name: options[name] for name in ("request_id", "actor", "connection") if name in options}
         self._options = {name: value for name, value in options.items() if name not in self._call}
 
-    def enqueue(self, handler: Any, /, **args: Any) -> Job:
-        """A job for a handler (or its kind); the arguments are checked against its signature first."""
-        return self.enqueue_many(handler, [args])[0]
+    def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
+        return self.enqueue_many(handler, [self._app.registry.find(handler).signature.named(args, kwargs)])[0]
 
     def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
         """Many jobs for one handler in one transaction: all or none."""
@@ -41,7 +42,7 @@ class Enqueuer:
         return self._app.ledger.enqueue_many(items, **self._call)
 
 
-class App:
+class App(Enqueues):
     """Handlers and the ledger they work for. The ledger is opened when it is first used.
 
     Without a url it is the one that commands are about: HOLDFAST_URL, else the url in holdfast.toml, else sqlite:///holdfast.db.
@@ -97,15 +98,18 @@ class App:
 
     # Handlers
 
+    @overload
+    def handler(self, function: F, /) -> F: ...
+    @overload
     def handler(
         self,
         kind: str | None = None,
         *,
         queue: str = "default",
         isolation: Isolation | None = None,
-        lease: Any = None,
+        lease: Duration | None = None,
         attempts: int | None = None,
-        timeout: Any = None,
+        timeout: Duration | None = None,
         concurrency: int | None = None,
         retry_on: Sequence[type[BaseException]] | type[BaseException] = (Exception,),
         fail_on: Sequence[type[BaseException]] | type[BaseException] = (),
@@ -113,9 +117,28 @@ class App:
         validators: Sequence[Validator] | Validator = (),
         conflicts: Sequence[Validator] | Validator = (),
         gate: bool = False,
-        policy: Mapping[str, Any] | None = None,
+        policy: PolicyFields | None = None,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[F], F]: ...
+    def handler(
+        self,
+        kind: Any = None,
+        *,
+        queue: str = "default",
+        isolation: Isolation | None = None,
+        lease: Duration | None = None,
+        attempts: int | None = None,
+        timeout: Duration | None = None,
+        concurrency: int | None = None,
+        retry_on: Sequence[type[BaseException]] | type[BaseException] = (Exception,),
+        fail_on: Sequence[type[BaseException]] | type[BaseException] = (),
+        checks: Sequence[Check] | Check = (),
+        validators: Sequence[Validator] | Validator = (),
+        conflicts: Sequence[Validator] | Validator = (),
+        gate: bool = False,
+        policy: PolicyFields | None = None,
         **options: Any,
-    ) -> Callable[[F], F]:
+    ) -> Any:
         """Make a function the handler of a kind of job (its own name, unless said otherwise).
 
         `lease`, `attempts` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
@@ -124,8 +147,10 @@ class App:
         before a result is recorded. With `gate`, a result is recorded only if the attempt passes the gate at that moment.
         Other options (priority, tier, …) are what its jobs are enqueued with.
         """
+        if callable(kind):
+            return self.handler()(kind)
         if kind is not None and not isinstance(kind, str):
-            raise ValidationError("a kind is a text; without one, write @app.handler() with its parentheses", field="kind")
+            raise ValidationError("a kind is a text", field="kind")
         admit.check_options(options)
 
         def register(function: F) -> F:
@@ -183,25 +208,24 @@ class App:
 
     # Jobs
 
-    def enqueue(self, handler: Any, /, **args: Any) -> Job:
-        """A job for a handler (or its kind); the arguments are checked against its signature first."""
-        return Enqueuer(self, {}).enqueue(handler, **args)
+    def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
+        return Enqueuer(self, {}).enqueue(handler, *args, **kwargs)
 
     def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
         """Many jobs for one handler in one transaction: all or none."""
         return Enqueuer(self, {}).enqueue_many(handler, args)
 
-    def options(self, **options: Any) -> Enqueuer:
+    def options(self, **options: Unpack[CallOptions]) -> Enqueuer:
         """Enqueue with the options of `ledger.enqueue`: priority, delay, dedupe_key, queue, tier, request_id, connection…"""
         return Enqueuer(self, options)
 
     # Work
 
-    def worker(self, **settings: Any) -> Worker:
+    def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
         """A worker for this app's handlers; `settings` as for `work`."""
         return worker_of([self], **settings)
 
-    def work(self, **settings: Any) -> bool:
+    def work(self, **settings: Unpack[WorkerSettings]) -> bool:
         """Run jobs until SIGTERM or SIGINT: the first lets running jobs finish, the second hands them back at once.
 
         False where the worker gave up on itself, since too many of its handlers would not stop: end the process then.
@@ -241,7 +265,7 @@ class App:
         return time.monotonic if self.clock is None else self.clock.monotonic
 
 
-def worker_of(apps: Sequence[App], **settings: Any) -> Worker:
+def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker:
     """One worker for the handlers of several apps, which share a ledger."""
     if _in_a_child():
         raise ValidationError(

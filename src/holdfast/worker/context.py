@@ -1,8 +1,8 @@
 """What a handler is given: its job, its fence, and the ways to prove life, keep a place, and learn that it must stop."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -11,14 +11,15 @@ from holdfast.core.model import Fence, Status
 from holdfast.core.receipts import check_gate
 from holdfast.errors import GateDenied, HoldfastError, JobCancelled, LeaseConflictError, NotFound, SignatureInvalid, Unavailable
 from holdfast.ledger import Beat, Change, Job
-from holdfast.worker.children import AsyncChildren, Children
+from holdfast.ledger.options import ChildOptions
+from holdfast.worker.enqueues import AsyncChildren, AsyncEnqueues, Children, Enqueues
 from holdfast.worker.pulse import Pulse
 
 if TYPE_CHECKING:
     from holdfast.worker.shift import Shift
 
 
-class Context:
+class Context(Enqueues):
     """One attempt at one job, as its handler sees it. Safe to use from any thread of the handler's."""
 
     lost = False
@@ -152,13 +153,13 @@ class Context:
         """Ask for an operator's help."""
         self._beat(assist_requested=wanted)
 
-    def enqueue(self, handler: Any, /, **args: Any) -> Job:
+    def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         """A new job that belongs to this one: it has its correlation id and its trace."""
-        return self._shift.enqueue_child(self.job, handler, args, {})
+        return self._shift.enqueue_child(self.job, handler, args, kwargs, {})
 
-    def options(self, **options: Any) -> Children:
+    def options(self, **options: Unpack[ChildOptions]) -> Children:
         """Enqueue such jobs with the options of `ledger.enqueue`: `job.options(depends_on=[first]).enqueue(handler, …)`."""
-        return Children(lambda handler, args: self._shift.enqueue_child(self.job, handler, args, options))
+        return Children(lambda handler, args, kwargs: self._shift.enqueue_child(self.job, handler, args, kwargs, options))
 
     def _beat(self, **told: Any) -> Beat:
         sent = self._shift.monotonic()
@@ -249,7 +250,7 @@ def _told(stage: str | None, progress: int | None) -> dict[str, Any]:
     return {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
 
 
-class AsyncContext(Context):
+class AsyncContext(AsyncEnqueues, Context):  # type: ignore[misc]
     """The same for an `async def` handler: what talks to the ledger is awaited."""
 
     async def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:  # type: ignore[override]
@@ -264,12 +265,12 @@ class AsyncContext(Context):
     async def request_assist(self, wanted: bool = True) -> None:  # type: ignore[override]
         await self._shift.beside(super().request_assist, wanted)
 
-    async def enqueue(self, handler: Any, /, **args: Any) -> Job:  # type: ignore[override]
-        return await self._shift.beside(super().enqueue, handler, **args)
+    def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Awaitable[Job]:  # type: ignore[override]
+        return self._shift.beside(Context._enqueue, self, handler, args, kwargs)  # noqa: SLF001 - its own
 
-    def options(self, **options: Any) -> AsyncChildren:  # type: ignore[override]
+    def options(self, **options: Unpack[ChildOptions]) -> AsyncChildren:  # type: ignore[override]
         children = super().options(**options)
-        return AsyncChildren(lambda handler, args: self._shift.beside(children.enqueue, handler, **args))
+        return AsyncChildren(lambda handler, args, kwargs: self._shift.beside(children.enqueue, handler, *args, **kwargs))
 
 
 class Passage:

@@ -106,11 +106,14 @@ class Shift:
         found = self.registry.find(handler)
         return found.kind, found.signature.admit(args)
 
-    def enqueue_child(self, parent: Job, handler: Any, args: Mapping[str, Any], options: Mapping[str, Any]) -> Job:
+    def enqueue_child(
+        self, parent: Job, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Job:
         given: dict[str, Any] = {"correlation_id": parent.correlation_id}
         if parent.trace_id is not None and current_traceparent() is None:
             given["trace_id"] = parent.trace_id
-        return self.ledger.enqueue(**self.registry.item(handler, args, {**given, **options}))
+        named = self.registry.find(handler).signature.named(args, kwargs)
+        return self.ledger.enqueue(**self.registry.item(handler, named, {**given, **options}))
 
 
 def _unserved(queues: Collection[str], known: Collection[str]) -> str:

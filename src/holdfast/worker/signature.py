@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 import msgspec
@@ -47,6 +47,17 @@ class Signature:
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_foreign)
         except TypeError as error:
             raise ValidationError(f"{self._name}: {_unreadable(named, hints)}: {_said(error)}", field="handler") from None
+
+    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Arguments as a call has them, all by name."""
+        if not args:
+            return kwargs
+        names = self._names[: len(args)]
+        if len(args) > len(self._names):
+            raise ValidationError(f"{self._name} takes {len(self._names)} arguments, not {len(args)}", field="args")
+        if twice := [name for name in names if name in kwargs]:
+            raise ValidationError(f"{self._name}: {twice[0]} is given twice", field="args")
+        return {**dict(zip(names, args, strict=True)), **kwargs}
 
     def admit(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as plain JSON values, or a ValidationError that names the wrong one."""

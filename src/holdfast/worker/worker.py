@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.core import policy as policies
 from holdfast.core.urls import without_password
 from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.ledger import Ledger
+from holdfast.ledger.options import Duration
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import Presence
 from holdfast.services.prune import KEEP_BEATS, Prune
@@ -48,6 +49,23 @@ BESIDE_SECONDS = 30.0
 """How long a relay or a sealer has to finish what it is at when the worker stops."""
 FAREWELL_SECONDS = 2.0
 """How long a worker that has stopped waits for each answer when it hands its duties over and signs out."""
+
+
+class WorkerSettings(TypedDict, total=False):
+    """How a worker is made: the arguments of `app.work`, as type checkers see them."""
+
+    name: str | None
+    queues: Sequence[str] | Mapping[str, int] | None
+    threads: int
+    tasks: int
+    processes: int | None
+    shutdown_timeout: Duration
+    keep_jobs: Duration | None
+    keep_beats: Duration | None
+    relay_duty_ttl: Duration
+    seal: bool
+    anchors: "Sequence[Anchor]"
+    anchor_every: Duration
 
 
 class Worker:

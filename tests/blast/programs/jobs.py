@@ -5,14 +5,13 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
-from holdfast import App, Context, HoldfastError
+from holdfast import App, Context, HoldfastError, PolicyFields
 from tests.blast.place import Place
 
-LEASE: dict[str, Any] = {"heartbeat_interval": 1, "missed_beats_max": 5, "lease_ttl": 5, "backoff_base": 0, "attempts_max": 100}
+LEASE: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 5, "lease_ttl": 5, "backoff_base": 0, "attempts_max": 100}
 """A beat every second, a lease of five."""
 
 

@@ -12,13 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import App, AsyncContext, Context, PermanentError, TransientError
+from holdfast import App, AsyncContext, Context, PermanentError, PolicyFields, TransientError
 from holdfast.services import WebhookSink
 from tests.support.receiver import SECRET
 
 app = App(os.environ["HOLDFAST_URL"])
 
-TIGHT: dict[str, Any] = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0}
+TIGHT: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0}
 
 
 def note(path: str, text: str) -> None:
@@ -185,7 +185,7 @@ def saved(job: Context, log: str) -> Any:
     return page
 
 
-OFTEN: dict[str, Any] = {**TIGHT, "attempts_max": 1_000}
+OFTEN: PolicyFields = {**TIGHT, "attempts_max": 1_000}
 """For workers that are killed all the time."""
 
 
@@ -225,4 +225,5 @@ if __name__ == "__main__":
         app.sink(told)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    app.work(name=sys.argv[1], **{name: int(value) if value.isdigit() else value for name, value in settings.items()})
+    given: Any = {name: int(value) if value.isdigit() else value for name, value in settings.items()}
+    app.work(name=sys.argv[1], **given)

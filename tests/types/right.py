@@ -1,0 +1,55 @@
+"""A user's program in which type checkers find nothing."""
+
+import asyncio
+from datetime import timedelta
+from typing import assert_type
+
+import holdfast
+from holdfast import App, AsyncContext, Context, Job, PolicyFields
+
+app = App("sqlite:///typed.db")
+STEADY: PolicyFields = {"heartbeat_interval": "5s", "lease_ttl": 60, "attempts_max": 3}
+
+
+@app.handler
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@app.handler(queue="crawl", lease="2m", attempts=3, priority=5, policy=STEADY, timeout=timedelta(minutes=1))
+def fetch(job: Context, url: str) -> dict[str, int]:
+    job.progress(50, stage="reading")
+    child = job.enqueue(add, 1, b=2)
+    assert_type(child, Job[int | None])
+    job.options(depends_on=[child]).enqueue(add, a=3)
+    return {url: 1}
+
+
+@app.handler("mail")
+async def send(job: AsyncContext, to: str) -> bool:
+    child = await job.enqueue(add, a=1)
+    assert_type(child.result, int | None)
+    return bool(to)
+
+
+@app.handler()
+async def tidy() -> None:
+    await asyncio.sleep(0)
+
+
+def use() -> None:
+    assert_type(app.enqueue(add, 1).result, int | None)
+    assert_type(app.enqueue(fetch, url="u").result, dict[str, int] | None)
+    assert_type(app.enqueue(send, to="ada").result, bool | None)
+    app.enqueue(tidy)
+    app.enqueue("add", a=1, whatever="goes")
+    jobs = app.options(priority=3, delay="5m", dedupe_key="k", queue="other").enqueue(add, a=1)
+    assert_type(jobs, Job[int | None])
+    app.enqueue_many(add, [{"a": 1}, {"a": 2}])
+    fetch_again: Job = app.ledger.get(jobs.id)
+    assert fetch_again.result["anything"]
+    assert add(1, 2) == 3
+    with app.worker(name="w", threads=4, shutdown_timeout="10s", keep_beats="never") as worker:
+        worker.start()
+    with holdfast.open("sqlite:///typed.db", actor="me", create=True) as ledger:
+        ledger.enqueue("add", {"a": 1}, priority=1, policy={"attempts_max": 2}, on_dependency_failure="cancel")

@@ -1,0 +1,108 @@
+"""What type checkers say of a user's program, and that what they are told is what runs."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import CallOptions, EnqueueOptions, PolicyFields, WorkerSettings
+from holdfast.core import policy
+from holdfast.ledger import Ledger, admit
+from holdfast.ledger.options import HandlerOptions
+from holdfast.worker import Worker
+from holdfast.worker.app import App
+from tests.support.processes import ROOT
+
+HERE = Path(__file__).parent
+RIGHT, WRONG = HERE / "right.py", HERE / "wrong.py"
+
+
+def marked() -> set[int]:
+    return {number for number, line in enumerate(WRONG.read_text().splitlines(), 1) if line.endswith("# wrong")}
+
+
+def of_mypy(folder: Path) -> dict[str, set[int]]:
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        os.devnull,
+        "--cache-dir",
+        str(folder),
+        "--output",
+        "json",
+    ]
+    done = subprocess.run(
+        [*command, str(RIGHT), str(WRONG)],
+        cwd=folder,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found: dict[str, set[int]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            told = json.loads(line)
+            found.setdefault(Path(told["file"]).name, set()).add(told["line"])
+    return found
+
+
+def of_pyright(folder: Path) -> dict[str, set[int]]:
+    settings = {
+        "include": [str(HERE)],
+        "extraPaths": [str(ROOT / "src")],
+        "typeCheckingMode": "strict",
+        "pythonVersion": "3.11",
+        "reportUnknownMemberType": False,
+        "reportUnknownVariableType": False,
+        "reportUnknownArgumentType": False,
+    }
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "-p", str(folder), "--pythonpath", sys.executable, "--outputjson"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    found: dict[str, set[int]] = {}
+    for told in json.loads(done.stdout)["generalDiagnostics"]:
+        found.setdefault(Path(told["file"]).name, set()).add(told["range"]["start"]["line"] + 1)
+    found.pop(Path(__file__).name, None)
+    return found
+
+
+@pytest.mark.parametrize("checker", [of_mypy, of_pyright])
+def test_a_type_checker_finds_every_mistake_and_nothing_else(checker: object, tmp_path: Path) -> None:
+    assert callable(checker)
+    assert checker(tmp_path) == {WRONG.name: marked()}
+    assert len(marked()) >= 18
+
+
+def keywords(function: object) -> set[str]:
+    assert callable(function)
+    found = inspect.signature(function).parameters.values()
+    return {one.name for one in found if one.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_the_options_that_checkers_know_are_those_that_there_are() -> None:
+    assert EnqueueOptions.__annotations__.keys() == admit._OPTIONS
+    assert HandlerOptions.__annotations__.keys() == admit._OPTIONS - {"policy"}
+    assert CallOptions.__annotations__.keys() == admit._OPTIONS | keywords(Ledger.enqueue)
+    known = {*policy._DURATIONS, *policy._COUNTS, *policy._CHOICES, *policy._SWITCHES}
+    assert PolicyFields.__annotations__.keys() == known
+    assert WorkerSettings.__annotations__.keys() == keywords(Worker.__init__) - {"url", "sinks", "monotonic"}
+
+
+def test_a_handler_without_parentheses_is_one() -> None:
+    app = App("sqlite:///:memory:")
+
+    @app.handler
+    def plain(n: int) -> int:
+        return n
+
+    assert [handler.kind for handler in app.registry] == ["plain"]
+    assert plain(3) == 3

@@ -1,0 +1,52 @@
+"""A user's program with mistakes. Each line that says so has one, and type checkers find it there."""
+
+import holdfast
+from holdfast import App, AsyncContext, Context
+
+app = App("sqlite:///typed.db")
+
+
+@app.handler()
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@app.handler(queue="crawl")
+def fetch(job: Context, url: str) -> dict[str, int]:
+    job.enqueue(add, a="one")  # wrong
+    job.options(dely="5m").enqueue(add, a=1)  # wrong
+    return {url: 1}
+
+
+@app.handler()
+async def send(job: AsyncContext, to: str) -> bool:
+    child = await job.enqueue(add, c=1)  # wrong
+    return bool(child)
+
+
+def use() -> None:
+    app.enqueue(add)  # wrong
+    app.enqueue(add, a="one")  # wrong
+    app.enqueue(add, a=1, c=2)  # wrong
+    app.enqueue(add, 1, 2, 3)  # wrong
+    app.enqueue(fetch, "u", "v")  # wrong
+    app.enqueue(fetch, uri="u")  # wrong
+    app.enqueue(fetch, url=7)  # wrong
+    app.enqueue(send)  # wrong
+    app.enqueue(7)  # wrong
+    app.options(prority=3)  # wrong
+    app.options(dedupe="often")  # wrong
+    app.options(priority="high").enqueue(add, a=1)  # wrong
+    app.worker(thread=4)  # wrong
+    app.work(threads="many")  # wrong
+    app.handler(queu="crawl")  # wrong
+    app.handler(isolation="fork")  # wrong
+    app.handler(policy={"attempts": 3})  # wrong
+    app.handler(attempts="3")  # wrong
+    holdfast.open(7)  # wrong
+    holdfast.open("sqlite:///typed.db", creat=False)  # wrong
+    text: str = app.enqueue(add, a=1).result  # wrong
+    assert text
+    with holdfast.open("sqlite:///typed.db") as ledger:
+        ledger.enqueue("add", prority=1)  # wrong
+        ledger.enqueue("add", on_dependency_failure="explode")  # wrong
