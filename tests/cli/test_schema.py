@@ -141,7 +141,7 @@ def tasks(said: Said) -> None:
     said("task", "get", "--id", first)
     said("task", "complete", "--id", first, *who, "r-3", "--result", "3")
     said("task", "start", "--id", second, *who, "r-4")
-    said("task", "fail", "--id", second, *who, "r-5", "--error", "no route")
+    said("task", "fail", "--id", second, *who, "r-5", "--error", "no route", "--permanent")
     said("task", "start", "--id", third, *who, "r-6")
     said("task", "release", "--id", third, *who, "r-7")
     said("task", "list")

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 import holdfast
-from holdfast import Ledger
+from holdfast import Ledger, PolicyFields
 from holdfast.agent import Agent
 from holdfast.testing import ManualClock
 from tests.contract.builders import WINDOW, claim, claimed, queued, refused, running, running_stalled, types
@@ -158,3 +158,22 @@ def test_a_step_back_ends_the_fresh_interval_that_a_step_forward_began(ledger: L
     clock.advance(61)
     ledger.sweep()
     assert types(ledger, made.id)[-2:] == ["stalled", "requeued"]
+
+
+def test_after_a_step_back_there_is_a_fresh_interval_too(ledger: Ledger, clock: ManualClock) -> None:
+    """The first step makes it look as if there was no progress for long. The second does not take back the excuse."""
+    policy: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 60, "progress_timeout": 2}
+    ledger.enqueue("k", policy=policy)
+    [job] = ledger.claim("w", start=True)
+    assert job.fence is not None
+    assert ledger.sweep() == {}
+    clock.jump(14.5)
+    assert ledger.sweep() == {}
+    clock.advance(0.5)
+    ledger.heartbeat(job.fence)
+    clock.jump(-5)
+    assert ledger.sweep() == {}
+    clock.advance(1)
+    assert ledger.sweep() == {}
+    clock.advance(0.001)
+    assert ledger.sweep() == {"stalled": 1, "requeued": 1}

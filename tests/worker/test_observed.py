@@ -118,6 +118,7 @@ def test_a_refused_check_and_a_failed_attempt_are_logged(
     job = app.enqueue(careful)
     start()
     ended(app, job)
+    wait_until(lambda: any("dead_lettered" in line["message"] for line in lines()), what="it is logged")
     found = [line for line in lines() if line["level"] == "WARNING"]
     assert [(line["message"], line["error"]) for line in found] == [
         ("check refused: KeyError; stalled", "'no key'"),

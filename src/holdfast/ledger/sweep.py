@@ -117,7 +117,10 @@ class Sweeper:
             wanted = min(limit - done, SWEEP_BATCH)
             now, fresh, ids = self._store.peek(partial(_due, after, wanted))
             if after == 0:
+                noticed = self._fresh
                 self._notice(now)
+                # A step back leaves an older time that lies ahead: what was just noticed counts, not what was read before.
+                fresh = self._fresh if self._fresh != noticed else fresh
             if ids:
                 done += self._sweep(ids, made, now, max(fresh, self._fresh))
                 after = ids[-1]

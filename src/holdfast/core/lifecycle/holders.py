@@ -45,7 +45,7 @@ def claim_job(draft: Draft, command: c.ClaimJob) -> None:
         draft.emit(EventType.HEARTBEAT, policy=renewed_policy(job, command))
         return
     if job.status in HELD:
-        if not own and (draft.at <= stall_limit(job) or excused(job, draft.at, command.fresh_since or 0)):
+        if not own and (draft.at <= stall_limit(job) or excused(job, draft.now, command.fresh_since or 0)):
             raise LeaseConflictError(f"job {job.id} is held by {job.owner}", **job.held_by)
         stall(draft, silence_reason(job), actor=SYSTEM)
     check_claimable(draft, command, own=own)

@@ -28,7 +28,7 @@ def stall_job(draft: Draft, command: c.Stall) -> None:
     if command.signed is not None:
         check_verdict(job, command.signed.said, draft.now)
     due = due_stall(job, draft.at, command.reason)
-    if due is None or excused(job, draft.at, command.fresh_since or 0):
+    if due is None or excused(job, draft.now, command.fresh_since or 0):
         raise NotStalledYet(
             f"job {job.id} may not be stalled yet",
             limit=stall_limit(job),
@@ -77,7 +77,7 @@ def sweep(draft: Draft, command: c.Sweep) -> None:
     if grace_over(job, draft.at, fresh):
         cancel(draft, job.cancel_reason or "requested")
         return
-    if job.status in HELD and (reason := due_stall(job, draft.at)) is not None and not excused(job, draft.at, fresh):
+    if job.status in HELD and (reason := due_stall(job, draft.at)) is not None and not excused(job, draft.now, fresh):
         stall(draft, reason)
     if draft.job.status is not Status.STALLED:
         return

@@ -15,7 +15,10 @@ def due_stall(job: Job, now: Micros, wanted: StallReason | None = None) -> Stall
 
 
 def excused(job: Job, now: Micros, fresh: Micros) -> bool:
-    """After a step of the clock everyone gets one fresh interval to show a sign of life."""
+    """After a step of the clock everyone gets one fresh interval to show a sign of life.
+
+    `now` is the ledger's own time. A job's time does not go back with it: it would be past the interval at once.
+    """
     assert job.policy is not None
     return now <= fresh + job.policy.stall_after_ms * MS
 
