@@ -117,11 +117,14 @@ def test_it_goes_on_until_there_is_nothing_left(ledger: Ledger, ran: Ran) -> Non
     ],
 )
 def test_the_exit_code_says_how_it_failed(
-    ledger: Ledger, ran: Ran, script: str, status: str, reason: str | None, error: object
+    ledger: Ledger, ran: Ran, script: str, status: str, reason: str | None, error: dict[str, object]
 ) -> None:
     job = ledger.enqueue("k", policy={"backoff_base": "1h", "backoff_max": "1h"})
     done = ran(script)
-    assert (done.code, done.out) == (0, "Tasks: 1 failed.\n")
+    left = " Left: 1 scheduled for later." if status == "queued" else ""
+    assert (done.code, done.out) == (0, f"Tasks: 1 failed.{left}\n")
+    then = "it is tried again" if status == "queued" else "it is not tried again"
+    assert f"Task {job.id}: failed, {then}: {error['message']}\n" in done.err
     found = ledger.get(job.id)
     assert (found.status, found.reason_code, found.last_error) == (status, reason, error)
 
@@ -139,7 +142,9 @@ def test_output_that_a_validator_refuses_is_a_failure(ledger: Ledger, ran: Ran, 
     (folder / "holdfast.toml").write_text('validators = "hooks:app"\n')
     bad, good = ledger.enqueue("k", {"result": 0}), ledger.enqueue("k", {"result": 1})
     program = "import json, sys; print(json.load(sys.stdin)['task']['args']['result'])"
-    assert ran("", program=["python3", "-c", program]).out == "Tasks: 1 succeeded, 1 failed.\n"
+    done = ran("", program=["python3", "-c", program])
+    assert done.out == "Tasks: 1 succeeded, 1 failed.\n"
+    assert f"Task {bad.id}: failed, it is dead-lettered: job {bad.id} is not completed: <lambda> refused the result\n" in done.err
     assert (ledger.get(bad.id).status, ledger.get(bad.id).reason_code) == ("dead_lettered", "validation_failed")
     assert ledger.get(good.id).status == "succeeded"
 
@@ -158,6 +163,13 @@ def test_lines_to_descriptor_3_are_kept(ledger: Ledger, ran: Ran) -> None:
     assert "a line on descriptor 3 is not recorded: progress" in done.err
     found = ledger.get(job.id)
     assert (found.status, found.stage, found.progress, found.checkpoint) == ("succeeded", "two", 2, {"at": 40})
+
+
+def test_a_name_on_descriptor_3_that_is_not_known_is_remarked_on(ledger: Ledger, ran: Ran) -> None:
+    job = ledger.enqueue("k")
+    done = ran("""echo '{"checkpont": 1, "stage": "two"}' >&3""")
+    assert "a line on descriptor 3 is not recorded: checkpont is none of stage, progress and checkpoint" in done.err
+    assert (ledger.get(job.id).stage, ledger.get(job.id).checkpoint) == ("two", None)
 
 
 def test_the_claim_is_renewed_while_the_command_runs(ledger: Ledger, start: Start, folder: Path) -> None:
