@@ -198,7 +198,7 @@ def test_an_endpoint_counts_the_ledger_from_when_it_is_made(store_url: str, cloc
         with serve(watching, port=0) as endpoint:
             other.cancel(other.enqueue("after").id)
             clock.advance(5)
-            with urllib.request.urlopen(f"{endpoint.url}/metrics", timeout=30) as page:
+            with urllib.request.urlopen(f"{endpoint.url}/metrics", timeout=30) as page:  # noqa: S310 - the endpoint of this test
                 found = samples(page.read())
     ended = {labels: value for (name, labels), value in found.items() if name == "holdfast_ledger_ended_total"}
     assert ended == {(("kind", "after"), ("outcome", "cancelled")): 1}
