@@ -182,6 +182,19 @@ def test_the_claim_is_renewed_while_the_command_runs(ledger: Ledger, start: Star
     assert "stalled" not in types(ledger, job.id)
 
 
+def test_a_soft_cancel_is_noticed_with_the_first_beat_of_a_long_claim(ledger: Ledger) -> None:
+    job = ledger.enqueue("k")
+    agent = Agent(ledger, "ada")
+    task, policy = agent.start(job.id, ttl="1h"), ledger.get(job.id).policy
+    assert policy is not None
+    now = [100.0]
+    lease = tasks.TaskLease(agent, task, policy, now[0], lambda: now[0], lambda: None)
+    ledger.cancel(job.id)
+    now[0] += tasks.BEAT_SECONDS_MAX
+    lease.tick()
+    assert (lease.every_s, lease.cancel_requested) == (tasks.BEAT_SECONDS_MAX, True)
+
+
 def test_a_lost_claim_ends_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
     job = ledger.enqueue("k")
     running = start("touch begun; sleep 600", "--ttl", "3s")

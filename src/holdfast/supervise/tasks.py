@@ -90,8 +90,7 @@ class TaskLease(Lease):
         super().__init__(task.id, monotonic, ring)
         self._agent, self.attempt = agent, task.attempt
         self.cancel_requested = task.cancel_requested
-        self._hold(policy, began)
-        self.every_s = min(self.every_s, BEAT_SECONDS_MAX)
+        self._hold(policy, began, BEAT_SECONDS_MAX)
 
     def _beat(self, told: dict[str, Any]) -> bool:
         return self._agent.heartbeat(self.job_id, attempt=self.attempt, **told).cancel_requested
