@@ -211,7 +211,9 @@ def test_a_soft_cancel_is_a_signal_to_stop(ledger: Ledger, start: Start, folder:
     running = start("trap 'touch stopped; exit 1' TERM; touch begun; while :; do sleep 0.05; done", "--ttl", "3s")
     begun(folder)
     ledger.cancel(job.id)
-    assert running.rest().code == 0
+    done = running.rest()
+    assert done.code == 0
+    assert f"Task {job.id}: released, it is cancelled.\n" in done.err
     assert (folder / "stopped").exists()
     assert ledger.get(job.id).status == "cancelled"
 

@@ -103,8 +103,8 @@ class TaskLease(Lease):
     def fail(self, error: dict[str, Any], request_id: str, **how: Any) -> Task:
         return self._agent.fail(self.job_id, error, attempt=self.attempt, request_id=request_id, **how)
 
-    def release(self, request_id: str) -> None:
-        self._agent.release(self.job_id, attempt=self.attempt, request_id=request_id)
+    def release(self, request_id: str) -> Task:
+        return self._agent.release(self.job_id, attempt=self.attempt, request_id=request_id)
 
 
 class Turn:
@@ -453,7 +453,7 @@ class _Attempt:
         if lease.lost:
             return "lost"
         if not_run or (self._ending and code != 0):
-            return self._record("released", lease.release)
+            return self._record("released", self._release)
         if code == 0:
             try:
                 result = self._result()
@@ -471,6 +471,10 @@ class _Attempt:
         error: dict[str, Any] = {"message": tail.rpartition("\n")[2][:500] or f"the command {how}", "exit_code": code}
         cause = ReasonCode.INFRASTRUCTURE_FAILURE if by_signal else None
         return self._fail(error | ({"stderr": tail} if tail else {}), retryable=by_signal or code == TRANSIENT, reason_code=cause)
+
+    def _release(self, request: str) -> None:
+        if self._lease.release(request).status == Status.CANCELLED:
+            self.words = "released, it is cancelled."
 
     def _fail(self, error: dict[str, Any], **how: Any) -> Outcome:
         def end(request: str) -> None:
