@@ -116,6 +116,16 @@ class GateDenied(HoldfastError):
     action = "Do not take the step. A fresh beat mends silence; whatever else is wrong needs another attempt."
 
 
+_SIGNATURE_ACTIONS = {
+    "counter": "Do nothing if this statement was recorded before. Otherwise sign it anew, with a higher counter.",
+    "skew": "Set the signer's clock and the ledger's by one source, then sign anew.",
+    "signature": "Send the statement exactly as it was signed, or sign it anew with the key that keyId names.",
+    "payload": "Send the content whose hash was signed, or sign the hash of this content.",
+    "ledger": "Send it to the ledger that it names, or sign anew with the id of this one.",
+}
+"""What to do, by `why`, where it is not about the key."""
+
+
 class SignatureInvalid(HoldfastError):
     """An event has to be signed and is not, or what was signed is not what is asked for. `context["why"]` says which.
 
@@ -130,6 +140,7 @@ class SignatureInvalid(HoldfastError):
     def __init__(self, message: str, *, retryable: bool = False, **context: Any) -> None:
         super().__init__(message, **context)
         self.retryable = retryable
+        self.action = _SIGNATURE_ACTIONS.get(context.get("why", ""), self.action)
 
 
 class Forbidden(HoldfastError):

@@ -1,11 +1,12 @@
 """`holdfast events`: what happened, and what others have signed."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import holdfast
 from holdfast import Job
-from holdfast.core.proof.envelopes import seed_envelope
+from holdfast.core.proof.envelopes import seal, seed_envelope
 from tests.cli.conftest import Run
 from tests.property.model import micros
 from tests.support.signers import LIVENESS, SERVER, WORKER, enrol
@@ -43,6 +44,27 @@ def test_a_signed_event_is_recorded_from_a_file_or_standard_input(run: Run, fold
     assert (event["rev"], event["key_id"], event["payload"]) == (4, WORKER.key_id, {"stage": "TASK"})
 
 
+def test_a_signed_result_is_recorded_with_its_content(run: Run, folder: Path):
+    with holdfast.open(f"sqlite:///{folder}/jobs.db", keys=[SERVER]) as ledger:
+        enrol(ledger, [SERVER, WORKER])
+        ledger.enqueue("tidy")
+        [job] = ledger.claim("w-1", start=True)
+        assert job.fence is not None
+        assert WORKER.secret is not None
+        at = micros(ledger.now())
+        statement = {
+            "v": 1, "ledger": ledger.id, "job": job.id, "attempt": 1, "type": "succeeded", "at": at, "counter": at,
+            "actor": f"worker:w-1#{job.fence.incarnation}", "payload": hashlib.sha256(b'{"result":{"rooms":2}}').hexdigest(),
+        }  # fmt: skip
+    (folder / "done.json").write_text(json.dumps(seal(statement, WORKER.secret)))
+    words = ["events", "append", "done.json", "--db", "sqlite:///jobs.db", "--json"]
+    without = run(*words)
+    assert (without.code, without.answer["error_context"]["why"]) == (1, "payload")
+    assert without.answer["suggested_action"] == "Send the content whose hash was signed, or sign the hash of this content."
+    done = run(*words, "--content", '{"rooms": 2}')
+    assert done.answer["data"]["event"]["payload"] == {"result": {"rooms": 2}}
+
+
 def test_a_forged_one_is_refused(run: Run, folder: Path):
     _, envelope = robot_beat(folder)
     forged = json.loads(envelope)
@@ -51,6 +73,7 @@ def test_a_forged_one_is_refused(run: Run, folder: Path):
     done = run("events", "append", "beat.json", "--db", "sqlite:///jobs.db", "--json")
     assert (done.code, done.answer["error_code"]) == (1, "signature_invalid")
     assert done.answer["error_context"]["why"] == "signature"
+    assert "exactly as it was signed" in done.answer["suggested_action"]
     assert run("events", "append", "nothing.json", "--db", "sqlite:///jobs.db").code == 2
 
 

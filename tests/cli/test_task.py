@@ -129,6 +129,7 @@ def test_validators_that_cannot_be_had_keep_a_task_from_being_completed(
     (folder / "holdfast.toml").write_text(f"validators = {named}\n")
     done = ask("task", "complete", one, "--result", "1")
     assert (done.code != 0, done.answer["error_code"]) == (True, code)
+    assert done.answer["error"].startswith("validators in holdfast.toml: ")
     assert real.get(one).status == "running"
 
 

@@ -66,6 +66,8 @@ def test_every_event_goes_out_in_every_dialect(ledger: Ledger):
         told = exported(ledger, dialect)
         assert [(line["id"], line["type"]) for line in told] == [(event.id, event_name(dialect, event.type)) for event in events]
         assert json.loads(json.dumps(ledger.in_dialect(events, dialect))) == told
+        name = {Dialect.LIVENESS: "jobId", Dialect.JOBS: "job_id", Dialect.TASKS: "task_id"}[dialect]
+        assert [int(line[name]) for line in told] == [event.job_id for event in events]
 
 
 @pytest.mark.parametrize(("dialect", "kind"), NAMED)

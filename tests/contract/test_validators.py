@@ -187,6 +187,7 @@ def test_validators_and_conflict_detectors_of_an_app(ledger: Ledger, store_url: 
                 with refused_without_trace(opened, "refused_by_validator") as caught:
                     opened.complete(made.fence, result)
                 assert told in caught.value.message and caught.value.retryable is retryable
+                assert ("complete it again later" in caught.value.action) is retryable
             assert opened.complete(made.fence, 1).status == "succeeded"
             with refused_without_trace(opened, "refused_by_validator"):
                 opened.complete(bare.fence, -1)

@@ -117,11 +117,14 @@ def test_it_goes_on_until_there_is_nothing_left(ledger: Ledger, ran: Ran) -> Non
     ],
 )
 def test_the_exit_code_says_how_it_failed(
-    ledger: Ledger, ran: Ran, script: str, status: str, reason: str | None, error: object
+    ledger: Ledger, ran: Ran, script: str, status: str, reason: str | None, error: dict[str, object]
 ) -> None:
     job = ledger.enqueue("k", policy={"backoff_base": "1h", "backoff_max": "1h"})
     done = ran(script)
-    assert (done.code, done.out) == (0, "Tasks: 1 failed.\n")
+    left = " Left: 1 scheduled for later." if status == "queued" else ""
+    assert (done.code, done.out) == (0, f"Tasks: 1 failed.{left}\n")
+    then = "it is tried again" if status == "queued" else "it is not tried again"
+    assert f"Task {job.id}: failed, {then}: {error['message']}\n" in done.err
     found = ledger.get(job.id)
     assert (found.status, found.reason_code, found.last_error) == (status, reason, error)
 
@@ -139,7 +142,9 @@ def test_output_that_a_validator_refuses_is_a_failure(ledger: Ledger, ran: Ran, 
     (folder / "holdfast.toml").write_text('validators = "hooks:app"\n')
     bad, good = ledger.enqueue("k", {"result": 0}), ledger.enqueue("k", {"result": 1})
     program = "import json, sys; print(json.load(sys.stdin)['task']['args']['result'])"
-    assert ran("", program=["python3", "-c", program]).out == "Tasks: 1 succeeded, 1 failed.\n"
+    done = ran("", program=["python3", "-c", program])
+    assert done.out == "Tasks: 1 succeeded, 1 failed.\n"
+    assert f"Task {bad.id}: failed, it is dead-lettered: job {bad.id} is not completed: <lambda> refused the result\n" in done.err
     assert (ledger.get(bad.id).status, ledger.get(bad.id).reason_code) == ("dead_lettered", "validation_failed")
     assert ledger.get(good.id).status == "succeeded"
 
@@ -160,6 +165,13 @@ def test_lines_to_descriptor_3_are_kept(ledger: Ledger, ran: Ran) -> None:
     assert (found.status, found.stage, found.progress, found.checkpoint) == ("succeeded", "two", 2, {"at": 40})
 
 
+def test_a_name_on_descriptor_3_that_is_not_known_is_remarked_on(ledger: Ledger, ran: Ran) -> None:
+    job = ledger.enqueue("k")
+    done = ran("""echo '{"checkpont": 1, "stage": "two"}' >&3""")
+    assert "a line on descriptor 3 is not recorded: checkpont is none of stage, progress and checkpoint" in done.err
+    assert (ledger.get(job.id).stage, ledger.get(job.id).checkpoint) == ("two", None)
+
+
 def test_the_claim_is_renewed_while_the_command_runs(ledger: Ledger, start: Start, folder: Path) -> None:
     job = ledger.enqueue("k")
     running = start("touch begun; while [ ! -e go ]; do sleep 0.05; done", "--ttl", "2s")
@@ -168,6 +180,19 @@ def test_the_claim_is_renewed_while_the_command_runs(ledger: Ledger, start: Star
     assert running.rest().code == 0
     assert ledger.get(job.id).attempt == 1
     assert "stalled" not in types(ledger, job.id)
+
+
+def test_a_soft_cancel_is_noticed_with_the_first_beat_of_a_long_claim(ledger: Ledger) -> None:
+    job = ledger.enqueue("k")
+    agent = Agent(ledger, "ada")
+    task, policy = agent.start(job.id, ttl="1h"), ledger.get(job.id).policy
+    assert policy is not None
+    now = [100.0]
+    lease = tasks.TaskLease(agent, task, policy, now[0], lambda: now[0], lambda: None)
+    ledger.cancel(job.id)
+    now[0] += tasks.BEAT_SECONDS_MAX
+    lease.tick()
+    assert (lease.every_s, lease.cancel_requested) == (tasks.BEAT_SECONDS_MAX, True)
 
 
 def test_a_lost_claim_ends_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
@@ -186,7 +211,9 @@ def test_a_soft_cancel_is_a_signal_to_stop(ledger: Ledger, start: Start, folder:
     running = start("trap 'touch stopped; exit 1' TERM; touch begun; while :; do sleep 0.05; done", "--ttl", "3s")
     begun(folder)
     ledger.cancel(job.id)
-    assert running.rest().code == 0
+    done = running.rest()
+    assert done.code == 0
+    assert f"Task {job.id}: released, it is cancelled.\n" in done.err
     assert (folder / "stopped").exists()
     assert ledger.get(job.id).status == "cancelled"
 

@@ -192,6 +192,18 @@ def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: Man
     assert 2.5 < found["holdfast_ledger_run_seconds_p95", (("kind", "mail"),)] <= 5
 
 
+def test_an_endpoint_counts_the_ledger_from_when_it_is_made(store_url: str, clock: ManualClock) -> None:
+    with holdfast.open(store_url, clock=clock) as watching, holdfast.open(store_url, clock=clock) as other:
+        other.cancel(other.enqueue("before").id)
+        with serve(watching, port=0) as endpoint:
+            other.cancel(other.enqueue("after").id)
+            clock.advance(5)
+            with urllib.request.urlopen(f"{endpoint.url}/metrics", timeout=30) as page:  # noqa: S310 - the endpoint of this test
+                found = samples(page.read())
+    ended = {labels: value for (name, labels), value in found.items() if name == "holdfast_ledger_ended_total"}
+    assert ended == {(("kind", "after"), ("outcome", "cancelled")): 1}
+
+
 def test_more_ends_than_one_page_holds_are_all_counted(
     small: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,7 +164,7 @@ def test_who_was_there_is_named():
     history = History().wait(60)
     assert "w-1, the last that served k, was seen 60 s ago (00:00:00Z)" in of(history).text
     other = SeenWorker("w-2", history.now, kinds=frozenset({"other"}))
-    assert "those that are serve other queues than q or other kinds than k" in of(history, workers=(other,)).text
+    assert "the workers that are signed in do not serve k in q" in of(history, workers=(other,)).text
     assert "none that serves k in q is signed in to this ledger" in of(history, workers=()).text
 
 

@@ -133,6 +133,11 @@ def test_keys_that_are_none(text: str):
         parse_trusted(text)
 
 
+def test_a_file_of_no_keys_is_named_as_such():
+    with pytest.raises(HoldfastError, match="there is no key in the file"):
+        parse_trusted('{"holdfast_keys":1,"ledger":"a","keys":[]}')
+
+
 def test_the_keys_as_an_answer_to_json(export: Exported):
     answer = json.dumps({"schema_version": "v1", "success": True, "data": {"file": "keys.json", **json.loads(export.trusted)}})
     assert parse_trusted(answer) == parse_trusted(export.trusted)

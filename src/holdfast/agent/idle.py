@@ -55,17 +55,21 @@ def in_words(nothing: Nothing | None, until: datetime | None) -> str:
     """Why there is nothing, and whether to come back."""
     if nothing is None or nothing.then == "done":
         return "There is nothing to do, and no task is left to wait for."
+    due = (
+        "in a minute" if until is None else f"at {until.isoformat().replace('+00:00', 'Z')}, when the next one is due, or before"
+    )
+    return f"There is nothing to do now: {left_in_words(nothing)}. Resume again {due}."
+
+
+def left_in_words(nothing: Nothing) -> str:
+    """How many tasks could not be had, by what is in the way."""
     parts = [
         (nothing.held, "held by others"),
         (nothing.waiting, "waiting for other tasks"),
         (nothing.scheduled, "scheduled for later"),
         (nothing.paused, "in paused queues"),
     ]
-    told = ", ".join(f"{_count(number)} {what}" for number, what in parts if number)
-    due = (
-        "in a minute" if until is None else f"at {until.isoformat().replace('+00:00', 'Z')}, when the next one is due, or before"
-    )
-    return f"There is nothing to do now: {told}. Resume again {due}."
+    return ", ".join(f"{_count(number)} {what}" for number, what in parts if number)
 
 
 def _count(number: int) -> str:

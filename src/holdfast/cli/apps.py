@@ -34,7 +34,11 @@ class NamedHooks:
     def load(self) -> "App":
         if self._found is None:
             _look_here()
-            self._found = _app(self._name)
+            try:
+                self._found = _app(self._name)
+            except Failed as error:
+                error.message = f"validators in holdfast.toml: {error.message}"
+                raise
         return self._found
 
     def hooks_of(self, kind: str) -> "Hooks":

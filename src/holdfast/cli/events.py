@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+import msgspec
 
+from holdfast.cli.agents import json_option
 from holdfast.cli.exporting import export
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.tail import tail
@@ -73,8 +75,9 @@ def _all(ledger: "Ledger", job_id: int) -> "list[Event]":
 
 @events.command()
 @click.argument("file", type=click.File("rb"), metavar="FILE")
+@json_option("--content", "What a statement in Holdfast's own shape has the hash of: a result, what a beat tells, or an error.")
 @asks_a_ledger
-def append(ledger: "Ledger", *, file: BinaryIO) -> Answer:
+def append(ledger: "Ledger", *, file: BinaryIO, content: msgspec.Raw | None) -> Answer:
     """Record a signed event: an envelope in a file, or from standard input (-).
 
     It is a statement in Holdfast's own shape or in a robot's, with its keyId and signature. The newest one of a job may be sent
@@ -83,8 +86,10 @@ def append(ledger: "Ledger", *, file: BinaryIO) -> Answer:
     \b
     Example:
       holdfast events append beat.json
+      holdfast events append done.json --content '{"rooms": 2}'
     """
-    event = ledger.append(file.read(ENVELOPE_BYTES_MAX + 1))
+    given = {} if content is None else {"content": msgspec.json.decode(content)}
+    event = ledger.append(file.read(ENVELOPE_BYTES_MAX + 1), **given)
     told = f"Recorded: {event.type.value} of job {event.job_id}, rev {event.rev}, signed by {event.key_id}."
     return Answer({"event": event}, lambda page: page.line(told))
 

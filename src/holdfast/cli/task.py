@@ -197,6 +197,7 @@ def _run_tasks(
     ledger: "Ledger", url: str, *, agent: str, session: str, command: tuple[str, ...], ttl: Any, grace: timedelta, **which: Any
 ) -> Answer:
     from holdfast.agent import Agent
+    from holdfast.agent.idle import left_in_words
     from holdfast.supervise.tasks import NotRun, TaskLoop, Wish
     from holdfast.supervise.watch import shell_code
 
@@ -213,7 +214,10 @@ def _run_tasks(
         words = f"{command[0]!r:.200} cannot be run: {error}. Its task was handed back"
         raise Failed("unrecoverable_error", words, exit_code=shell_code(error.errno) or REFUSED) from None
     counts = ", ".join(f"{number} {name}" for name, number in done.items() if number)
-    return Answer({"tasks": done}, lambda page: page.line(f"Tasks: {counts}." if counts else "There was nothing to do."))
+    words = f"Tasks: {counts}." if counts else "There was nothing to do."
+    if loop.left is not None and loop.left.then == "wait":
+        words += f" Left: {left_in_words(loop.left)}."
+    return Answer({"tasks": done}, lambda page: page.line(words))
 
 
 @task.command("list")

@@ -116,6 +116,7 @@ def _liveness(event: Event, ledger_id: str, standing: Standing) -> dict[str, Any
         payload, rest = _liveness_payload(event, robot, reason)
     told = {
         "id": event.id,
+        "jobId": str(event.job_id),
         "type": event_name(dialect, event.type),
         "at": _iso(event.at),
         "actor": {"type": _ROBOTS.get(actor.role, actor.role.value), "id": actor.name},

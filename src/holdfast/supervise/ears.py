@@ -72,6 +72,8 @@ def read(line: bytes) -> Heard:
                 refused = error.message
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 refused = f"{name} is not JSON"
+        else:
+            refused = f"{name[:50]} is none of stage, progress and checkpoint"
     return Heard(**told, refused=refused)
 
 

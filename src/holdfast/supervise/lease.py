@@ -1,6 +1,7 @@
 """Leases of supervised commands: renewed while the command runs, settled when it ends."""
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -33,10 +34,10 @@ class Lease:
         self._settled = False
         self.cancel_requested = False
 
-    def _hold(self, policy: Policy, began: float) -> None:
-        """The lease was granted by a call that began then."""
+    def _hold(self, policy: Policy, began: float, every_s_max: float = math.inf) -> None:
+        """The lease was granted by a call that began then. No two beats are further apart than `every_s_max`."""
         self._silence_s = min(policy.lease_ttl_ms, policy.stall_after_ms) / 1_000
-        self.every_s = min(policy.heartbeat_interval_ms / 1_000, self._silence_s / 3)
+        self.every_s = min(policy.heartbeat_interval_ms / 1_000, self._silence_s / 3, every_s_max)
         self._renewed(began)
 
     def _renewed(self, began: float) -> None:

@@ -16,8 +16,9 @@ import msgspec
 
 from holdfast import supervised
 from holdfast.agent import Agent, Brief, Task
+from holdfast.agent.idle import Nothing
 from holdfast.core import limits, strictjson
-from holdfast.core.model import FailureStage, Policy, ReasonCode
+from holdfast.core.model import FailureStage, Policy, ReasonCode, Status
 from holdfast.errors import Conflict, HoldfastError, LimitExceeded, RefusedByValidator, Unavailable, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.services.outage import Outage
@@ -72,6 +73,13 @@ class NotRun(Exception):
 Outcome = Literal["succeeded", "failed", "released", "lost"]
 """`failed` is about this attempt: another may follow. `lost` means that nothing could be recorded."""
 
+_AFTER_A_FAILURE = {
+    Status.QUEUED: "it is tried again",
+    Status.FAILED: "it is not tried again",
+    Status.DEAD_LETTERED: "it is dead-lettered",
+    Status.CANCELLED: "it is cancelled",
+}
+
 
 class TaskLease(Lease):
     """An agent's claim on a task, renewed and ended by the agent's verbs."""
@@ -82,8 +90,7 @@ class TaskLease(Lease):
         super().__init__(task.id, monotonic, ring)
         self._agent, self.attempt = agent, task.attempt
         self.cancel_requested = task.cancel_requested
-        self._hold(policy, began)
-        self.every_s = min(self.every_s, BEAT_SECONDS_MAX)
+        self._hold(policy, began, BEAT_SECONDS_MAX)
 
     def _beat(self, told: dict[str, Any]) -> bool:
         return self._agent.heartbeat(self.job_id, attempt=self.attempt, **told).cancel_requested
@@ -93,11 +100,11 @@ class TaskLease(Lease):
     def complete(self, result: Any, request_id: str) -> None:
         self._agent.complete(self.job_id, result, attempt=self.attempt, request_id=request_id)
 
-    def fail(self, error: dict[str, Any], request_id: str, **how: Any) -> None:
-        self._agent.fail(self.job_id, error, attempt=self.attempt, request_id=request_id, **how)
+    def fail(self, error: dict[str, Any], request_id: str, **how: Any) -> Task:
+        return self._agent.fail(self.job_id, error, attempt=self.attempt, request_id=request_id, **how)
 
-    def release(self, request_id: str) -> None:
-        self._agent.release(self.job_id, attempt=self.attempt, request_id=request_id)
+    def release(self, request_id: str) -> Task:
+        return self._agent.release(self.job_id, attempt=self.attempt, request_id=request_id)
 
 
 class Turn:
@@ -144,6 +151,8 @@ class TaskLoop:
         self._outage = Outage(log, "looking for tasks")
         self.stopping = 0
         """How many signals to stop have come."""
+        self.left: Nothing | None = None
+        """What could not be had when the loop ended for want of a task."""
         self._attempt: _Attempt | None = None
 
     def run(self, *, once: bool, wait: bool) -> dict[Outcome, int]:
@@ -202,12 +211,13 @@ class TaskLoop:
 
         A call whose answer was lost needs no request id: the next one finds the task that it has claimed.
         """
-        began = self.monotonic()
+        began, self.left = self.monotonic(), None
         try:
             queues, kinds, ttl_ms = self._wish
             brief = self.agent.resume(queues=queues, kinds=kinds, ttl=ttl_ms / 1_000)
             task = brief.task
             if task is None:
+                self.left = brief.nothing
                 return None
             if not isinstance(task.omitted, msgspec.UnsetType):
                 task = self.agent.get(task.id)
@@ -225,14 +235,16 @@ class TaskLoop:
         task = work.task
         self.say(f"Task {task.id} ({task.kind}) begins, attempt {task.attempt}.")
         outcome: Outcome = "lost"
+        words = ""
         if work.policy is not None:
             lease = TaskLease(self.agent, task, work.policy, work.began, self.monotonic, self.signals.ring)
             self._attempt = _Attempt(self, lease)
             try:
                 outcome = self._attempt.run(work.brief, self._environment(task))
+                words = self._attempt.words
             finally:
                 self._attempt = None
-        self.say(f"Task {task.id}: {outcome}.")
+        self.say(f"Task {task.id}: {words or f'{outcome}.'}")
         return outcome
 
     def _environment(self, task: Task) -> dict[str, str]:
@@ -311,6 +323,8 @@ class _Attempt:
         self._killed = False
         self._output = self._errors = b""
         self._refused = False
+        self.words = ""
+        """How a failure was recorded, and why it failed."""
 
     def run(self, brief: Brief, env: dict[str, str]) -> Outcome:
         """Raises NotRun where the command cannot be started; its task is handed back then."""
@@ -439,13 +453,16 @@ class _Attempt:
         if lease.lost:
             return "lost"
         if not_run or (self._ending and code != 0):
-            return self._record("released", lease.release)
+            return self._record("released", self._release)
         if code == 0:
             try:
                 result = self._result()
                 return self._record("succeeded", lambda request: lease.complete(result, request))
             except (ValidationError, LimitExceeded, RefusedByValidator) as refused:
-                said: dict[str, Any] = {"message": f"its output cannot be kept: {refused.message}"}
+                by_hook = isinstance(refused, RefusedByValidator)
+                said: dict[str, Any] = {
+                    "message": refused.message if by_hook else f"its output cannot be kept: {refused.message}"
+                }
                 cause = None if refused.retryable else ReasonCode.VALIDATION_FAILED
                 return self._fail(said, retryable=refused.retryable, failure_stage=FailureStage.OUTPUT, reason_code=cause)
         by_signal = code is None or code < 0
@@ -455,8 +472,16 @@ class _Attempt:
         cause = ReasonCode.INFRASTRUCTURE_FAILURE if by_signal else None
         return self._fail(error | ({"stderr": tail} if tail else {}), retryable=by_signal or code == TRANSIENT, reason_code=cause)
 
+    def _release(self, request: str) -> None:
+        if self._lease.release(request).status == Status.CANCELLED:
+            self.words = "released, it is cancelled."
+
     def _fail(self, error: dict[str, Any], **how: Any) -> Outcome:
-        return self._record("failed", lambda request: self._lease.fail(error, request, **how))
+        def end(request: str) -> None:
+            task = self._lease.fail(error, request, **how)
+            self.words = f"failed, {_AFTER_A_FAILURE[Status(task.status)]}: {error['message']}"
+
+        return self._record("failed", end)
 
     def _result(self) -> Any:
         """The standard output: JSON where it is JSON, else a text; null where there is none."""

@@ -1,5 +1,6 @@
 """Metrics in Prometheus' text format, and a small endpoint that serves them. The only room that knows prometheus-client."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
@@ -57,9 +58,12 @@ def render(source: Source | Metrics) -> bytes:
 def serve(ledger: Source, port: int, host: str = "127.0.0.1") -> Endpoint:
     """`/metrics` and `/healthz` from a daemon thread, until `close()`. Port 0 takes a free one: see `.port`.
 
-    `/healthz` says that this process is alive, and nothing of the ledger: no restart mends a database.
+    `/healthz` says that this process is alive, and nothing of the ledger: no restart mends a database. What the whole ledger
+    does is counted from this call on, or from the first scrape that reaches the ledger.
     """
     _client()
+    with contextlib.suppress(Unavailable):
+        ledger.totals()
     return Endpoint(host, port, {"/metrics": (CONTENT_TYPE, lambda: render(ledger))})
 
 

@@ -60,8 +60,10 @@ def parse_trusted(text: str) -> Trusted:
         found = msgspec.convert(value, type=_Document)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ValidationError(f"these are no keys of Holdfast's: {error}", field="keys") from None
-    if found.holdfast_keys != VERSION or not found.keys:
+    if found.holdfast_keys != VERSION:
         raise ValidationError(f"there are no keys of version {VERSION} here", field="keys")
+    if not found.keys:
+        raise ValidationError("there is no key in the file: the ledger had none when it was exported", field="keys")
     for key in found.keys:
         if PublicKey(from_hex("public", key.public)).key_id != key.key_id:
             raise ValidationError(f"the key {key.key_id:.80} does not fit its own id", field="keys")

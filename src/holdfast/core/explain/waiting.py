@@ -138,7 +138,7 @@ def _no_worker(job: Job, facts: Facts, now: Micros) -> Account:
         last = max(once, key=lambda worker: worker.seen_at)
         words = f"No worker for it is there: {last.name}, the last that served {job.kind}, was seen {when(last.seen_at, now)}."
     elif any(now - worker.seen_at <= WORKER_SEEN_US for worker in facts.workers):
-        words = f"No worker for it is there: those that are serve other queues than {job.queue} or other kinds than {job.kind}."
+        words = f"No worker for it is there: the workers that are signed in do not serve {job.kind} in {job.queue}."
     else:
         words = f"No worker for it is there: none that serves {job.kind} in {job.queue} is signed in to this ledger."
     by, commands = f"a worker that serves {job.kind}", [run_a_worker(job.queue)]

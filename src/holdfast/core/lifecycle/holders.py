@@ -149,7 +149,9 @@ def check_objection(draft: Draft, command: c.Complete) -> None:
         refused = RefusedByValidator(
             f"job {job.id} is not completed: {command.objection.message}", job_id=job.id, attempt=job.attempt
         )
-        refused.retryable = command.objection.retryable
+        if command.objection.retryable:
+            refused.retryable = True
+            refused.action = "The message says why. The job is still yours: complete it again later, or fail it."
         raise refused
 
 
