@@ -255,7 +255,7 @@ async def _refuse(job: Any, result: Any) -> bool:
     return False
 
 
-def _later(job: Any, result: Any) -> Any:
+def _in_a_while(job: Any, result: Any) -> Any:
     return _refuse(job, result)
 
 
@@ -263,7 +263,7 @@ def _generate(job: Any, result: Any) -> Iterator[bool]:
     yield False
 
 
-@pytest.mark.parametrize("validator", [_AsyncCall(), _later, _generate])
+@pytest.mark.parametrize("validator", [_AsyncCall(), _in_a_while, _generate])
 def test_a_validator_that_has_not_run_when_it_answers_accepts_nothing(
     ledger: Ledger, store_url: str, clock: ManualClock, validator: Any
 ) -> None:

@@ -1,9 +1,9 @@
 """`holdfast task run`: an agent's loop around a real command."""
 
-import contextlib
 import json
 import signal
-import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -54,6 +54,17 @@ def ran(start: Start) -> Ran:
 
 def types(ledger: Ledger, id_: int) -> list[str]:
     return [event.type.value for event in ledger.events(id_)]
+
+
+def change_turn(ledger: Ledger, folder: Path, change: str) -> None:
+    """Change the turn of ada's loop behind its back: in another process, since closing a file ends this one's locks on it."""
+    duty = tasks.Turn(ledger, Agent(ledger, "ada"), "", lambda: None).duty
+    program = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as db:
+    assert db.execute(f"UPDATE holdfast_duties SET {sys.argv[3]} WHERE name = ?", (sys.argv[2],)).rowcount == 1
+"""
+    subprocess.run([sys.executable, "-c", program, folder / "holdfast.db", duty, change], check=True)
 
 
 def begun(folder: Path) -> None:
@@ -317,13 +328,44 @@ def test_whoever_has_lost_its_turn_ends_its_command(ledger: Ledger, start: Start
     ledger.enqueue("k")
     running = start("touch begun; sleep 600")
     begun(folder)
-    duty = tasks.Turn(ledger, Agent(ledger, "ada"), "", lambda: None).duty
-    with contextlib.closing(sqlite3.connect(folder / "holdfast.db")) as db, db:
-        assert db.execute("UPDATE holdfast_duties SET holder = 'another' WHERE name = ?", (duty,)).rowcount == 1
+    change_turn(ledger, folder, "holder = 'another'")
     done = running.rest()
     assert done.code == 1
     assert "is no longer ada's" in done.err
     assert "another process runs tasks as ada" in done.err
+
+
+def test_the_command_of_a_frozen_process_is_fenced_off_by_the_next_one(ledger: Ledger, start: Start, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    script = "cat > brief; touch begun$HOLDFAST_ATTEMPT; while [ ! -e go ]; do sleep 0.05; done; echo $HOLDFAST_ATTEMPT"
+    frozen = start(script)
+    wait_until((folder / "begun1").exists, what="the first command runs")
+    frozen.signal(signal.SIGSTOP)
+    change_turn(ledger, folder, "expires_at = 0")
+    running = start(script)
+    wait_until((folder / "begun2").exists, what="the second command runs")
+    frozen.signal(signal.SIGCONT)
+    done = frozen.rest()
+    assert (done.code, "is no longer ada's" in done.err) == (1, True)
+    (folder / "go").touch()
+    assert running.rest().out == "Tasks: 1 succeeded.\n"
+    found = ledger.get(job.id)
+    assert (found.result, found.attempt, found.releases) == (2, 2, 1)
+    assert problems(ledger) == []
+
+
+def test_a_loop_that_was_killed_is_followed_by_one_with_its_task(ledger: Ledger, start: Start, ran: Ran, folder: Path) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    running = start("""echo '{"checkpoint": 7}' >&3; touch begun; sleep 600""")
+    begun(folder)
+    wait_until(lambda: ledger.get(jobs[0].id).checkpoint == 7, what="the checkpoint is kept")
+    running.signal(signal.SIGKILL)
+    running.rest()
+    change_turn(ledger, folder, "expires_at = 0")
+    assert ran("cat", "--once").out == "Tasks: 1 succeeded.\n"
+    found = ledger.get(jobs[0].id)
+    assert (found.attempt, found.result["task"]["checkpoint"]) == (2, 7)
+    assert ledger.get(jobs[1].id).status == "queued"
 
 
 def test_a_signal_ends_the_wait_for_another_process(ledger: Ledger, start: Start) -> None:

@@ -18,7 +18,17 @@ from holdfast import supervised
 from holdfast.agent import Agent, Brief, Task
 from holdfast.core import limits, strictjson
 from holdfast.core.model import FailureStage, Policy, ReasonCode
-from holdfast.errors import Conflict, HoldfastError, LimitExceeded, RefusedByValidator, Unavailable, ValidationError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidTransition,
+    LeaseConflictError,
+    LimitExceeded,
+    NotClaimable,
+    RefusedByValidator,
+    Unavailable,
+    ValidationError,
+)
 from holdfast.ledger import Ledger
 from holdfast.services.outage import Outage
 from holdfast.services.supervised import Supervised
@@ -110,12 +120,18 @@ class Turn:
         self._ledger, self._holder, self._ring = ledger, holder, ring
         self.duty = f"task run/{hashlib.sha256(f'{agent.session}/{agent.name}'.encode()).hexdigest()[:32]}"
         self.lost = False
+        self.was_left = False
+        """The process before this one has not ended in order."""
 
     def take(self) -> bool:
+        self.was_left = self._ledger.supervision.was_left(self.duty)
+        return self._renew()
+
+    def _renew(self) -> bool:
         return self._ledger.take_duty(self.duty, self._holder, ttl=TURN_SECONDS)
 
     def tick(self) -> None:
-        if not self.lost and not self.take():
+        if not self.lost and not self._renew():
             self.lost = True
             self._ring()
 
@@ -204,8 +220,10 @@ class TaskLoop:
         """
         began = self.monotonic()
         try:
-            queues, kinds, ttl_ms = self._wish
-            brief = self.agent.resume(queues=queues, kinds=kinds, ttl=ttl_ms / 1_000)
+            brief = self._resume()
+            if self.turn.was_left:
+                brief = self._fence_off(brief)
+                self.turn.was_left = False
             task = brief.task
             if task is None:
                 return None
@@ -219,6 +237,23 @@ class TaskLoop:
             return None
         self._outage.over()
         return _Work(msgspec.structs.replace(brief, task=task), task, policy, began)
+
+    def _resume(self) -> Brief:
+        queues, kinds, ttl_ms = self._wish
+        return self.agent.resume(queues=queues, kinds=kinds, ttl=ttl_ms / 1_000)
+
+    def _fence_off(self, brief: Brief) -> Brief:
+        """Take a new attempt of a task that the process before this one had begun.
+
+        That process may be frozen, with a command that still runs. What it says of the older attempt is refused.
+        """
+        task = brief.task
+        if task is None or brief.why not in ("focus", "running", "claimed"):
+            return brief
+        self.agent.release(task.id, attempt=task.attempt, reason="another process goes on with it")
+        with contextlib.suppress(LeaseConflictError, NotClaimable, InvalidTransition):
+            self.agent.start(task.id, ttl=self._wish.ttl_ms / 1_000)
+        return self._resume()
 
     def _do(self, work: "_Work") -> Outcome:
         """Run the command on one task."""
