@@ -289,6 +289,12 @@ def test_all_output_is_read_however_late_it_comes(ledger: Ledger, ran: Ran) -> N
         assert (len(found.result), found.stage) == (60_000, "last")
 
 
+def test_the_last_line_on_descriptor_3_needs_no_end(ledger: Ledger, ran: Ran) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    assert ran("""printf '{"checkpoint": 5}' >&3""").out == "Tasks: 2 succeeded.\n"
+    assert [ledger.get(job.id).checkpoint for job in jobs] == [5, 5]
+
+
 def test_a_short_task_is_not_renewed(ledger: Ledger, ran: Ran) -> None:
     job = ledger.enqueue("k")
     ran("true")
