@@ -309,6 +309,74 @@ def test_the_shells_beat_is_heard(ledger: Ledger, ran: Ran) -> None:
     assert (found.stage, found.progress) == ("mix", 4)
 
 
+def test_a_cancel_is_noticed_within_15_seconds_whatever_the_ttl(ledger: Ledger) -> None:
+    job, ada, now = ledger.enqueue("k"), Agent(ledger, "ada"), [0.0]
+    task = ada.start(job.id, ttl="1h")
+    policy = ledger.get(job.id).policy
+    assert policy is not None
+    lease = tasks.TaskLease(ada, task, policy, now[0], lambda: now[0], lambda: None)
+    ledger.cancel(job.id)
+    now[0] = lease.every_s
+    lease.tick()
+    assert (lease.every_s, lease.cancel_requested) == (tasks.BEAT_SECONDS_MAX, True)
+
+
+@pytest.fixture
+def unread(folder: Path, ledger: Ledger) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """Starts the loop with a standard error that is a pipe."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def starter(script: str) -> subprocess.Popen[bytes]:
+        words = command("task", "run", "--agent", "ada", "--ttl", "3s", "--grace", "1s", "--", "sh", "-c", script)
+        running.append(subprocess.Popen(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return running[-1]
+
+    yield starter
+    for one in running:
+        one.kill()
+        one.communicate()
+
+
+def test_a_standard_error_that_nobody_reads_holds_up_neither_cancel_nor_signal(
+    ledger: Ledger, unread: Callable[[str], subprocess.Popen[bytes]], folder: Path
+) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    running = unread("touch begun $HOLDFAST_TASK; while :; do echo 'a line that nobody reads' >&2; done")
+    begun(folder)
+    ledger.cancel(jobs[0].id)
+    wait_until(lambda: ledger.get(jobs[0].id).status == "cancelled", what="the first task is cancelled")
+    wait_until((folder / str(jobs[1].id)).exists, what="the second command runs")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 0
+    assert ledger.get(jobs[1].id).status == "queued"
+    assert problems(ledger) == []
+
+
+def test_what_a_slow_reader_of_standard_error_gets_is_whole(
+    ledger: Ledger, unread: Callable[[str], subprocess.Popen[bytes]], folder: Path
+) -> None:
+    ledger.enqueue("k")
+    running = unread("touch begun; i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo line $i; done >&2")
+    begun(folder)
+    wait_until(lambda: types(ledger, 1).count("heartbeat") >= 2, what="the command waits for the reader")
+    assert ledger.get(1).status == "running"
+    _, said = running.communicate(timeout=60)
+    lines = [line for line in said.decode().splitlines() if line.startswith("line ")]
+    assert lines == [f"line {number}" for number in range(1, 30_001)]
+    assert ledger.get(1).status == "succeeded"
+
+
+def test_a_standard_error_whose_reader_is_gone_ends_no_task(
+    ledger: Ledger, unread: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    running = unread("echo nobody reads this >&2; echo 1")
+    assert running.stderr is not None
+    running.stderr.close()
+    assert running.wait(60) == 0
+    assert [ledger.get(job.id).result for job in jobs] == [1, 1]
+
+
 def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
     job = ledger.enqueue("k")
     running = start("trap 'touch told' TERM; touch begun; while :; do sleep 0.05; done", "--grace", "1h")

@@ -7,7 +7,6 @@ import logging
 import os
 import selectors
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -33,7 +32,7 @@ from holdfast.ledger import Ledger
 from holdfast.services.outage import Outage
 from holdfast.services.supervised import Supervised
 from holdfast.services.ticker import Ticker
-from holdfast.supervise import keeper
+from holdfast.supervise import keeper, outlet
 from holdfast.supervise.agenda import Agenda
 from holdfast.supervise.child import KEEPER_SECONDS, Child
 from holdfast.supervise.ears import Ears, Heard
@@ -54,6 +53,10 @@ IDLE_SECONDS = 1.0
 """How often an agent that waits for tasks looks for one."""
 AGAIN_SECONDS = 0.5
 """How soon a ledger that is out of reach is tried again."""
+FULL_SECONDS = 0.05
+"""How soon a standard error that was full is tried again."""
+UNREAD_SECONDS = 2.0
+"""How long the end of a task waits for whoever reads standard error."""
 ERROR_BYTES_MAX = 4_096
 """How much of the end of its standard error goes into the record of a failure."""
 _CHUNK = 1 << 16
@@ -94,6 +97,7 @@ class TaskLease(Lease):
         self.cancel_requested = task.cancel_requested
         self._hold(policy, began)
         self.every_s = min(self.every_s, BEAT_SECONDS_MAX)
+        self._renewed(began)
 
     def _beat(self, told: dict[str, Any]) -> bool:
         return self._agent.heartbeat(self.job_id, attempt=self.attempt, **told).cancel_requested
@@ -154,7 +158,7 @@ class TaskLoop:
         say: Callable[[str], None],
     ) -> None:
         self._ledger, self.agent, self.command, self._wish = ledger, agent, command, wish
-        self._url, self.grace_s, self.say = url, grace_s, say
+        self._url, self.grace_s, self._say = url, grace_s, say
         self.monotonic = ledger.supervision.monotonic
         self.nonce = ledger.supervision.nonce()
         self._outage = Outage(log, "looking for tasks")
@@ -291,6 +295,12 @@ class TaskLoop:
             if self._attempt is not None:
                 self._attempt.pass_on(number)
 
+    def say(self, words: str) -> None:
+        """Not where nobody reads: a remark holds up no task, and ends none."""
+        if outlet.is_ready():
+            with contextlib.suppress(OSError):
+                self._say(words)
+
     def pause(self, seconds: float | None) -> None:
         """Until something is to be read, or the time is over."""
         for key, _ in self.selector.select(seconds):
@@ -345,6 +355,7 @@ class _Attempt:
         """The command was told to end."""
         self._killed = False
         self._output = self._errors = b""
+        self._outlet = outlet.Outlet()
         self._refused = False
 
     def run(self, brief: Brief, env: dict[str, str]) -> Outcome:
@@ -352,7 +363,11 @@ class _Attempt:
         with contextlib.ExitStack() as stack:
             stack.callback(self._beats.close)
             self._beats.start()
-            pipes = [self._join(stack, hear) for hear in (self._hear_output, self._hear_errors)]
+            pipes = [stack.enter_context(contextlib.closing(_Pipe(hear))) for hear in (self._hear_output, self._hear_errors)]
+            for pipe in pipes:
+                self._join(pipe)
+                stack.callback(self._part, pipe)
+            self._error_pipe = pipes[1]
             self._loop.ears.drain()
             try:
                 child = self._child = stack.enter_context(contextlib.closing(self._start(brief, env, *pipes)))
@@ -364,17 +379,19 @@ class _Attempt:
             self._beats.close()
             for pipe in pipes:
                 pipe.catch_up()
+            self._flush_errors()
             self._loop.ears.catch_up()
             outcome = self._settle(None if self._child is None else self._child.exit_code, not_run=bool(number))
         if number:
             raise NotRun(number)
         return outcome
 
-    def _join(self, stack: contextlib.ExitStack, hear: Callable[[bytes], None]) -> _Pipe:
-        pipe = stack.enter_context(contextlib.closing(_Pipe(hear)))
+    def _join(self, pipe: _Pipe) -> None:
         self._loop.selector.register(pipe.reads, selectors.EVENT_READ, pipe.read)
-        stack.callback(self._loop.selector.unregister, pipe.reads)
-        return pipe
+
+    def _part(self, pipe: _Pipe) -> None:
+        with contextlib.suppress(KeyError):
+            self._loop.selector.unregister(pipe.reads)
 
     def _start(self, brief: Brief, env: dict[str, str], output: _Pipe, errors: _Pipe) -> Child:
         with tempfile.TemporaryFile() as given:
@@ -433,10 +450,27 @@ class _Attempt:
             self._output = (self._output + chunk)[: limits.PAYLOAD_BYTES_MAX + 1]
 
     def _hear_errors(self, chunk: bytes) -> None:
-        with contextlib.suppress(OSError):
-            sys.stderr.buffer.write(chunk)
-            sys.stderr.buffer.flush()
+        """Passed on. While nobody reads it, no more is read of it, and the command waits as it would without this process."""
         self._errors = (self._errors + chunk)[-ERROR_BYTES_MAX:]
+        self._outlet.write(chunk)
+        if self._outlet.is_full:
+            self._part(self._error_pipe)
+            self._agenda.after(FULL_SECONDS, self._pass_on_errors)
+
+    def _pass_on_errors(self) -> None:
+        self._outlet.flush()
+        if self._outlet.is_full:
+            self._agenda.after(FULL_SECONDS, self._pass_on_errors)
+        else:
+            self._join(self._error_pipe)
+
+    def _flush_errors(self) -> None:
+        """After the command has ended, what nobody reads is dropped before long."""
+        deadline = self._loop.monotonic() + UNREAD_SECONDS
+        while self._outlet.is_full and not self._loop.stopping and self._loop.monotonic() < deadline:
+            self._loop.pause(FULL_SECONDS)
+            self._outlet.flush()
+        self._outlet.drop()
 
     # What goes to the command
 
