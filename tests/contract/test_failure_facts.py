@@ -146,6 +146,23 @@ def test_a_stall_without_an_error_has_none_of_an_earlier_attempt(ledger: Ledger,
     assert (job.status, *_facts(job)) == ("dead_lettered", "stalled: WORKER_ERROR", "exec", "exhausted_retries")
 
 
+@pytest.mark.parametrize(("on_exhausted", "status"), [("dead_letter", "dead_lettered"), ("fail", "failed")])
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("reason", ["TRANSIENT_ERROR", "RELEASED", "WORKER_ERROR"])
+def test_a_stall_without_an_error_says_its_reason(
+    ledger: Ledger, clock: ManualClock, on_exhausted: str, status: str, earlier: bool, reason: str
+):
+    made = running(ledger, policy={"attempts_max": 2 if earlier else 1, "on_exhausted": on_exhausted})
+    if earlier:
+        ledger.fail(made.fence, "earlier", failure_stage="fetch", reason_code="parse_error")
+        made = _again(ledger, clock, made)
+    ledger.stall(made.fence, reason=reason)
+    ledger.sweep()
+    job = ledger.get(made.id)
+    assert (job.status, *_facts(job)) == (status, f"stalled: {reason}", "exec", "exhausted_retries")
+    assert ledger.check(made.id) == []
+
+
 @pytest.mark.parametrize("given", [{"failure_stage": "input"}, {"reason_code": "timeout"}])
 def test_stage_and_reason_of_a_stall_belong_to_an_error(ledger: Ledger, given: dict[str, Any]):
     made = running(ledger, policy=WINDOW)

@@ -9,6 +9,7 @@ import holdfast
 from holdfast import App, Job, Ledger
 from holdfast.agent import Agent
 from holdfast.errors import RefusedByValidator, TransientError
+from holdfast.ledger.validating import Hooks
 from holdfast.testing import ManualClock
 from tests.contract.builders import WORKER, claimed, queued, refused, refused_without_trace, running, types
 from tests.contract.test_append import ours
@@ -224,3 +225,53 @@ async def _later(job: Job, result: Any) -> bool:
 def test_what_cannot_be_a_validator_is_refused_at_once(store_url: str, given: Any) -> None:
     with refused("validation_error"):
         holdfast.open(store_url, validators=given)
+
+
+def test_a_job_that_is_claimed_meanwhile_is_not_completed_unseen(
+    ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked
+) -> None:
+    class Claiming:
+        """Another process of the agent claims the job just after this one has read it."""
+
+        def hooks_of(self, kind: str) -> Hooks:
+            Agent(ledger, "ada").start(made.id)
+            return Hooks((looked,))
+
+    made = queued(ledger)
+    with holdfast.open(store_url, clock=clock, validators=Claiming()) as opened:
+        with refused("refused_by_validator") as caught:
+            Agent(opened, "ada").complete(made.id, -1)
+        assert caught.value.retryable
+        assert (ledger.get(made.id).status, looked.shown) == ("running", [])
+        assert Agent(opened, "ada").complete(made.id, 1).status == "succeeded"
+    assert looked.shown == [(made.id, 1)]
+
+
+class _AsyncCall:
+    async def __call__(self, job: Any, result: Any) -> bool:
+        return False
+
+
+async def _refuse(job: Any, result: Any) -> bool:
+    return False
+
+
+def _in_a_while(job: Any, result: Any) -> Any:
+    return _refuse(job, result)
+
+
+def _generate(job: Any, result: Any) -> Iterator[bool]:
+    yield False
+
+
+@pytest.mark.parametrize("validator", [_AsyncCall(), _in_a_while, _generate])
+def test_a_validator_that_has_not_run_when_it_answers_accepts_nothing(
+    ledger: Ledger, store_url: str, clock: ManualClock, validator: Any
+) -> None:
+    made = running(ledger)
+    with (
+        holdfast.open(store_url, clock=clock, validators={"index_page": validator}) as opened,
+        refused_without_trace(opened, "refused_by_validator") as caught,
+    ):
+        opened.complete(made.fence, 1)
+    assert "must be a plain function" in caught.value.message

@@ -1,9 +1,9 @@
 """`holdfast task run`: an agent's loop around a real command."""
 
-import contextlib
 import json
 import signal
-import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -54,6 +54,17 @@ def ran(start: Start) -> Ran:
 
 def types(ledger: Ledger, id_: int) -> list[str]:
     return [event.type.value for event in ledger.events(id_)]
+
+
+def change_turn(ledger: Ledger, folder: Path, change: str) -> None:
+    """Change the turn of ada's loop behind its back: in another process, since closing a file ends this one's locks on it."""
+    duty = tasks.Turn(ledger, Agent(ledger, "ada"), "", lambda: None).duty
+    program = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as db:
+    assert db.execute(f"UPDATE holdfast_duties SET {sys.argv[3]} WHERE name = ?", (sys.argv[2],)).rowcount == 1
+"""
+    subprocess.run([sys.executable, "-c", program, folder / "holdfast.db", duty, change], check=True)
 
 
 def begun(folder: Path) -> None:
@@ -305,6 +316,12 @@ def test_all_output_is_read_however_late_it_comes(ledger: Ledger, ran: Ran) -> N
         assert (len(found.result), found.stage) == (60_000, "last")
 
 
+def test_the_last_line_on_descriptor_3_needs_no_end(ledger: Ledger, ran: Ran) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    assert ran("""printf '{"checkpoint": 5}' >&3""").out == "Tasks: 2 succeeded.\n"
+    assert [ledger.get(job.id).checkpoint for job in jobs] == [5, 5]
+
+
 def test_a_short_task_is_not_renewed(ledger: Ledger, ran: Ran) -> None:
     job = ledger.enqueue("k")
     ran("true")
@@ -317,6 +334,74 @@ def test_the_shells_beat_is_heard(ledger: Ledger, ran: Ran) -> None:
     assert done.out == "Tasks: 1 succeeded.\n"
     found = ledger.get(job.id)
     assert (found.stage, found.progress) == ("mix", 4)
+
+
+def test_a_cancel_is_noticed_within_15_seconds_whatever_the_ttl(ledger: Ledger) -> None:
+    job, ada, now = ledger.enqueue("k"), Agent(ledger, "ada"), [0.0]
+    task = ada.start(job.id, ttl="1h")
+    policy = ledger.get(job.id).policy
+    assert policy is not None
+    lease = tasks.TaskLease(ada, task, policy, now[0], lambda: now[0], lambda: None)
+    ledger.cancel(job.id)
+    now[0] = lease.every_s
+    lease.tick()
+    assert (lease.every_s, lease.cancel_requested) == (tasks.BEAT_SECONDS_MAX, True)
+
+
+@pytest.fixture
+def unread(folder: Path, ledger: Ledger) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """Starts the loop with a standard error that is a pipe."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def starter(script: str) -> subprocess.Popen[bytes]:
+        words = command("task", "run", "--agent", "ada", "--ttl", "3s", "--grace", "1s", "--", "sh", "-c", script)
+        running.append(subprocess.Popen(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return running[-1]
+
+    yield starter
+    for one in running:
+        one.kill()
+        one.communicate()
+
+
+def test_a_standard_error_that_nobody_reads_holds_up_neither_cancel_nor_signal(
+    ledger: Ledger, unread: Callable[[str], subprocess.Popen[bytes]], folder: Path
+) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    running = unread("touch begun $HOLDFAST_TASK; while :; do echo 'a line that nobody reads' >&2; done")
+    begun(folder)
+    ledger.cancel(jobs[0].id)
+    wait_until(lambda: ledger.get(jobs[0].id).status == "cancelled", what="the first task is cancelled")
+    wait_until((folder / str(jobs[1].id)).exists, what="the second command runs")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 0
+    assert ledger.get(jobs[1].id).status == "queued"
+    assert problems(ledger) == []
+
+
+def test_what_a_slow_reader_of_standard_error_gets_is_whole(
+    ledger: Ledger, unread: Callable[[str], subprocess.Popen[bytes]], folder: Path
+) -> None:
+    ledger.enqueue("k")
+    running = unread("touch begun; i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo line $i; done >&2")
+    begun(folder)
+    wait_until(lambda: types(ledger, 1).count("heartbeat") >= 2, what="the command waits for the reader")
+    assert ledger.get(1).status == "running"
+    _, said = running.communicate(timeout=60)
+    lines = [line for line in said.decode().splitlines() if line.startswith("line ")]
+    assert lines == [f"line {number}" for number in range(1, 30_001)]
+    assert ledger.get(1).status == "succeeded"
+
+
+def test_a_standard_error_whose_reader_is_gone_ends_no_task(
+    ledger: Ledger, unread: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    running = unread("echo nobody reads this >&2; echo 1")
+    assert running.stderr is not None
+    running.stderr.close()
+    assert running.wait(60) == 0
+    assert [ledger.get(job.id).result for job in jobs] == [1, 1]
 
 
 def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
@@ -344,13 +429,44 @@ def test_whoever_has_lost_its_turn_ends_its_command(ledger: Ledger, start: Start
     ledger.enqueue("k")
     running = start("touch begun; sleep 600")
     begun(folder)
-    duty = tasks.Turn(ledger, Agent(ledger, "ada"), "", lambda: None).duty
-    with contextlib.closing(sqlite3.connect(folder / "holdfast.db")) as db, db:
-        assert db.execute("UPDATE holdfast_duties SET holder = 'another' WHERE name = ?", (duty,)).rowcount == 1
+    change_turn(ledger, folder, "holder = 'another'")
     done = running.rest()
     assert done.code == 1
     assert "is no longer ada's" in done.err
     assert "another process runs tasks as ada" in done.err
+
+
+def test_the_command_of_a_frozen_process_is_fenced_off_by_the_next_one(ledger: Ledger, start: Start, folder: Path) -> None:
+    job = ledger.enqueue("k")
+    script = "cat > brief; touch begun$HOLDFAST_ATTEMPT; while [ ! -e go ]; do sleep 0.05; done; echo $HOLDFAST_ATTEMPT"
+    frozen = start(script)
+    wait_until((folder / "begun1").exists, what="the first command runs")
+    frozen.signal(signal.SIGSTOP)
+    change_turn(ledger, folder, "expires_at = 0")
+    running = start(script)
+    wait_until((folder / "begun2").exists, what="the second command runs")
+    frozen.signal(signal.SIGCONT)
+    done = frozen.rest()
+    assert (done.code, "is no longer ada's" in done.err) == (1, True)
+    (folder / "go").touch()
+    assert running.rest().out == "Tasks: 1 succeeded.\n"
+    found = ledger.get(job.id)
+    assert (found.result, found.attempt, found.releases) == (2, 2, 1)
+    assert problems(ledger) == []
+
+
+def test_a_loop_that_was_killed_is_followed_by_one_with_its_task(ledger: Ledger, start: Start, ran: Ran, folder: Path) -> None:
+    jobs = [ledger.enqueue("k") for _ in range(2)]
+    running = start("""echo '{"checkpoint": 7}' >&3; touch begun; sleep 600""")
+    begun(folder)
+    wait_until(lambda: ledger.get(jobs[0].id).checkpoint == 7, what="the checkpoint is kept")
+    running.signal(signal.SIGKILL)
+    running.rest()
+    change_turn(ledger, folder, "expires_at = 0")
+    assert ran("cat", "--once").out == "Tasks: 1 succeeded.\n"
+    found = ledger.get(jobs[0].id)
+    assert (found.attempt, found.result["task"]["checkpoint"]) == (2, 7)
+    assert ledger.get(jobs[1].id).status == "queued"
 
 
 def test_a_signal_ends_the_wait_for_another_process(ledger: Ledger, start: Start) -> None:

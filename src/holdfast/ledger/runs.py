@@ -110,6 +110,10 @@ class Supervision:
     def drop(self, name: str, holder: str) -> None:
         self._carrier.at_once(lambda session: session.drop_duty(duty(name), holder))
 
+    def was_left(self, name: str) -> bool:
+        """Whether a holder took this duty and has not dropped it: it is at work, was killed, or is frozen."""
+        return self._store.peek(lambda session: session.watch(name, "-").expires_at) is not None
+
     def keep(self, name: str, body: RunBody, ttl_s: float) -> None:
         """Write it and keep the duty. Conflict where that has gone to another supervisor: nothing is written then."""
         text = _encode(body).decode()

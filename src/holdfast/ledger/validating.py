@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import limits
-from holdfast.core.model import HELD, Actor, Status
+from holdfast.core.model import TERMINAL, Actor, Status
 from holdfast.core.model import Job as Record
 from holdfast.errors import HoldfastError, RefusedByValidator, TransientError, ValidationError
 from holdfast.ledger.face import Job
@@ -34,10 +34,10 @@ class Hooks(NamedTuple):
     def check(self, job: Any, result: Any) -> None:
         """Raise what the first of them raises. An answer of False is RefusedByValidator, or TransientError for a conflict."""
         for validator in self.validators:
-            if validator(job, result) is False:
+            if _answer(validator, job, result) is False:
                 raise RefusedByValidator(f"{_name(validator)} refused the result")
         for detector in self.conflicts:
-            if detector(job, result) is False:
+            if _answer(detector, job, result) is False:
                 raise TransientError(f"{_name(detector)} found a conflict")
 
 
@@ -68,6 +68,10 @@ class Completed(Job):
         return self
 
 
+_NOT_SEEN = c.Objection("its caller claimed it while this was asked, and no validator has seen the result", retryable=True)
+"""For a result of a job that the caller does not hold: refused, should the caller have the job by the time of the transaction."""
+
+
 class Asked(NamedTuple):
     """A completion that is asked for, and whether its caller holds the job."""
 
@@ -92,7 +96,7 @@ class Validation:
         ]
 
     def objections(self, asked: Sequence[Asked]) -> list[c.Objection | None]:
-        """What the hooks object to each; None where they do not, or where the job is over or not the caller's."""
+        """What the hooks object to each; None where they do not, or where the job is over."""
         found: list[c.Objection | None] = []
         for part in chunks(asked, limits.WRITE_CHUNK):
             ids = list({one.job_id for one in part})
@@ -101,11 +105,12 @@ class Validation:
         return found
 
     def _objection(self, job: Record | None, asked: Asked) -> c.Objection | None:
-        if job is None or job.status not in (*HELD, Status.STALLED) or not asked.holds(job):
+        if job is None:
+            return _NOT_SEEN
+        if job.status in TERMINAL or (hooks := self._source.hooks_of(job.kind)) == Hooks():
             return None
-        hooks = self._source.hooks_of(job.kind)
-        if hooks == Hooks():
-            return None
+        if job.status is Status.QUEUED or not asked.holds(job):
+            return _NOT_SEEN
         result = msgspec.json.decode(asked.payload)["result"]
         try:
             hooks.check(Completed(job.id, msgspec.structs.replace(job, token=None)), result)
@@ -146,6 +151,16 @@ def _objection_of(error: BaseException) -> c.Objection:
     if not isinstance(error, HoldfastError):
         words = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return c.Objection(words, retryable=isinstance(error, TransientError))
+
+
+def _answer(function: Validator, job: Any, result: Any) -> Any:
+    """What a hook says. One that has not run yet when it answers, such as a coroutine, has looked at nothing."""
+    answer = function(job, result)
+    if inspect.isawaitable(answer) or inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError(f"{_name(function)} must be a plain function; it answered a {type(answer).__name__}")
+    return answer
 
 
 def _name(function: Any) -> str:

@@ -122,17 +122,20 @@ class Ears:
         return True
 
     def catch_up(self) -> None:
-        """Hear all that has come so far."""
+        """Hear all that has come, once the child has ended. What it wrote last is a line, with or without its end."""
         for read_once in (self._read_lines, self._read_datagram):
             for _ in range(_READS_MAX):
                 if not read_once():
                     break
+        if self._line:
+            line, self._line = self._line, b""
+            self._hear(read(line.strip()))
 
     def drain(self) -> None:
         """What the last child has said is no beat of the next one."""
         hear, self._hear = self._hear, lambda _: None
         self.catch_up()
-        self._hear, self._line = hear, b""
+        self._hear = hear
 
     def close(self) -> None:
         self._socket.close()

@@ -7,7 +7,6 @@ import logging
 import os
 import selectors
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -19,12 +18,22 @@ from holdfast.agent import Agent, Brief, Task
 from holdfast.agent.idle import Nothing
 from holdfast.core import limits, strictjson
 from holdfast.core.model import FailureStage, Policy, ReasonCode, Status
-from holdfast.errors import Conflict, HoldfastError, LimitExceeded, RefusedByValidator, Unavailable, ValidationError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidTransition,
+    LeaseConflictError,
+    LimitExceeded,
+    NotClaimable,
+    RefusedByValidator,
+    Unavailable,
+    ValidationError,
+)
 from holdfast.ledger import Ledger
 from holdfast.services.outage import Outage
 from holdfast.services.supervised import Supervised
 from holdfast.services.ticker import Ticker
-from holdfast.supervise import keeper
+from holdfast.supervise import keeper, outlet
 from holdfast.supervise.agenda import Agenda
 from holdfast.supervise.child import KEEPER_SECONDS, Child
 from holdfast.supervise.ears import Ears, Heard
@@ -45,6 +54,10 @@ IDLE_SECONDS = 1.0
 """How often an agent that waits for tasks looks for one."""
 AGAIN_SECONDS = 0.5
 """How soon a ledger that is out of reach is tried again."""
+FULL_SECONDS = 0.05
+"""How soon a standard error that was full is tried again."""
+UNREAD_SECONDS = 2.0
+"""How long the end of a task waits for whoever reads standard error."""
 ERROR_BYTES_MAX = 4_096
 """How much of the end of its standard error goes into the record of a failure."""
 _CHUNK = 1 << 16
@@ -117,12 +130,18 @@ class Turn:
         self._ledger, self._holder, self._ring = ledger, holder, ring
         self.duty = f"task run/{hashlib.sha256(f'{agent.session}/{agent.name}'.encode()).hexdigest()[:32]}"
         self.lost = False
+        self.was_left = False
+        """The process before this one has not ended in order."""
 
     def take(self) -> bool:
+        self.was_left = self._ledger.supervision.was_left(self.duty)
+        return self._renew()
+
+    def _renew(self) -> bool:
         return self._ledger.take_duty(self.duty, self._holder, ttl=TURN_SECONDS)
 
     def tick(self) -> None:
-        if not self.lost and not self.take():
+        if not self.lost and not self._renew():
             self.lost = True
             self._ring()
 
@@ -145,7 +164,7 @@ class TaskLoop:
         say: Callable[[str], None],
     ) -> None:
         self._ledger, self.agent, self.command, self._wish = ledger, agent, command, wish
-        self._url, self.grace_s, self.say = url, grace_s, say
+        self._url, self.grace_s, self._say = url, grace_s, say
         self.monotonic = ledger.supervision.monotonic
         self.nonce = ledger.supervision.nonce()
         self._outage = Outage(log, "looking for tasks")
@@ -213,8 +232,10 @@ class TaskLoop:
         """
         began, self.left = self.monotonic(), None
         try:
-            queues, kinds, ttl_ms = self._wish
-            brief = self.agent.resume(queues=queues, kinds=kinds, ttl=ttl_ms / 1_000)
+            brief = self._resume()
+            if self.turn.was_left:
+                brief = self._fence_off(brief)
+                self.turn.was_left = False
             task = brief.task
             if task is None:
                 self.left = brief.nothing
@@ -229,6 +250,23 @@ class TaskLoop:
             return None
         self._outage.over()
         return _Work(msgspec.structs.replace(brief, task=task), task, policy, began)
+
+    def _resume(self) -> Brief:
+        queues, kinds, ttl_ms = self._wish
+        return self.agent.resume(queues=queues, kinds=kinds, ttl=ttl_ms / 1_000)
+
+    def _fence_off(self, brief: Brief) -> Brief:
+        """Take a new attempt of a task that the process before this one had begun.
+
+        That process may be frozen, with a command that still runs. What it says of the older attempt is refused.
+        """
+        task = brief.task
+        if task is None or brief.why not in ("focus", "running", "claimed"):
+            return brief
+        self.agent.release(task.id, attempt=task.attempt, reason="another process goes on with it")
+        with contextlib.suppress(LeaseConflictError, NotClaimable, InvalidTransition):
+            self.agent.start(task.id, ttl=self._wish.ttl_ms / 1_000)
+        return self._resume()
 
     def _do(self, work: "_Work") -> Outcome:
         """Run the command on one task."""
@@ -267,6 +305,12 @@ class TaskLoop:
                 self.stopping += 1
             if self._attempt is not None:
                 self._attempt.pass_on(number)
+
+    def say(self, words: str) -> None:
+        """Not where nobody reads: a remark holds up no task, and ends none."""
+        if outlet.is_ready():
+            with contextlib.suppress(OSError):
+                self._say(words)
 
     def pause(self, seconds: float | None) -> None:
         """Until something is to be read, or the time is over."""
@@ -322,6 +366,7 @@ class _Attempt:
         """The command was told to end."""
         self._killed = False
         self._output = self._errors = b""
+        self._outlet = outlet.Outlet()
         self._refused = False
         self.words = ""
         """How a failure was recorded, and why it failed."""
@@ -331,7 +376,11 @@ class _Attempt:
         with contextlib.ExitStack() as stack:
             stack.callback(self._beats.close)
             self._beats.start()
-            pipes = [self._join(stack, hear) for hear in (self._hear_output, self._hear_errors)]
+            pipes = [stack.enter_context(contextlib.closing(_Pipe(hear))) for hear in (self._hear_output, self._hear_errors)]
+            for pipe in pipes:
+                self._join(pipe)
+                stack.callback(self._part, pipe)
+            self._error_pipe = pipes[1]
             self._loop.ears.drain()
             try:
                 child = self._child = stack.enter_context(contextlib.closing(self._start(brief, env, *pipes)))
@@ -343,17 +392,19 @@ class _Attempt:
             self._beats.close()
             for pipe in pipes:
                 pipe.catch_up()
+            self._flush_errors()
             self._loop.ears.catch_up()
             outcome = self._settle(None if self._child is None else self._child.exit_code, not_run=bool(number))
         if number:
             raise NotRun(number)
         return outcome
 
-    def _join(self, stack: contextlib.ExitStack, hear: Callable[[bytes], None]) -> _Pipe:
-        pipe = stack.enter_context(contextlib.closing(_Pipe(hear)))
+    def _join(self, pipe: _Pipe) -> None:
         self._loop.selector.register(pipe.reads, selectors.EVENT_READ, pipe.read)
-        stack.callback(self._loop.selector.unregister, pipe.reads)
-        return pipe
+
+    def _part(self, pipe: _Pipe) -> None:
+        with contextlib.suppress(KeyError):
+            self._loop.selector.unregister(pipe.reads)
 
     def _start(self, brief: Brief, env: dict[str, str], output: _Pipe, errors: _Pipe) -> Child:
         with tempfile.TemporaryFile() as given:
@@ -412,10 +463,27 @@ class _Attempt:
             self._output = (self._output + chunk)[: limits.PAYLOAD_BYTES_MAX + 1]
 
     def _hear_errors(self, chunk: bytes) -> None:
-        with contextlib.suppress(OSError):
-            sys.stderr.buffer.write(chunk)
-            sys.stderr.buffer.flush()
+        """Passed on. While nobody reads it, no more is read of it, and the command waits as it would without this process."""
         self._errors = (self._errors + chunk)[-ERROR_BYTES_MAX:]
+        self._outlet.write(chunk)
+        if self._outlet.is_full:
+            self._part(self._error_pipe)
+            self._agenda.after(FULL_SECONDS, self._pass_on_errors)
+
+    def _pass_on_errors(self) -> None:
+        self._outlet.flush()
+        if self._outlet.is_full:
+            self._agenda.after(FULL_SECONDS, self._pass_on_errors)
+        else:
+            self._join(self._error_pipe)
+
+    def _flush_errors(self) -> None:
+        """After the command has ended, what nobody reads is dropped before long."""
+        deadline = self._loop.monotonic() + UNREAD_SECONDS
+        while self._outlet.is_full and not self._loop.stopping and self._loop.monotonic() < deadline:
+            self._loop.pause(FULL_SECONDS)
+            self._outlet.flush()
+        self._outlet.drop()
 
     # What goes to the command
 

@@ -32,7 +32,15 @@ def failure_of(job: Job) -> Failure:
     if job.status in HELD or job.stall_reason is None or is_released:
         return Failure()
     reason = StallReason(job.stall_reason)
-    if job.failure_stage is not None or reason is StallReason.TRANSIENT_ERROR:
+    if job.failure_stage is not None or _failed_without_stage(job):
         stage = FailureStage(job.failure_stage or FailureStage.EXEC)
         return Failure(job.last_error, stage, None if job.reason_code is None else ReasonCode(job.reason_code))
     return Failure(msgspec.json.encode({"message": f"stalled: {reason.value}"}), code=REASONS.get(reason))
+
+
+def _failed_without_stage(job: Job) -> bool:
+    """A failure that an earlier release recorded without its stage. Such a job was requeued at once.
+
+    A job that is still stalled for TRANSIENT_ERROR and has no stage was stalled by its holder, without an error.
+    """
+    return job.status is Status.QUEUED and job.stall_reason == StallReason.TRANSIENT_ERROR and job.last_error is not None
