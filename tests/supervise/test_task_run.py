@@ -16,7 +16,7 @@ from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Conflict
 from holdfast.services.echoes import ECHO_SECONDS
-from holdfast.supervise import tasks
+from holdfast.supervise import task_attempt, tasks
 from tests.cli.conftest import Done, Running, command, environment
 from tests.support.histories import problems
 from tests.support.waiting import wait_until
@@ -199,11 +199,11 @@ def test_a_soft_cancel_is_noticed_with_the_first_beat_of_a_long_claim(ledger: Le
     task, policy = agent.start(job.id, ttl="1h"), ledger.get(job.id).policy
     assert policy is not None
     now = [100.0]
-    lease = tasks.TaskLease(agent, task, policy, now[0], lambda: now[0], lambda: None)
+    lease = task_attempt.TaskLease(agent, task, policy, now[0], lambda: now[0], lambda: None)
     ledger.cancel(job.id)
-    now[0] += tasks.BEAT_SECONDS_MAX
+    now[0] += task_attempt.BEAT_SECONDS_MAX
     lease.tick()
-    assert (lease.every_s, lease.cancel_requested) == (tasks.BEAT_SECONDS_MAX, True)
+    assert (lease.every_s, lease.cancel_requested) == (task_attempt.BEAT_SECONDS_MAX, True)
 
 
 def test_a_lost_claim_ends_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
@@ -341,11 +341,11 @@ def test_a_cancel_is_noticed_within_15_seconds_whatever_the_ttl(ledger: Ledger) 
     task = ada.start(job.id, ttl="1h")
     policy = ledger.get(job.id).policy
     assert policy is not None
-    lease = tasks.TaskLease(ada, task, policy, now[0], lambda: now[0], lambda: None)
+    lease = task_attempt.TaskLease(ada, task, policy, now[0], lambda: now[0], lambda: None)
     ledger.cancel(job.id)
     now[0] = lease.every_s
     lease.tick()
-    assert (lease.every_s, lease.cancel_requested) == (tasks.BEAT_SECONDS_MAX, True)
+    assert (lease.every_s, lease.cancel_requested) == (task_attempt.BEAT_SECONDS_MAX, True)
 
 
 @pytest.fixture

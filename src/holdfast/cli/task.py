@@ -198,7 +198,8 @@ def _run_tasks(
 ) -> Answer:
     from holdfast.agent import Agent
     from holdfast.agent.idle import left_in_words
-    from holdfast.supervise.tasks import NotRun, TaskLoop, Wish
+    from holdfast.supervise.task_attempt import NotRun
+    from holdfast.supervise.tasks import TaskLoop, Wish
     from holdfast.supervise.watch import shell_code
 
     ttl_ms = policy.duration_ms("ttl", ttl, LEASE_MS_MIN, LEASE_MS_MAX)

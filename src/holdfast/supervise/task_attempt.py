@@ -1,0 +1,367 @@
+"""One run of a command on a task: its claim, what it says, how it ends and what is recorded."""
+
+import contextlib
+import errno
+import os
+import selectors
+import signal
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from holdfast.agent import Agent, Brief, Task
+from holdfast.core import limits, strictjson
+from holdfast.core.model import FailureStage, Policy, ReasonCode, Status
+from holdfast.errors import (
+    HoldfastError,
+    LimitExceeded,
+    RefusedByValidator,
+    Unavailable,
+    ValidationError,
+)
+from holdfast.services.ticker import Ticker
+from holdfast.supervise import outlet
+from holdfast.supervise.agenda import Agenda
+from holdfast.supervise.child import KEEPER_SECONDS, Child
+from holdfast.supervise.ears import Heard
+from holdfast.supervise.lease import Lease
+from holdfast.supervise.signals import STOPPING
+
+if TYPE_CHECKING:
+    from holdfast.supervise.tasks import TaskLoop
+
+TRANSIENT = 75
+"""The exit code by which a command says that the task is worth another try; EX_TEMPFAIL of sysexits.h."""
+BEAT_SECONDS_MAX = 15.0
+"""The longest time between two heartbeats, and so until a cancel is noticed."""
+NEWS_SECONDS = 0.1
+"""How soon a line on descriptor 3 is sent; lines that come meanwhile go with it."""
+FULL_SECONDS = 0.05
+"""How soon a standard error that was full is tried again."""
+UNREAD_SECONDS = 2.0
+"""How long the end of a task waits for whoever reads standard error."""
+ERROR_BYTES_MAX = 4_096
+"""How much of the end of its standard error goes into the record of a failure."""
+_CHUNK = 1 << 16
+_READS_MAX = 64
+"""How often a pipe is read to empty it: more than it holds."""
+AGAIN_SECONDS = 0.5
+"""How soon a ledger that is out of reach is tried again."""
+
+
+class NotRun(Exception):
+    """The command could not be started. `errno` says why."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(os.strerror(number))
+        self.errno = number
+
+
+Outcome = Literal["succeeded", "failed", "released", "lost"]
+"""`failed` is about this attempt: another may follow. `lost` means that nothing could be recorded."""
+
+_AFTER_A_FAILURE = {
+    Status.QUEUED: "it is tried again",
+    Status.FAILED: "it is not tried again",
+    Status.DEAD_LETTERED: "it is dead-lettered",
+    Status.CANCELLED: "it is cancelled",
+}
+
+
+class TaskLease(Lease):
+    """An agent's claim on a task, renewed and ended by the agent's verbs."""
+
+    def __init__(
+        self, agent: Agent, task: Task, policy: Policy, began: float, monotonic: Callable[[], float], ring: Callable[[], None]
+    ) -> None:
+        super().__init__(task.id, monotonic, ring)
+        self._agent, self.attempt = agent, task.attempt
+        self.cancel_requested = task.cancel_requested
+        self._hold(policy, began, BEAT_SECONDS_MAX)
+
+    def _beat(self, told: dict[str, Any]) -> bool:
+        return self._agent.heartbeat(self.job_id, attempt=self.attempt, **told).cancel_requested
+
+    # Each end may be sent again after a lost answer: its request id stays the same
+
+    def complete(self, result: Any, request_id: str) -> None:
+        self._agent.complete(self.job_id, result, attempt=self.attempt, request_id=request_id)
+
+    def fail(self, error: dict[str, Any], request_id: str, **how: Any) -> Task:
+        return self._agent.fail(self.job_id, error, attempt=self.attempt, request_id=request_id, **how)
+
+    def release(self, request_id: str) -> Task:
+        return self._agent.release(self.job_id, attempt=self.attempt, request_id=request_id)
+
+
+class _Pipe:
+    """One of the command's output streams. `hear` gets what is read."""
+
+    def __init__(self, hear: Callable[[bytes], None]) -> None:
+        self.reads, self.writes = os.pipe()
+        os.set_blocking(self.reads, False)
+        self._hear = hear
+
+    def read(self) -> bool:
+        """Once. False where there was nothing."""
+        try:
+            chunk = os.read(self.reads, _CHUNK)
+        except BlockingIOError:
+            return False
+        self._hear(chunk)
+        return True
+
+    def catch_up(self) -> None:
+        for _ in range(_READS_MAX):
+            if not self.read():
+                break
+
+    def close(self) -> None:
+        os.close(self.reads)
+        os.close(self.writes)
+
+
+class Attempt:
+    """One run of the command on one task."""
+
+    def __init__(self, loop: "TaskLoop", lease: TaskLease) -> None:
+        self._loop, self._lease = loop, lease
+        self._agenda = Agenda(loop.monotonic)
+        self._beats = Ticker([lease], name="holdfast-lease")
+        self._child: Child | None = None
+        self._ending = False
+        """The command was told to end."""
+        self._killed = False
+        self._output = self._errors = b""
+        self._outlet = outlet.Outlet()
+        self._refused = False
+        self.words = ""
+        """How a failure was recorded, and why it failed."""
+
+    def run(self, brief: Brief, env: dict[str, str]) -> Outcome:
+        """Raises NotRun where the command cannot be started; its task is handed back then."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._beats.close)
+            self._beats.start()
+            pipes = [stack.enter_context(contextlib.closing(_Pipe(hear))) for hear in (self._hear_output, self._hear_errors)]
+            for pipe in pipes:
+                self._join(pipe)
+                stack.callback(self._part, pipe)
+            self._error_pipe = pipes[1]
+            self._loop.ears.drain()
+            try:
+                child = self._child = stack.enter_context(contextlib.closing(self._start(brief, env, *pipes)))
+            except OSError as error:
+                number = error.errno or errno.EIO
+            else:
+                self._follow(child)
+                number = child.errno
+            self._beats.close()
+            for pipe in pipes:
+                pipe.catch_up()
+            self._flush_errors()
+            self._loop.ears.catch_up()
+            outcome = self._settle(None if self._child is None else self._child.exit_code, not_run=bool(number))
+        if number:
+            raise NotRun(number)
+        return outcome
+
+    def _join(self, pipe: _Pipe) -> None:
+        self._loop.selector.register(pipe.reads, selectors.EVENT_READ, pipe.read)
+
+    def _part(self, pipe: _Pipe) -> None:
+        with contextlib.suppress(KeyError):
+            self._loop.selector.unregister(pipe.reads)
+
+    def _start(self, brief: Brief, env: dict[str, str], output: _Pipe, errors: _Pipe) -> Child:
+        with tempfile.TemporaryFile() as given:
+            given.write(msgspec.json.encode(brief) + b"\n")
+            given.seek(0)
+            return Child(
+                self._loop.command,
+                self._loop.grace_s,
+                env,
+                told=self._loop.ears.told,
+                strangers=self._loop.strangers,
+                streams=(given.fileno(), output.writes, errors.writes),
+            )
+
+    def _follow(self, child: Child) -> None:
+        """Until nothing of the command is left."""
+        self._loop.selector.register(child.channel, selectors.EVENT_READ, child.hear)
+        try:
+            while not child.over:
+                self._check_lease()
+                self._loop.pause(self._agenda.patience_s())
+                self._agenda.act()
+        finally:
+            self._loop.selector.unregister(child.channel)
+
+    def _check_lease(self) -> None:
+        """Kill the command if the task may be another's by now. Stop it if the task is to be cancelled."""
+        lease, left_s = self._lease, self._lease.expires - self._loop.monotonic()
+        if not lease.lost and (left_s <= 0 or self._loop.turn.lost):
+            lease.lose()
+        if lease.lost:
+            if not self._killed:
+                self._loop.say(f"Task {lease.job_id} is no longer {self._loop.agent.name}'s. The command is killed.")
+                self._kill()
+            return
+        if lease.cancel_requested:
+            self._stop(signal.SIGTERM)
+        self._agenda.after(left_s, self._wake)
+
+    def _wake(self) -> None:
+        """The lease is looked at whenever anything comes, time included."""
+
+    # What comes in
+
+    def hear(self, heard: Heard) -> None:
+        if heard.refused is not None and not self._refused:
+            self._refused = True
+            self._loop.say(f"Task {self._lease.job_id}: a line on descriptor 3 is not recorded: {heard.refused}.")
+        self._lease.hear(heard)
+        if self._lease.has_news:
+            self._agenda.within(NEWS_SECONDS, self._beats.wake)
+
+    def _hear_output(self, chunk: bytes) -> None:
+        """One byte more than may be kept shows that there was too much."""
+        if len(self._output) <= limits.PAYLOAD_BYTES_MAX:
+            self._output = (self._output + chunk)[: limits.PAYLOAD_BYTES_MAX + 1]
+
+    def _hear_errors(self, chunk: bytes) -> None:
+        """Passed on. While nobody reads it, no more is read of it, and the command waits as it would without this process."""
+        self._errors = (self._errors + chunk)[-ERROR_BYTES_MAX:]
+        self._outlet.write(chunk)
+        if self._outlet.is_full:
+            self._part(self._error_pipe)
+            self._agenda.after(FULL_SECONDS, self._pass_on_errors)
+
+    def _pass_on_errors(self) -> None:
+        self._outlet.flush()
+        if self._outlet.is_full:
+            self._agenda.after(FULL_SECONDS, self._pass_on_errors)
+        else:
+            self._join(self._error_pipe)
+
+    def _flush_errors(self) -> None:
+        """After the command has ended, what nobody reads is dropped before long."""
+        deadline = self._loop.monotonic() + UNREAD_SECONDS
+        while self._outlet.is_full and not self._loop.stopping and self._loop.monotonic() < deadline:
+            self._loop.pause(FULL_SECONDS)
+            self._outlet.flush()
+        self._outlet.drop()
+
+    # What goes to the command
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """The first signal to stop is passed on, and the grace begins; the second kills."""
+        if number not in STOPPING:
+            if self._child is not None:
+                self._child.signal(number)
+        elif self._loop.stopping > 1:
+            self._kill()
+        else:
+            self._stop(number)
+
+    def _stop(self, number: signal.Signals) -> None:
+        if self._child is not None and not self._ending:
+            self._child.stop(number)
+            self._agenda.after(self._loop.grace_s + KEEPER_SECONDS, self._overrule)
+        self._ending = True
+
+    def _kill(self) -> None:
+        if self._child is not None and not self._killed:
+            self._child.kill()
+            self._agenda.after(KEEPER_SECONDS, self._overrule)
+        self._ending = self._killed = True
+
+    def _overrule(self) -> None:
+        if self._child is not None:
+            self._child.overrule()
+        self._agenda.after(KEEPER_SECONDS, self._overrule)
+
+    # What is recorded
+
+    def _settle(self, code: int | None, *, not_run: bool) -> Outcome:
+        lease = self._lease
+        if lease.lost:
+            return "lost"
+        if not_run or (self._ending and code != 0):
+            return self._record("released", self._release)
+        if code == 0:
+            try:
+                result = self._result()
+                return self._record("succeeded", lambda request: lease.complete(result, request))
+            except (ValidationError, LimitExceeded, RefusedByValidator) as refused:
+                by_hook = isinstance(refused, RefusedByValidator)
+                said: dict[str, Any] = {
+                    "message": refused.message if by_hook else f"its output cannot be kept: {refused.message}"
+                }
+                cause = None if refused.retryable else ReasonCode.VALIDATION_FAILED
+                return self._fail(said, retryable=refused.retryable, failure_stage=FailureStage.OUTPUT, reason_code=cause)
+        by_signal = code is None or code < 0
+        how = "was ended by a signal" if by_signal else f"ended with {code}"
+        tail = self._errors.decode(errors="replace").strip()
+        error: dict[str, Any] = {"message": tail.rpartition("\n")[2][:500] or f"the command {how}", "exit_code": code}
+        cause = ReasonCode.INFRASTRUCTURE_FAILURE if by_signal else None
+        return self._fail(error | ({"stderr": tail} if tail else {}), retryable=by_signal or code == TRANSIENT, reason_code=cause)
+
+    def _release(self, request: str) -> None:
+        if self._lease.release(request).status == Status.CANCELLED:
+            self.words = "released, it is cancelled."
+
+    def _fail(self, error: dict[str, Any], **how: Any) -> Outcome:
+        def end(request: str) -> None:
+            task = self._lease.fail(error, request, **how)
+            self.words = f"failed, {_AFTER_A_FAILURE[Status(task.status)]}: {error['message']}"
+
+        return self._record("failed", end)
+
+    def _result(self) -> Any:
+        """The standard output: JSON where it is JSON, else a text; null where there is none."""
+        body = self._output
+        if len(body) > limits.PAYLOAD_BYTES_MAX:
+            raise LimitExceeded(f"it is longer than {limits.PAYLOAD_BYTES_MAX:,} bytes")
+        if not body.strip():
+            return None
+        try:
+            strictjson.check("it", body, limits.PAYLOAD_BYTES_MAX)
+        except ValidationError:
+            try:
+                return body.decode().removesuffix("\n")
+            except UnicodeDecodeError:
+                raise ValidationError("it is neither JSON nor UTF-8") from None
+        return msgspec.Raw(body.strip())
+
+    def _record(self, outcome: Outcome, end: Callable[[str], None]) -> Outcome:
+        """Send what was told last, then the end. Both again while the ledger is out of reach and the claim holds.
+
+        A second signal to stop ends the waiting.
+        """
+        loop, lease = self._loop, self._lease
+        request = f"{loop.nonce}-{lease.job_id}-{lease.attempt}-{outcome}"
+        waiting = False
+        while not lease.lost:
+            try:
+                if lease.has_news:
+                    lease.tick()
+                if not lease.lost:
+                    end(request)
+                    return outcome
+            except Unavailable as error:
+                if not error.retryable or loop.stopping > 1 or loop.monotonic() >= lease.expires:
+                    loop.say(f"Task {lease.job_id}: its end could not be recorded: {error.message}.")
+                    return "lost"
+                if not waiting:
+                    waiting = True
+                    loop.say(f"Task {lease.job_id}: waiting for the ledger to record its end: {error.message}.")
+                loop.pause(AGAIN_SECONDS)
+            except (ValidationError, LimitExceeded, RefusedByValidator):
+                raise
+            except HoldfastError as error:
+                loop.say(f"Task {lease.job_id}: {error.code}: {error.message}.")
+                return "lost"
+        return "lost"
