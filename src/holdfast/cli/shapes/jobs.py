@@ -61,6 +61,8 @@ class ReplayedMany(Shape, frozen=True):
 
 
 class LettersReplayed(ReplayedMany, frozen=True):
+    skipped: int
+    """How many have been replayed before and were not replayed again."""
     discarded: list[int]
     """Those that were put aside, with `--discard`."""
 

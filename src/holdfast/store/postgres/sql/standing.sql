@@ -20,6 +20,20 @@ SELECT holder, expires_at FROM holdfast.duties WHERE name = %(name)s;
 SELECT replay_of, max(id) FROM holdfast.jobs
 WHERE replay_of = ANY (%(ids)s::bigint[]) AND replay_of IS NOT NULL GROUP BY replay_of;
 
+-- Of these dead letters, those that have been replayed: by a replay that has neither failed nor been cancelled, or by the replay
+-- of one that has.
+
+-- name: replayed
+WITH RECURSIVE line(letter, id, status) AS (
+    SELECT j.replay_of, j.id, j.status FROM holdfast.jobs j
+    WHERE j.replay_of = ANY (%(ids)s::bigint[]) AND j.replay_of IS NOT NULL
+    UNION
+    SELECT line.letter, j.id, j.status FROM line
+    JOIN holdfast.jobs j ON j.replay_of = line.id AND j.replay_of IS NOT NULL
+    WHERE line.status IN ('failed', 'cancelled')
+)
+SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
+
 -- name: ready
 SELECT queue, kind, count(*), min(greatest(available_at, created_at)) FROM holdfast.jobs
 WHERE status = 'queued' AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))

@@ -26,6 +26,20 @@ SELECT j.replay_of, max(j.id) FROM json_each(:ids) wanted
 JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = wanted.value AND j.replay_of IS NOT NULL
 GROUP BY j.replay_of;
 
+-- Of these dead letters, those that have been replayed: by a replay that has neither failed nor been cancelled, or by the replay
+-- of one that has.
+
+-- name: replayed
+WITH RECURSIVE line(letter, id, status) AS (
+    SELECT j.replay_of, j.id, j.status FROM json_each(:ids) wanted
+    CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = wanted.value AND j.replay_of IS NOT NULL
+    UNION
+    SELECT line.letter, j.id, j.status FROM line
+    CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = line.id AND j.replay_of IS NOT NULL
+    WHERE line.status IN ('failed', 'cancelled')
+)
+SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
+
 -- name: ready
 SELECT queue, kind, count(*), min(max(available_at, created_at)) FROM holdfast_jobs
 WHERE status = 'queued' AND available_at <= :now_at
