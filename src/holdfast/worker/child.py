@@ -77,6 +77,10 @@ class ChildShift(Shift):
         if news:
             self._send(Reply(news=news))
 
+    def said(self, words: dict[str, Any]) -> None:
+        """The parent may still have something older to send: this is told after it."""
+        self._send(Reply(news=words))
+
     def overdue(self, context: Context) -> None:
         """The parent renews the lease and cannot say so here: ask the ledger."""
         with contextlib.suppress(HoldfastError):
