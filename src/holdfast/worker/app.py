@@ -45,6 +45,7 @@ class App:
     """Handlers and the ledger they work for. The ledger is opened when it is first used.
 
     Without a url it is the one that commands are about: HOLDFAST_URL, else the url in holdfast.toml, else sqlite:///holdfast.db.
+    With `check_result=False`, results are not checked against the return annotations of handlers, unless a handler asks for it.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class App:
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         keys: Iterable[KeySource] | None = None,
+        check_result: bool = True,
     ) -> None:
         self._bind(_named() if url is None else url, clock, entropy, keys)
+        self._check_result = admit.switch("check_result", check_result)
         self.registry = Registry()
         self._checks: list[Check] = []
         self._validators: list[Validator] = []
@@ -112,6 +115,7 @@ class App:
         checks: Sequence[Check] | Check = (),
         validators: Sequence[Validator] | Validator = (),
         conflicts: Sequence[Validator] | Validator = (),
+        check_result: bool | None = None,
         gate: bool = False,
         policy: Mapping[str, Any] | None = None,
         **options: Any,
@@ -121,7 +125,9 @@ class App:
         `lease`, `attempts` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
         `timeout` bounds one attempt. `concurrency` bounds how many of these one worker runs at once. Errors in `retry_on` (any,
         by default) are tried again, those in `fail_on` are not. `checks` run before the start, `validators` and `conflicts`
-        before a result is recorded. With `gate`, a result is recorded only if the attempt passes the gate at that moment.
+        before a result is recorded. A result that does not fit the return annotation is a permanent failure, unless
+        `check_result` is false (by default it is what the app says). With `gate`, a result is recorded only if the attempt
+        passes the gate at that moment.
         Other options (priority, tier, …) are what its jobs are enqueued with.
         """
         if kind is not None and not isinstance(kind, str):
@@ -144,6 +150,7 @@ class App:
                 checks=[*self._checks, *_several(checks)],
                 validators=[*self._validators, *_several(validators)],
                 conflicts=[*self._conflicts, *_several(conflicts)],
+                check_result=self._check_result if check_result is None else check_result,
                 gate=gate,
                 options=options,
             )

@@ -160,6 +160,11 @@ async def everything(job: Context, n: int) -> dict[str, Any]:
 
 
 @app.handler(isolation="process")
+def counts(wrong: bool) -> tuple[int, str]:
+    return (1, 2) if wrong else (1, "one")  # type: ignore[return-value]
+
+
+@app.handler(isolation="process")
 def says(job: Context, end: str) -> None:
     """Says how far it has come, and ends at once."""
     job.progress(50, stage="done")
