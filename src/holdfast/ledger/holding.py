@@ -95,7 +95,7 @@ class Holding(Desk):
         completion, in the same transaction.
         """
         commands = _completions(c.Settle, results, limits.check_key("request_id", request_id))
-        said = _beats(told) if told else ()
+        said = _beats(admit.items("told", told)) if told != () else ()
         return self._many("complete", commands, None, lambda _: None, patient=False, said=said)
 
     def fail(
