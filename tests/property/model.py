@@ -835,7 +835,10 @@ def _enqueue_command(
     policy = payloads.UNSET if override is None else msgspec.Raw(override)
     on = options.get("depends_on") or []
     depends_on = tuple(sorted({int(one) for one in on if not isinstance(one, str)}))
-    choice = {"depends_on": depends_on, "on_dependency_failure": options.get("on_dependency_failure", "wait")}
+    choice = {
+        "depends_on": depends_on,
+        "on_dependency_failure": options.get("on_dependency_failure", "dead_letter" if on else "wait"),
+    }
     payload = payloads.Enqueued(args=msgspec.Raw(body), policy=policy, **shared, **choice)
     return c.EnqueueLinked(
         depends_on=depends_on,

@@ -73,10 +73,13 @@ def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, *
     found = ledger.dead_letters(since=moment(ledger, since), limit=limit, **chosen)
     more = found[-1].id if len(found) == limit else None
     replays = ledger.newest_replays(job.id for job in found)
+    failed = not found and bool(ledger.list(status="failed", limit=1))
 
     def show(page: Page) -> None:
         if not found:
             page.line("There are no dead letters.")
+            if failed:
+                page.line("  There are failed jobs: holdfast job list --failed", dim=True)
             return
         page.table(HEADS, [_row(job, replays.get(job.id), now) for job in found])
         if more is not None:

@@ -41,6 +41,8 @@ def census_of(session: Session) -> Census:
         sinks=tuple(
             SinkStanding(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
         ),
+        failed=session.failed_left(COUNT_MAX),
+        in_vain=session.waiting_in_vain(COUNT_MAX),
         dead_letters=len(letters),
         replayed=len(session.replayed(letters)),
         signed=tuple(signed),

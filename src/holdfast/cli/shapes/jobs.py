@@ -12,6 +12,8 @@ from holdfast.ledger import Event
 
 class OneJob(Shape, frozen=True):
     job: JobView
+    waits_in_vain_for: list[int]
+    """Those of the jobs that it waits for which failed, were cancelled or dead-lettered. Of the first 100."""
 
 
 class Enqueued(Shape, frozen=True):

@@ -34,6 +34,28 @@ WITH RECURSIVE line(letter, id, status) AS (
 )
 SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
 
+-- Failed jobs that are left: not discarded, and without a replay that was not cancelled.
+
+-- name: failed_left
+SELECT count(*) FROM (
+    SELECT FROM holdfast.jobs j
+    WHERE j.status = 'failed'
+      AND (j.note IS NULL
+           OR NOT EXISTS (SELECT FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded'))
+      AND NOT EXISTS (
+        SELECT FROM holdfast.jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
+    LIMIT %(limit)s) AS found;
+
+-- Jobs that wait for one that failed, was cancelled or dead-lettered.
+
+-- name: waiting_in_vain
+SELECT count(*) FROM (
+    SELECT FROM holdfast.jobs w
+    WHERE w.waits_for > 0 AND EXISTS (
+        SELECT FROM holdfast.dependencies d JOIN holdfast.jobs o ON o.id = d.on_id
+        WHERE d.job_id = w.id AND o.status IN ('failed', 'cancelled', 'dead_lettered'))
+    LIMIT %(limit)s) AS found;
+
 -- name: ready
 SELECT queue, kind, count(*), min(greatest(available_at, created_at)) FROM holdfast.jobs
 WHERE status = 'queued' AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))

@@ -40,6 +40,28 @@ WITH RECURSIVE line(letter, id, status) AS (
 )
 SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
 
+-- Failed jobs that are left: not discarded, and without a replay that was not cancelled.
+
+-- name: failed_left
+SELECT count(*) FROM (
+    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_ended
+    WHERE j.status = 'failed' AND j.status IN ('failed', 'cancelled', 'dead_lettered')
+      AND (j.note IS NULL
+           OR NOT EXISTS (SELECT 1 FROM holdfast_events e WHERE e.job_id = j.id AND e.type = 'discarded'))
+      AND NOT EXISTS (
+        SELECT 1 FROM holdfast_jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
+    LIMIT :limit);
+
+-- Jobs that wait for one that failed, was cancelled or dead-lettered.
+
+-- name: waiting_in_vain
+SELECT count(*) FROM (
+    SELECT 1 FROM holdfast_jobs w INDEXED BY holdfast_jobs_waiting
+    WHERE w.waits_for > 0 AND EXISTS (
+        SELECT 1 FROM holdfast_dependencies d JOIN holdfast_jobs o ON o.id = d.on_id
+        WHERE d.job_id = w.id AND o.status IN ('failed', 'cancelled', 'dead_lettered'))
+    LIMIT :limit);
+
 -- name: ready
 SELECT queue, kind, count(*), min(max(available_at, created_at)) FROM holdfast_jobs
 WHERE status = 'queued' AND available_at <= :now_at
