@@ -13,7 +13,7 @@ from holdfast.cli.board.picture import Looking, Picture
 from holdfast.cli.board.stand import Stand, Wish
 from holdfast.testing import ManualClock
 
-QUEUES, WORKERS, RUNNING, STALLED, LETTERS = range(len(PANES))
+QUEUES, WORKERS, RUNNING, STALLED, FAILED, LETTERS = range(len(PANES))
 
 
 @pytest.fixture

@@ -96,7 +96,24 @@ def test_replaying_what_filters_choose(dlq: Letters) -> None:
     assert [one["job_id"] for one in done] == [first, third]
     assert dlq.ledger.list(replay_of=second) == []
     done = dlq("replay", "--all", "--limit", 2, "--json").answer["data"]["replayed"]
-    assert [(one["job_id"], one["is_new"]) for one in done] == [(first, False), (second, True)]
+    assert [(one["job_id"], one["is_new"]) for one in done] == [(second, True)]
+
+
+def test_replaying_all_skips_what_was_replayed(dlq: Letters) -> None:
+    first = dlq.make()
+    assert dlq("replay", "--all", "--json").answer["data"]["skipped"] == 0
+    [replay] = dlq.ledger.list(replay_of=first)
+    dlq.ledger.dead_letter(replay.id, reason_code="timeout")
+
+    data = dlq("replay", "--all", "--json").answer["data"]
+    assert ([one["job_id"] for one in data["replayed"]], data["skipped"]) == ([replay.id], 1)
+    done = dlq("replay", "--all")
+    assert done.out == "0 replayed.\n2 skipped: replayed before. With --again they are replayed once more.\n"
+
+    data = dlq("replay", "--all", "--again", "--json").answer["data"]
+    assert [(one["job_id"], one["is_new"]) for one in data["replayed"]] == [(first, True), (replay.id, False)]
+    assert data["skipped"] == 0
+    assert dlq("replay", first, "--again").code == 2
 
 
 @pytest.mark.parametrize("everything", [False, True])
@@ -121,7 +138,7 @@ def test_one_that_is_refused_does_not_hurt_the_others(dlq_here: Letters) -> None
 
     by_filter = dlq_here("replay", "--all")
     assert by_filter.code == 1
-    assert "1 replayed." in by_filter.out
+    assert "0 replayed.\n1 skipped" in by_filter.out
     assert f"held by job {holder.id}" in by_filter.err
 
 

@@ -102,6 +102,38 @@ def test_a_job_waits_for_others(here: Desk) -> None:
     assert here.ledger.get(later["id"]).status == "cancelled"
 
 
+def test_failed_jobs_are_seen_and_put_aside(desk: Desk) -> None:
+    made = desk.ledger.enqueue("index")
+    desk.ledger.fail(desk.held(), "no page", retryable=False)
+    desk.ledger.enqueue("index")
+    assert [job["id"] for job in desk.said("job", "list", "--failed")["jobs"]] == [made.id]
+    assert desk("dlq", "list").out == "There are no dead letters.\n  There are failed jobs: holdfast job list --failed\n"
+    found = desk("doctor")
+    assert "1 failed job, neither replayed nor discarded" in found.out
+    assert "Look at them (holdfast job list" in found.out
+    assert desk("job", "discard", made.id, "--reason", "a typo").out == f"1 discarded: {made.id}.\n"
+    assert desk.ledger.events(made.id)[-1].reason == "a typo"
+    assert "there are no failed jobs" in desk("doctor").out
+    live = desk.ledger.enqueue("other")
+    code, error, _ = desk.refused("job", "discard", live.id)
+    assert (code, error) == (1, "invalid_transition")
+
+
+def test_a_dependent_of_a_failed_job_says_so(here: Desk) -> None:
+    first = here.ledger.enqueue("index").id
+    ended = here.said("job", "enqueue", "other", "--depends-on", first)["job"]["id"]
+    waits = here.said("job", "enqueue", "other", "--depends-on", first, "--on-dependency-failure", "wait")["job"]["id"]
+    assert here.said("job", "get", waits)["waits_in_vain_for"] == []
+    here.ledger.fail(here.held(), "no page", retryable=False)
+    assert here.said("job", "get", waits)["waits_in_vain_for"] == [first]
+    assert f"{first} (failed) will not succeed: replay it, or cancel this job" in here("job", "get", waits).out
+    assert f"{first} will not succeed" in here("explain", waits).out
+    got = here("job", "get", ended).out
+    assert f"dependency {first} failed" in got
+    assert "never: it ended while it waited for others" in got
+    assert f"It depends on job {first} (failed)." in here("explain", ended).out
+
+
 def test_many_are_all_or_none(here: Desk, folder: Path) -> None:
     lines = [{"kind": "index", "args": {"n": n}, "queue": "crawl"} for n in range(3)]
     (folder / "jobs.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")

@@ -100,6 +100,7 @@ def test_answers_are_of_the_form_that_the_schema_says(said: Said, folder: Path) 
     for status in ("list", "list --status dead_lettered", "list --limit 1"):
         said("job", *status.split())
     said("job", "get", dead[0])
+    said("job", "discard", held.id)
     said("explain", dead[0])
     said("explain", first)
     said("job", "events", first)

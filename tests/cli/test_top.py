@@ -78,7 +78,7 @@ def test_a_dead_letter_is_started_over_after_a_question(ledger: Ledger, watch: W
     first, second = dead(ledger), dead(ledger)
     top = watch()
     top.until("Dead letters (2)")
-    top.type("\t" * 4)
+    top.type("\t" * 5)
     top.until("▸ Dead letters")
     top.type("j")
     top.until(f">   {second}")
@@ -91,6 +91,19 @@ def test_a_dead_letter_is_started_over_after_a_question(ledger: Ledger, watch: W
     top.until(f"Job {second} is replayed as")
     assert len(ledger.list(replay_of=second)) == 1
     assert ledger.list(replay_of=first) == []
+
+
+def test_failed_jobs_have_a_column_and_a_pane(ledger: Ledger, watch: Watch) -> None:
+    first, second = held(ledger), held(ledger)
+    for job in (first, second):
+        assert job.fence is not None
+        ledger.fail(job.fence, {"message": f"no page {job.id}"}, retryable=False)
+    top = watch()
+    top.until("Failed (2)")
+    top.until(f"no page {second.id}")
+    top.until("failed")
+    ledger.discard(second.id)
+    top.until("Failed (1)")
 
 
 def test_a_running_job_is_opened_and_cancelled(ledger: Ledger, watch: Watch) -> None:

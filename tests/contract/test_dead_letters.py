@@ -153,6 +153,77 @@ def test_again_while_they_live_gives_the_same(ledger: Ledger):
     assert {job.is_new for job in second} == {False}
 
 
+def _replayed(ledger: Ledger, job_id: int, end: str) -> int:
+    """A replay of the job that came to this end."""
+    replay = ledger.replay(job_id)
+    if end == "cancelled":
+        ledger.cancel(replay.id)
+    elif end == "dead_lettered":
+        ledger.dead_letter(replay.id, reason_code="timeout")
+    elif end != "queued":
+        fence = ledger.claim_job(replay.id, worker=WORKER).fence
+        assert fence is not None
+        ledger.start(fence)
+        if end == "succeeded":
+            ledger.complete(fence, None)
+        else:
+            ledger.fail(fence, "no page", retryable=False)
+    assert ledger.get(replay.id).status == end
+    return replay.id
+
+
+@pytest.mark.parametrize("end", ["queued", "succeeded"])
+def test_one_that_was_replayed_is_skipped(ledger: Ledger, end: str):
+    replay = _replayed(ledger, _dead(ledger), end)
+    assert [(job.id, job.is_new) for job in _jobs(ledger.replay_many())] == [(replay, False)]
+    assert [job.is_new for job in _jobs(ledger.replay_many(again=True))] == [end == "succeeded"]
+
+
+def test_one_whose_replay_was_dead_lettered_is_left_to_that_one(ledger: Ledger):
+    letter = _dead(ledger)
+    replay = _replayed(ledger, letter, "dead_lettered")
+    assert [(job.replay_of, job.is_new) for job in _jobs(ledger.replay_many())] == [(letter, False), (replay, True)]
+
+
+def test_replaying_all_again_and_again_does_not_multiply_work(ledger: Ledger):
+    _dead(ledger)
+    for _ in range(3):
+        [fresh] = [job for job in _jobs(ledger.replay_many()) if job.is_new]
+        ledger.dead_letter(fresh.id, reason_code="timeout")
+    assert len(ledger.dead_letters()) == 4
+    assert [job.is_new for job in _jobs(ledger.replay_many())] == [False, False, False, True]
+    assert len(ledger.list(status="queued")) == 1
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled"])
+def test_a_replay_that_came_to_nothing_does_not_count(ledger: Ledger, end: str):
+    letter = _dead(ledger)
+    _replayed(ledger, letter, end)
+    assert [(job.replay_of, job.is_new) for job in _jobs(ledger.replay_many())] == [(letter, True)]
+
+
+def test_the_replay_of_a_failed_replay_counts(ledger: Ledger):
+    letter = _dead(ledger)
+    in_vain = _replayed(ledger, letter, "failed")
+    _replayed(ledger, in_vain, "succeeded")
+    assert [(job.id, job.is_new) for job in _jobs(ledger.replay_many())] == [(in_vain, False)]
+
+
+def test_skipped_ones_do_not_count_for_the_limit(ledger: Ledger):
+    ids = [_dead(ledger) for _ in range(5)]
+    made = [[job.replay_of for job in _jobs(ledger.replay_many(limit=2)) if job.is_new] for _ in range(4)]
+    assert made == [ids[:2], ids[2:4], ids[4:], []]
+
+
+def test_again_is_part_of_the_request(ledger: Ledger):
+    _replayed(ledger, _dead(ledger), "succeeded")
+    ledger.replay_many(request_id="r")
+    with refused("idempotency_conflict"):
+        ledger.replay_many(request_id="r", again=True)
+    with refused("validation_error"):
+        ledger.replay_many(again=1)  # type: ignore[arg-type]
+
+
 def test_only_what_was_asked_for(ledger: Ledger):
     _dead(ledger, code="parse_error")
     discarded = _dead(ledger)

@@ -149,9 +149,9 @@ def test_its_dependents_are_listed(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("how", BAD_ENDS)
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_by_default_it_goes_on_waiting(ledger: Ledger, how: str, before: bool) -> None:
+def test_it_can_go_on_waiting(ledger: Ledger, how: str, before: bool) -> None:
     first = BUILDERS[how](ledger) if before else running(ledger)
-    job_id = after(ledger, first.id)
+    job_id = after(ledger, first.id, on_dependency_failure="wait")
     if not before:
         end(ledger, first, how)
     assert (ledger.get(job_id).status, ledger.get(job_id).waits_for) == ("queued", (first.id,))
@@ -172,9 +172,10 @@ def test_it_can_be_cancelled_with_it(ledger: Ledger, how: str, before: bool) -> 
 
 @pytest.mark.parametrize("how", BAD_ENDS)
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_it_can_be_dead_lettered_with_it(ledger: Ledger, how: str, before: bool) -> None:
+@pytest.mark.parametrize("choice", [{"on_dependency_failure": "dead_letter"}, {}], ids=["asked for", "by default"])
+def test_it_is_dead_lettered_with_it(ledger: Ledger, how: str, before: bool, choice: dict[str, str]) -> None:
     first = BUILDERS[how](ledger) if before else running(ledger)
-    job_id = after(ledger, first.id, on_dependency_failure="dead_letter")
+    job_id = after(ledger, first.id, **choice)
     if not before:
         end(ledger, first, how)
     letter = ledger.get(job_id).dead_letter
@@ -184,11 +185,32 @@ def test_it_can_be_dead_lettered_with_it(ledger: Ledger, how: str, before: bool)
     sound(ledger)
 
 
+def test_a_dependency_by_name_has_the_same_default(ledger: Ledger) -> None:
+    first = running(ledger)
+    items: list[dict[str, Any]] = [
+        {"kind": "b", "ref": "b", "depends_on": [first.id]},
+        {"kind": "c", "depends_on": ["b"]},
+        {"kind": "d"},
+    ]
+    made = ledger.enqueue_many(items)
+    ledger.fail(first.fence, "no", retryable=False)
+    assert [ledger.get(job.id).status for job in made] == ["dead_lettered", "dead_lettered", "queued"]
+    assert "on_dependency_failure" not in (ledger.events(made[2].id)[0].payload or {})
+    sound(ledger)
+
+
+def test_an_event_without_a_choice_means_waiting(ledger: Ledger) -> None:
+    """Jobs that were enqueued when waiting was the default keep to it."""
+    first = running(ledger)
+    job_id = after(ledger, first.id, on_dependency_failure="wait")
+    assert "on_dependency_failure" not in (ledger.events(job_id)[0].payload or {})
+
+
 def test_an_end_goes_on_down_the_line(ledger: Ledger) -> None:
     first = running(ledger)
     second = after(ledger, first.id, on_dependency_failure="cancel")
     third = after(ledger, second, on_dependency_failure="dead_letter")
-    fourth = after(ledger, third)
+    fourth = after(ledger, third, on_dependency_failure="wait")
     ledger.cancel(first.id, hard=True)
     assert [ledger.get(id_).status for id_ in (second, third, fourth)] == ["cancelled", "dead_lettered", "queued"]
     assert ledger.get(fourth).waits_for == (third,)
@@ -198,7 +220,7 @@ def test_an_end_goes_on_down_the_line(ledger: Ledger) -> None:
 def test_what_its_args_say_is_no_choice(ledger: Ledger) -> None:
     first = running(ledger)
     choice = {"on_dependency_failure": "cancel"}
-    patient = ledger.enqueue("index_page", choice, depends_on=[first.id]).id
+    patient = ledger.enqueue("index_page", choice, depends_on=[first.id], on_dependency_failure="wait").id
     ledger.cancel(first.id, hard=True)
     assert (ledger.get(patient).status, ledger.get(patient).waits_for) == ("queued", (first.id,))
 
@@ -230,7 +252,7 @@ def test_whoever_was_cancelled_is_not_told(ledger: Ledger) -> None:
 
 def test_it_follows_the_replay(ledger: Ledger) -> None:
     first = running(ledger)
-    job_id = after(ledger, first.id)
+    job_id = after(ledger, first.id, on_dependency_failure="wait")
     ledger.fail(first.fence, "no", retryable=False)
     again = ledger.replay(first.id)
     assert ledger.get(job_id).waits_for == (again.id,)
@@ -392,7 +414,7 @@ def test_the_same_request_makes_nothing_twice(ledger: Ledger) -> None:
 @pytest.mark.parametrize("how", BAD_ENDS)
 def test_a_job_that_somebody_waits_for_is_not_pruned(ledger: Ledger, clock: ManualClock, how: str) -> None:
     first = BUILDERS[how](ledger)
-    job_id = after(ledger, first.id)
+    job_id = after(ledger, first.id, on_dependency_failure="wait")
     clock.advance(1)
     assert ledger.prune(jobs_before=clock.now())["jobs"] == 0
     ledger.cancel(job_id)

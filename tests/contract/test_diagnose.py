@@ -88,6 +88,30 @@ def test_dead_letters_until_they_are_discarded(ledger: Ledger):
     assert wrong(ledger) == {}
 
 
+@pytest.mark.parametrize("seen_to", ["discarded", "replayed"])
+def test_failed_jobs_until_they_are_discarded_or_replayed(ledger: Ledger, seen_to: str):
+    made = builders.failed(ledger)
+    assert wrong(ledger)["failed_jobs"].words == "1 failed job, neither replayed nor discarded"
+    if seen_to == "discarded":
+        ledger.discard(made.id)
+    else:
+        replay = ledger.replay(made.id)
+        assert wrong(ledger) == {}
+        ledger.cancel(replay.id)
+        assert "failed_jobs" in wrong(ledger)
+        ledger.replay(made.id)
+    assert wrong(ledger) == {}
+
+
+def test_jobs_that_wait_in_vain(ledger: Ledger):
+    broken = builders.cancelled(ledger)
+    waits = builders.queued(ledger, depends_on=[broken.id], on_dependency_failure="wait")
+    builders.queued(ledger, depends_on=[builders.queued(ledger).id])
+    assert wrong(ledger)["waits_in_vain"].words == "1 job waiting for a job that failed, was cancelled or dead-lettered"
+    ledger.cancel(waits.id)
+    assert wrong(ledger) == {}
+
+
 def test_signed_policies_without_a_server_key(ledger: Ledger):
     ledger.set_policy("weld", signed="all")
     assert wrong(ledger)["server_key"].words.startswith("signed: kind weld;")

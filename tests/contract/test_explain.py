@@ -239,7 +239,20 @@ def _waiting(ledger: Ledger, clock: ManualClock) -> int:
 
 @situation(Situation.DEPENDENCY_FAILED)
 def _dependency_failed(ledger: Ledger, clock: ManualClock) -> int:
-    return served(ledger, depends_on=[builders.queued(ledger).id, builders.failed(ledger).id])
+    return served(ledger, depends_on=[builders.queued(ledger).id, builders.failed(ledger).id], on_dependency_failure="wait")
+
+
+def test_a_job_that_ended_for_want_of_another_says_which(ledger: Ledger):
+    broken = builders.failed(ledger)
+    made = builders.queued(ledger, depends_on=[broken.id])
+    found = ledger.explain(made.id)
+    assert f"dependency {broken.id} failed" in found.text
+    assert f"It depends on job {broken.id} (failed)." in found.text
+    commands = [one.command for one in found.commands]
+    assert commands[:2] == [f"holdfast job replay {broken.id}", f"holdfast dlq replay {made.id}"]
+
+    ledger.replay(broken.id)
+    assert "It depends on" not in ledger.explain(made.id).text
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -264,7 +277,7 @@ def test_every_situation_has_its_case():
 def test_what_is_announced_of_a_job_that_waits_and_has_a_time_is_so(ledger: Ledger, clock: ManualClock):
     parent = builders.running(ledger)
     made = served(ledger, depends_on=[parent.id], delay=3_600)
-    [announced] = ledger.explain(made).next
+    announced = ledger.explain(made).next[0]
     assert announced.at == clock.now() + timedelta(hours=1)
     ledger.complete(parent.fence)
     found = ledger.explain(made)

@@ -45,6 +45,26 @@ def test_large_results_are_kept_as_small_ones_are(ledger: Ledger):
     assert [ledger.check(made.id) for made in jobs] == [[]] * 5
 
 
+def test_what_was_said_last_is_a_beat_before_the_completion(ledger: Ledger):
+    said, silent = running(ledger), running(ledger)
+    told = [(said.fence, {"stage": "done", "progress": 100})]
+    for _ in range(2):
+        assert ledger.settle_many([(said.fence, 1), (silent.fence, 2)], request_id="r-1", told=told) == [None, None]
+    assert [event.type for event in ledger.events(said.id)] == ["enqueued", "claimed", "started", "heartbeat", "succeeded"]
+    assert [event.type for event in ledger.events(silent.id)] == ["enqueued", "claimed", "started", "succeeded"]
+    found = ledger.get(said.id)
+    assert (found.stage, found.progress, found.result) == ("done", 100, 1)
+    assert [ledger.check(made.id) for made in (said, silent)] == [[], []]
+
+
+def test_what_was_said_by_a_lost_holder_is_dropped(ledger: Ledger):
+    lost = running(ledger)
+    ledger.cancel(lost.id, hard=True)
+    [answer] = ledger.settle_many([(lost.fence, 1)], request_id="r-1", told=[(lost.fence, {"progress": 100})])
+    assert answer is not None
+    assert ledger.get(lost.id).progress is None
+
+
 def test_what_is_refused_does_not_hurt_the_others(ledger: Ledger):
     first, ended, unstarted, last = running(ledger), running(ledger), claimed(ledger), running(ledger)
     ledger.complete(ended.fence)

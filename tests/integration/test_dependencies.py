@@ -215,7 +215,12 @@ def test_a_replay_and_a_new_dependent_meet(store_url: str, opened: Opener) -> No
         [fence] = running(one, 1)
         one.fail(fence, "no", retryable=False)
         job, replay = together(
-            lambda: one.enqueue("last", depends_on=[fence.job_id], queue="later"),  # noqa: B023 - run within the round
+            lambda: one.enqueue(
+                "last",
+                depends_on=[fence.job_id],  # noqa: B023 - run within the round
+                queue="later",
+                on_dependency_failure="wait",
+            ),
             lambda: other.replay(fence.job_id),  # noqa: B023 - run within the round
         )
         assert one.get(job.id).waits_for == (replay.id,)

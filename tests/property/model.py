@@ -657,17 +657,42 @@ class Model:
         return sorted(found, key=lambda job: job.id)[:limit]
 
     def replay_many(
-        self, *, reason: str | None = None, request_id: str | None = None, actor: str | Actor | None = None, **chosen: Any
+        self,
+        *,
+        again: bool = False,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **chosen: Any,
     ) -> list[Seen | HoldfastError]:
         who = actor if isinstance(actor, Actor) else Actor(Role.OPERATOR, actor or self.actor)
         request = request_id or self.draws.nonce()
 
         def work() -> list[Any]:
-            found = self.dead_letters(**chosen)
-            commands = [c.Replay(actor=who, request_id=request, job_id=job.id, reason=reason) for job in found]
-            return [_refusal(partial(self._replay, command)) for command in commands]
+            limit = chosen.get("limit", 100)
+            found = self.dead_letters(**{**chosen, "limit": limit if again else 1_000})
+            skipped = {} if again else {job.id: replay for job in found if (replay := self._replayed(job.id)) is not None}
+            answers: list[Any] = []
+            for job in found:
+                if job.id in skipped:
+                    answers.append(Seen(self.jobs[skipped[job.id]], is_new=False))
+                elif limit:
+                    limit -= 1
+                    command = c.Replay(actor=who, request_id=request, job_id=job.id, reason=reason)
+                    answers.append(_refusal(partial(self._replay, command)))
+                else:
+                    break
+            return answers
 
-        return self._once(who.name, request_id, ("replay_many", sorted(chosen.items()), reason), work)
+        return self._once(who.name, request_id, ("replay_many", sorted(chosen.items()), reason, again), work)
+
+    def _replayed(self, job_id: int) -> int | None:
+        """The newest replay of a dead letter that has been replayed."""
+        replays = [job for job in self.jobs.values() if job.replay_of == job_id]
+        in_vain = (Status.FAILED, Status.CANCELLED)
+        if any(job.status not in in_vain or self._replayed(job.id) is not None for job in replays):
+            return max(job.id for job in replays)
+        return None
 
     def _notice_steps(self) -> None:
         """Where the clock and the time that passed disagree since the last sweep, everyone gets a fresh interval."""
@@ -810,7 +835,10 @@ def _enqueue_command(
     policy = payloads.UNSET if override is None else msgspec.Raw(override)
     on = options.get("depends_on") or []
     depends_on = tuple(sorted({int(one) for one in on if not isinstance(one, str)}))
-    choice = {"depends_on": depends_on, "on_dependency_failure": options.get("on_dependency_failure", "wait")}
+    choice = {
+        "depends_on": depends_on,
+        "on_dependency_failure": options.get("on_dependency_failure", "dead_letter" if on else "wait"),
+    }
     payload = payloads.Enqueued(args=msgspec.Raw(body), policy=policy, **shared, **choice)
     return c.EnqueueLinked(
         depends_on=depends_on,

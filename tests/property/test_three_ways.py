@@ -760,12 +760,13 @@ class ThreeWays(RuleBasedStateMachine):
         chosen=st.fixed_dictionaries(
             {}, optional={"queue": st.sampled_from(QUEUES), "reason_code": reason_codes, "limit": st.integers(1, 3)}
         ),
+        again=st.booleans(),
         reason=st.one_of(st.none(), texts),
         request=requests,
         actor=actors,
     )
-    def replay_many(self, chosen: dict[str, Any], reason: Any, request: str, actor: Any) -> None:
-        self.tell("replay_many", **chosen, reason=reason, actor=actor, **self.request(request))
+    def replay_many(self, chosen: dict[str, Any], again: bool, reason: Any, request: str, actor: Any) -> None:
+        self.tell("replay_many", **chosen, again=again, reason=reason, actor=actor, **self.request(request))
 
     # The ledger as a whole
 

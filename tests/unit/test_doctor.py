@@ -44,7 +44,18 @@ def test_a_ledger_that_is_well():
     found = diagnose("abc", Vitals(**FILE), Census(now=T0, workers=(HERE,)))
     assert found.well
     assert (found.ledger_id, found.store, found.store_version, found.schema_version) == ("abc", "sqlite", "SQLite 3", 5)
-    codes = ["schema", "durability", "permissions", "disk", "workers", "sweeping", "retention", "sinks", "dead_letters"]
+    codes = [
+        "schema",
+        "durability",
+        "permissions",
+        "disk",
+        "workers",
+        "sweeping",
+        "retention",
+        "sinks",
+        "failed_jobs",
+        "dead_letters",
+    ]
     assert [finding.code for finding in found.findings] == codes
     assert {finding.severity for finding in found.findings} == {Severity.WELL}
 

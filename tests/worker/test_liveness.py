@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, AsyncContext, Context, JobCancelled, LeaseConflictError, PolicyFields
+from holdfast import (
+    App,
+    AsyncContext,
+    Context,
+    JobCancelled,
+    LeaseConflictError,
+    PermanentError,
+    PolicyFields,
+    TransientError,
+    ValidationError,
+)
 from holdfast.errors import InvalidTransition
 from holdfast.worker import beats
 from tests.support.waiting import wait_until
@@ -70,6 +80,72 @@ def test_progress_is_told_with_the_beats(app: App, start: Starter) -> None:
     assert len(app.ledger.events(job.id, types=["heartbeat"])) < 20, "each call of progress() was a beat"
     free.set()
     ended(app, job)
+
+
+@pytest.mark.parametrize("kind", ["thread", "loop"])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, "succeeded"),
+        (PermanentError("no"), "failed"),
+        (ValidationError("no"), "dead_lettered"),
+        (TransientError("no"), "queued"),
+    ],
+    ids=["success", "failure", "dead letter", "retry"],
+)
+def test_the_last_word_is_recorded_with_the_outcome(
+    app: App, start: Starter, kind: str, error: Exception | None, status: str
+) -> None:
+    def said(job: Context) -> None:
+        for done in (10, 50, 100):
+            job.progress(done, stage=f"at {done}")
+        if error is not None:
+            raise error
+
+    async def said_on_the_loop(job: Context) -> None:
+        said(job)
+
+    register = app.handler(policy={"backoff_base": 60})
+    job = app.enqueue(register(said) if kind == "thread" else register(said_on_the_loop))
+    start()
+    found = wait_until(lambda: found if (found := app.ledger.get(job.id)).status == status and found.rev > 2 else None)
+    assert found is not None
+    assert (found.progress, found.stage) == (100, "at 100")
+    assert app.ledger.check(job.id) == []
+
+
+def test_a_last_word_goes_with_a_gated_outcome(app: App, start: Starter) -> None:
+    @app.handler(gate=True)
+    def gated(job: Context) -> None:
+        job.progress(100, stage="done")
+
+    job = app.enqueue(gated)
+    start()
+    found = ended(app, job)
+    assert (found.status, found.progress, found.stage) == ("succeeded", 100, "done")
+
+
+def test_a_beat_overtakes_what_was_said_before(app: App, start: Starter) -> None:
+    @app.handler()
+    def both(job: Context) -> None:
+        job.progress(1, stage="first")
+        job.beat(progress=2)
+
+    job = app.enqueue(both)
+    start()
+    found = ended(app, job)
+    assert (found.progress, found.stage) == (2, "first")
+
+
+def test_a_handler_that_says_nothing_leaves_no_beat(app: App, start: Starter) -> None:
+    @app.handler()
+    def silent(job: Context) -> None:
+        pass
+
+    job = app.enqueue(silent)
+    start()
+    ended(app, job)
+    assert app.ledger.events(job.id, types=["heartbeat"]) == []
 
 
 def test_beating_without_progress_is_a_stall(app: App, start: Starter) -> None:

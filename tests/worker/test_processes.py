@@ -197,6 +197,21 @@ def test_a_context_works_from_a_child(fleet: Fleet, real: Ledger) -> None:
     assert (made.correlation_id, ended(real, made).result) == ("c-1", 3)
 
 
+def test_the_result_of_a_child_is_checked(fleet: Fleet, real: Ledger) -> None:
+    fleet.start("ant")
+    wrong, right = real.enqueue("counts", {"wrong": True}), real.enqueue("counts", {"wrong": False})
+    found = ended(real, wrong)
+    assert (found.status, found.reason_code, found.failure_stage) == ("dead_lettered", "validation_failed", "output")
+    assert ended(real, right).result == [1, "one"]
+
+
+@pytest.mark.parametrize("end", ["returns", "fails", "beats"])
+def test_the_last_word_of_a_child_is_recorded_with_its_outcome(fleet: Fleet, real: Ledger, end: str) -> None:
+    fleet.start("ant")
+    found = ended(real, real.enqueue("says", {"end": end}))
+    assert (found.status, found.progress, found.stage) == ("failed" if end == "fails" else "succeeded", 100, "done")
+
+
 def test_a_checkpoint_survives_the_death_of_its_worker(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
     log = tmp_path / "log"
     job = real.enqueue("saved", {"log": str(log)})

@@ -73,10 +73,13 @@ def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, *
     found = ledger.dead_letters(since=moment(ledger, since), limit=limit, **chosen)
     more = found[-1].id if len(found) == limit else None
     replays = ledger.newest_replays(job.id for job in found)
+    failed = not found and bool(ledger.list(status="failed", limit=1))
 
     def show(page: Page) -> None:
         if not found:
             page.line("There are no dead letters.")
+            if failed:
+                page.line("  There are failed jobs: holdfast job list --failed", dim=True)
             return
         page.table(HEADS, [_row(job, replays.get(job.id), now) for job in found])
         if more is not None:
@@ -120,6 +123,7 @@ def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is calle
 @click.option("--all", "everything", is_flag=True, help="All that the filters choose, instead of ids.")
 @filters(*CODE)
 @click.option("--limit", type=click.IntRange(1), help="With --all: so many at most.")
+@click.option("--again", is_flag=True, help="With --all: also those that have been replayed.")
 @click.option("--discard", "aside", is_flag=True, help="Put aside each that was started over.")
 @click.option("--because", help="Why, for the record. (--reason chooses by reason code.)")
 @asks_a_ledger
@@ -129,6 +133,7 @@ def replay(
     ids: tuple[int, ...],
     everything: bool,
     limit: int | None,
+    again: bool,
     aside: bool,
     because: str | None,
     **chosen: Any,
@@ -136,28 +141,33 @@ def replay(
     """Start dead letters over, each as a new job.
 
     One whose replay is still on its way gives that one. Dead letters stay where they are until they are discarded.
+    With --all, those that have been replayed are skipped. A replay that failed or was cancelled does not count.
 
     \b
     Try:
       holdfast dlq replay --all --kind index_page
     """
-    either(ids, everything, {**chosen, "limit": limit})
+    either(ids, everything, {**chosen, "limit": limit, "again": again or None})
+    skipped = 0
     if everything:
-        done = replay_all(ledger, limit, chosen, reason=because)
+        done, skipped = replay_all(ledger, limit, chosen, again=again, reason=because)
     else:
         done = each(ids, lambda id_: ledger.replay(id_, reason=because))
     made = [job for job in done.values() if not isinstance(job, HoldfastError)]
     discarded = [_put_aside(ledger, job) for job in made] if aside else []
     answer = replayed(made, done)
+    more = {"skipped": skipped, "discarded": discarded}
     if answer.failed is not None:
-        answer.failed.context["discarded"] = discarded
+        answer.failed.context.update(more)
 
     def show(page: Page) -> None:
         answer.show(page)
+        if skipped:
+            page.line(f"{skipped} skipped: replayed before. With --again they are replayed once more.")
         if discarded:
             page.line(f"{len(discarded)} discarded.")
 
-    return Answer({**answer.data, "discarded": discarded}, show, answer.failed)
+    return Answer({**answer.data, **more}, show, answer.failed)
 
 
 def _put_aside(ledger: "Ledger", replay: "Job") -> int:

@@ -31,7 +31,7 @@ request_option = click.option("--request-id", metavar="ID", help="Sent again wit
 @click.option("--correlation-id")
 @click.option("--policy", type=json_object, metavar="JSON|@FILE", help='Its own policy, such as {"attempts_max": 3}.')
 @click.option("--depends-on", multiple=True, type=JOB_ID, metavar="ID", help="Not before it succeeded; may be repeated.")
-@click.option("--on-dependency-failure", type=click.Choice(["wait", "cancel", "dead_letter"]), help="[default: wait]")
+@click.option("--on-dependency-failure", type=click.Choice(["wait", "cancel", "dead_letter"]), help="[default: dead_letter]")
 @click.option(
     "--lines", type=click.Path(allow_dash=True), metavar="FILE|-", help="Many jobs, one JSON object a line, in one transaction."
 )

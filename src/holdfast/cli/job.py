@@ -11,7 +11,7 @@ from holdfast.cli.page import Page
 from holdfast.cli.several import each, only_for_one, refusal
 from holdfast.cli.values import JOB_ID
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, REV_MAX
-from holdfast.core.model import EventType, Phase, Status
+from holdfast.core.model import TERMINAL, EventType, Phase, Status
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -42,14 +42,17 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
     Example:
       holdfast job get 12 --json
     """
-    from holdfast.cli.jobs import show_job, view
+    from holdfast.cli.jobs import IDS_MAX, show_job, view
 
     found = ledger.get(id)
-    return Answer({"job": view(found)}, lambda page: show_job(page, found))
+    on = [ledger.get(other) for other in found.waits_for[:IDS_MAX]]
+    ended = {job.id: job.status for job in on if job.status in TERMINAL}
+    return Answer({"job": view(found), "waits_in_vain_for": list(ended)}, lambda page: show_job(page, found, ended))
 
 
 @job.command("list")
 @click.option("--status", multiple=True, type=click.Choice([status.value for status in Status]), help="As often as you like.")
+@click.option("--failed", is_flag=True, help="Failed jobs: the same as --status failed.")
 @click.option("--phase", multiple=True, type=click.Choice([phase.value for phase in Phase]), help="Of running and stalled jobs.")
 @click.option("--waiting", is_flag=True, help="Only those that wait for other jobs.")
 @click.option("--queue", type=QUEUE)
@@ -59,18 +62,22 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
 @reads_a_ledger
-def list_(ledger: "Ledger", *, status: tuple[str, ...], phase: tuple[str, ...], limit: int, **chosen: Any) -> Answer:
+def list_(
+    ledger: "Ledger", *, status: tuple[str, ...], failed: bool, phase: tuple[str, ...], limit: int, **chosen: Any
+) -> Answer:
     """Jobs, the oldest first.
 
     \b
     Try:
       holdfast job list --status running --status stalled
+      holdfast job list --failed
       holdfast job list --phase assisted
     """
     from holdfast.cli.jobs import HEADS, row, view
 
     now = ledger.now()
-    found = ledger.list(status=status or None, phase=phase or None, limit=limit, **chosen)
+    statuses = {*status, Status.FAILED.value} if failed else {*status}
+    found = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **chosen)
     more = found[-1].id if len(found) == limit else None
 
     def show(page: Page) -> None:
@@ -181,6 +188,31 @@ def replayed(made: "list[Job]", done: "dict[int, Job | HoldfastError]") -> Answe
         page.line(f"{len(made)} replayed.")
 
     return Answer({"replayed": said}, show, refusal(done, {"replayed": said}))
+
+
+@job.command()
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@reason_option
+@asks_a_ledger
+def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Answer:
+    """Note on finished jobs that they need no further attention.
+
+    The jobs stay in the record. The doctor does not count them any more.
+
+    \b
+    Example:
+      holdfast job discard 12 13 --reason "a typo of ours"
+    """
+    from holdfast.cli.jobs import shortly
+
+    done = each(ids, lambda id_: ledger.discard(id_, reason=reason))
+    noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
+
+    def show(page: Page) -> None:
+        if noted:
+            page.line(f"{len(noted)} discarded: {shortly(noted)}.")
+
+    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}))
 
 
 @job.command()

@@ -1,6 +1,6 @@
 """A job, as people and machines are shown one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ import msgspec
 from holdfast.cli.letters import ARGS_CHARACTERS_MAX, told
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, stamp
-from holdfast.core.model import FailureStage, Phase, ReasonCode, StallReason, Status
+from holdfast.core.model import NEVER, FailureStage, Phase, ReasonCode, StallReason, Status
 from holdfast.telemetry.lines import cut
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def how_far(job: "Job") -> str:
     return " ".join(part for part in parts if part) or "–"
 
 
-def show_job(page: Page, job: "Job") -> None:
+def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None) -> None:
+    """`ended` are those of the jobs that it waits for which ended without success."""
     page.line(f"Job {job.id}: {job.kind} in {job.queue}, {job.status.value}", bold=True)
     always: list[tuple[str, object]] = [
         ("attempt", job.attempt if job.attempts_max is None else f"{job.attempt} of {job.attempts_max}"),
@@ -139,6 +140,7 @@ def show_job(page: Page, job: "Job") -> None:
         ("broke in", job.failure_stage and job.failure_stage.value),
         ("replay of", job.replay_of),
         ("waits for", shortly(job.waits_for, IDS_MAX) or None),
+        ("in vain", _in_vain(ended or {})),
         ("dedupe key", job.dedupe_key),
         ("note", job.note),
         ("correlation", job.correlation_id),
@@ -153,10 +155,19 @@ def show_job(page: Page, job: "Job") -> None:
 IDS_MAX = 100
 
 
+def _in_vain(ended: "Mapping[int, Status]") -> str | None:
+    """Which of the jobs that it waits for will not succeed."""
+    if not ended:
+        return None
+    named = ", ".join(f"{id_} ({status.value})" for id_, status in list(ended.items())[:NAMED_MAX])
+    more = f" and {len(ended) - NAMED_MAX:,} more" if len(ended) > NAMED_MAX else ""
+    return f"{named}{more} will not succeed: replay {'it' if len(ended) == 1 else 'them'}, or cancel this job"
+
+
 def _available(job: "Job") -> str:
     """While it waits for others its time is not known."""
     if not job.waits_for:
-        return stamp(job.available_at)
+        return "never: it ended while it waited for others" if job.record.available_at == NEVER else stamp(job.available_at)
     return f"once {shortly(job.waits_for)} {'has' if len(job.waits_for) == 1 else 'have'} succeeded"
 
 

@@ -19,7 +19,7 @@ def either(ids: Sequence[int], everything: bool, chosen: Mapping[str, object]) -
     if bool(ids) == everything:
         raise misuse("name the jobs, or choose them with --all and filters")
     if ids and any(value is not None for value in chosen.values()):
-        raise misuse("filters and --limit go with --all, not with ids")
+        raise misuse("filters, --limit, --again and --replayed go with --all, not with ids")
 
 
 def chosen_ids(ledger: "Ledger", limit: int | None, replayed: bool, chosen: dict[str, Any]) -> Iterator[int]:
@@ -37,24 +37,32 @@ def chosen_ids(ledger: "Ledger", limit: int | None, replayed: bool, chosen: dict
             return
 
 
-def replay_all(ledger: "Ledger", limit: int | None, chosen: dict[str, Any], *, reason: str | None = None) -> Outcomes:
-    """Page by page, each in one transaction. `reason` says why they are replayed."""
-    chosen = {**chosen, "since": moment(ledger, chosen["since"])}
+def replay_all(
+    ledger: "Ledger", limit: int | None, chosen: dict[str, Any], *, again: bool = False, reason: str | None = None
+) -> tuple[Outcomes, int]:
+    """Replay page by page, each page in one transaction. Return the outcomes, and how many dead letters were skipped.
+
+    Those that have been replayed are skipped, unless `again` is true. `reason` says why they are replayed.
+    """
+    chosen = {**chosen, "since": moment(ledger, chosen["since"]), "again": again, "reason": reason}
     done: Outcomes = {}
-    after = 0
+    after = skipped = 0
     with Progress("replayed") as progress:
         while limit is None or len(done) < limit:
             size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
             try:
-                found = ledger.replay_many(**chosen, after=after, limit=size, reason=reason)
+                found = ledger.replay_many(**chosen, after=after, limit=size)
             except HoldfastError as error:
                 if not done:
                     raise
-                return {**done, NO_JOB: error}
+                return {**done, NO_JOB: error}, skipped
             for answer in found:
                 after = answer.context["job_id"] if isinstance(answer, HoldfastError) else answer.replay_of or 0
-                done[after] = answer
+                if isinstance(answer, HoldfastError) or answer.is_new or again:
+                    done[after] = answer
+                else:
+                    skipped += 1
             progress(len(done), limit)
             if len(found) < size:
                 break
-    return done
+    return done, skipped

@@ -220,6 +220,9 @@ class ReplayMany(Command, frozen=True, kw_only=True):
     """The dead letters that fit, each replayed."""
 
     limit: int
+    """How many are replayed, at most. With `again`, how many are looked at."""
+    again: bool = False
+    """Also those that have been replayed."""
     reason: str | None = None
     after: int = 0
     queue: str | None = None

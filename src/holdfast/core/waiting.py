@@ -9,6 +9,8 @@ from holdfast.core.model import SYSTEM, TERMINAL, FailureStage, Job, ReasonCode,
 
 ON_FAILURE = ("wait", "cancel", "dead_letter")
 """What a job may want done with itself once one that it waits for has come to nothing."""
+ON_FAILURE_DEFAULT = "dead_letter"
+"""What is done where an enqueue does not say. Events without a choice were written when it was to wait, and still mean that."""
 
 
 class Standing(NamedTuple):

@@ -13,7 +13,7 @@ from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strictjson, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.model import OWN_PREFIX, Actor, Fence, Micros, Phase, Role, StallReason, Status
-from holdfast.core.waiting import ON_FAILURE
+from holdfast.core.waiting import ON_FAILURE, ON_FAILURE_DEFAULT
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.face import Job, to_micros
 from holdfast.ledger.refs import Refs
@@ -403,6 +403,8 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         return None if name not in given else limits.check_key(name, given[name])
 
     dedupe_key = key("dedupe_key")
+    depends_on = _dependencies(given.get("depends_on", ()))
+    on_failure = given.get("on_dependency_failure", ON_FAILURE_DEFAULT if depends_on else "wait")
     return {
         "priority": limits.check_integer("priority", given.get("priority", 0), -limits.PRIORITY_MAX, limits.PRIORITY_MAX),
         "available_at": None if "available_at" not in given else moment("available_at", given["available_at"]),
@@ -413,8 +415,8 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         "correlation_id": key("correlation_id"),
         "trace_id": key("trace_id"),
         "override": None if layer == policies.NO_SETTINGS else _encode(layer),
-        "depends_on": _dependencies(given.get("depends_on", ())),
-        "on_dependency_failure": _on_failure(given.get("on_dependency_failure", "wait")),
+        "depends_on": depends_on,
+        "on_dependency_failure": _on_failure(on_failure),
     }
 
 

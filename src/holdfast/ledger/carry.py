@@ -76,6 +76,9 @@ class Carrier:
     def _run_part(self, lane: Lane, call: Call, places: list[int]) -> None:
         """Run some commands of a call again. The others are done, so a failure is the answer to these alone."""
         part = Call(call.verb, [call.commands[place] for place in places], repeat=False, keep=False, body_hash=b"")
+        if call.said:
+            again = {command.job_id for command in part.commands}  # type: ignore[attr-defined]
+            part.said = [beat for beat in call.said if beat.job_id in again]
         self._run_alone(lane, part)
         if part.failure is not None and not isinstance(part.failure, HoldfastError):
             raise part.failure

@@ -5,7 +5,6 @@ from datetime import datetime
 
 from holdfast.core.doctor.shapes import COUNT_MAX, Census, ReadyJobs, SinkStanding, Skew
 from holdfast.core.limits import PAGE_MAX
-from holdfast.core.model import Status
 from holdfast.ledger import admit
 from holdfast.ledger.facts import has_server_key, pauses_of, seen, sweeper_of
 from holdfast.store.base import LetterFilter, Session, Store
@@ -42,18 +41,13 @@ def census_of(session: Session) -> Census:
         sinks=tuple(
             SinkStanding(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
         ),
+        failed=session.failed_left(COUNT_MAX),
+        in_vain=session.waiting_in_vain(COUNT_MAX),
         dead_letters=len(letters),
-        replayed=_replayed(session, letters),
+        replayed=len(session.replayed(letters)),
         signed=tuple(signed),
         server_key=has_server_key(session) if signed else False,
         last_pos=session.last_pos(),
         sealed_pos=None if sealed is None else sealed.pos,
         sealed_at=0 if sealed is None else sealed.at,
     )
-
-
-def _replayed(session: Session, letters: list[int]) -> int:
-    """How many of these are left to their replays: a replay that was dead-lettered in turn is a letter of its own."""
-    newest = session.newest_replays(letters)
-    found = session.load(sorted(newest.values()), lock=False)
-    return sum(found[replay].status not in (Status.FAILED, Status.CANCELLED) for replay in newest.values())

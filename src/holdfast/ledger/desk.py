@@ -144,12 +144,15 @@ class Desk:
         dress: Callable[[Any], Any],
         *,
         patient: bool = True,
+        said: Sequence[c.Heartbeat] = (),
     ) -> list[Any]:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
         answers: list[Any] = []
         for number, part in enumerate(chunks(commands, limits.WRITE_CHUNK)):
             call = self._quick(verb, part, request_id)
             call.chunk, call.patient = number, patient
+            if said and number == 0:
+                call.said = self._notary.sign_many(said)
             answers += self._carrier.go(call)
         return [answer if isinstance(answer, HoldfastError) else dress(answer) for answer in answers]
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.core.commands import Command
+from holdfast.core.commands import Command, Heartbeat
 from holdfast.core.lifecycle import Outcome
 from holdfast.errors import HoldfastError, Unavailable
 
@@ -33,6 +33,7 @@ class Call:
         "parked",
         "patient",
         "repeat",
+        "said",
         "settled",
         "verb",
         "wakes",
@@ -50,6 +51,8 @@ class Call:
         self.body_hash = body_hash
         self.patient = patient
         """Wait some seconds for what another transaction has locked. A caller that tries again itself does not wait here."""
+        self.said: Sequence[Heartbeat] = ()
+        """Beats to record before the commands, in the same transaction. They have no answers: one that is refused is dropped."""
         self.answers: list[Any] = []
         self.chunk = 0
         """Which part of a long batch this is: each is answered, and kept, by itself."""

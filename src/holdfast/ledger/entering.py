@@ -5,6 +5,7 @@ from itertools import groupby
 
 from holdfast.core import commands as c
 from holdfast.core.lifecycle import decide, replay_of
+from holdfast.core.limits import PAGE_MAX
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.ledger import answers, linked
 from holdfast.ledger.door import Call
@@ -73,13 +74,21 @@ def replay(session: Session, items: Sequence[Item], _: Sitting) -> None:
 
 
 def replay_many(session: Session, items: Sequence[Item], _: Sitting) -> None:
-    """Each dead letter by itself: one that is refused does not hurt the others."""
+    """Each dead letter by itself: one that is refused does not hurt the others. One that has been replayed is skipped."""
     for item in items:
         command: c.ReplayMany = item.command
+        ids, skipped = _letters(session, command)
+        locked = session.try_lock([id_ for id_ in ids if id_ not in skipped])
+        if not command.again:
+            # Another transaction may have replayed some of them before they were locked here.
+            skipped |= session.replayed([id_ for id_ in ids if id_ not in skipped and id_ not in locked])
+        newest = session.newest_replays(skipped)
+        replays = session.load(sorted(newest.values()), lock=False)
         found: list[answers.Found | HoldfastError] = []
-        ids = session.dead_letters(letters(command))
-        locked = session.try_lock(ids)
         for id_ in ids:
+            if id_ in skipped:
+                found.append(answers.Found(replays[newest[id_]], False))
+                continue
             try:
                 if id_ in locked:
                     raise Unavailable(f"job {id_} is locked by another transaction", locked=True)
@@ -91,10 +100,20 @@ def replay_many(session: Session, items: Sequence[Item], _: Sitting) -> None:
         item.answer(found)
 
 
-def letters(chosen: c.ReplayMany) -> LetterFilter:
-    """Which dead letters a command means."""
-    fields = {field: getattr(chosen, field) for field in LetterFilter.__struct_fields__}
-    return LetterFilter(**fields)
+def _letters(session: Session, command: c.ReplayMany) -> tuple[list[int], set[int]]:
+    """The dead letters that a command is about, and those of them that are skipped.
+
+    The skipped ones do not count for the limit: a second call with the same limit goes on where the first one ended.
+    """
+    fields = {field: getattr(command, field) for field in LetterFilter.__struct_fields__}
+    if command.again:
+        return session.dead_letters(LetterFilter(**fields)), set()
+    ids = session.dead_letters(LetterFilter(**{**fields, "limit": PAGE_MAX}))
+    skipped = session.replayed(ids)
+    fresh = [id_ for id_ in ids if id_ not in skipped]
+    if len(fresh) > command.limit:
+        ids = ids[: ids.index(fresh[command.limit])]
+    return ids, skipped.intersection(ids)
 
 
 def _replay_one(session: Session, item: Item, command: c.Replay) -> answers.Found:

@@ -14,7 +14,7 @@ from holdfast.ledger import deciding, entering, hot
 from holdfast.ledger.appended import answer_appends
 from holdfast.ledger.door import Call
 from holdfast.ledger.items import Item, Runner
-from holdfast.ledger.notary import Notary
+from holdfast.ledger.notary import Notary, Sitting
 from holdfast.ledger.repeating import answer_repeats, keep
 from holdfast.store.base import Session
 
@@ -33,6 +33,9 @@ def execute(session: Session, calls: Sequence[Call], notary: Notary, *, careful:
     fresh, twins = answer_repeats(session, calls)
     locked = _locked(session, fresh) if careful or any(call.verb == "sweep" for call in fresh) else set()
     sitting = notary.sit(session)
+    for call in fresh:
+        if call.said:
+            _record_said(session, call, locked, sitting)
     if not locked and len(fresh) == 1 and isinstance(fresh[0].commands[0], c.Settle) and _distinct(fresh[0].commands):
         hot.settle_call(session, fresh[0], sitting)
     else:
@@ -44,6 +47,20 @@ def execute(session: Session, calls: Sequence[Call], notary: Notary, *, careful:
     keep(session, fresh)
     if twins:
         execute(session, twins, notary, careful=careful)
+
+
+def _record_said(session: Session, call: Call, locked: set[int], sitting: Sitting) -> None:
+    """Record what the holders said last, before their outcomes. A beat that is refused is dropped: the outcome is refused too,
+    or was recorded before."""
+    beats = [beat for beat in call.said if beat.job_id not in locked]
+    if not beats:
+        return
+    saying = Call("heartbeat", beats, repeat=False, keep=False, body_hash=b"")
+    saying.answers = [None] * len(beats)
+    hot.beat(session, [Item(saying, place, beat) for place, beat in enumerate(beats)], sitting)
+    call.changed = call.changed or saying.changed
+    call.outcomes += saying.outcomes
+    call.wakes |= saying.wakes
 
 
 _KEEPS_ON = (c.Heartbeat, c.Start, c.Resume)

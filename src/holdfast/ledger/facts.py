@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.core.explain.shapes import AHEAD_MAX, Facts, Linked, Pause, SeenWorker
 from holdfast.core.limits import DUTY_MS_MAX, PAGE_MAX
-from holdfast.core.model import Job, Micros, Status
+from holdfast.core.model import Job, Micros, ReasonCode, Status
 from holdfast.core.proof.book import Book
 from holdfast.core.proof.keys import KeyRole
 from holdfast.core.undo import owes_undo
@@ -27,7 +27,7 @@ def facts_of(session: Session, job: Job, now: Micros, locked_by: str | None = No
         agent_at=session.last_agent() if for_workers else None,
         is_asked_to_claim=to_claim,
         sweeper=sweeper_of(session, now),
-        unmet=_unmet(session, job) if queued else (),
+        unmet=_unmet(session, job) if queued else _broken(session, job),
         replays=() if live else tuple(_linked(found) for found in session.jobs(JobFilter(replay_of=job.id, limit=PAGE_MAX))),
         undo=None if live else _undo(session, job),
         locked_by=locked_by,
@@ -43,6 +43,14 @@ def _unmet(session: Session, job: Job) -> tuple[Linked, ...]:
     """The jobs that it waits for, by id."""
     found = session.load(job.waits_for, lock=False) if job.waits_for else {}
     return tuple(_linked(found[id_]) for id_ in sorted(found))
+
+
+def _broken(session: Session, job: Job) -> tuple[Linked, ...]:
+    """Of a job that ended for want of its dependencies: those that came to nothing and were not replayed, by id."""
+    if job.reason_code != ReasonCode.DEPENDENCY_UNAVAILABLE or not job.depends_on:
+        return ()
+    found = sorted(session.standings(job.depends_on).values())
+    return tuple(Linked(one.id, one.status) for one in found if one.came_to_nothing and one.replay is None)
 
 
 def _undo(session: Session, job: Job) -> Linked | None:

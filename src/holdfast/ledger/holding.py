@@ -49,11 +49,7 @@ class Holding(Desk):
         A fence may come with what the beat is to tell: `(fence, {"stage": …, "progress": …})`. A job that another transaction
         has locked is tried again for some two seconds, after the others; with `wait=False` it is answered at once.
         """
-        actors = Workers()
-        commands = [
-            c.Heartbeat(actor=actors[fence.worker], job_id=fence.job_id, fence=fence, beat=beat)
-            for fence, beat in map(admit.telling, admit.items("heartbeat_many", fences))
-        ]
+        commands = _beats(admit.items("heartbeat_many", fences))
         return self._many("heartbeat", commands, None, beat_of, patient=admit.switch("wait", wait))
 
     def complete(
@@ -83,14 +79,24 @@ class Holding(Desk):
         limits.check_count("complete", len(commands), limits.WRITE_BATCH_MAX)
         return self._many("complete", self._weighed(commands), request_id, change_of)
 
-    def settle_many(self, results: Iterable[tuple[Fence, Any]], *, request_id: str) -> list[HoldfastError | None]:
+    def settle_many(
+        self,
+        results: Iterable[tuple[Fence, Any]],
+        *,
+        request_id: str,
+        told: Iterable[tuple[Fence, Mapping[str, Any]]] = (),
+    ) -> list[HoldfastError | None]:
         """`complete_many` for a worker that may have to send it again: no answer is kept, the events themselves carry the id.
 
         Answers None for each that is completed, also if it was by this very id before. A job that another transaction has
         locked is not waited for: its answer is Unavailable with `locked`. No validator is run: the worker has run its own.
+
+        `told` is what some of these holders said last, in the form of `heartbeat_many`. It is recorded as a beat right before the
+        completion, in the same transaction.
         """
         commands = _completions(c.Settle, results, limits.check_key("request_id", request_id))
-        return self._many("complete", commands, None, lambda _: None, patient=False)
+        said = _beats(admit.items("told", told)) if told != () else ()
+        return self._many("complete", commands, None, lambda _: None, patient=False, said=said)
 
     def fail(
         self,
@@ -135,6 +141,14 @@ class Holding(Desk):
         """The safe exit is made: an aborting job becomes cancelled. `reason` is recorded beside the reason of the cancel."""
         command = c.AcknowledgeCancel(reason=admit.reason_if_any(reason), **self._holder(fence, request_id, expected_rev))
         return self._on_job("acknowledge_cancel", command, request_id, given(reason))
+
+
+def _beats(fences: Iterable[Any]) -> list[c.Heartbeat]:
+    actors = Workers()
+    return [
+        c.Heartbeat(actor=actors[fence.worker], job_id=fence.job_id, fence=fence, beat=beat)
+        for fence, beat in map(admit.telling, fences)
+    ]
 
 
 def _completions(verb: type[c.Complete], results: Iterable[tuple[Fence, Any]], request_id: str) -> list[c.Complete]:

@@ -91,7 +91,7 @@ def settle_call(session: Session, call: Call, sitting: Sitting) -> None:
     done = session.settle(call.commands)  # type: ignore[arg-type]
     refused = [Item(call, place, command) for place, command in enumerate(call.commands) if command.job_id not in done]  # type: ignore[attr-defined]
     call.answers = [SETTLED] * len(call.commands)
-    call.changed = len(refused) < len(call.commands)
+    call.changed = call.changed or len(refused) < len(call.commands)
     if refused:
         decide_each(session, refused, sitting)
 

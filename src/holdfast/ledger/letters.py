@@ -65,13 +65,18 @@ class Letters(Desk):
         discarded: bool = False,
         after: int = 0,
         limit: int = 100,
+        again: bool = False,
         reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> list[Job | HoldfastError]:
         """Replay the dead letters that `dead_letters` would give, in one transaction. One answer each, in their order.
 
-        One that has a live replay gives that back, as not new. The next page is `after=` the last `replay_of` of this one.
+        A dead letter that has been replayed is skipped, unless `again` is true: its answer is its newest replay, as not new. It
+        has been replayed if one of its replays is live, has succeeded or was dead-lettered. A replay that failed or was cancelled
+        does not count, unless it was replayed itself. With `again`, a live replay is still given back instead of a second one.
+
+        At most `limit` are replayed, and at most 1,000 are looked at. The next page is `after=` the last `replay_of` of this one.
         `reason` says why they are replayed; `reason_code` chooses them.
         """
         chosen = _chosen(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit)
@@ -79,9 +84,10 @@ class Letters(Desk):
             actor=admit.actor(actor, Role.OPERATOR, self._actor),
             request_id=admit.request_id(request_id) or self._entropy.nonce(),
             reason=admit.reason_if_any(reason),
+            again=admit.switch("again", again),
             **chosen,
         )
-        body = admit.body_hash("replay_many", sorted(chosen.items()), *given(reason))
+        body = admit.body_hash("replay_many", sorted(chosen.items()), *given(reason), *(("again",) if again else ()))
         answers = self._carrier.one(Call("replay_many", [command], repeat=request_id is not None, keep=True, body_hash=body))
         return [a if isinstance(a, HoldfastError) else Job(a.job.id, a.job, is_new=a.is_new) for a in answers]
 

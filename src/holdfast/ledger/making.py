@@ -43,8 +43,8 @@ class Making(Desk):
         """A new job, or the live one that has its `dedupe_key`.
 
         Options: priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
-        policy (a mapping), depends_on (jobs, or their ids, that have to succeed first), on_dependency_failure ("wait", "cancel"
-        or "dead_letter", once one of those has come to nothing).
+        policy (a mapping), depends_on (jobs, or their ids, that have to succeed first), on_dependency_failure ("dead_letter",
+        "cancel" or "wait": what is done once one of those has failed, was cancelled or dead-lettered).
         With `connection`, inside the caller's own open transaction: visible when that commits.
         Without a trace_id, a job carries the traceparent of the current OpenTelemetry span, if there is one.
         """

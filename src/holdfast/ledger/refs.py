@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import limits
+from holdfast.core.waiting import ON_FAILURE_DEFAULT
 from holdfast.errors import ValidationError
 
 
@@ -29,6 +30,8 @@ class Refs:
         if isinstance(given, list | tuple | set | frozenset):
             self._wanted[place] = [limits.check_name("depends_on", one) for one in given if isinstance(one, str)]
             rest["depends_on"] = [one for one in given if not isinstance(one, str)]
+            if self._wanted[place] and rest.get("on_dependency_failure") is None:
+                rest["on_dependency_failure"] = ON_FAILURE_DEFAULT
         return rest
 
     def link(self, commands: Sequence[c.Enqueue]) -> list[c.Enqueue]:

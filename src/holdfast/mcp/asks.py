@@ -151,5 +151,5 @@ class Enqueue(Change, frozen=True, kw_only=True):
         list[JobId], Meta(max_length=limits.DEPENDENCIES_MAX, description="Not before these have succeeded.")
     ] = []
     on_dependency_failure: Annotated[
-        Literal["wait", "cancel", "dead_letter"], Meta(description="What becomes of it if one of those comes to nothing.")
-    ] = "wait"
+        Literal["wait", "cancel", "dead_letter"], Meta(description="If one of those comes to nothing.")
+    ] = "dead_letter"

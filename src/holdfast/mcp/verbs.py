@@ -112,9 +112,10 @@ def _counted(caller: Caller, done: OneTask) -> Ended:
 
 
 def enqueue(caller: Caller, ask: asks.Enqueue) -> Enqueued:
-    names = ("queue", "priority", "dedupe_key", "correlation_id", "on_dependency_failure")
+    names = ("queue", "priority", "dedupe_key", "correlation_id")
     given = {name: getattr(ask, name) for name in names if getattr(ask, name) is not None}
-    given |= {"depends_on": ask.depends_on} if ask.depends_on else {}
+    if ask.depends_on:
+        given |= {"depends_on": ask.depends_on, "on_dependency_failure": ask.on_dependency_failure}
     given |= {"delay": ask.delay_s} if ask.delay_s else {}
     made = caller.ledger.enqueue(ask.kind, ask.args, actor=caller.name, request_id=caller.request_of(ask), **given)
     return Enqueued(task_of(made.record), made.is_new)

@@ -51,6 +51,22 @@ class Standing(ABC):
         """Of each of these jobs that was replayed, the newest replay."""
         return dict(self.rows("newest_replays", ids=self._list(ids)))
 
+    def replayed(self, ids: Iterable[int]) -> set[int]:
+        """Of these dead letters, those that have been replayed.
+
+        A replay that failed or was cancelled does not count, unless it was replayed itself. A replay that was dead-lettered
+        counts: it is a dead letter of its own.
+        """
+        return {row[0] for row in self.rows("replayed", ids=self._list(ids))}
+
+    def failed_left(self, limit: int) -> int:
+        """How many failed jobs are neither discarded nor replayed, `limit` at most. A cancelled replay does not count."""
+        return int(self.rows("failed_left", limit=limit)[0][0])
+
+    def waiting_in_vain(self, limit: int) -> int:
+        """How many jobs wait for one that failed, was cancelled or dead-lettered, `limit` at most."""
+        return int(self.rows("waiting_in_vain", limit=limit)[0][0])
+
     def ready(self, limit: int) -> list[Ready]:
         """What may be claimed, unless its queue is paused: by queue and kind, those that wait longest first."""
         return [Ready(*row) for row in self.rows("ready", now_at=self.stamp(), limit=limit)]

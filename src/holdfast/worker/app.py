@@ -46,6 +46,7 @@ class App(Enqueues):
     """Handlers and the ledger they work for. The ledger is opened when it is first used.
 
     Without a url it is the one that commands are about: HOLDFAST_URL, else the url in holdfast.toml, else sqlite:///holdfast.db.
+    With `check_result=False`, results are not checked against the return annotations of handlers, unless a handler asks for it.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class App(Enqueues):
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         keys: Iterable[KeySource] | None = None,
+        check_result: bool = True,
     ) -> None:
         self._bind(_named() if url is None else url, clock, entropy, keys)
+        self._check_result = admit.switch("check_result", check_result)
         self.registry = Registry()
         self._checks: list[Check] = []
         self._validators: list[Validator] = []
@@ -116,6 +119,7 @@ class App(Enqueues):
         checks: Sequence[Check] | Check = (),
         validators: Sequence[Validator] | Validator = (),
         conflicts: Sequence[Validator] | Validator = (),
+        check_result: bool | None = None,
         gate: bool = False,
         policy: PolicyFields | None = None,
         **options: Unpack[HandlerOptions],
@@ -135,6 +139,7 @@ class App(Enqueues):
         checks: Sequence[Check] | Check = (),
         validators: Sequence[Validator] | Validator = (),
         conflicts: Sequence[Validator] | Validator = (),
+        check_result: bool | None = None,
         gate: bool = False,
         policy: PolicyFields | None = None,
         **options: Any,
@@ -144,7 +149,9 @@ class App(Enqueues):
         `lease`, `attempts` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
         `timeout` bounds one attempt. `concurrency` bounds how many of these one worker runs at once. Errors in `retry_on` (any,
         by default) are tried again, those in `fail_on` are not. `checks` run before the start, `validators` and `conflicts`
-        before a result is recorded. With `gate`, a result is recorded only if the attempt passes the gate at that moment.
+        before a result is recorded. A result that does not fit the return annotation is a permanent failure, unless
+        `check_result` is false (by default it is what the app says). With `gate`, a result is recorded only if the attempt
+        passes the gate at that moment.
         Other options (priority, tier, …) are what its jobs are enqueued with.
         """
         if callable(kind):
@@ -169,6 +176,7 @@ class App(Enqueues):
                 checks=[*self._checks, *_several(checks)],
                 validators=[*self._validators, *_several(validators)],
                 conflicts=[*self._conflicts, *_several(conflicts)],
+                check_result=self._check_result if check_result is None else check_result,
                 gate=gate,
                 options=options,
             )

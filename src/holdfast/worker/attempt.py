@@ -60,7 +60,7 @@ class Attempts:
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's outcome
             self._raised(context, error)
         else:
-            self._returned(context, result)
+            self._returned(context, result, checked=call is not None)
 
     async def _run_async(self, context: Context) -> None:
         checked = context.job.status is Status.CLAIMED
@@ -160,9 +160,10 @@ class Attempts:
 
     # After
 
-    def _returned(self, context: Context, result: Any) -> None:
+    def _returned(self, context: Context, result: Any, *, checked: bool = False) -> None:
+        """`checked` against its annotation elsewhere: in the child process that made it."""
         self._end_fork()
-        self._conclude(context, result)
+        self._conclude(context, result, checked=checked)
 
     def _raised(self, context: Context, error: BaseException) -> None:
         self._end_fork()
@@ -182,11 +183,13 @@ class Attempts:
         self._shift.forget(context)
         log.exception("this outcome is lost: the job is tried again when its lease is over", extra={"job_id": context.job.id})
 
-    def _conclude(self, context: Context, result: Any) -> None:
+    def _conclude(self, context: Context, result: Any, *, checked: bool) -> None:
         handler: Handler = context.handler
         try:
             if result is not None:
                 result = plain_result(result)
+            if handler.check_result is not None and not checked:
+                handler.check_result(result)
             handler.hooks.check(context, result)
         except BaseException as error:  # noqa: BLE001 - whatever a hook raises keeps the result from being recorded
             self._settler.failed(context, error, FailureStage.OUTPUT)

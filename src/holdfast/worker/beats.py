@@ -61,7 +61,7 @@ class Beater:
         """Send the heartbeats that are due. Jobs that were locked the last time go after the others, in a batch of their own."""
         now = self._shift.monotonic()
         tell = now - self._told >= NEWS_SECONDS
-        due = [one for one in list(self._shift.leases.values()) if one.due <= now or (tell and one.has_news)]
+        due = [one for one in list(self._shift.leases.values()) if one.due <= now or (tell and one.has_news and not one.handed)]
         if due:
             self._told = now
             self._locked.intersection_update(self._shift.leases.values())
@@ -71,7 +71,7 @@ class Beater:
                     self._beat(batch, now)
 
     def _beat(self, due: Sequence[Context], now: float) -> None:
-        news = [context.take_news() for context in due]
+        news = [context.send_news() for context in due]
         try:
             answers = self._ledger.heartbeat_many(
                 [(c.fence, told) if told else c.fence for c, told in zip(due, news, strict=True)], wait=False
@@ -85,9 +85,9 @@ class Beater:
                 self._told_of(answer, context)
                 context.heard(answer, now)
                 context.due = now + TRY_AGAIN_SECONDS
-                if told and not context.has_news:
-                    context.tell(told)
+                context.sent_news(again=True)
                 continue
+            context.sent_news(again=False)
             if context.handed and not isinstance(answer, Beat):
                 # Its outcome was faster than this heartbeat, or will be refused for the same reason and say so.
                 self._shift.forget(context)

@@ -77,6 +77,10 @@ class ChildShift(Shift):
         if news:
             self._send(Reply(news=news))
 
+    def said(self, words: dict[str, Any]) -> None:
+        """The parent may still have something older to send: this is told after it."""
+        self._send(Reply(news=words))
+
     def overdue(self, context: Context) -> None:
         """The parent renews the lease and cannot say so here: ask the ledger."""
         with contextlib.suppress(HoldfastError):
@@ -144,7 +148,7 @@ class Bench:
                 result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
                 if inspect.iscoroutine(result):
                     result = asyncio.run(result)
-            return _answer(result)
+            return _answer(result, handler)
         except JobCancelled:
             return Reply(cancelled=True)
         except LeaseConflictError as error:
@@ -185,10 +189,13 @@ def _is_spent(error: BaseException) -> bool:
     )
 
 
-def _answer(result: Any) -> Reply:
+def _answer(result: Any, handler: Handler) -> Reply:
     """Checked here: the lenient JSON that the two processes speak would change what strict JSON refuses."""
     try:
-        return Reply(result=msgspec.Raw(admit.json_value("result", plain_result(result), PAYLOAD_BYTES_MAX)))
+        plain = plain_result(result)
+        if handler.check_result is not None:
+            handler.check_result(plain)
+        return Reply(result=msgspec.Raw(admit.json_value("result", plain, PAYLOAD_BYTES_MAX)))
     except Exception as error:  # noqa: BLE001 - whatever cannot be told is no result
         return Reply(verdict=judge(error, Rules(), FailureStage.OUTPUT))
 

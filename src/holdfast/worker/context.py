@@ -39,6 +39,11 @@ class Context(Enqueues):
     deadline: float | None = None
     on_trouble: "Callable[[Context], None] | None" = None
     _news: dict[str, Any] | None = None
+    """What was said and not yet sent."""
+    _sending: dict[str, Any] | None = None
+    """What the worker's own beat tells at this moment: it is not known to be on record."""
+    _said: dict[str, Any] | None = None
+    """The last stage and progress that the handler has said, by whatever way. None where it has said nothing."""
     _pulse: Pulse | None = None
     """None while the claim is its newest beat."""
     _kept: Any = msgspec.UNSET
@@ -173,6 +178,10 @@ class Context(Enqueues):
             self.heard(error, sent)
             raise
         self.heard(answer, sent, {**news, **told})
+        words = {name: told[name] for name in _WORDS if name in told}
+        if words:
+            self._said = {**(self._said or {}), **words}
+            self._shift.said(words)
         return answer
 
     # What the worker's own parts use
@@ -183,12 +192,42 @@ class Context(Enqueues):
 
     def tell(self, news: dict[str, Any]) -> None:
         """To be sent with the next beat; what was told before and not yet sent is overtaken."""
+        self._said = {**(self._said or {}), **news}
         self._news = {**(self._news or {}), **news}
         self._shift.ring()
+
+    def send_news(self) -> dict[str, Any] | None:
+        """What the worker's next beat tells; `sent_news` says what came of it. Once it has ended, its outcome tells it."""
+        self._sending = None if self.handed else self.take_news()
+        return self._sending
+
+    def sent_news(self, *, again: bool) -> None:
+        """The beat was answered; with `again`, it has to be sent once more. What was told since overtakes it."""
+        news, self._sending = self._sending, None
+        if news and again:
+            self._news = {**news, **(self._news or {})}
+            self._shift.ring()
 
     @property
     def has_news(self) -> bool:
         return self._news is not None
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a beat of its worker is on its way with what the handler said."""
+        return self._sending is not None
+
+    def unsaid(self) -> dict[str, Any] | None:
+        """What the handler said last, unless that is on record as far as is known here."""
+        said = self._said
+        if said is None:
+            return None
+        newest = self.pulse
+        known = self._sending is None and (newest.stage, newest.progress) == (
+            said.get("stage", newest.stage),
+            said.get("progress", newest.progress),
+        )
+        return None if known else said
 
     @property
     def pulse(self) -> Pulse:
@@ -243,6 +282,9 @@ class Context(Enqueues):
         tell = self.on_trouble
         if tell is not None:
             tell(self)
+
+
+_WORDS = ("stage", "progress")
 
 
 def _told(stage: str | None, progress: int | None) -> dict[str, Any]:

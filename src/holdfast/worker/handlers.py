@@ -47,6 +47,8 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     checks: tuple[Check, ...]
     hooks: Hooks
     """What looks at its results."""
+    check_result: Callable[[Any], None] | None
+    """Raises for a plain result that does not fit the return annotation; None where nothing is checked."""
     gate: bool
     """Whether a result is recorded only if the gate lets the attempt pass at that moment."""
     options: dict[str, Any]
@@ -71,6 +73,7 @@ def make(
     checks: Sequence[Check],
     validators: Sequence[Validator],
     conflicts: Sequence[Validator],
+    check_result: bool,
     gate: bool,
     options: dict[str, Any],
 ) -> Handler:
@@ -94,6 +97,7 @@ def make(
         rules=Rules(_errors("retry_on", retry_on), _errors("fail_on", fail_on)),
         checks=callables("checks", checks),
         hooks=Hooks(callables("validators", validators), callables("conflicts", conflicts)),
+        check_result=signature.result_check() if admit.switch("check_result", check_result) else None,
         gate=admit.switch("gate", gate),
         options=options,
         context_type=_context_type(function, signature.context_type),

@@ -173,7 +173,11 @@ class Settler:
     def _settled(self, handed: "Handed") -> "Handed | None":
         """Record the outcome; or answer what to try later, with the same request id so that a lost answer does no harm."""
         context, given = handed.context, handed.given
+        if context.is_sending and handed.pause < PAUSE_SECONDS_MAX:
+            # A beat with an older word is on its way: it must not come after the last one.
+            return handed.later()
         try:
+            self._say(context, gated=handed.verb == self._complete_gated)
             found = handed.verb(context.fence, **given, request_id=handed.request)
         except (LimitExceeded, ValidationError) as error:
             if handed.is_plain:
@@ -195,6 +199,26 @@ class Settler:
         if isinstance(found, Job) and told is not None:
             _report("attempt failed" if context.began >= 0 else "check refused", found, told)
         return None
+
+    def _say(self, context: Context, *, gated: bool) -> None:
+        """Record what the handler said last, ahead of its outcome. Where it is refused, the outcome will be too, and say so."""
+        words = context.unsaid()
+        if words is None or (gated and not self._passes(context)):
+            return
+        sent = self._shift.monotonic()
+        try:
+            context.heard(self._shift.ledger.heartbeat(context.fence, **words), sent, words)
+        except HoldfastError as error:
+            if isinstance(error, Unavailable):
+                raise
+
+    def _passes(self, context: Context) -> bool:
+        """Whether the gate would let the attempt pass as it is: a last word must not open it."""
+        try:
+            self._shift.ledger.gate(context.fence)
+        except HoldfastError:
+            return False
+        return True
 
     def _gives_up(self, context: Context, pause: float, *, locked: bool = False) -> bool:
         """Whether the worker has to end without the ledger: told to at once, or with a lease that is over anyhow.
@@ -253,8 +277,9 @@ class Settler:
         batch = [(context, result) for context, result in batch if not context.lost]
         if not batch:
             return
+        told = [(context.fence, words) for context, _ in batch if (words := context.unsaid()) is not None]
         try:
-            answers = self._shift.ledger.settle_many([(c.fence, result) for c, result in batch], request_id=request)
+            answers = self._shift.ledger.settle_many([(c.fence, result) for c, result in batch], request_id=request, told=told)
         except Unavailable as error:
             if error.retryable:
                 self._complete_later(batch, request, pause)

@@ -53,6 +53,9 @@ class Shift:
         if not self.news.is_set():
             self.news.set()
 
+    def said(self, words: dict[str, Any]) -> None:
+        """A handler has told this with a beat of its own."""
+
     def overdue(self, context: Context) -> None:
         """A lease that nobody has renewed in time may be over, whatever the ledger would say: nothing is done about it here."""
 

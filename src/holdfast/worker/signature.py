@@ -1,4 +1,7 @@
-"""A handler's arguments: from its signature to a type that checks them when a job is enqueued and again when it runs."""
+"""A handler's arguments and its result: from its signature to types that check them.
+
+Arguments are checked when a job is enqueued and again when it runs, the result before it is recorded.
+"""
 
 import inspect
 import sys
@@ -16,14 +19,19 @@ class UnreadableArgs(ValidationError):
     """The arguments of a job are not, or no longer, what its handler takes."""
 
 
+class _Unchecked(Exception):
+    """An annotation names a type that JSON values cannot be checked against."""
+
+
 class Signature:
-    """What a handler's function takes besides its context."""
+    """What a handler's function takes besides its context, and what it returns."""
 
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
         self.context_type: type | None = None
         """The class of context its annotation asks for; None where there is no such annotation."""
         self._name = getattr(function, "__qualname__", repr(function))
         hints = _hints(function, self._name)
+        self._returns = hints.get("return", Any)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_context = bool(parameters) and _is_context(parameters[0], hints, context_type)
         if self.takes_context:
@@ -85,6 +93,32 @@ class Signature:
             values.update({name: value for name, value in extra.items() if name not in names})
         return values
 
+    def result_check(self) -> Callable[[Any], None] | None:
+        """A function that raises ValidationError for a result, in its plain form, that does not fit the return annotation.
+
+        None where there is no annotation, or one that results cannot be checked against.
+        """
+        wanted = self._returns
+        if wanted is Any:
+            return None
+        try:
+            msgspec.json.Decoder(wanted, dec_hook=_check_foreign)
+        except TypeError:
+            return None
+        convert = msgspec.convert
+
+        def check(result: Any) -> None:
+            try:
+                convert(result, wanted, dec_hook=_check_foreign)
+            except _Unchecked:
+                pass
+            except (msgspec.ValidationError, TypeError, ValueError) as error:
+                name = getattr(wanted, "__name__", None) if isinstance(wanted, type) else None
+                message = f"{self._name}: the result does not fit its annotation {name or wanted}: {_said(error)}"
+                raise ValidationError(message, field="result") from None
+
+        return check
+
 
 def plain_result(result: Any) -> Any:
     """A handler's answer as JSON can say it: structs, dataclasses, models, dates and the like become plain values."""
@@ -109,6 +143,13 @@ def _decode_foreign(wanted: type, value: Any) -> Any:
     if isinstance(value, wanted):
         return value
     raise TypeError(f"a {wanted.__name__} cannot be made of JSON")
+
+
+def _check_foreign(wanted: type, value: Any) -> Any:
+    """Generic aliases come here too: they are no classes."""
+    if inspect.isclass(wanted) and _is_model(wanted):
+        return wanted.model_validate(value)  # type: ignore[attr-defined]
+    raise _Unchecked
 
 
 def _is_model(kind: type) -> bool:

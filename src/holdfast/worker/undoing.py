@@ -34,6 +34,7 @@ def handler(shift: "Shift") -> Handler:
         checks=(),
         validators=(),
         conflicts=(),
+        check_result=False,
         gate=False,
         options={},
     )

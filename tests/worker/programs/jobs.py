@@ -159,6 +159,23 @@ async def everything(job: Context, n: int) -> dict[str, Any]:
     return {"child": made.id, "pid": os.getpid()}
 
 
+@app.handler(isolation="process")
+def counts(wrong: bool) -> tuple[int, str]:
+    return (1, 2) if wrong else (1, "one")  # type: ignore[return-value]
+
+
+@app.handler(isolation="process")
+def says(job: Context, end: str) -> None:
+    """Says how far it has come, and ends at once."""
+    job.progress(50, stage="done")
+    if end == "beats":
+        job.beat(progress=100)
+        return
+    job.progress(100)
+    if end == "fails":
+        raise PermanentError("no such page")
+
+
 @app.handler(policy=TIGHT, isolation="process", gate=True)
 def passes(job: Context) -> str:
     """Works longer than silence may last: its parent beats for it all the while, which it cannot know."""

@@ -38,7 +38,9 @@ def _queues(picture: "Picture") -> list[Row]:
 
 def _queue(one: "QueueLine", now: datetime) -> Row:
     counts = one.counts
-    numbers = [str(counts[status]) for status in ("queued", "claimed", "running", "stalled", "dead_lettered", "succeeded")]
+    numbers = [
+        str(counts[status]) for status in ("queued", "claimed", "running", "stalled", "failed", "dead_lettered", "succeeded")
+    ]
     state = "open" if one.paused_at is None else "paused"
     oldest = "–" if one.ready_since is None else age(now - one.ready_since)
     cells = (one.name, state, oldest, *numbers, _rate(one.enqueued_per_s), _rate(one.finished_per_s))
@@ -97,9 +99,17 @@ def _stalls(picture: "Picture") -> list[Row]:
     return rows
 
 
+def _failed(picture: "Picture") -> list[Row]:
+    return _came_to_nothing(picture.failed, picture)
+
+
 def _letters(picture: "Picture") -> list[Row]:
+    return _came_to_nothing(picture.dead_letters, picture)
+
+
+def _came_to_nothing(jobs: "Sequence[JobLine]", picture: "Picture") -> list[Row]:
     rows = []
-    for job in picture.dead_letters:
+    for job in jobs:
         ago = "–" if job.finished_at is None else age(picture.now - job.finished_at)
         cells = (str(job.id), job.kind, job.queue, job.reason or "–", str(job.attempt), ago, job.error or "–")
         rows.append(_of_job(job, cells, "bad"))
@@ -113,12 +123,13 @@ def _of_job(job: "JobLine", cells: tuple[str, ...], tone: str = "") -> Row:
 PANES: Sequence[Pane] = (
     Pane(
         "Queues",
-        ("queue", "state", "oldest", "queued", "claimed", "running", "stalled", "dead", "succeeded", "in", "done"),
+        ("queue", "state", "oldest", "queued", "claimed", "running", "stalled", "failed", "dead", "succeeded", "in", "done"),
         _queues,
     ),
     Pane("Workers", ("worker", "seen", "holding", "queues", "host"), _workers),
     Pane("Running", ("job", "kind", "queue", "owner", "attempt", "beat", "stage", "progress"), _running),
     Pane("Stalled", ("job", "kind", "queue", "owner", "attempt", "why", "silent"), _stalls),
+    Pane("Failed", ("job", "kind", "queue", "why", "attempts", "age", "error"), _failed),
     Pane("Dead letters", ("job", "kind", "queue", "why", "attempts", "age", "error"), _letters),
 )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.cli.letters import told
-from holdfast.core.model import TERMINAL, Status
+from holdfast.core.model import TERMINAL, EventType, Status
 from holdfast.ledger import WorkerRecord
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class JobLine(msgspec.Struct, frozen=True):
     last_heartbeat_at: datetime | None
     finished_at: datetime | None
     reason: str | None
-    """Why it stalled or was dead-lettered."""
+    """Why it stalled, failed or was dead-lettered."""
     error: str | None
 
 
@@ -54,6 +54,8 @@ class Picture(msgspec.Struct, frozen=True):
     workers: list[WorkerRecord]
     running: list[JobLine]
     stalled: list[JobLine]
+    failed: list[JobLine]
+    """Those that nobody has discarded, the oldest first."""
     dead_letters: list[JobLine]
     """Those that nobody has discarded, the oldest first."""
 
@@ -76,6 +78,7 @@ class Looking:
             ledger.workers(limit=ROWS_MAX),
             [line(job) for job in ledger.list(status=["claimed", "running"], limit=ROWS_MAX)],
             [line(job) for job in ledger.list(status="stalled", limit=ROWS_MAX)],
+            [line(job) for job in ledger.list(status="failed", limit=ROWS_MAX) if job.note != EventType.DISCARDED],
             [line(job) for job in ledger.dead_letters(limit=ROWS_MAX)],
         )
 
@@ -96,7 +99,7 @@ def _finished(counts: dict[str, int]) -> int:
 
 
 def line(job: "Job") -> JobLine:
-    reason = job.stall_reason or (job.dead_letter or {}).get("reason_code")
+    reason = job.reason_code if job.status is Status.FAILED else job.stall_reason or (job.dead_letter or {}).get("reason_code")
     return JobLine(
         id=job.id,
         kind=job.kind,

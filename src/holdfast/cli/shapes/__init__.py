@@ -28,6 +28,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "gate": (fleet.Gated,),
     "job assist": (jobs.Assisted,),
     "job cancel": (jobs.CancelledMany,),
+    "job discard": (jobs.Discarded,),
     "job enqueue": (jobs.Enqueued, jobs.EnqueuedMany),
     "job events": (jobs.EventPage,),
     "job get": (jobs.OneJob,),

@@ -12,6 +12,8 @@ from holdfast.ledger import Event
 
 class OneJob(Shape, frozen=True):
     job: JobView
+    waits_in_vain_for: list[int]
+    """Those of the jobs that it waits for which failed, were cancelled or dead-lettered. Of the first 100."""
 
 
 class Enqueued(Shape, frozen=True):
@@ -61,6 +63,8 @@ class ReplayedMany(Shape, frozen=True):
 
 
 class LettersReplayed(ReplayedMany, frozen=True):
+    skipped: int
+    """How many have been replayed before and were not replayed again."""
     discarded: list[int]
     """Those that were put aside, with `--discard`."""
 

@@ -126,6 +126,10 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     agent_at: Micros | None = None
     """When any agent was last at work."""
     sinks: tuple[SinkStanding, ...] = ()
+    failed: int = 0
+    """Failed jobs that nobody has discarded or replayed. A replay that was cancelled does not count."""
+    in_vain: int = 0
+    """Jobs that wait for one that failed, was cancelled or dead-lettered."""
     dead_letters: int = 0
     """That nobody has discarded."""
     replayed: int = 0

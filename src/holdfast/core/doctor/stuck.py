@@ -23,6 +23,8 @@ def of_contents(census: Census) -> Iterator[Finding]:
     yield from _unserved(census)
     yield from _backlog(census)
     yield _sinks(census)
+    yield _failed(census)
+    yield from _in_vain(census)
     yield _letters(census)
     if census.signed:
         yield _keys(census)
@@ -144,6 +146,21 @@ def _sinks(census: Census) -> Finding:
         return Finding("sinks", Severity.NOTE, f"tried again by themselves: {', '.join(failing[:NAMED_MAX])}")
     words = f"{count(len(census.sinks), 'sink')}, none stuck" if census.sinks else "there are no sinks"
     return Finding("sinks", Severity.WELL, words)
+
+
+def _failed(census: Census) -> Finding:
+    if not census.failed:
+        return Finding("failed_jobs", Severity.WELL, "there are no failed jobs")
+    words = f"{_at_most(census.failed, 'failed job')}, neither replayed nor discarded"
+    action = "Look at them (holdfast job list --failed), then holdfast job replay or holdfast job discard."
+    return Finding("failed_jobs", Severity.WARNING, words, action)
+
+
+def _in_vain(census: Census) -> Iterator[Finding]:
+    if census.in_vain:
+        words = f"{_at_most(census.in_vain, 'job')} waiting for a job that failed, was cancelled or dead-lettered"
+        action = "holdfast job list --waiting names them. Replay the job that each waits for, or cancel those that wait."
+        yield Finding("waits_in_vain", Severity.WARNING, words, action)
 
 
 def _letters(census: Census) -> Finding:

@@ -9,6 +9,7 @@ from holdfast.core.explain.words import SWEEP, count, discard, remedy, step, tol
 from holdfast.core.model import LIVE, EventType, Job, Micros, ReasonCode, Status
 from holdfast.core.undo import owes_undo
 
+NAMED_MAX = 5
 _OF_ATTEMPTS = frozenset({ReasonCode.TIMEOUT, ReasonCode.INFRASTRUCTURE_FAILURE})
 
 
@@ -67,12 +68,29 @@ def _afterwards(job: Job, facts: Facts) -> Iterator[Account]:
         yield _owed(job, facts)
     elif job.note == EventType.COMPENSATED:
         yield Account(_outcome(job), ("What it had done was undone.",))
+    elif facts.unmet:
+        yield _unavailable(job, facts)
     if facts.replays:
         newest = facts.replays[-1]
         words = f"It was replayed as job {newest.job_id}, which is {newest.status.value}."
         yield Account(Situation.REPLAYED, (words,), (), (remedy("says how its replay stands", "explain", newest.job_id),))
     if job.note == EventType.DISCARDED:
         yield Account(_outcome(job), ("Somebody noted that nobody needs to look at it.",))
+
+
+def _unavailable(job: Job, facts: Facts) -> Account:
+    """It never ran, because a job that it depends on ended without success."""
+    broken = facts.unmet[:NAMED_MAX]
+    names = ", ".join(f"{link.job_id} ({link.status.value})" for link in broken)
+    one = len(facts.unmet) == 1
+    words = (
+        f"It depends on job{'' if one else 's'} {names}. Replay {'that job' if one else 'those jobs'} and this one, in any "
+        "order: the replay of this job waits for the other replay."
+    )
+    commands = tuple(
+        remedy(f"starts job {link.job_id} over, which it depends on", "job", "replay", link.job_id) for link in broken
+    )
+    return Account(_outcome(job), (words,), (), commands)
 
 
 def _owed(job: Job, facts: Facts) -> Account:

@@ -100,7 +100,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     sweeper: str | None = None
     """Who has the duty to sweep."""
     unmet: tuple[Linked, ...] = ()
-    """The jobs that this one still waits for."""
+    """The jobs that this one still waits for. Of one that ended for want of them: those that came to nothing, unless replayed."""
     replays: tuple[Linked, ...] = ()
     """Oldest first."""
     undo: Linked | None = None

@@ -20,6 +20,42 @@ SELECT holder, expires_at FROM holdfast.duties WHERE name = %(name)s;
 SELECT replay_of, max(id) FROM holdfast.jobs
 WHERE replay_of = ANY (%(ids)s::bigint[]) AND replay_of IS NOT NULL GROUP BY replay_of;
 
+-- Of these dead letters, those that have been replayed: by a replay that has neither failed nor been cancelled, or by the replay
+-- of one that has.
+
+-- name: replayed
+WITH RECURSIVE line(letter, id, status) AS (
+    SELECT j.replay_of, j.id, j.status FROM holdfast.jobs j
+    WHERE j.replay_of = ANY (%(ids)s::bigint[]) AND j.replay_of IS NOT NULL
+    UNION
+    SELECT line.letter, j.id, j.status FROM line
+    JOIN holdfast.jobs j ON j.replay_of = line.id AND j.replay_of IS NOT NULL
+    WHERE line.status IN ('failed', 'cancelled')
+)
+SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
+
+-- Failed jobs that are left: not discarded, and without a replay that was not cancelled.
+
+-- name: failed_left
+SELECT count(*) FROM (
+    SELECT FROM holdfast.jobs j
+    WHERE j.status = 'failed'
+      AND (j.note IS NULL
+           OR NOT EXISTS (SELECT FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded'))
+      AND NOT EXISTS (
+        SELECT FROM holdfast.jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
+    LIMIT %(limit)s) AS found;
+
+-- Jobs that wait for one that failed, was cancelled or dead-lettered.
+
+-- name: waiting_in_vain
+SELECT count(*) FROM (
+    SELECT FROM holdfast.jobs w
+    WHERE w.waits_for > 0 AND EXISTS (
+        SELECT FROM holdfast.dependencies d JOIN holdfast.jobs o ON o.id = d.on_id
+        WHERE d.job_id = w.id AND o.status IN ('failed', 'cancelled', 'dead_lettered'))
+    LIMIT %(limit)s) AS found;
+
 -- name: ready
 SELECT queue, kind, count(*), min(greatest(available_at, created_at)) FROM holdfast.jobs
 WHERE status = 'queued' AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))

@@ -26,6 +26,42 @@ SELECT j.replay_of, max(j.id) FROM json_each(:ids) wanted
 JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = wanted.value AND j.replay_of IS NOT NULL
 GROUP BY j.replay_of;
 
+-- Of these dead letters, those that have been replayed: by a replay that has neither failed nor been cancelled, or by the replay
+-- of one that has.
+
+-- name: replayed
+WITH RECURSIVE line(letter, id, status) AS (
+    SELECT j.replay_of, j.id, j.status FROM json_each(:ids) wanted
+    CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = wanted.value AND j.replay_of IS NOT NULL
+    UNION
+    SELECT line.letter, j.id, j.status FROM line
+    CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = line.id AND j.replay_of IS NOT NULL
+    WHERE line.status IN ('failed', 'cancelled')
+)
+SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
+
+-- Failed jobs that are left: not discarded, and without a replay that was not cancelled.
+
+-- name: failed_left
+SELECT count(*) FROM (
+    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_ended
+    WHERE j.status = 'failed' AND j.status IN ('failed', 'cancelled', 'dead_lettered')
+      AND (j.note IS NULL
+           OR NOT EXISTS (SELECT 1 FROM holdfast_events e WHERE e.job_id = j.id AND e.type = 'discarded'))
+      AND NOT EXISTS (
+        SELECT 1 FROM holdfast_jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
+    LIMIT :limit);
+
+-- Jobs that wait for one that failed, was cancelled or dead-lettered.
+
+-- name: waiting_in_vain
+SELECT count(*) FROM (
+    SELECT 1 FROM holdfast_jobs w INDEXED BY holdfast_jobs_waiting
+    WHERE w.waits_for > 0 AND EXISTS (
+        SELECT 1 FROM holdfast_dependencies d JOIN holdfast_jobs o ON o.id = d.on_id
+        WHERE d.job_id = w.id AND o.status IN ('failed', 'cancelled', 'dead_lettered'))
+    LIMIT :limit);
+
 -- name: ready
 SELECT queue, kind, count(*), min(max(available_at, created_at)) FROM holdfast_jobs
 WHERE status = 'queued' AND available_at <= :now_at
