@@ -86,6 +86,8 @@ def output_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
             part.pop("required", None)
         if name == Task.__name__ and kind in (OneTask, Ended, Enqueued, Tasks):
             part["properties"] = {field: part["properties"][field] for field in _ACTED_UPON}
+        for field in part.get("properties", {}).values():
+            field.pop("default", None)
     return slim
 
 
