@@ -124,9 +124,7 @@ def test_callers_on_many_threads_live_through_a_crash(restartable_server: Postgr
 
 def test_idle_connections_that_were_ended_are_replaced(on_postgres: Ledger, pg_url: str, postgres_url: str) -> None:
     job = on_postgres.enqueue("work")
-    end_all = (
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = 'postgres'"
-    )
+    end_all = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'holdfast'"
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         acts: list[Any] = [
             lambda: on_postgres.get(job.id),
