@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.audit import check_history
 from holdfast.core.lifecycle import decide
+from holdfast.core.lifecycle.failure import Failure, failure_of
 from holdfast.core.model import (
     SYSTEM,
     Actor,
@@ -17,7 +20,7 @@ from holdfast.core.model import (
     Role,
 )
 from holdfast.errors import HoldfastError
-from tests.unit.histories import CLIENT, OPERATOR, SECOND, T0, WINDOW, WORKER, History, code_of, refusal_of
+from tests.unit.histories import CLIENT, ERROR, OPERATOR, SECOND, T0, WINDOW, WORKER, History, code_of, refusal_of
 
 OTHER = Actor(Role.WORKER, "w-2", "boot-1")
 ASKS: dict[str, Any] = {"token": "t", "policy": Policy()}
@@ -162,3 +165,31 @@ def test_a_ttl_is_part_of_the_snapshot():
     policy = history.events[-1].policy
     assert policy is not None
     assert (policy.lease_ttl_ms, policy.stall_after_ms) == (900_000, 900_000)
+
+
+def test_the_end_of_a_job_has_the_facts_of_its_newest_failure() -> None:
+    history = History().start().fail(failure_stage=FailureStage.OUTPUT, reason_code=ReasonCode.PARSE_ERROR, retryable=True)
+    assert failure_of(history.job) == Failure(ERROR, FailureStage.OUTPUT, ReasonCode.PARSE_ERROR)
+
+
+@pytest.mark.parametrize(("ttl_ms", "length_ms"), [(None, None), (90_000, 90_000)])
+def test_a_holder_renews_its_own_claim_for_the_length_that_it_gives(ttl_ms: int | None, length_ms: int | None) -> None:
+    history = History().start().claim(ttl_ms=ttl_ms)
+    renewed = history.events[-1]
+    assert renewed.type is EventType.HEARTBEAT
+    assert (None if renewed.policy is None else renewed.policy.lease_ttl_ms) == length_ms
+    assert check_history(history.events, history.job) == []
+
+
+@pytest.mark.parametrize("retryable", [False, True])
+def test_a_result_that_a_validator_objects_to_is_refused(retryable: bool) -> None:
+    history = History().start()
+    payload = payloads.result_payload(b"1")
+    refused = refusal_of(history, c.Complete, payload=payload, objection=c.Objection("too small", retryable))
+    assert (refused.code, refused.retryable) == ("refused_by_validator", retryable)
+    assert "too small" in refused.message
+
+
+def test_a_requeue_is_no_release() -> None:
+    history = History(WINDOW).start().stall()
+    assert code_of(history, c.Requeue, actor=SYSTEM, jitter=1.0, reason="RELEASED") == "validation_error"

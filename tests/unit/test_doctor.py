@@ -271,3 +271,14 @@ def test_retention_is_what_any_worker_was_told(kept: list[dict[str, int]], words
     workers = tuple(SeenWorker(f"w{number}", T0, keep_ms=one) for number, one in enumerate(kept))
     found = finding("retention", workers=workers)
     assert (found.severity, found.words) == (Severity.WELL, words)
+
+
+def test_failed_jobs_want_somebody() -> None:
+    found = finding("failed_jobs", failed=2)
+    assert (found.severity, found.words) == (Severity.WARNING, "2 failed jobs, neither replayed nor discarded")
+
+
+def test_jobs_that_wait_in_vain_want_somebody() -> None:
+    found = finding("waits_in_vain", in_vain=1)
+    assert found.severity is Severity.WARNING
+    assert found.words == "1 job waiting for a job that failed, was cancelled or dead-lettered"

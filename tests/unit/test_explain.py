@@ -439,3 +439,20 @@ def test_a_sweep_does_it_when_it_was_announced_for(history: History):
     history.now = at + 1
     assert len(history.sweep().events) > before
     assert history.events[before].type.value in due.what or history.job.status.value.replace("_", "-") in due.what
+
+
+@pytest.mark.parametrize(
+    ("unmet", "words"),
+    [
+        ([Linked(3, Status.FAILED)], "It depends on job 3 (failed). Replay that job and this one"),
+        (
+            [Linked(3, Status.FAILED), Linked(4, Status.CANCELLED)],
+            "on jobs 3 (failed), 4 (cancelled). Replay those jobs and this",
+        ),
+    ],
+)
+def test_a_job_that_ended_for_another_names_it(unmet: list[Linked], words: str) -> None:
+    history = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
+    found = of(history, unmet=tuple(unmet))
+    assert words in found.text
+    assert [f"holdfast job replay {link.job_id}" for link in unmet] == [one for one in commands(found) if one.split()[-1] in "34"]

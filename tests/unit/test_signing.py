@@ -15,7 +15,7 @@ from holdfast.core.payloads import Beat
 from holdfast.core.proof.keys import KeyRole
 from holdfast.core.proof.signed import counter_of
 from holdfast.core.proof.stated import Statement
-from holdfast.core.signing import owes, signer_of
+from holdfast.core.signing import content_of, owes, signer_of
 from holdfast.errors import SignatureInvalid, ValidationError
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, WORKER, History, refusal_of
 from tests.unit.signing import ALL, LEDGER, LIVENESS, SignedHistory, sealed
@@ -268,3 +268,9 @@ def test_which_is_about_this_very_event(changes: dict[str, Any], why: str):
     with pytest.raises(SignatureInvalid) as caught:
         history.do(c.Stall, actor=SYSTEM, reason=StallReason.NO_HEARTBEAT, signed=sealed(verdict(history, **changes)))
     assert caught.value.context["why"] == why
+
+
+def test_the_words_of_an_acknowledged_cancel_are_signed() -> None:
+    history = History().start().cancel()
+    command = c.AcknowledgeCancel(actor=WORKER, job_id=7, fence=history.fence, reason="cleaned up")
+    assert content_of(command) == payloads.Cancelled(comment="cleaned up").encode()

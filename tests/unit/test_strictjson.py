@@ -60,6 +60,7 @@ def test_what_json_has_is_encoded(value: Any, body: bytes):
     [
         float("nan"), float("inf"), -float("inf"), [float("nan")], 2**53, -(2**53), 2**64, -(2**64), 10**40, "\ud800", ["\udfff"],
         {"\ud800": 1}, {1: 1}, {None: 1}, {(1,): 1}, {1: "\ud800"}, b"x", {1}, object, {"a": object}, [2**60, "\ud800"],
+        [7, 1.5, object],
         (float("nan"), "\ud800"), ({"\ud800": 1},),
     ],
     ids=lambda value: ascii(value)[:40],
