@@ -93,6 +93,13 @@ def _integer(digits_max: int, digits: str) -> int:
     return int(digits)
 
 
+def _check_number(what: str, value: int | float) -> None:
+    if isinstance(value, int) and abs(value) > INTEGER_MAX:
+        raise ValidationError(f"{what} holds a whole number beyond ±{INTEGER_MAX}: send it as a text", field=what)
+    if not math.isfinite(value):
+        raise ValidationError(f"{what} holds a number that is not finite", field=what)
+
+
 def _walk(what: str, value: Any, depth: int) -> None:
     if depth > NESTING_MAX and isinstance(value, list | tuple | dict):
         raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX)
@@ -101,12 +108,8 @@ def _walk(what: str, value: Any, depth: int) -> None:
             return
         case str():
             _check_string(what, value)
-        case int():
-            if abs(value) > INTEGER_MAX:
-                raise ValidationError(f"{what} holds a whole number beyond ±{INTEGER_MAX}: send it as a text", field=what)
-        case float():
-            if not math.isfinite(value):
-                raise ValidationError(f"{what} holds a number that is not finite", field=what)
+        case int() | float():
+            _check_number(what, value)
         case list() | tuple():
             for item in value:
                 _walk(what, item, depth + 1)
