@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
@@ -14,6 +15,7 @@ from tools.pgserver import PostgresServer
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
     from holdfast.testing import ManualClock
+    from tests.support.proxy import Proxy
 
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
@@ -70,6 +72,17 @@ def empty_schema(postgres_url: str) -> Iterator[str]:
     schema = f"hf_{uuid.uuid4().hex}"
     yield f"{postgres_url}?schema={schema}"
     drop_schema(postgres_url, schema)
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> "Iterator[Proxy]":
+    """Stands before the shared server and can cut connections."""
+    from tests.support.proxy import Proxy
+
+    port = urlsplit(postgres_url).port
+    assert port is not None
+    with Proxy(port) as proxy:
+        yield proxy
 
 
 @pytest.fixture

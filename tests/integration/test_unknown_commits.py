@@ -1,10 +1,9 @@
 """A connection that breaks around a COMMIT: applied once or not at all, and whoever asked can find out which."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -27,14 +26,6 @@ VERBS: dict[str, Act] = {
     "cancel": lambda ledger, fence: ledger.cancel(fence.job_id, hard=True, request_id="r"),
 }
 EVENTS = {"enqueue_many": 50, "claim": 3}
-
-
-@pytest.fixture
-def proxy(postgres_url: str) -> Iterator[Proxy]:
-    port = urlsplit(postgres_url).port
-    assert port is not None
-    with Proxy(port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

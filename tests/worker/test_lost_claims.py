@@ -1,11 +1,9 @@
 """A worker that lost the answer to a claim finds the jobs it holds by that claim, and runs each once in the same attempt."""
 
 import threading
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -14,7 +12,6 @@ from holdfast import App, Context, Job, PolicyFields
 from holdfast.core.commands import ClaimNext
 from holdfast.core.model import Job as Record
 from holdfast.store.sqlite.session import SqliteSession
-from tests.conftest import drop_schema
 from tests.support.histories import problems
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
@@ -29,18 +26,8 @@ LONG: PolicyFields = {"heartbeat_interval": 600, "lease_ttl": 3_600}
 
 
 @pytest.fixture
-def proxy(postgres_url: str) -> Iterator[Proxy]:
-    port = urlsplit(postgres_url).port
-    assert port is not None
-    with Proxy(port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def pg_url(postgres_url: str) -> Iterator[str]:
-    schema = f"hf_{uuid.uuid4().hex}"
-    yield f"{postgres_url}?schema={schema}"
-    drop_schema(postgres_url, schema)
+def pg_url(empty_schema: str) -> str:
+    return empty_schema
 
 
 @pytest.fixture
