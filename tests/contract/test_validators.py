@@ -233,6 +233,8 @@ def test_a_job_that_is_claimed_meanwhile_is_not_completed_unseen(
     class Claiming:
         """Another process of the agent claims the job just after this one has read it."""
 
+        has_hooks = True
+
         def hooks_of(self, kind: str) -> Hooks:
             Agent(ledger, "ada").start(made.id)
             return Hooks((looked,))
@@ -275,3 +277,24 @@ def test_a_validator_that_has_not_run_when_it_answers_accepts_nothing(
     ):
         opened.complete(made.fence, 1)
     assert "must be a plain function" in caught.value.message
+
+
+def test_an_app_without_validators_reads_no_job(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = holdfast.App(store_url)
+    made = running(app.ledger)
+    reads: list[object] = []
+    whole = app.ledger._store.read
+
+    def read(work: Any) -> Any:
+        reads.append(work)
+        return whole(work)
+
+    monkeypatch.setattr(app.ledger._store, "read", read)
+    app.ledger.complete(made.fence)
+    assert reads == []
+    app.validator(lambda job, result: True)
+    again = running(app.ledger)
+    reads.clear()
+    app.ledger.complete(again.fence)
+    assert len(reads) == 1
+    app.close()

@@ -17,6 +17,7 @@ from holdfast.core.commands import Objection
 from holdfast.core.model import FailureStage, Job, ReasonCode
 from holdfast.ledger import admit
 from holdfast.ledger.acting import Acts, Failure
+from holdfast.ledger.desk import given
 from holdfast.ledger.validating import Asked, held_by
 
 
@@ -116,8 +117,9 @@ class Agent(Steps):
         """Hand the task back in order: others may have it at once, and the attempt does not count. A `resume` comes to it again
         only when it is next in order."""
         why = admit.reason_if_any(reason)
-        body = () if why is None else (why,)
-        return self._end("task_release", id, attempt, body, lambda acts, job: acts.release(job, why), request_id, goes_back=True)
+        return self._end(
+            "task_release", id, attempt, given(why), lambda acts, job: acts.release(job, why), request_id, goes_back=True
+        )
 
     def resume(
         self,
@@ -131,7 +133,7 @@ class Agent(Steps):
 
         The focus is kept if its claim holds (it is renewed) or it can be claimed again (a new attempt). Else the rule: its own
         running task, its own claimed one, its last one if that was put back and not by its own `release`, then by higher
-        priority, earlier `available_at`, lower id; then one whose claim somebody has let expire, the longest expired first, taken
+        priority, earlier `available_at`, lower id; then one whose claim has expired, the longest expired first, taken
         over as `start` does. `queues` and `kinds` limit the last three. `ttl` is as in `start`.
         """
         wish = Wish(

@@ -58,7 +58,7 @@ def _told(error: HoldfastError, session: Session, job: Job, asked: Asked) -> Sai
         return Said(_over(job), f"There is nothing left to do for it. {asked.another}")
     if isinstance(error, NotClaimable):
         helps = f"See what it waits for: {asked.ways.explain(job.id)}."
-        if job.token is not None and (job.owner or job.last_owner, job.incarnation) == (asked.who.name, asked.who.incarnation):
+        if job.token is not None and job.is_of(asked.who):
             helps = f"Attempt {job.attempt} is still yours: a heartbeat resumes it, and it can be completed or failed."
         return Said(_not_now(error, session, job), f"{helps} {asked.another}")
     if isinstance(error, FenceLost):

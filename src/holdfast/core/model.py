@@ -284,6 +284,10 @@ class Job(msgspec.Struct, frozen=True, gc=False):
         """Whether it waits for other jobs."""
         return self.status is Status.QUEUED and self.available_at == NEVER
 
+    def is_of(self, who: Actor) -> bool:
+        """Whether the newest attempt is this worker's, in this incarnation, be it held, stalled or over."""
+        return (self.owner or self.last_owner, self.incarnation) == (who.name, who.incarnation)
+
     @property
     def held_by(self) -> dict[str, Any]:
         """Who has the job now, as context for a refusal."""

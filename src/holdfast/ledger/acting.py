@@ -64,8 +64,7 @@ class Acts:
 
     def holds(self, job: Job) -> bool:
         """Whether this worker, in this incarnation, has the newest fence of the job, be it stalled or finished."""
-        holder = job.owner or job.last_owner
-        return job.token is not None and (holder, job.incarnation) == (self.who.name, self.who.incarnation)
+        return job.token is not None and job.is_of(self.who)
 
     def claim(self, job_id: int, ttl_ms: int, *, keeps_ttl: bool) -> Job:
         """Refused where nothing here could sign for it afterwards: a claim alone needs no signature, all that follows does."""

@@ -45,6 +45,10 @@ class Hooks(NamedTuple):
 class Source(Protocol):
     """Where hooks are registered: an app, for example."""
 
+    @property
+    def has_hooks(self) -> bool:
+        """False where no kind has any: results are then recorded without a look at their jobs."""
+
     def hooks_of(self, kind: str) -> Hooks: ...
 
 
@@ -53,6 +57,10 @@ class ByKind:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._hooks = {limits.check_name("kind", kind): Hooks(callables("validators", found)) for kind, found in given.items()}
+
+    @property
+    def has_hooks(self) -> bool:
+        return bool(self._hooks)
 
     def hooks_of(self, kind: str) -> Hooks:
         return self._hooks.get(kind, Hooks())
@@ -97,6 +105,8 @@ class Validation:
 
     def objections(self, asked: Sequence[Asked]) -> list[c.Objection | None]:
         """What the hooks object to each; None where they do not, or where the job is over."""
+        if not self._source.has_hooks:
+            return [None] * len(asked)
         found: list[c.Objection | None] = []
         for part in chunks(asked, limits.WRITE_CHUNK):
             ids = list({one.job_id for one in part})
@@ -114,7 +124,7 @@ class Validation:
         result = msgspec.json.decode(asked.payload)["result"]
         try:
             hooks.check(Completed(job.id, msgspec.structs.replace(job, token=None)), result)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a hook raises keeps the result from being recorded
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of a hook keeps the result from being recorded
             return _objection_of(error)
         return None
 
@@ -137,7 +147,7 @@ def callables(what: str, given: Any) -> tuple[Callable[..., Any], ...]:
 
 
 def held_by(who: Actor) -> Callable[[Record], bool]:
-    return lambda job: job.token is not None and (job.owner or job.last_owner, job.incarnation) == (who.name, who.incarnation)
+    return lambda job: job.token is not None and job.is_of(who)
 
 
 def _has_fence(command: c.Complete) -> Callable[[Record], bool]:

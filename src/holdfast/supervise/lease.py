@@ -3,6 +3,7 @@
 import logging
 import math
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from holdfast.supervise.ears import Heard
 log = logging.getLogger("holdfast.supervise")
 
 
-class Lease:
+class Lease(ABC):
     """A lease that is renewed as long as a command runs. A service: its tick is a beat, from a thread of its own."""
 
     name = "lease"
@@ -79,15 +80,15 @@ class Lease:
                 self.cancel_requested = True
                 self._ring()
 
+    @abstractmethod
     def _beat(self, told: dict[str, Any]) -> bool:
         """Send one beat. True if the job is to be cancelled."""
-        raise NotImplementedError
 
     def lose(self) -> None:
         self.lost = True
         self._ring()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - for a Ticker, which closes what it ticks
         """A lease is settled, not dropped."""
 
 

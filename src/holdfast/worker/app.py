@@ -205,6 +205,11 @@ class App(Enqueues):
         self._conflicts.append(function)
         return function
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether any result is looked at before it is recorded."""
+        return bool(self._validators or self._conflicts) or any(handler.hooks != Hooks() for handler in self.registry)
+
     def hooks_of(self, kind: str) -> Hooks:
         """What looks at the results of a kind: its handler's validators and conflict detectors; the app's where it has none."""
         handler = self.registry.of_kind(kind)

@@ -38,7 +38,7 @@ def claim_job(draft: Draft, command: c.ClaimJob) -> None:
     job = draft.job
     if job.status is not Status.QUEUED:
         require("claim by id", job)
-    own = (job.owner or job.last_owner, job.incarnation) == (command.actor.name, command.actor.incarnation)
+    own = job.is_of(command.actor)
     if job.status in HELD and own and not lease_over(job, draft.at):
         if draft.signed is not None:
             check_stated(job, command, command.actor, draft.now)
