@@ -27,7 +27,7 @@ def as_one(run: Callable[[Session], Callable[[Sequence[Any]], list[Change | None
 
 
 def complete(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
-    """The statement knows nothing of objections: whatever has one is decided one by one."""
+    """The statement knows nothing of objections: a command that has one is decided by itself."""
     accepted = [item for item in items if item.command.objection is None]
     if accepted:
         _complete_plain(session, accepted, sitting)

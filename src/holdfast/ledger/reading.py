@@ -143,7 +143,7 @@ class Reading(Desk):
         return found
 
     def totals(self, *, max_age: float = 0) -> Readings:
-        """Counts and times of the whole ledger since this process first asked, whoever wrote to it.
+        """Counts and times of the whole ledger since this process first asked, from all processes that write to it.
 
         An answer of up to `max_age` seconds ago will do. See the guide on observability for the names.
         """

@@ -132,7 +132,7 @@ class Fail(OnAJob, frozen=True, kw_only=True):
 
 class Release(OnAJob, frozen=True, kw_only=True):
     reason: (
-        Annotated[str, Meta(min_length=1, max_length=limits.REASON_BYTES_MAX, description="Why, for whoever reads the history.")]
+        Annotated[str, Meta(min_length=1, max_length=limits.REASON_BYTES_MAX, description="Why, for readers of the history.")]
         | None
     ) = None
 

@@ -37,6 +37,6 @@ def is_ready() -> bool:
     found = select.poll()
     try:
         found.register(sys.stderr.fileno(), select.POLLOUT)
-    except OSError:  # no file at all: it blocks nobody
+    except OSError:  # no file at all: a write does not block
         return True
     return bool(found.poll(0))

@@ -41,7 +41,7 @@ NEWS_SECONDS = 0.1
 FULL_SECONDS = 0.05
 """How soon a standard error that was full is tried again."""
 UNREAD_SECONDS = 2.0
-"""How long the end of a task waits for whoever reads standard error."""
+"""How long the end of a task waits for the reader of standard error."""
 ERROR_BYTES_MAX = 4_096
 """How much of the end of its standard error goes into the record of a failure."""
 _CHUNK = 1 << 16
@@ -232,7 +232,7 @@ class Attempt:
             self._output = (self._output + chunk)[: limits.PAYLOAD_BYTES_MAX + 1]
 
     def _hear_errors(self, chunk: bytes) -> None:
-        """Passed on. While nobody reads it, no more is read of it, and the command waits as it would without this process."""
+        """Pass it on. While its reader does not read, no more is taken from the command, which waits as it would without us."""
         self._errors = (self._errors + chunk)[-ERROR_BYTES_MAX:]
         self._outlet.write(chunk)
         if self._outlet.is_full:
@@ -247,7 +247,7 @@ class Attempt:
             self._join(self._error_pipe)
 
     def _flush_errors(self) -> None:
-        """After the command has ended, what nobody reads is dropped before long."""
+        """After the command has ended, wait two seconds for the reader, then drop what is left."""
         deadline = self._loop.monotonic() + UNREAD_SECONDS
         while self._outlet.is_full and not self._loop.stopping and self._loop.monotonic() < deadline:
             self._loop.pause(FULL_SECONDS)

@@ -235,7 +235,7 @@ class TaskLoop:
                 self._attempt.pass_on(number)
 
     def say(self, words: str) -> None:
-        """Not where nobody reads: a remark holds up no task, and ends none."""
+        """Leave the remark out if standard error is full or closed: it must not hold up or end a task."""
         if outlet.is_ready():
             with contextlib.suppress(OSError):
                 self._say(words)

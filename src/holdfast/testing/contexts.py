@@ -79,7 +79,7 @@ class _Kept(Context):
             phase=m.Phase.EXECUTING,
             owner="test",
             incarnation="test",
-            token="test",  # noqa: S106 - a secret of nobody's
+            token="test",  # noqa: S106 - it opens nothing
             claimed_at=_NOW,
             started_at=_NOW,
             last_beat_at=_NOW,

@@ -43,7 +43,7 @@ class Context(Enqueues):
     _sending: dict[str, Any] | None = None
     """What the worker's own beat tells at this moment: it is not known to be on record."""
     _said: dict[str, Any] | None = None
-    """The last stage and progress that the handler has said, by whatever way. None where it has said nothing."""
+    """The last stage and progress that the handler has said. None where it has said nothing."""
     _pulse: Pulse | None = None
     """None while the claim is its newest beat."""
     _kept: Any = msgspec.UNSET
