@@ -233,7 +233,8 @@ def test_a_job_that_is_claimed_meanwhile_is_not_completed_unseen(
     class Claiming:
         """Another process of the agent claims the job just after this one has read it."""
 
-        has_hooks = True
+        def has_hooks(self) -> bool:
+            return True
 
         def hooks_of(self, kind: str) -> Hooks:
             Agent(ledger, "ada").start(made.id)

@@ -41,9 +41,8 @@ class NamedHooks:
                 raise
         return self._found
 
-    @property
     def has_hooks(self) -> bool:
-        return self.load().has_hooks
+        return self.load().has_hooks()
 
     def hooks_of(self, kind: str) -> "Hooks":
         return self.load().hooks_of(kind)

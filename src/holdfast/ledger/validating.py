@@ -45,7 +45,6 @@ class Hooks(NamedTuple):
 class Source(Protocol):
     """Where hooks are registered: an app, for example."""
 
-    @property
     def has_hooks(self) -> bool:
         """False where no kind has any: results are then recorded without a look at their jobs."""
 
@@ -58,7 +57,6 @@ class ByKind:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._hooks = {limits.check_name("kind", kind): Hooks(callables("validators", found)) for kind, found in given.items()}
 
-    @property
     def has_hooks(self) -> bool:
         return bool(self._hooks)
 
@@ -105,7 +103,7 @@ class Validation:
 
     def objections(self, asked: Sequence[Asked]) -> list[c.Objection | None]:
         """What the hooks object to each; None where they do not, or where the job is over."""
-        if not self._source.has_hooks:
+        if not self._source.has_hooks():
             return [None] * len(asked)
         found: list[c.Objection | None] = []
         for part in chunks(asked, limits.WRITE_CHUNK):

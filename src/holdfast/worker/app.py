@@ -205,7 +205,6 @@ class App(Enqueues):
         self._conflicts.append(function)
         return function
 
-    @property
     def has_hooks(self) -> bool:
         """Whether any result is looked at before it is recorded."""
         return bool(self._validators or self._conflicts) or any(handler.hooks != Hooks() for handler in self.registry)
