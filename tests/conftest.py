@@ -1,6 +1,8 @@
 """The real parts the tests run against."""
 
+import os
 import signal
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +28,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kill-seconds", type=float, default=20.0, help="How long workers are killed at random.")
 
 
+MEMORY = Path("/dev/shm")  # noqa: S108 - names below it are drawn by tempfile
+MEMORY_BYTES = 4 << 30
+"""How much room the temporary files of the tests need, with a good margin."""
+
+
 def pytest_configure() -> None:
-    """A shell that starts something in the background has it ignore these, and whatever that starts in turn."""
+    _use_memory()
+    _take_signals()
+
+
+def _use_memory() -> None:
+    """Keep temporary files, those of the stores among them, in memory where there is room: a sync of a disk may take 10 ms.
+
+    A TMPDIR that is set is left alone: `make test` with `TMPDIR=/tmp` runs on a disk.
+    """
+    if "TMPDIR" in os.environ or not MEMORY.is_dir():
+        return
+    found = os.statvfs(MEMORY)
+    if found.f_bavail * found.f_frsize >= MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK):
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
+
+
+def _take_signals() -> None:
+    """Undo what a shell does to a command in the background: the command and its children ignore these signals."""
     for number, usual in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGQUIT, signal.SIG_DFL),
