@@ -3,16 +3,18 @@
 A part stands between `<!-- generated: name -->` and `<!-- end -->`. `make docs` runs this; a test fails where a page has drifted.
 """
 
+import ast
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from holdfast import errors, liveness
+from holdfast import Ledger, errors, liveness
 from holdfast.cli import main as main_command
 from holdfast.core import limits, pictures, vocabulary
 from holdfast.core.audit import WITH_POLICY
@@ -20,6 +22,7 @@ from holdfast.core.model import EventType, Policy
 from holdfast.core.payloads import SHAPES
 from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_INTERVAL_MS, UNKNOWN_TIER_INTERVAL_MS
 from holdfast.core.table import MOVES, SIGNERS
+from holdfast.ledger import options
 from holdfast.supervise.policy import COUNTS, DURATIONS_MS, STALL_TIMEOUT_MS, RunPolicy
 from holdfast.telemetry import families
 
@@ -290,6 +293,63 @@ def _leaves_of(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[
         yield from _leaves_of(found, (*path, name))
 
 
+LINE_MAX = 110
+_VERB = re.compile(r"^(### (\w+)\n\n)(?:```text\nledger\..*?^```\n\n)?", re.MULTILINE | re.DOTALL)
+
+
+def signature(name: str) -> str:
+    """A verb of the ledger as its source declares it, on one line or with a line for each argument."""
+    [found] = ast.parse(textwrap.dedent(inspect.getsource(getattr(Ledger, name)))).body
+    assert isinstance(found, ast.FunctionDef)
+    takes = found.args
+    more = [] if takes.kwarg is None else _options(takes.kwarg)
+    takes.args, takes.kwarg = takes.args[1:], None
+    shown = _list(takes) + more
+    end = f" -> {_text(found.returns)}"
+    line = f"ledger.{name}({', '.join(shown)}){end}"
+    return line if len(line) <= LINE_MAX else "\n".join([f"ledger.{name}(", *(f"    {one}," for one in shown), f"){end}"])
+
+
+def _list(takes: ast.arguments) -> list[str]:
+    given = [*[None] * (len(takes.args) - len(takes.defaults)), *takes.defaults]
+    named = [_argument(one, default) for one, default in zip(takes.kwonlyargs, takes.kw_defaults, strict=True)]
+    shown = [_argument(one, default) for one, default in zip(takes.args, given, strict=True)]
+    return [*shown, "*", *named] if named else shown
+
+
+def _argument(one: ast.arg, default: ast.expr | None) -> str:
+    return f"{one.arg}: {_text(one.annotation)}" + ("" if default is None else f" = {ast.unparse(default)}")
+
+
+def _text(node: ast.expr | None) -> str:
+    """The source of an annotation, without quotes around names that are only imported for types."""
+    assert node is not None
+    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
+    return text.removeprefix("builtins.")
+
+
+def _options(taken: ast.arg) -> list[str]:
+    """The options that a TypedDict declares, each of which may be left out."""
+    annotation = taken.annotation
+    if not isinstance(annotation, ast.Subscript):
+        return [f"**{taken.arg}: {_text(annotation)}"]
+    [declared] = [one for one in ast.walk(annotation.slice) if isinstance(one, ast.Name)]
+    return [f"{option} = …" for option in _declared(declared.id)]
+
+
+def _declared(name: str) -> list[str]:
+    """What a TypedDict of `holdfast.ledger.options` declares, that of its base first."""
+    classes = {one.name: one for one in ast.parse(inspect.getsource(options)).body if isinstance(one, ast.ClassDef)}
+    found = classes[name]
+    above = [option for base in found.bases if (known := _text(base)) in classes for option in _declared(known)]
+    return above + [f"{_text(one.target)}: {_text(one.annotation)}" for one in found.body if isinstance(one, ast.AnnAssign)]
+
+
+def _insert_signatures(page: str) -> str:
+    """`page` with the signature below the heading of each verb."""
+    return _VERB.sub(lambda found: f"{found[1]}```text\n{signature(found[2])}\n```\n\n", page)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "errors": error_table,
     "limits": limit_table,
@@ -310,6 +370,8 @@ _MARKED = re.compile(rf"(<!-- generated: ({'|'.join(PARTS)}) -->\n).*?(\n<!-- en
 
 def insert(page: str) -> str:
     """`page` with all its generated parts made anew."""
+    if page.startswith("# Every verb\n"):
+        page = _insert_signatures(page)
     page = pictures.insert(_EMPTY.sub(r"\1\n\2", page))
     return _MARKED.sub(lambda found: found[1] + PARTS[found[2]]() + found[3], page)
 
