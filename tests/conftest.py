@@ -25,7 +25,7 @@ hypothesis.settings.load_profile("holdfast")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kill-seconds", type=float, default=20.0, help="How long workers are killed at random.")
+    parser.addoption("--kill-seconds", type=float, default=8.0, help="How long workers are killed at random.")
 
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - names below it are drawn by tempfile

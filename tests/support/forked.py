@@ -4,12 +4,16 @@ A command is what `python -m holdfast` does, from its arguments to its exit code
 Only what Python itself takes from the environment at its start is not: whoever changes that starts a program anew.
 """
 
+import atexit
+import gc
 import json
 import os
+import runpy
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,22 +88,39 @@ def _preload() -> None:
 
     from holdfast.cli import main
 
-    for name in ("agent", "ledger", "store.postgres", "store.sqlite", "worker"):
+    for name in ("agent", "ledger", "mcp.http", "mcp.stdio", "store.postgres", "store.sqlite", "supervise", "verify", "worker"):
         importlib.import_module(f"holdfast.{name}")
     with click.Context(main) as context:
         for noun in main.list_commands(context):
             main.get_command(context, noun)
 
 
+def _run(wanted: dict[str, Any]) -> int:
+    """Run the command as `python -m holdfast` does. Returns its exit code, or raises what it did not catch."""
+    os.chdir(wanted["folder"])
+    os.environ.clear()
+    os.environ.update(wanted["env"])
+    sys.argv = ["holdfast", *wanted["arguments"]]
+    sys.path[0] = ""
+    try:
+        runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return ended.code or 0
+        raise
+    return 0
+
+
 if __name__ == "__main__":
     _preload()
+    # The collector of a child would write to every object, and so copy the memory of its parent.
+    gc.freeze()
     wanted = _serve(socket.socket(fileno=int(sys.argv[1])))
     if wanted is not None:
-        import runpy
-
-        os.chdir(wanted["folder"])
-        os.environ.clear()
-        os.environ.update(wanted["env"])
-        sys.argv = ["holdfast", *wanted["arguments"]]
-        sys.path[0] = ""
-        runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
+        code = _run(wanted)
+        # What Python does at its end, but for freeing what was read before the fork.
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
