@@ -13,18 +13,20 @@ from holdfast.core.model import Fence
 from holdfast.errors import FenceLost, Unavailable, ValidationError
 from holdfast.ledger import admit
 from holdfast.store.statements import statements
+from holdfast.store.unwrap import unsupported, unwrap
 
 
 def check_fence(connection: Any, resource: str, fence: Fence) -> None:
     """Refuse an older fence than `resource` has seen, and remember this one. Durable when the caller's transaction commits.
 
-    `connection` is an `apsw.Connection` or `psycopg.Connection` to the resource's own database, in a transaction. The table
+    `connection` is an `apsw.Connection` or `psycopg.Connection` to the resource's own database, in a transaction, or one of
+    SQLAlchemy's or Django's over psycopg. The table
     `holdfast_fences` is made there when it is missing.
     """
     check_name("resource", resource)
     admit.fence(fence)
     proof = hashlib.sha256(fence.token.encode()).hexdigest()
-    seen = _database(connection)(resource, fence.job_id, fence.attempt, proof)
+    seen = _database(unwrap(connection))(resource, fence.job_id, fence.attempt, proof)
     if seen is not None:
         raise FenceLost(
             f"{resource} has seen attempt {seen} of job {fence.job_id}; this is attempt {fence.attempt}",
@@ -41,10 +43,8 @@ def _database(connection: Any) -> Any:
         return lambda *row: _check_sqlite(connection, row)
     if psycopg is not None and isinstance(connection, psycopg.Connection):
         return lambda *row: _check_postgres(connection, row)
-    raise ValidationError(
-        f"connection must be an apsw.Connection or a psycopg.Connection, not {type(connection).__name__}",
-        field="connection",
-    )
+    wanted = "an apsw.Connection or a psycopg.Connection"
+    raise unsupported(connection, wanted, "Use a connection of apsw or psycopg 3, or a SQLAlchemy or Django one over psycopg 3.")
 
 
 def _check_sqlite(connection: Any, row: tuple[str, int, int, str]) -> int | None:
