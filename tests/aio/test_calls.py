@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import multiprocessing
 import threading
 from collections.abc import Callable
 from contextlib import aclosing
@@ -12,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import App, Context, Unavailable
-from holdfast.aio import CALLS_MAX, WAITS_MAX
+from holdfast.aio import CALLS_MAX, WAITS_MAX, AsyncLedger
 from holdfast.errors import LimitExceeded, NotFound, ValidationError
 from holdfast.opening import SystemEntropy
 
@@ -126,6 +127,51 @@ def test_a_cancelled_call_is_settled_by_its_request_id(tmp_path: Path) -> None:
             assert (await ledger.get(job.id)).rev == change.rev
 
     asyncio.run(main())
+
+
+def test_a_call_may_outlive_its_loop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def validator(job: Any, result: Any) -> None:
+        begun.set()
+        assert go_on.wait(SECONDS)
+
+    async def main() -> AsyncLedger:
+        ledger = await holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db", validators={"slow": validator})
+        await ledger.enqueue("slow")
+        [held] = await ledger.claim("worker", start=True)
+        assert held.fence is not None
+        completing = asyncio.create_task(ledger.complete(held.fence))
+        await until(begun.is_set)
+        completing.cancel()
+        return ledger
+
+    ledger = asyncio.run(main())
+    go_on.set()
+    ledger._threads._calls.shutdown(wait=True)
+    assert caplog.records == []
+    assert [job.status for job in ledger.sync.list()] == ["succeeded"]
+    ledger.sync.close()
+
+
+def test_a_forked_child_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    ledger = asyncio.run(_opened(f"sqlite:///{tmp_path}/jobs.db"))
+
+    def child() -> None:
+        with pytest.raises(Unavailable, match="fork"):
+            asyncio.run(asyncio.wait_for(ledger.list(), SECONDS))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(2 * SECONDS)
+    assert process.exitcode == 0
+    asyncio.run(ledger.close())
+
+
+async def _opened(url: str) -> AsyncLedger:
+    ledger = await holdfast.aio.open(url)
+    await ledger.enqueue("one")
+    return ledger
 
 
 def test_a_call_that_is_cancelled_before_its_turn_does_not_run(tmp_path: Path) -> None:

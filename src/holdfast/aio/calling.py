@@ -102,15 +102,17 @@ class Calling:
         """What a generator yields. A wait that is cancelled ends the generator in its thread."""
         found = await self._call(verb)
         ended: Any = object()
-        at_rest = True
+        runs_on = False
         try:
             while True:
-                at_rest = False
-                item = await self._threads.wait(lambda: next(found, ended))
-                at_rest = True
+                try:
+                    item = await self._threads.wait(lambda: next(found, ended))
+                except asyncio.CancelledError:
+                    runs_on = True
+                    raise
                 if item is ended:
                     return
                 yield item
         finally:
-            if at_rest:
+            if not runs_on:
                 await self._threads.call(found.close)

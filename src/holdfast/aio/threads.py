@@ -2,6 +2,8 @@
 
 import asyncio
 import contextvars
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -21,13 +23,19 @@ class Threads:
     """Threads for calls, which are short, and for waits, which may be long."""
 
     def __init__(self) -> None:
-        self._waiting = 0
         self._begin()
 
     def _begin(self) -> None:
         """A pool starts threads only as calls come in."""
         self._calls = ThreadPoolExecutor(CALLS_MAX, "holdfast-call")
         self._waits = ThreadPoolExecutor(WAITS_MAX, "holdfast-wait")
+        self._room = threading.BoundedSemaphore(WAITS_MAX)
+        self._pid = os.getpid()
+
+    def _check_process(self) -> None:
+        """A forked child has none of its parent's threads: a call would wait for ever."""
+        if os.getpid() != self._pid:
+            self._begin()
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread.
@@ -35,17 +43,19 @@ class Threads:
         If the coroutine is cancelled, `work` goes on to its end unless it has not begun. If it uses a connection of the
         caller's, the cancellation waits for that end: no statement of it may run in a later transaction.
         """
+        self._check_process()
         return await _run(self._calls, work)
 
     async def wait(self, work: Callable[[], T]) -> T:
         """Run `work`, which may take long, in a thread. It ends within about a second after a cancellation."""
-        if self._waiting >= WAITS_MAX:
+        self._check_process()
+        room = self._room
+        if not room.acquire(blocking=False):
             raise Unavailable(f"there are {WAITS_MAX} waits at once already", waits_max=WAITS_MAX)
-        self._waiting += 1
         try:
             return await _run(self._waits, work)
         finally:
-            self._waiting -= 1
+            room.release()
 
     def close(self) -> None:
         """End the threads. A later call starts new ones: whether it is refused is for the ledger to say."""
@@ -70,18 +80,14 @@ async def _run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
 
 
 async def _leave(running: "Future[Any]", outcome: "asyncio.Future[Any]", awaited: Awaited) -> None:
-    if running.cancel():
+    running.cancel()
+    if not awaited.abandon():
+        outcome.cancel()  # what comes of the call is not reported: its loop may have ended by then
         return
-    outcome.add_done_callback(_look)
-    must_wait = awaited.abandon()
-    while must_wait and not outcome.done():
+    while not outcome.done():
         try:
             await asyncio.wait([outcome])
         except asyncio.CancelledError:
             continue  # cancelled once more: the first cancellation is raised at the end
-
-
-def _look(outcome: "asyncio.Future[Any]") -> None:
-    """Look at an outcome that no coroutine waits for, so that asyncio does not report its error."""
     if not outcome.cancelled():
-        outcome.exception()
+        outcome.exception()  # asyncio reports errors that were not looked at
