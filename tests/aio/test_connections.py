@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 import holdfast
 from holdfast import App, Unavailable
 from holdfast.aio import AsyncLedger
-from holdfast.errors import UnsupportedConnection, ValidationError
+from holdfast.errors import FenceLost, UnsupportedConnection, ValidationError
 from holdfast.store import awaiting
 from tests.support.histories import problems
 
@@ -227,6 +227,25 @@ def test_a_session_of_sqlalchemy_on_a_loop(pg_url: str) -> None:
         assert await kinds(ledger) == ["session", "begun", "connection", "engine"]
 
     on_engine(pg_url, test)
+
+
+def test_a_fence_is_checked_in_the_transaction(pg_url: str) -> None:
+    async def test(ledger: AsyncLedger, connection: Any) -> None:
+        await ledger.enqueue("ship")
+        [first] = await ledger.claim("worker", start=True)
+        assert first.fence is not None
+        await ledger.release(first.fence)
+        [second] = await ledger.claim("worker", start=True)
+        assert second.fence is not None
+        resource = f"orders-{ledger.id}"
+        await holdfast.aio.check_fence(connection, resource, second.fence)
+        await connection.commit()
+        with pytest.raises(FenceLost):
+            await holdfast.aio.check_fence(connection, resource, first.fence)
+        with pytest.raises(UnsupportedConnection):
+            holdfast.check_fence(connection, resource, second.fence)
+
+    on_connection(pg_url, test)
 
 
 def test_a_blocking_connection_is_used_in_a_thread(pg_url: str) -> None:

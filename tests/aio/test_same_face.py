@@ -76,6 +76,11 @@ def test_opening_takes_the_same_options() -> None:
     assert answer(holdfast.aio.open) is Opening
 
 
+def test_fences_are_checked_with_the_same_arguments() -> None:
+    assert parameters(holdfast.aio.check_fence) == parameters(holdfast.check_fence)
+    assert answer(holdfast.aio.check_fence) == answer(holdfast.check_fence)
+
+
 def test_what_an_app_sends_to_the_ledger_can_be_awaited() -> None:
     """Handlers are registered, and workers run, without `await`."""
     assert members(AsyncApp).keys() == {"enqueue", "enqueue_many", "options", "close"}

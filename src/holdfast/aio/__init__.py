@@ -10,9 +10,11 @@ again. With `connection=`, the cancellation is raised after the call has ended.
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast import fences
 from holdfast.aio.calling import AsyncWaiter
 from holdfast.aio.ledger import AsyncLedger
 from holdfast.aio.threads import CALLS_MAX, WAITS_MAX, Threads
+from holdfast.core.model import Fence
 from holdfast.keyfiles import KeySource
 from holdfast.ledger import Ledger
 from holdfast.ledger.sweep import Entropy
@@ -21,7 +23,10 @@ from holdfast.opening import Clock
 from holdfast.opening import open as open_blocking
 from holdfast.telemetry.metrics import Metrics
 
-__all__ = ["CALLS_MAX", "WAITS_MAX", "AsyncLedger", "AsyncWaiter", "Opening", "open"]
+__all__ = ["CALLS_MAX", "WAITS_MAX", "AsyncLedger", "AsyncWaiter", "Opening", "check_fence", "open"]
+
+_threads = Threads()
+"""For what needs no ledger."""
 
 
 class Opening:
@@ -92,3 +97,8 @@ def open(
             "validators": validators,
         }
     )
+
+
+async def check_fence(connection: Any, resource: str, fence: Fence) -> None:
+    """`holdfast.check_fence` to be awaited. `connection` may also be one of psycopg or SQLAlchemy for event loops."""
+    await _threads.call(lambda: fences.check_fence(connection, resource, fence))
