@@ -73,7 +73,8 @@ bench: $(READY) ## measure, beside the raw statements and beside the peers
 peers: $(READY) ## measure beside the peers alone; they are installed into .bench
 	$(BIN)/python -m bench.peers $(ARGS)
 
-docs: $(READY) ## make the generated pages anew
+docs: $(READY) ## make the generated pages and holdfast.aio anew
+	$(BIN)/python -m tools.async_ledger
 	$(BIN)/python docs/generate.py
 
 lock: ## make requirements.lock anew of pyproject.toml and requirements.in, and that of the peers

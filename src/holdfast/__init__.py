@@ -7,7 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from holdfast import errors
+    from holdfast import aio, errors
     from holdfast.core.model import (
         Actor,
         EventType,
@@ -75,6 +75,7 @@ __all__ = [
     "WorkerRecord",
     "WorkerSettings",
     "__version__",
+    "aio",
     "check_fence",
     "draw_key",
     "errors",
@@ -141,8 +142,8 @@ _LATE = {name: room for room, names in _ROOMS.items() for name in names}
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name == "errors":
-        return import_module("holdfast.errors")
+    if name in {"aio", "errors"}:
+        return import_module(f"holdfast.{name}")
     if name not in _LATE:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_LATE[name]), name)

@@ -38,6 +38,13 @@ class ValidationError(HoldfastError):
     action = "Correct the request and send it again."
 
 
+class UnsupportedConnection(ValidationError):
+    """A job cannot be enqueued in the transaction of this connection: its driver, in `context`, is not one the store can use."""
+
+    code = "unsupported_connection"
+    action = "Use a connection of a driver that the message names."
+
+
 class LimitExceeded(HoldfastError):
     """A number in the request is past its limit; `context` has both."""
 

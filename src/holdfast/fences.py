@@ -12,19 +12,23 @@ from holdfast.core.limits import check_name
 from holdfast.core.model import Fence
 from holdfast.errors import FenceLost, Unavailable, ValidationError
 from holdfast.ledger import admit
+from holdfast.store.awaiting import is_awaited, use_connection
 from holdfast.store.statements import statements
+from holdfast.store.unwrap import not_awaited, unsupported, unwrap
 
 
 def check_fence(connection: Any, resource: str, fence: Fence) -> None:
     """Refuse an older fence than `resource` has seen, and remember this one. Durable when the caller's transaction commits.
 
-    `connection` is an `apsw.Connection` or `psycopg.Connection` to the resource's own database, in a transaction. The table
+    `connection` is an `apsw.Connection` or `psycopg.Connection` to the resource's own database, in a transaction, or one of
+    SQLAlchemy's or Django's over psycopg. The table
     `holdfast_fences` is made there when it is missing.
     """
     check_name("resource", resource)
     admit.fence(fence)
     proof = hashlib.sha256(fence.token.encode()).hexdigest()
-    seen = _database(connection)(resource, fence.job_id, fence.attempt, proof)
+    use_connection()
+    seen = _database(unwrap(connection))(resource, fence.job_id, fence.attempt, proof)
     if seen is not None:
         raise FenceLost(
             f"{resource} has seen attempt {seen} of job {fence.job_id}; this is attempt {fence.attempt}",
@@ -40,11 +44,16 @@ def _database(connection: Any) -> Any:
     if apsw is not None and isinstance(connection, apsw.Connection):
         return lambda *row: _check_sqlite(connection, row)
     if psycopg is not None and isinstance(connection, psycopg.Connection):
-        return lambda *row: _check_postgres(connection, row)
-    raise ValidationError(
-        f"connection must be an apsw.Connection or a psycopg.Connection, not {type(connection).__name__}",
-        field="connection",
-    )
+        return lambda *row: _check_postgres(connection, psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row), row)
+    if psycopg is not None and isinstance(connection, psycopg.AsyncConnection):
+        if not is_awaited():
+            raise not_awaited(connection)
+        from holdfast.store.postgres.onloop import LoopConnection
+
+        usable = LoopConnection(connection)
+        return lambda *row: _check_postgres(usable, usable.cursor(), row)
+    wanted = "an apsw.Connection or a psycopg.Connection"
+    raise unsupported(connection, wanted, "Use a connection of apsw or psycopg 3, or a SQLAlchemy or Django one over psycopg 3.")
 
 
 def _check_sqlite(connection: Any, row: tuple[str, int, int, str]) -> int | None:
@@ -77,21 +86,17 @@ def _raise_fence(cursor: Any, sql: dict[str, str], row: tuple[str, int, int, str
         return bool(cursor.execute(sql["raise_fence"], row).fetchall())
 
 
-def _check_postgres(connection: Any, row: tuple[str, int, int, str]) -> int | None:
-    from psycopg import Cursor
+def _check_postgres(connection: Any, cursor: Any, row: tuple[str, int, int, str]) -> int | None:
     from psycopg.pq import TransactionStatus
-    from psycopg.rows import tuple_row
 
     open_states = (TransactionStatus.INTRANS,) if connection.autocommit else (TransactionStatus.INTRANS, TransactionStatus.IDLE)
     if connection.closed or connection.info.transaction_status not in open_states:
         raise ValidationError("connection has no open transaction", field="connection")
     sql = statements("holdfast.store.postgres")
-    with Cursor(connection, row_factory=tuple_row) as cursor:
-        found = cursor.execute(sql["find_fences"]).fetchone()
-        if found is None or found[0] is None:
-            cursor.execute(sql["lock_fences"])
-            cursor.execute(sql["create_fences"])
-        if cursor.execute(sql["raise_fence"], row).fetchone():
-            return None
-        seen = cursor.execute(sql["seen_fence"], row[:2]).fetchone()
-        return None if seen is None else int(seen[0])
+    if cursor.execute(sql["find_fences"]).fetchall() in ([], [(None,)]):
+        cursor.execute(sql["lock_fences"])
+        cursor.execute(sql["create_fences"])
+    if cursor.execute(sql["raise_fence"], row).fetchall():
+        return None
+    seen = cursor.execute(sql["seen_fence"], row[:2]).fetchall()
+    return int(seen[0][0]) if seen else None

@@ -1,6 +1,7 @@
 """Every example in README and docs is run, and says what it prints."""
 
 import io
+import multiprocessing
 import re
 import shlex
 import subprocess
@@ -53,9 +54,24 @@ def test_python_blocks_run_in_order(
     if any("MCP_URL" in block.text for block in found):
         monkeypatch.setenv("MCP_URL", request.getfixturevalue("mcp_url"))
         monkeypatch.setenv("MCP_TOKEN", TOKEN)
+    if any("settings.configure" in block.text for block in found):
+        run_elsewhere(page)
+    else:
+        run_page(page)
+
+
+def run_page(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "example"}
-    for block in found:
+    for block in blocks(page, "python"):
         run(block, names)
+
+
+def run_elsewhere(page: Path) -> None:
+    """In a process of its own: Django can be configured once in a process."""
+    process = multiprocessing.get_context("spawn").Process(target=run_page, args=(page,))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
 
 
 @pytest.mark.parametrize("store", ["postgres"])

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import assert_type
 
 import holdfast
-from holdfast import App, AsyncContext, Context, Job, PolicyFields
+from holdfast import App, AsyncContext, Context, Event, Job, PolicyFields
 
 app = App("sqlite:///typed.db")
 STEADY: PolicyFields = {"heartbeat_interval": "5s", "lease_ttl": 60, "attempts_max": 3}
@@ -35,6 +35,23 @@ async def send(job: AsyncContext, to: str) -> bool:
 @app.handler()
 async def tidy() -> None:
     await asyncio.sleep(0)
+
+
+async def use_with_await() -> None:
+    assert_type(await app.aio.enqueue(add, 1), Job[int | None])
+    assert_type((await app.aio.enqueue(fetch, url="u")).result, dict[str, int] | None)
+    assert_type((await app.aio.enqueue(send, to="ada")).result, bool | None)
+    await app.aio.enqueue("add", a=1, whatever="goes")
+    assert_type(await app.aio.options(priority=3, delay="5m").enqueue(add, a=1), Job[int | None])
+    assert_type(await app.aio.enqueue_many(add, [{"a": 1}]), list[Job])
+    async with holdfast.aio.open("sqlite:///typed.db", actor="me") as ledger:
+        job = await ledger.enqueue("add", {"a": 1}, priority=1, policy={"attempts_max": 2})
+        assert_type(job, Job)
+        assert_type(await ledger.list(status="queued"), list[Job])
+        async for event in ledger.follow(timeout=1):
+            assert_type(event, Event)
+    opened = await holdfast.aio.open("sqlite:///typed.db")
+    await opened.close()
 
 
 def use() -> None:

@@ -24,6 +24,19 @@ async def send(job: AsyncContext, to: str) -> bool:
     return bool(child)
 
 
+async def use_with_await() -> None:
+    await app.aio.enqueue(add)  # wrong
+    await app.aio.enqueue(add, a="one")  # wrong
+    await app.aio.enqueue(fetch, uri="u")  # wrong
+    await app.aio.options(prority=3).enqueue(add, a=1)  # wrong
+    text: str = (await app.aio.enqueue(add, a=1)).result  # wrong
+    assert text
+    holdfast.aio.open("sqlite:///typed.db", creat=False)  # wrong
+    async with holdfast.aio.open("sqlite:///typed.db") as ledger:
+        await ledger.enqueue("add", prority=1)  # wrong
+        assert ledger.enqueue("add").id  # wrong
+
+
 def use() -> None:
     app.enqueue(add)  # wrong
     app.enqueue(add, a="one")  # wrong

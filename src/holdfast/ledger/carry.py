@@ -12,7 +12,9 @@ from holdfast.ledger.door import Call, Door
 from holdfast.ledger.execute import execute
 from holdfast.ledger.notary import Notary
 from holdfast.ledger.repeating import is_locked
+from holdfast.store.awaiting import use_connection
 from holdfast.store.base import END_IT, Contention, Lane, Session, StatementFailed, Store, locked_out
+from holdfast.store.unwrap import unwrap
 from holdfast.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -120,6 +122,8 @@ class Carrier:
 
     def _run_within(self, connection: Any, call: Call) -> None:
         try:
+            use_connection()
+            connection = unwrap(connection)
             queues = sorted({command.queue for command in call.commands if isinstance(command, Enqueue)})
             for pause in MANY_PAUSES:
                 _wait(pause)

@@ -16,6 +16,7 @@ from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import admit, dialects
 from holdfast.ledger.desk import Desk, shown
 from holdfast.ledger.face import Event, Job, public_event, to_datetime
+from holdfast.store.awaiting import stop_if_abandoned
 from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
 from holdfast.telemetry.metrics import Readings
 
@@ -197,6 +198,7 @@ class Reading(Desk):
             left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
             if left <= 0:
                 return False
+            stop_if_abandoned()
             waiter.wait(left)
             if self._store.settled_events(after, 1):
                 return True
@@ -217,6 +219,7 @@ class Reading(Desk):
                 left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
                 if found.status in TERMINAL or left <= 0:
                     return found
+                stop_if_abandoned()
                 waiter.wait(left)
         finally:
             waiter.close()

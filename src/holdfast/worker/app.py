@@ -2,8 +2,10 @@
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast import settings
@@ -21,6 +23,7 @@ from holdfast.worker.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
     from holdfast.services.sinks import Sink
+    from holdfast.worker.async_app import AsyncApp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,6 +61,7 @@ class App(Enqueues):
         keys: Iterable[KeySource] | None = None,
         check_result: bool = True,
     ) -> None:
+        self._opening = threading.Lock()
         self._bind(_named() if url is None else url, clock, entropy, keys)
         self._check_result = admit.switch("check_result", check_result)
         self.registry = Registry()
@@ -76,10 +80,18 @@ class App(Enqueues):
 
     @property
     def ledger(self) -> Ledger:
-        if self._ledger is None:
-            assert self._url is not None
-            self._ledger = open(self._url, clock=self.clock, entropy=self._entropy, keys=self._keys, validators=self)
-        return self._ledger
+        with self._opening:
+            if self._ledger is None:
+                assert self._url is not None
+                self._ledger = open(self._url, clock=self.clock, entropy=self._entropy, keys=self._keys, validators=self)
+            return self._ledger
+
+    @cached_property
+    def aio(self) -> "AsyncApp":
+        """The same verbs to be awaited: `await app.aio.enqueue(handler, …)`."""
+        from holdfast.worker.async_app import AsyncApp
+
+        return AsyncApp(self)
 
     @contextlib.contextmanager
     def bound_to(

@@ -14,6 +14,7 @@ from holdfast.store.base import STATUSES, Change, Contention, Made
 from holdfast.store.memory import Memory
 from holdfast.store.postgres.connections import Connection, allow_for
 from holdfast.store.postgres.marks import Mark, Marks
+from holdfast.store.postgres.onloop import LoopConnection
 from holdfast.store.postgres.values import (
     POSTGRES_EPOCH_US,
     array,
@@ -41,7 +42,7 @@ _job_id = attrgetter("job_id")
 class PostgresSession(SqlSession):
     def __init__(
         self,
-        connection: "psycopg.Connection[Any]",
+        connection: "psycopg.Connection[Any] | LoopConnection",
         sql: dict[str, str],
         ledger_id: str,
         memory: Memory,
@@ -51,8 +52,8 @@ class PostgresSession(SqlSession):
         bell: Bell | None = None,
     ) -> None:
         super().__init__(ledger_id, memory)
-        self._connection = connection
-        self._cursor = cursor(connection)
+        self._connection: Any = connection
+        self._cursor: Any = connection.cursor() if isinstance(connection, LoopConnection) else cursor(connection)
         self._sql = sql
         self._clock = clock
         self._marks = marks

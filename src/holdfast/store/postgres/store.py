@@ -15,17 +15,20 @@ from psycopg.pq import TransactionStatus
 from holdfast.core.model import Event, Micros
 from holdfast.core.urls import read_server
 from holdfast.errors import HoldfastError, NoLedger, Unavailable, ValidationError
+from holdfast.store.awaiting import is_awaited
 from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter, locked_out
 from holdfast.store.memory import Memory
 from holdfast.store.postgres.address import read_url
 from holdfast.store.postgres.connections import READ_SECONDS, WRITE_SECONDS, Connection, connect
 from holdfast.store.postgres.marks import Marks
+from holdfast.store.postgres.onloop import LoopConnection
 from holdfast.store.postgres.session import LOCK_MS, PostgresSession
 from holdfast.store.postgres.upgrade import known_migrations, upgrade, version_of
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
 from holdfast.store.postgres.wake import Bell, Listener
 from holdfast.store.seals import SettledRows
 from holdfast.store.statements import statements
+from holdfast.store.unwrap import not_awaited, unsupported
 
 if TYPE_CHECKING:
     from holdfast.core.doctor.shapes import Vitals
@@ -39,10 +42,31 @@ SETTLE_PAUSES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 """How long a follower waits for writers that are still at it, before it lets its owner wait instead."""
 WITHIN_LOCK_MS = 2_000
 """How long a statement in a caller's own transaction waits for a lock."""
+WITHIN_SECONDS = 30.0
+"""How long a call waits for another one on the same connection of a caller's."""
 READ_LOCK_MS = 5_000
 """How long a read waits for a table that another transaction has locked as a whole."""
 _READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = {READ_LOCK_MS}"
 _IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
+
+
+USE_PSYCOPG = "Use psycopg 3: postgresql+psycopg:// in SQLAlchemy's url; for Django, install psycopg instead of psycopg2."
+
+
+class _Joined:
+    """What is known of a caller's connection that calls have joined."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        """Held while a call uses the connection: its savepoints must not get mixed up with those of another call."""
+        self._xid = ""
+        self._own_ids: set[int] = set()
+
+    def own_ids(self, xid: str) -> set[int]:
+        """The jobs that this transaction of the caller's has made so far."""
+        if self._xid != xid:
+            self._xid, self._own_ids = xid, set()
+        return self._own_ids
 
 
 class PostgresStore:
@@ -58,7 +82,7 @@ class PostgresStore:
         self._is_suspect = False
         """A connection was lost, or could not be made, since the server's identity was looked at."""
         self.identity: Any = None
-        self._made: WeakKeyDictionary[psycopg.Connection[Any], tuple[str, set[int]]] = WeakKeyDictionary()
+        self._joined: WeakKeyDictionary[Any, _Joined] = WeakKeyDictionary()
         self._closed = False
         self._pid = os.getpid()
         self._sql = {
@@ -217,11 +241,27 @@ class PostgresStore:
         return cursor(connection).execute(self._sql["identity"]).fetchone()
 
     def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
-        if not isinstance(connection, psycopg.Connection):
-            raise ValidationError(
-                f"connection must be a psycopg.Connection, not {type(connection).__module__}.{type(connection).__name__}",
-                field="connection",
-            )
+        if isinstance(connection, psycopg.AsyncConnection):
+            if not is_awaited():
+                raise not_awaited(connection)
+        elif not isinstance(connection, psycopg.Connection):
+            raise unsupported(connection, "a psycopg.Connection or a psycopg.AsyncConnection", USE_PSYCOPG)
+        joined = self._joined.setdefault(connection, _Joined())
+        if not joined.lock.acquire(timeout=WITHIN_SECONDS):
+            raise Unavailable("another call uses this connection", locked=True)
+        try:
+            usable = LoopConnection(connection) if isinstance(connection, psycopg.AsyncConnection) else connection
+            return self._within(usable, joined, work, queues)
+        finally:
+            joined.lock.release()
+
+    def _within(
+        self,
+        connection: "psycopg.Connection[Any] | LoopConnection",
+        joined: "_Joined",
+        work: Callable[[Session], T],
+        queues: Sequence[str],
+    ) -> T:
         status = None if connection.closed else connection.info.transaction_status
         if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
             raise ValidationError("connection is closed, busy, or its transaction has failed", field="connection")
@@ -238,7 +278,7 @@ class PostgresStore:
                 ledger_id, xid = session.one("join_transaction") or ("", "")
                 if ledger_id != self.ledger_id:
                     raise ValidationError("connection is not to this ledger's database", field="connection")
-                session.own_ids = self._own_ids(connection, xid)
+                session.own_ids = joined.own_ids(xid)
                 [(before, _)] = session.rows("swap_lock_timeout", wanted=str(WITHIN_LOCK_MS))
                 answer = work(session)
                 session.rows("swap_lock_timeout", wanted=before)
@@ -246,13 +286,6 @@ class PostgresStore:
         except psycopg.Error as error:
             raise _translated(error) from error
         return answer
-
-    def _own_ids(self, connection: "psycopg.Connection[Any]", xid: str) -> set[int]:
-        """The jobs that this transaction of the caller's has made so far."""
-        known = self._made.get(connection)
-        if known is None or known[0] != xid:
-            known = self._made[connection] = (xid, set())
-        return known[1]
 
     def intern_profile(self, key: tuple[str, str, str]) -> int:
         def work(session: Session) -> int:

@@ -40,10 +40,15 @@ class SecondsLoader(Loader):
 def cursor(connection: "psycopg.Connection[Any]") -> "psycopg.Cursor[tuple[Any, ...]]":
     """A cursor of ours, whatever the connection's owner has set up for its own."""
     made = psycopg.Cursor(connection, row_factory=tuple_row)
+    read_binary(made)
+    return made
+
+
+def read_binary(made: "psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]") -> None:
+    """Have a cursor receive values in binary form, times as microseconds."""
     made.format = Format.BINARY
     made.adapters.register_loader("timestamptz", MicrosLoader)
     made.adapters.register_loader("interval", SecondsLoader)
-    return made
 
 
 def raw_cursor(connection: "psycopg.Connection[Any]") -> "psycopg.Cursor[tuple[Any, ...]]":

@@ -22,6 +22,7 @@ from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wake import FileWaiter, WakeFile
 from holdfast.store.sqlite.writelock import WriteLock
 from holdfast.store.statements import migrations
+from holdfast.store.unwrap import unsupported
 
 if TYPE_CHECKING:
     from holdfast.core.doctor.shapes import Vitals
@@ -31,6 +32,10 @@ T = TypeVar("T")
 BUSY_MS = 10_000
 """How long a writer waits for a foreign connection that holds the database's own lock."""
 IDLE_READERS_MAX = 8
+USE_APSW = (
+    "Use an apsw connection to the ledger's file. Two SQLite libraries on one file break its locks, so sqlite3 is not accepted, "
+    "nor what uses it: SQLAlchemy, Django, aiosqlite. With those, keep the ledger in PostgreSQL."
+)
 
 
 class SqliteStore:
@@ -161,11 +166,7 @@ class SqliteStore:
 
     def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
         if not isinstance(connection, apsw.Connection):
-            raise ValidationError(
-                f"connection must be an apsw.Connection, not {type(connection).__module__}.{type(connection).__name__}: "
-                "two SQLite libraries on one file break its locks",
-                field="connection",
-            )
+            raise unsupported(connection, "an apsw.Connection", USE_APSW)
         try:
             connection.in_transaction  # noqa: B018 - a closed connection says so here
         except apsw.ConnectionClosedError:

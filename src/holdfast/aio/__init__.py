@@ -1,0 +1,104 @@
+"""The verbs of a ledger for `await`: the same ones, each run in a thread.
+
+    async with holdfast.aio.open(url) as ledger:
+        job = await ledger.enqueue("mail", {"to": "ada"})
+
+A cancelled `await` does not undo its call: the outcome is unknown. Where that matters, give a `request_id` and send the same call
+again. With `connection=`, the cancellation is raised after the call has ended.
+"""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast import fences
+from holdfast.aio.calling import AsyncWaiter
+from holdfast.aio.ledger import AsyncLedger
+from holdfast.aio.threads import CALLS_MAX, WAITS_MAX, Threads
+from holdfast.core.model import Fence
+from holdfast.keyfiles import KeySource
+from holdfast.ledger import Ledger
+from holdfast.ledger.sweep import Entropy
+from holdfast.ledger.validating import Source, Validator
+from holdfast.opening import Clock
+from holdfast.opening import open as open_blocking
+from holdfast.telemetry.metrics import Metrics
+
+__all__ = ["CALLS_MAX", "WAITS_MAX", "AsyncLedger", "AsyncWaiter", "Opening", "check_fence", "open"]
+
+_threads = Threads()
+"""For what needs no ledger."""
+
+
+class Opening:
+    """A ledger that is being opened: `await` it, or use it with `async with`, which closes the ledger at the end."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self._ledger: AsyncLedger | None = None
+
+    def __await__(self) -> Generator[Any, Any, AsyncLedger]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncLedger:
+        self._ledger = await self._open()
+        return self._ledger
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._ledger is not None
+        await self._ledger.close()
+
+    async def _open(self) -> AsyncLedger:
+        threads = Threads()
+        opened: list[Ledger] = []
+        is_wanted = True
+
+        def work() -> None:
+            ledger = open_blocking(**self._options)
+            opened.append(ledger)
+            if not is_wanted:
+                ledger.close()
+
+        try:
+            await threads.call(work)
+        except BaseException:
+            is_wanted = False
+            threads.close()
+            for ledger in opened:
+                ledger.close()
+            raise
+        [ledger] = opened
+        return AsyncLedger(lambda: ledger, threads)
+
+
+def open(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    entropy: Entropy | None = None,
+    actor: str = "client",
+    metrics: Metrics | None = None,
+    keys: Iterable[KeySource] | None = None,
+    create: bool = True,
+    validators: Mapping[str, Validator | Sequence[Validator]] | Source | None = None,
+) -> Opening:
+    """The ledger at `url` with verbs to `await`: `async with holdfast.aio.open(url) as ledger:`.
+
+    The options are those of `holdfast.open`.
+    """
+    return Opening(
+        {
+            "url": url,
+            "clock": clock,
+            "entropy": entropy,
+            "actor": actor,
+            "metrics": metrics,
+            "keys": keys,
+            "create": create,
+            "validators": validators,
+        }
+    )
+
+
+async def check_fence(connection: Any, resource: str, fence: Fence) -> None:
+    """`holdfast.check_fence` to be awaited. `connection` may also be one of psycopg or SQLAlchemy for event loops."""
+    await _threads.call(lambda: fences.check_fence(connection, resource, fence))
