@@ -8,7 +8,7 @@ import pytest
 from tests.blast.fleet import NOBODYS, SHORT, WORKERS, Fleet
 from tests.blast.watch import Watch
 
-TABLES = ("queues", "policies", "profiles", "settings", "duties", "workers", "requests", "cursors")
+TABLES = ("queues", "policies", "profiles", "settings", "declarations", "duties", "workers", "requests", "cursors")
 SHORT_SECONDS, LONG_SECONDS = 6.0, 20.0
 """Both longer than a lease; the long one also than the time between two sign-ins of a worker."""
 
@@ -18,6 +18,7 @@ def fill(fleet: Fleet) -> None:
     for queue in (*WORKERS, SHORT):
         fleet.ledger.pause(queue)
         fleet.ledger.unpause(queue)
+    fleet.ledger.set_policy("unused", attempts_max=5)
     fleet.ledger.enqueue("quick", queue=NOBODYS, request_id="asked once")
     fleet.ledger.prune(beats_before=fleet.ledger.now() - timedelta(days=1))
     assert [table for table in TABLES if fleet.query(f"SELECT count(*) FROM {{s}}.{table}") == [(0,)]] == []

@@ -102,14 +102,14 @@ def with_closed(closed: str, folder: Path, words: str) -> subprocess.CompletedPr
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_counts_as_dev_null(folder: Path, closed: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
-        for words in ("job enqueue index", "top", "doctor", "supervise --name n -- true"):
+        for words in ("job enqueue index --queue default", "top", "doctor", "supervise --name n -- true"):
             done = with_closed(closed, folder, words)
             assert (done.returncode, b"Traceback" in done.stderr) == (0, False), (words, done.stderr)
         assert ledger.get(1).kind == "index"
 
 
 def test_a_closed_standard_input_is_empty(folder: Path) -> None:
-    done = with_closed("<&-", folder, "job enqueue index --args - --json")
+    done = with_closed("<&-", folder, "job enqueue index --queue default --args - --json")
     assert (done.returncode, json.loads(done.stdout)["error_code"]) == (2, "usage")
 
 

@@ -70,7 +70,7 @@ def test_what_can_be_tried_works(
 )
 def test_colour_is_for_those_who_want_it(run: Run, arguments: list[str], env: dict[str, str], coloured: bool) -> None:
     env = {"FORCE_COLOR": "", "NO_COLOR": "", **env}
-    assert run("job", "enqueue", "index").code == 0
+    assert run("job", "enqueue", "index", "--queue", "default").code == 0
     assert ("\x1b[" in run("job", "list", *arguments, **env).out) is coloured
     assert ("\x1b[" in run("job", "get", "9", *arguments, **env).err) is coloured
     if arguments:

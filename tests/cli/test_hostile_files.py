@@ -49,8 +49,8 @@ def test_the_settings_are_a_plain_file_of_a_bounded_size(
     [
         ["sweep", "--key", "{}"],
         ["mcp", "--http", "127.0.0.1:0", "--token-file", "{}"],
-        ["job", "enqueue", "index", "--args", "@{}"],
-        ["job", "enqueue", "index", "--policy", "@{}"],
+        ["job", "enqueue", "index", "--queue", "default", "--args", "@{}"],
+        ["job", "enqueue", "index", "--queue", "default", "--policy", "@{}"],
         ["task", "complete", "--id", "1", "--agent", "a", "--request-id", "r", "--result", "@{}"],
         ["supervise", "--policy", "{}", "--", "true"],
         ["verify", "shop.py", "--keys", "{}"],
@@ -77,7 +77,7 @@ def test_arguments_may_come_through_a_pipe(run: Run, folder: Path) -> None:
     """As a shell makes one for @<(command)."""
     writer = threading.Thread(target=lambda: (folder / "gate").write_text('{"a": 1}'))
     writer.start()
-    done = run("job", "enqueue", "index", "--args", "@gate", "--json")
+    done = run("job", "enqueue", "index", "--queue", "default", "--args", "@gate", "--json")
     writer.join()
     assert (done.code, done.answer["data"]["job"]["args"]) == (0, {"a": 1})
 
@@ -91,10 +91,10 @@ def test_a_result_that_is_no_plain_file_is_none(tmp_path: Path, kind: str) -> No
 @pytest.mark.parametrize(
     "words",
     [
-        ["job", "enqueue", "index", "--args", '{"a": 1, "b": {"c": 1, "c": 2}}'],
-        ["job", "enqueue", "index", "--args", "-"],
-        ["job", "enqueue", "index", "--args", "@twice.json"],
-        ["job", "enqueue", "index", "--policy", '{"attempts_max": 1, "attempts_max": 2}'],
+        ["job", "enqueue", "index", "--queue", "default", "--args", '{"a": 1, "b": {"c": 1, "c": 2}}'],
+        ["job", "enqueue", "index", "--queue", "default", "--args", "-"],
+        ["job", "enqueue", "index", "--queue", "default", "--args", "@twice.json"],
+        ["job", "enqueue", "index", "--queue", "default", "--policy", '{"attempts_max": 1, "attempts_max": 2}'],
         ["job", "enqueue", "--lines", "twice.json"],
         ["task", "complete", "--id", "1", "--agent", "a", "--request-id", "r", "--result", '{"a": 1, "a": 2}'],
         ["task", "heartbeat", "--id", "1", "--agent", "a", "--request-id", "r", "--checkpoint", '[{"a": 1, "a": 2}]'],

@@ -82,21 +82,28 @@ def test_a_running_job_is_asked_first(desk: Desk) -> None:
 
 
 def test_a_repeated_request_is_done_once(desk: Desk) -> None:
-    first, second = (desk.said("job", "enqueue", "index", "--request-id", "r1")["job"]["id"] for _ in range(2))
+    first, second = (
+        desk.said("job", "enqueue", "index", "--queue", "default", "--request-id", "r1")["job"]["id"] for _ in range(2)
+    )
     assert first == second
     assert len(desk.ledger.list()) == 1
 
 
 def test_a_dedupe_key_finds_the_job_that_has_it(here: Desk) -> None:
-    first = here.said("job", "enqueue", "index", "--dedupe-key", "k")
-    second = here.said("job", "enqueue", "index", "--dedupe-key", "k")
+    first = here.said("job", "enqueue", "index", "--queue", "default", "--dedupe-key", "k")
+    second = here.said("job", "enqueue", "index", "--queue", "default", "--dedupe-key", "k")
     assert (second["job"]["id"], second["is_new"]) == (first["job"]["id"], False)
-    assert here("job", "enqueue", "index", "--dedupe-key", "k").out == f"Job {first['job']['id']} was there already.\n"
+    assert (
+        here("job", "enqueue", "index", "--queue", "default", "--dedupe-key", "k").out
+        == f"Job {first['job']['id']} was there already.\n"
+    )
 
 
 def test_a_job_waits_for_others(here: Desk) -> None:
     first = here.ledger.enqueue("index").id
-    later = here.said("job", "enqueue", "index", "--depends-on", first, "--on-dependency-failure", "cancel")["job"]
+    later = here.said(
+        "job", "enqueue", "index", "--queue", "default", "--depends-on", first, "--on-dependency-failure", "cancel"
+    )["job"]
     assert (later["depends_on"], later["waits_for"], later["on_dependency_failure"]) == ([first], [first], "cancel")
     here.said("job", "cancel", first)
     assert here.ledger.get(later["id"]).status == "cancelled"
@@ -121,8 +128,10 @@ def test_failed_jobs_are_seen_and_put_aside(desk: Desk) -> None:
 
 def test_a_dependent_of_a_failed_job_says_so(here: Desk) -> None:
     first = here.ledger.enqueue("index").id
-    ended = here.said("job", "enqueue", "other", "--depends-on", first)["job"]["id"]
-    waits = here.said("job", "enqueue", "other", "--depends-on", first, "--on-dependency-failure", "wait")["job"]["id"]
+    ended = here.said("job", "enqueue", "other", "--queue", "default", "--depends-on", first)["job"]["id"]
+    waits = here.said("job", "enqueue", "other", "--queue", "default", "--depends-on", first, "--on-dependency-failure", "wait")[
+        "job"
+    ]["id"]
     assert here.said("job", "get", waits)["waits_in_vain_for"] == []
     here.ledger.fail(here.held(), "no page", retryable=False)
     assert here.said("job", "get", waits)["waits_in_vain_for"] == [first]
@@ -134,13 +143,33 @@ def test_a_dependent_of_a_failed_job_says_so(here: Desk) -> None:
     assert f"It depends on job {first} (failed)." in here("explain", ended).out
 
 
+def test_a_job_goes_to_the_queue_that_its_kind_is_served_in(here: Desk, folder: Path) -> None:
+    here.ledger.declare_policy("index", queue="crawl")
+    assert here.said("job", "enqueue", "index")["job"]["queue"] == "crawl"
+    assert here.said("job", "enqueue", "index", "--queue", "other")["job"]["queue"] == "other"
+    (folder / "jobs.jsonl").write_text('{"kind": "index"}\n{"kind": "index", "queue": "other"}\n')
+    here.said("job", "enqueue", "--lines", "jobs.jsonl")
+    assert [job.queue for job in here.ledger.list()] == ["crawl", "other", "crawl", "other"]
+
+
+def test_a_kind_that_no_worker_has_declared_needs_a_queue(here: Desk) -> None:
+    here.ledger.declare_policy("index", queue="crawl")
+    code, error_code, context = here.refused("job", "enqueue", "indx")
+    assert (code, error_code, context) == (1, "not_found", {"kind": "indx"})
+    done = here("job", "enqueue", "indx")
+    assert "declared kinds: index" in done.err
+    assert "--queue" in done.err
+    assert here.ledger.list() == []
+    assert here("job", "enqueue", "indx", "--queue", "crawl").out == "Job 1 is queued in crawl.\n"
+
+
 def test_many_are_all_or_none(here: Desk, folder: Path) -> None:
     lines = [{"kind": "index", "args": {"n": n}, "queue": "crawl"} for n in range(3)]
     (folder / "jobs.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
     said = here.said("job", "enqueue", "--lines", "jobs.jsonl")
     assert (len(said["job_ids"]), said["new"]) == (3, 3)
-    for broken in ('{"kind": "index"}\n[1]\n', '{"kind": "index"}\n{"kind": ""}\n', '{"kind": "index"}\n{'):
-        (folder / "jobs.jsonl").write_text(broken)
+    for broken in ("[1]\n", '{"kind": "", "queue": "crawl"}\n', '{"kind": "other"}\n', '{"queue": "crawl"}\n', "{"):
+        (folder / "jobs.jsonl").write_text('{"kind": "index", "queue": "crawl"}\n' + broken)
         assert here("job", "enqueue", "--lines", "jobs.jsonl").code in (1, 2)
     assert len(here.ledger.list()) == 3
 
@@ -159,12 +188,12 @@ def test_what_one_refuses_does_not_hurt_the_others(here: Desk) -> None:
         ["enqueue"],
         ["enqueue", "index", "--lines", "x"],
         ["enqueue", "--lines", "missing.jsonl"],
-        ["enqueue", "index", "--args", "[1]"],
-        ["enqueue", "index", "--args", "{"],
-        ["enqueue", "index", "--args", "@missing.json"],
-        ["enqueue", "index", "--args", "@deep.json"],
+        ["enqueue", "index", "--queue", "default", "--args", "[1]"],
+        ["enqueue", "index", "--queue", "default", "--args", "{"],
+        ["enqueue", "index", "--queue", "default", "--args", "@missing.json"],
+        ["enqueue", "index", "--queue", "default", "--args", "@deep.json"],
         ["enqueue", "--lines", "deep.json"],
-        ["enqueue", "index", "--at", "tomorrow"],
+        ["enqueue", "index", "--queue", "default", "--at", "tomorrow"],
         ["cancel", "1", "2", "--request-id", "r"],
         ["cancel", "1", "2", "--expected-rev", "1"],
         ["cancel"],
@@ -269,16 +298,16 @@ def test_there_may_be_nothing(here: Desk) -> None:
 
 
 def test_what_a_job_waits_for_is_told(desk: Desk) -> None:
-    desk("job", "enqueue", "first")
-    desk("job", "enqueue", "second")
-    waiting = desk("job", "enqueue", "third", "--depends-on", 1, "--depends-on", 2)
+    desk("job", "enqueue", "first", "--queue", "default")
+    desk("job", "enqueue", "second", "--queue", "default")
+    waiting = desk("job", "enqueue", "third", "--queue", "default", "--depends-on", 1, "--depends-on", 2)
     assert waiting.out == "Job 3 is queued in default; it waits for 1, 2.\n"
     assert "once 1, 2 have succeeded" in desk("job", "get", 3).out
     assert "9999" not in desk("job", "get", 3).out
     assert "queued, waits for 1, 2" in desk("job", "list").out
     assert [job["id"] for job in desk.said("job", "list", "--waiting")["jobs"]] == [3]
-    assert "is not a valid job id, a whole number" in desk("job", "enqueue", "k", "--depends-on", "1,2").err
+    assert "is not a valid job id, a whole number" in desk("job", "enqueue", "k", "--queue", "default", "--depends-on", "1,2").err
 
 
 def test_a_wrong_name_in_a_policy_is_told_the_right_ones(desk: Desk) -> None:
-    assert "attempts_max" in desk("job", "enqueue", "k", "--policy", '{"attempts": 3}').err
+    assert "attempts_max" in desk("job", "enqueue", "k", "--queue", "default", "--policy", '{"attempts": 3}').err

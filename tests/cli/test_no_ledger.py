@@ -65,7 +65,7 @@ def test_reading_makes_no_schema_on_a_server(postgres_url: str, run: Run) -> Non
     assert run("job", "list", "--db", url).code == 0
 
 
-@pytest.mark.parametrize("words", ["job enqueue index", "migrate", "sweep", "dlq replay --all", "queue pause a"])
+@pytest.mark.parametrize("words", ["job enqueue index --queue default", "migrate", "sweep", "dlq replay --all", "queue pause a"])
 def test_writing_makes_a_ledger_and_remarks_on_it_once(run: Run, folder: Path, words: str) -> None:
     (folder / "empty.db").touch()
     done = run(*words.split(), "--db", "sqlite:///elsewhere.db")
@@ -75,7 +75,7 @@ def test_writing_makes_a_ledger_and_remarks_on_it_once(run: Run, folder: Path, w
     assert run("job", "list", "--db", "sqlite:///empty.db").code == 0
 
 
-@pytest.mark.parametrize("words", ["job list", "job enqueue index", "doctor", "task list"])
+@pytest.mark.parametrize("words", ["job list", "job enqueue index --queue default", "doctor", "task list"])
 @pytest.mark.parametrize("name", ["folder.db", "words.db"])
 def test_what_can_be_no_ledger_is_refused(run: Run, folder: Path, words: str, name: str) -> None:
     (folder / "folder.db").mkdir()
@@ -87,7 +87,7 @@ def test_what_can_be_no_ledger_is_refused(run: Run, folder: Path, words: str, na
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("words", ["job list", "job enqueue index", "doctor", "sweep"])
+@pytest.mark.parametrize("words", ["job list", "job enqueue index --queue default", "doctor", "sweep"])
 def test_a_file_that_cannot_be_used_is_out_of_reach(run: Run, folder: Path, words: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
         pass

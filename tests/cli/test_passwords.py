@@ -69,7 +69,7 @@ COMMANDS = [
     ("doctor", "--json"),
     ("job", "list"),
     ("job", "list", "--json"),
-    ("job", "enqueue", "index", "--json"),
+    ("job", "enqueue", "index", "--queue", "default", "--json"),
     ("migrate",),
     ("sweep",),
     ("top", "--once"),

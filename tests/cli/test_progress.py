@@ -37,7 +37,7 @@ def ledger(folder: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-@pytest.mark.parametrize(("words", "last"), [("migrate", "The ledger "), ("job enqueue index", "Job ")])
+@pytest.mark.parametrize(("words", "last"), [("migrate", "The ledger "), ("job enqueue index --queue default", "Job ")])
 def test_what_waits_says_for_how_long(show: Show, folder: Path, words: str, last: str) -> None:
     """A new ledger waits for its lock. With --json, and where it cannot be written over, nothing is said of that."""
     with (folder / "holdfast.db-lock").open("w+b") as lock:
@@ -75,7 +75,7 @@ def test_a_check_says_how_far_it_is(ledger: Ledger, show: Show, folder: Path) ->
 def test_a_failure_leaves_a_clean_line_too(show: Show, folder: Path) -> None:
     with (folder / "holdfast.db-lock").open("w+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        shown = show("job enqueue index --depends-on 99")
+        shown = show("job enqueue index --queue default --depends-on 99")
         shown.until(f"{BLOCKED.decode()}: ")
     assert shown.end() == 1
     assert BLOCKED.decode() not in "".join(shown.screen.display)

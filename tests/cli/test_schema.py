@@ -80,8 +80,10 @@ ELSEWHERE = {"beat", "demo", "events append", "mcp", "worker run", "supervise", 
 
 
 def test_answers_are_of_the_form_that_the_schema_says(said: Said, folder: Path) -> None:
-    first = said("job", "enqueue", "index", "--args", '{"n": [1, null, "x"]}', "--tier", "critical")["job"]["id"]
-    (folder / "jobs.jsonl").write_text('{"kind": "index"}\n{"kind": "index", "queue": "crawl"}\n')
+    first = said("job", "enqueue", "index", "--queue", "default", "--args", '{"n": [1, null, "x"]}', "--tier", "critical")["job"][
+        "id"
+    ]
+    (folder / "jobs.jsonl").write_text('{"kind": "index", "queue": "default"}\n{"kind": "index", "queue": "crawl"}\n')
     said("job", "enqueue", "--lines", "jobs.jsonl")
     with holdfast.open("sqlite:///holdfast.db") as ledger:
         ledger.sign_in("ada", body={"queues": ["default"]})
@@ -114,9 +116,7 @@ def test_answers_are_of_the_form_that_the_schema_says(said: Said, folder: Path) 
     said("dlq", "discard", dead[0])
     said("job", "replay", dead[1])
     said("job", "cancel", first + 1)
-    said("queue", "pause", "crawl")
-    said("queue", "list")
-    said("queue", "unpause", "crawl")
+    queues_and_policies(said)
     said("worker", "list")
     said("top")
     said("supervise", "--list")
@@ -155,6 +155,19 @@ def well(said: Said) -> None:
     said("migrate", "--db", "sqlite:///empty.db")
     said("queue", "list", "--db", "sqlite:///empty.db")
     said("doctor", "--db", "sqlite:///empty.db")
+
+
+def queues_and_policies(said: Said) -> None:
+    said("queue", "pause", "crawl")
+    said("queue", "list")
+    said("queue", "unpause", "crawl")
+    with holdfast.open("sqlite:///holdfast.db") as ledger:
+        ledger.declare_policy("index", queue="crawl", attempts_max=7)
+    said("policy", "set", "index", "lease_ttl=2m")
+    said("policy", "set", "--tier", "critical", "signed=none")
+    said("policy", "show", "index", "--tier", "critical")
+    said("policy", "list")
+    said("policy", "unset", "index")
 
 
 def skip_one(said: Said) -> None:

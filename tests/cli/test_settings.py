@@ -44,7 +44,7 @@ def test_the_nearest_keys_are_meant(run: Run, folder: Path, where: tuple[str, ..
     for name in PLACES:
         write_key(folder / f"{name}.key", draw_key("operator", name))
     typed, env = said_by(folder, where, "keys", "--key", "{}.key")
-    assert run("job", "enqueue", "index", *typed, LOGNAME="nobody", **env).code == 0
+    assert run("job", "enqueue", "index", "--queue", "default", *typed, LOGNAME="nobody", **env).code == 0
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         assert ledger.events(1)[0].actor == f"client:{where[0] if where else 'nobody'}"
 

@@ -14,6 +14,17 @@ from holdfast.services.echoes import ECHO_SECONDS
 from tests.cli.conftest import Run, Start
 from tests.support.waiting import wait_until
 
+TASKS = """
+import holdfast
+
+app = holdfast.App()
+
+
+@app.handler(queue="mail", attempts=3)
+def welcome(name: str) -> str:
+    return f"Hello, {name}!"
+"""
+
 
 def open_the_gate(folder: Path) -> None:
     (folder / "gate").write_text("through")
@@ -246,3 +257,15 @@ def test_a_ledger_that_is_typed_needs_no_warning(start: Start) -> None:
     assert worker.logged("worker started")["ledger"] == "sqlite:///typed.db"
     worker.signal()
     assert "names another one" not in worker.rest().err
+
+
+def test_an_app_without_a_url_and_the_commands_beside_it_share_a_ledger_and_a_queue(run: Run, start: Start, folder: Path) -> None:
+    (folder / "tasks.py").write_text(TASKS)
+    running = start("worker", "run", "tasks:app")
+    running.says("worker started")
+    assert run("job", "enqueue", "welcome", "--args", '{"name": "Ada"}').out == "Job 1 is queued in mail.\n"
+    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+        assert ledger.wait(1, timeout=30).result == "Hello, Ada!"
+    running.signal()
+    assert running.rest().code == 0
+    assert run("job", "enqueue", "welcome", "--args", '{"name": "Grace"}').out == "Job 2 is queued in mail.\n"

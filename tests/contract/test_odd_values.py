@@ -111,7 +111,12 @@ OPTIONS = (
     "priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy", "depends_on",
     "on_dependency_failure",
 )  # fmt: skip
-MORE = {"enqueue": OPTIONS, "set_policy": Policy.__struct_fields__, "amend_policy": Policy.__struct_fields__}
+MORE = {
+    "enqueue": OPTIONS,
+    "set_policy": Policy.__struct_fields__,
+    "amend_policy": Policy.__struct_fields__,
+    "declare_policy": Policy.__struct_fields__,
+}
 """Arguments that the signature does not name."""
 CALLED = {"write", "progress", "clock"}
 """Functions of the caller's. What goes wrong in one is the caller's to see."""

@@ -249,3 +249,129 @@ def test_what_was_set_last_is_read_back_as_a_whole(ledger: Ledger):
     assert ledger.policies()["kind"] == {"index": {"attempts_max": 4}}
     ledger.set_policy("index", attempts_max=None)
     assert ledger.policies()["kind"] == {"index": {}}
+
+
+# What handlers declare
+
+
+def test_a_declaration_counts_where_no_operator_has_set_the_field(ledger: Ledger):
+    ledger.declare_policy("walk", attempts_max=7, lease_ttl="90s")
+    ledger.set_policy("walk", attempts_max=2)
+    policy = _policy(ledger, kind="walk")
+    assert (policy.attempts_max, policy.lease_ttl_ms) == (2, 90_000)
+    assert _policy(ledger, kind="other") == Policy()
+
+
+def test_a_declaration_outweighs_a_tiers_own_numbers_and_not_what_was_set_for_it(ledger: Ledger):
+    ledger.declare_policy("walk", heartbeat_interval=5, attempts_max=7)
+    ledger.set_policy(tier="in_home", attempts_max=4)
+    policy = _policy(ledger, kind="walk", tier="in_home")
+    assert (policy.heartbeat_interval_ms, policy.attempts_max) == (5_000, 4)
+
+
+def test_a_newer_declaration_replaces_the_older_one_as_a_whole(ledger: Ledger):
+    made = queued(ledger, kind="walk")
+    ledger.declare_policy("walk", queue="feet", attempts_max=1, lease_ttl="90s", actor="w-1")
+    ledger.declare_policy("walk", queue="legs", lease_ttl="80s", actor="w-2")
+    claim(ledger, made.id)
+    assert ledger.policy_of(made.id) == ledger.get(made.id).policy
+    assert (ledger.policy_of(made.id).attempts_max, ledger.policy_of(made.id).lease_ttl_ms) == (5, 80_000)
+    found = ledger.declarations()["walk"]
+    assert (found.kind, found.queue, found.policy, found.declared_by) == ("walk", "legs", {"lease_ttl_ms": 80_000}, "w-2")
+    assert found.declared_at == ledger.now()
+
+
+def test_a_declaration_changes_nothing_that_operators_set(ledger: Ledger):
+    ledger.set_policy("walk", attempts_max=2)
+    ledger.declare_policy("walk", attempts_max=7)
+    assert ledger.policies() == {"kind": {"walk": {"attempts_max": 2}}, "tier": {}}
+
+
+def test_a_lease_keeps_the_policy_that_was_declared_when_it_was_issued(ledger: Ledger):
+    ledger.declare_policy("walk", attempts_max=7)
+    made = running(ledger, kind="walk")
+    ledger.declare_policy("walk")
+    assert ledger.get(made.id).attempts_max == 7
+    assert ledger.policy_of(made.id).attempts_max == 5
+
+
+@pytest.mark.parametrize("given", [{"kind": "holdfast.undo"}, {"kind": ""}, {"queue": "\0"}, {"attempts_max": 0}], ids=str)
+def test_what_cannot_be_declared_is_refused(ledger: Ledger, given: dict[str, Any]):
+    with refused_without_trace(ledger, "limit_exceeded" if "attempts_max" in given else "validation_error"):
+        ledger.declare_policy(**{"kind": "walk", **given})
+    assert ledger.declarations() == {}
+
+
+def test_what_an_operator_has_unset_is_left_to_the_handler(ledger: Ledger):
+    ledger.declare_policy("walk", attempts_max=7)
+    ledger.set_policy("walk", attempts_max=2, lease_ttl="90s")
+    ledger.unset_policy("walk", ["attempts_max"])
+    policy = _policy(ledger, kind="walk")
+    assert (policy.attempts_max, policy.lease_ttl_ms) == (7, 90_000)
+    ledger.unset_policy("walk")
+    assert _policy(ledger, kind="walk").lease_ttl_ms == 60_000
+    assert ledger.policies() == {"kind": {}, "tier": {}}
+
+
+def test_a_tiers_policy_is_amended_and_unset_too(ledger: Ledger):
+    ledger.set_policy(tier="in_home", attempts_max=2)
+    ledger.amend_policy(tier="in_home", missed_beats_max=4)
+    assert ledger.policies()["tier"] == {"in_home": {"attempts_max": 2, "missed_beats_max": 4}}
+    ledger.unset_policy(tier="in_home")
+    assert _policy(ledger, tier="in_home").attempts_max == 5
+
+
+def test_the_declaration_of_a_kind_whose_handler_is_gone_is_removed(ledger: Ledger):
+    ledger.declare_policy("walk", attempts_max=1)
+    ledger.unset_policy("walk", declared=True)
+    assert ledger.declarations() == {}
+    assert _policy(ledger, kind="walk").attempts_max == 5
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"kind": "a", "tier": "b"},
+        {"kind": "a", "fields": ["colour"]},
+        {"kind": "a", "fields": "signed"},
+        {"tier": "b", "declared": True},
+        {"kind": "a", "fields": ["signed"], "declared": True},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_unset_is_refused(ledger: Ledger, given: dict[str, Any]):
+    ledger.set_policy("a", attempts_max=2)
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.unset_policy(**given)
+    assert ledger.policies()["kind"] == {"a": {"attempts_max": 2}}
+
+
+def test_a_repeated_request_unsets_nothing_that_was_set_since(ledger: Ledger):
+    ledger.set_policy("walk", attempts_max=2)
+    ledger.unset_policy("walk", request_id="r-1")
+    ledger.set_policy("walk", attempts_max=3)
+    ledger.unset_policy("walk", request_id="r-1")
+    assert ledger.policies()["kind"] == {"walk": {"attempts_max": 3}}
+
+
+def test_each_number_says_where_it_comes_from(ledger: Ledger):
+    ledger.declare_policy("walk", attempts_max=7, missed_beats_max=2)
+    ledger.set_policy("walk", missed_beats_max=4)
+    ledger.set_policy(tier="in_home", backoff_base=1)
+    found = {one.name: (one.value, one.source) for one in ledger.policy_sources("walk", tier="in_home")}
+    assert found["attempts_max"] == (7, "handler")
+    assert found["missed_beats_max"] == (4, "operator_kind")
+    assert found["backoff_base_ms"] == (1_000, "operator_tier")
+    assert found["heartbeat_interval_ms"] == (30_000, "tier")
+    assert found["on_exhausted"] == ("dead_letter", "default")
+    policy = _policy(ledger, kind="walk", tier="in_home")
+    assert {name: value for name, (value, _) in found.items()} == {
+        **{name: getattr(policy, name) for name in Policy.__struct_fields__},
+        "stall_after_ms": policy.stall_after_ms,
+    }
+
+
+def test_the_sources_of_an_unknown_kind_are_the_defaults(ledger: Ledger):
+    for found in (ledger.policy_sources(), ledger.policy_sources("unknown")):
+        assert {one.source for one in found} == {"default", "derived"}

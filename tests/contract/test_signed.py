@@ -496,3 +496,22 @@ def test_an_amendment_leaves_the_rest_as_it_is(signing: Ledger, bare: Ledger):
     assert signing.policies()["kind"] == {"tidy": {"signed": "all", "attempts_max": 3, "lease_ttl_ms": 90_000}}
     with pytest.raises(Forbidden):
         bare.amend_policy("tidy", signed="none")
+
+
+def test_a_declaration_lowers_signed_only_with_a_key(signing: Ledger, bare: Ledger):
+    signing.declare_policy("tidy", signed="all")
+    for lower in (lambda: bare.declare_policy("tidy"), lambda: bare.unset_policy("tidy", declared=True)):
+        with pytest.raises(Forbidden):
+            lower()
+    assert signing.declarations()["tidy"].policy == {"signed": "all"}
+    with pytest.raises(Forbidden):
+        bare.set_policy("tidy", signed="none")
+    signing.declare_policy("tidy")
+    assert signing.declarations()["tidy"].policy == {}
+
+
+def test_a_declaration_may_drop_what_an_operator_wants_signed_anyway(signing: Ledger, bare: Ledger):
+    signing.set_policy("tidy", signed="all")
+    bare.declare_policy("tidy", signed="all")
+    bare.declare_policy("tidy", signed="none")
+    assert _wish(signing, b.claimed(bare, kind="tidy")) == "all"

@@ -135,3 +135,22 @@ def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_u
             holdfast.open(url)
         assert caught.value.context.get("outcome", "none") == "none"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "no.db"]
+
+
+def test_what_was_set_for_a_kind_before_declarations_stays_an_operators(
+    store_url: str, postgres_url: str, opened: Opener
+) -> None:
+    make_first_schema(store_url, postgres_url)
+    if store_url.startswith("sqlite"):
+        connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
+        connection.execute("""INSERT INTO holdfast_settings VALUES ('kind', 'work', '{"attempts_max":1}')""")
+        connection.close()
+    else:
+        with psycopg.connect(postgres_url) as server:
+            schema = store_url.partition("schema=")[2]
+            server.execute(f"""INSERT INTO {schema}.settings VALUES ('kind', 'work', '{{"attempts_max":1}}')""".encode())
+    ledger = opened(store_url)
+    ledger.declare_policy("work", attempts_max=7, lease_ttl="90s")
+    assert (ledger.policy_of(7).attempts_max, ledger.policy_of(7).lease_ttl_ms) == (1, 90_000)
+    ledger.unset_policy("work")
+    assert ledger.policy_of(7).attempts_max == 7

@@ -212,7 +212,7 @@ def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path) -> None:
 OTHERS = """
 import sys
 from holdfast.cli import main
-main(["job", "enqueue", "noop", "--db", sys.argv[1]], standalone_mode=False)
+main(["job", "enqueue", "noop", "--queue", "default", "--db", sys.argv[1]], standalone_mode=False)
 """
 
 

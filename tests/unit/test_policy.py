@@ -13,10 +13,13 @@ from holdfast.core.policy import (
     backoff_us,
     duration_ms,
     lowers_signed,
+    merged,
     resolve,
     settings,
+    sourced,
     tier_settings,
     with_ttl,
+    without,
 )
 from holdfast.errors import HoldfastError
 
@@ -264,3 +267,92 @@ def test_what_an_amendment_does_not_name_stays():
 )  # fmt: skip
 def test_less_to_sign_is_told_from_more(before: str | None, after: str | None, lowers: bool):
     assert lowers_signed(Settings(signed=before), Settings(signed=after)) is lowers
+
+
+# Two layers of one kind, and where a value comes from
+
+
+def test_an_operator_overrides_a_handler_field_by_field():
+    declared, by_operator = Settings(attempts_max=7, lease_ttl_ms=90_000), Settings(attempts_max=2, signed="all")
+    assert merged(declared, by_operator) == Settings(attempts_max=2, lease_ttl_ms=90_000, signed="all")
+
+
+def test_an_operator_who_forbids_long_leases_and_a_handler_that_wants_one_contradict_each_other():
+    with pytest.raises(HoldfastError) as caught:
+        merged(Settings(lease_ttl_ms=7_200_000, lease_widened=True), Settings(lease_widened=False))
+    assert caught.value.code == "limit_exceeded"
+
+
+def test_fields_are_removed_by_the_names_users_write():
+    layer = Settings(attempts_max=7, lease_ttl_ms=90_000)
+    assert without(layer, ["lease_ttl"]) == Settings(attempts_max=7)
+    assert without(layer, ["lease_ttl", "attempts_max", "signed"]) == NO_SETTINGS
+
+
+@pytest.mark.parametrize("name", ["lease_ttl_ms", "colour", 7, None], ids=str)
+def test_a_field_that_does_not_exist_is_not_removed(name: Any):
+    with pytest.raises(HoldfastError) as caught:
+        without(NO_SETTINGS, [name])
+    assert caught.value.code == "validation_error"
+
+
+def test_what_a_long_lease_needs_is_not_removed_alone():
+    with pytest.raises(HoldfastError) as caught:
+        without(Settings(lease_ttl_ms=7_200_000, lease_widened=True), ["lease_widened"])
+    assert caught.value.code == "limit_exceeded"
+
+
+def _sources(*layers: Any) -> dict[str, tuple[Any, str]]:
+    return {found.name: (found.value, found.source.value) for found in sourced(*layers)}
+
+
+def test_without_settings_every_value_is_a_default():
+    found = _sources(None, NO_SETTINGS, NO_SETTINGS, NO_SETTINGS)
+    assert found.pop("stall_after_ms") == (30_000, "derived")
+    assert found.keys() == set(Policy.__struct_fields__)
+    assert {source for _, source in found.values()} == {"default"}
+
+
+def test_each_value_says_which_layer_it_comes_from():
+    found = _sources(
+        "in_home",
+        Settings(attempts_max=7, missed_beats_max=2, backoff_base_ms=1),
+        Settings(missed_beats_max=4, backoff_base_ms=2),
+        Settings(backoff_base_ms=3),
+    )
+    assert found["attempts_max"] == (7, "handler")
+    assert found["missed_beats_max"] == (4, "operator_kind")
+    assert found["backoff_base_ms"] == (3, "operator_tier")
+    assert found["heartbeat_interval_ms"] == (30_000, "tier")
+    assert found["resume_window_ms"] == (120_000, "derived")
+    assert found["cancel_grace_ms"] == (120_000, "derived")
+    assert found["lease_ttl_ms"] == (120_000, "derived")
+    assert found["on_exhausted"] == ("dead_letter", "default")
+
+
+def test_a_lease_that_is_raised_comes_from_no_layer():
+    found = _sources(None, Settings(lease_ttl_ms=60_000), Settings(lease_ttl_ms=5_000, missed_beats_max=6), NO_SETTINGS)
+    assert found["lease_ttl_ms"] == (60_000, "derived")
+
+
+@pytest.mark.parametrize(
+    ("declared", "by_kind", "by_tier", "expected"),
+    [
+        ("all", None, None, ("all", "handler")),
+        ("all", "none", None, ("none", "operator_kind")),
+        ("all", "liveness", "none", ("liveness", "operator_kind")),
+        ("liveness", None, "all", ("all", "operator_tier")),
+    ],
+)
+def test_signed_comes_from_the_strictest_layer(declared: str, by_kind: str | None, by_tier: str | None, expected: Any):
+    found = _sources(None, Settings(signed=declared), Settings(signed=by_kind), Settings(signed=by_tier))
+    assert found["signed"] == expected
+
+
+def test_every_layer_that_sets_a_value_is_told_the_nearest_first():
+    [found] = [
+        one
+        for one in sourced("t", Settings(attempts_max=7), Settings(attempts_max=2), Settings(attempts_max=3))
+        if one.name == "attempts_max"
+    ]
+    assert list(found.layers.items()) == [("operator_tier", 3), ("operator_kind", 2), ("handler", 7)]

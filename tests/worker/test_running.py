@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import App, AsyncContext, Context, PermanentError, PolicyFields, TransientError, ValidationError
+from holdfast.services.presence import Presence
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, dead, ended
 
@@ -349,13 +350,59 @@ def test_a_handler_declares_its_policy(app: App, start: Starter) -> None:
     assert ended(app, job).result == [90_000, 7, 5_000]
 
 
-def test_what_a_handler_does_not_declare_stays_as_it_was_set(app: App, start: Starter) -> None:
-    @app.handler(attempts=7)
-    def declared() -> None: ...
+def test_what_operators_set_outweighs_what_a_handler_declares(app: App, start: Starter) -> None:
+    @app.handler(attempts=7, lease="90s")
+    def declared(job: Context) -> list[int]:
+        policy = job.job.policy
+        assert policy is not None
+        return [policy.attempts_max, policy.lease_ttl_ms]
 
-    app.ledger.set_policy("declared", cancel_grace="5s", attempts_max=2)
+    app.ledger.set_policy("declared", attempts_max=2)
+    job = app.enqueue(declared)
     start()
-    assert app.ledger.policies()["kind"]["declared"] == {"attempts_max": 7, "cancel_grace_ms": 5_000}
+    assert ended(app, job).result == [2, 90_000]
+    assert app.ledger.policies()["kind"]["declared"] == {"attempts_max": 2}
+
+
+def _version(app: App, **declared: Any) -> App:
+    """The same app, as another version of its code would be."""
+    made = App(app.url, clock=app.clock)
+
+    @made.handler("declared", **declared)
+    def work() -> None: ...
+
+    return made
+
+
+def test_what_a_newer_version_no_longer_declares_no_longer_counts(app: App) -> None:
+    job = app.ledger.enqueue("declared", queue="mail")
+    for version, attempts_max in (({"queue": "mail", "attempts": 1}, 1), ({"queue": "mail"}, 5)):
+        with _version(app, **version).worker() as worker:
+            worker.start()
+            app.ledger.wait(job.id, timeout=30)
+        assert app.ledger.policy_of(job.id).attempts_max == attempts_max
+    assert app.ledger.declarations()["declared"].queue == "mail"
+
+
+def test_two_versions_side_by_side_do_not_overwrite_each_others_declarations(app: App) -> None:
+    older, newer = _version(app, attempts=1).worker(name="older"), _version(app, attempts=2).worker(name="newer")
+    with older, newer:
+        older.start()
+        newer.start()
+        before = app.ledger.declarations()["declared"]
+        for job in app.ledger.enqueue_many([{"kind": "declared"}] * 20):
+            ended(app, job)
+        for worker in (older, newer):
+            Presence(worker.shift.ledger, worker.name, dict).tick()
+        assert app.ledger.declarations()["declared"] == before
+        assert (before.policy, before.declared_by) == ({"attempts_max": 2}, "newer")
+
+
+def test_a_declaration_that_is_there_already_is_not_written_again(app: App) -> None:
+    for name in ("first", "second"):
+        with _version(app, attempts=2).worker(name=name) as worker:
+            worker.start()
+    assert app.ledger.declarations()["declared"].declared_by == "first"
 
 
 def test_a_delayed_job_starts_on_time(app: App, start: Starter) -> None:

@@ -21,6 +21,7 @@ from holdfast.cli.frame import Nouns, json_before_option, no_color_option
         "key",
         "mcp",
         "migrate",
+        "policy",
         "queue",
         "resume",
         "schema",
@@ -46,7 +47,7 @@ def main() -> None:
 
     \b
     Try:
-      holdfast job enqueue index_page --args '{"url": "https://a.example"}'
+      holdfast job enqueue index_page --queue crawl --args '{"url": "https://a.example"}'
       holdfast job list
       holdfast queue list --json
     """

@@ -1,5 +1,6 @@
 """`holdfast job enqueue`: one job as it is typed, or many from a file."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,18 +11,20 @@ from holdfast.cli.frame import Answer, asks_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.typed import json_lines, json_object
 from holdfast.cli.values import JOB_ID, duration, point
-from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX
+from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, check_name
+from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
-    from holdfast.ledger import Ledger
+    from holdfast.ledger import DeclarationRecord, Ledger
 
+KINDS_SHOWN_MAX = 5
 request_option = click.option("--request-id", metavar="ID", help="Sent again with the same one, it is done once.")
 
 
 @click.command()
 @click.argument("kind", required=False)
 @click.option("--args", type=json_object, metavar="JSON|@FILE|-", help="Its arguments, a JSON object.")
-@click.option("--queue", type=QUEUE, help="[default: default]")
+@click.option("--queue", type=QUEUE, help="[default: the one that the kind's handler declares]")
 @click.option("--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Higher goes first. [default: 0]")
 @click.option("--delay", type=duration, help="Not before so long from now: 30s, 5m.")
 @click.option("--at", "available_at", type=point, metavar="TIME", help="Not before: 2026-03-01T12:00 (UTC unless it says so).")
@@ -43,13 +46,15 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
     \b
     Try:
       holdfast job enqueue index_page --queue crawl --args '{"url": "https://a.example"}'
-      holdfast job enqueue report --at 2026-12-24T18:00 --dedupe-key report-2026
+      holdfast job enqueue report --queue mail --at 2026-12-24T18:00 --dedupe-key report-2026
 
     \b
     Example:
       holdfast job enqueue --lines jobs.jsonl
 
     A line has the options of `ledger.enqueue`: {"kind": "index_page", "args": {"url": "b"}, "queue": "crawl"}
+
+    Without a queue, a job goes to the one that workers have declared for its kind. A kind that no worker has declared needs one.
     """
     from holdfast.cli.jobs import shortly, view
 
@@ -60,14 +65,16 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
         return _enqueue_lines(ledger, lines, request_id)
     if kind is None:
         raise misuse("name the kind of the job, or give --lines")
-    made = ledger.enqueue(kind, options.pop("args", None), request_id=request_id, **options)
+    item = _with_queues(ledger, [{"kind": kind, **options}])[0]
+    made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
     waits = f"; it waits for {shortly(made.waits_for)}" if made.waits_for else ""
     said = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
     return Answer({"job": view(made), "is_new": made.is_new}, lambda page: page.line(said))
 
 
 def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> Answer:
-    made = ledger.enqueue_many(json_lines(file, ENQUEUE_BATCH_MAX), request_id=request_id)
+    items = _with_queues(ledger, json_lines(file, ENQUEUE_BATCH_MAX))
+    made = ledger.enqueue_many(items, request_id=request_id)
     new = sum(job.is_new for job in made)
 
     def show(page: Page) -> None:
@@ -75,3 +82,21 @@ def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> Answe
         page.line(f"{new} jobs are enqueued{there}.")
 
     return Answer({"job_ids": [job.id for job in made], "new": new}, show)
+
+
+def _with_queues(ledger: "Ledger", items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each item with a queue: its own, else the one that the handler of its kind declares."""
+    if all(item.get("queue") is not None for item in items):
+        return items
+    declared = ledger.declarations()
+    return [item if item.get("queue") is not None else {**item, "queue": _queue(item.get("kind"), declared)} for item in items]
+
+
+def _queue(kind: Any, declared: "Mapping[str, DeclarationRecord]") -> str:
+    check_name("kind", kind)
+    if kind in declared:
+        return declared[kind].queue
+    known = ", ".join(list(declared)[:KINDS_SHOWN_MAX]) or "none"
+    refused = NotFound(f"no worker has declared the kind {kind!r:.80} in this ledger; declared kinds: {known}", kind=kind)
+    refused.action = "Start a worker that has a handler for it, or name the queue with --queue."
+    raise refused

@@ -1,7 +1,9 @@
 """Policies: what may be set, how the layers combine, when to try again."""
 
 import re
+from collections.abc import Iterable
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -51,6 +53,8 @@ _DURATIONS = {
 _COUNTS = {"missed_beats_max": (1, 100), "attempts_max": (1, 1_000)}
 _CHOICES = {"on_exhausted": ("dead_letter", "fail"), "signed": ("none", "liveness", "all")}
 _SWITCHES = ("requires_operator_coverage", "lease_widened")
+FIELDS = {name: f"{name}_ms" for name in _DURATIONS} | {name: name for name in (*_COUNTS, *_CHOICES, *_SWITCHES)}
+"""The name in `Settings` of each field, by the name users write."""
 _STRICTNESS = {wish: rank for rank, wish in enumerate(_CHOICES["signed"])}
 
 
@@ -91,14 +95,33 @@ def settings(fields: dict[str, Any]) -> Settings:
                 raise ValidationError(f"{name} must be true or false", field=name)
             found[name] = value
         else:
-            known = ", ".join(sorted((*_DURATIONS, *_COUNTS, *_CHOICES, *_SWITCHES)))
-            raise ValidationError(f"there is no policy field {name!r:.80}; there are: {known}", field="policy")
+            raise _unknown(name)
     return _checked(Settings(**found))
+
+
+def _unknown(name: Any) -> ValidationError:
+    known = ", ".join(sorted(FIELDS))
+    return ValidationError(f"there is no policy field {name!r:.80}; there are: {known}", field="policy")
 
 
 def amended(layer: Settings, fields: dict[str, Any]) -> Settings:
     """The layer with these fields set, by the names users write; those that are not named stay as they are."""
     return _checked(msgspec.structs.replace(layer, **_set_fields(settings(fields))))
+
+
+def without(layer: Settings, names: Iterable[Any]) -> Settings:
+    """The layer with these fields left to the layers below, by the names users write."""
+    gone: dict[str, None] = {}
+    for name in names:
+        if not isinstance(name, str) or name not in FIELDS:
+            raise _unknown(name)
+        gone[FIELDS[name]] = None
+    return _checked(msgspec.structs.replace(layer, **gone))
+
+
+def merged(declared: Settings, by_operator: Settings) -> Settings:
+    """What counts for a kind: each field as the operator set it, else as the handler declares it."""
+    return _checked(msgspec.structs.replace(declared, **_set_fields(by_operator)))
 
 
 def lowers_signed(before: Settings, after: Settings) -> bool:
@@ -124,7 +147,7 @@ def tier_settings(tier: str | None) -> Settings:
 
 
 def resolve(tier: str | None, by_kind: Settings, by_tier: Settings, by_job: Settings) -> Policy:
-    """The nearest layer that sets a field wins: job, tier, kind, the tier's own numbers, the defaults.
+    """The nearest layer that sets a field wins: job, tier, kind, the tier's own numbers, the defaults. `by_kind` is `merged`.
 
     `signed` is the strictest that any of them wants: a job or a tier may ask for more, never for less. `lease_ttl` never ends
     before `stall_after` would. Unless they are set, a tier's `resume_window` is its `stall_after`, and `cancel_grace` is not
@@ -141,6 +164,52 @@ def resolve(tier: str | None, by_kind: Settings, by_tier: Settings, by_job: Sett
     window = chosen.get("resume_window_ms", stall_after if tier is not None else 0)
     grace = chosen.get("cancel_grace_ms", _grace_ms(policy))
     return msgspec.structs.replace(policy, lease_ttl_ms=lease, resume_window_ms=window, cancel_grace_ms=grace)
+
+
+class Source(StrEnum):
+    """Where the value of a policy's field comes from, the nearest first."""
+
+    OPERATOR_TIER = "operator_tier"
+    """Set by an operator for the tier."""
+    OPERATOR_KIND = "operator_kind"
+    """Set by an operator for the kind."""
+    HANDLER = "handler"
+    """Declared by the kind's handler."""
+    TIER = "tier"
+    """The tier's own number."""
+    DERIVED = "derived"
+    """Follows from other fields: see `resolve`."""
+    DEFAULT = "default"
+
+
+class Sourced(msgspec.Struct, frozen=True):
+    """One field of a policy: its value and where that comes from."""
+
+    name: str
+    value: int | str | bool | None
+    source: Source
+    layers: dict[Source, int | str | bool]
+    """The value in every layer that sets the field, the nearest layer first."""
+
+
+def sourced(tier: str | None, declared: Settings, by_kind: Settings, by_tier: Settings) -> list[Sourced]:
+    """Every field that `resolve` gives to a job without settings of its own, and `stall_after_ms`, each with its source."""
+    of_kind = merged(declared, by_kind)
+    layers = {
+        Source.OPERATOR_TIER: by_tier,
+        Source.OPERATOR_KIND: by_kind,
+        Source.HANDLER: declared,
+        Source.TIER: tier_settings(tier),
+    }
+    policy = resolve(tier, of_kind, by_tier, NO_SETTINGS)
+    defaults = msgspec.structs.asdict(Policy())
+    found = []
+    for name, value in msgspec.structs.asdict(policy).items():
+        said = {source: wish for source, layer in layers.items() if (wish := getattr(layer, name)) is not None}
+        nearest = list(said.items()) if name == "signed" else list(said.items())[:1]
+        otherwise = Source.DEFAULT if not said and value == defaults[name] else Source.DERIVED
+        found.append(Sourced(name, value, next((source for source, wish in nearest if wish == value), otherwise), said))
+    return [*found, Sourced("stall_after_ms", policy.stall_after_ms, Source.DERIVED, {})]
 
 
 def _grace_ms(policy: Policy) -> int:

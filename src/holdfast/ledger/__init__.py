@@ -5,12 +5,14 @@ from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.keys import KeyRecord
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.outbox import SinkState
+from holdfast.ledger.policies import DeclarationRecord
 from holdfast.ledger.queues import QueueRecord
 from holdfast.ledger.seals import Inclusion, ProvenEvent, TreeHead
 
 __all__ = [
     "Beat",
     "Change",
+    "DeclarationRecord",
     "Event",
     "Inclusion",
     "Job",

@@ -28,7 +28,7 @@ def census_of(session: Session) -> Census:
     """All of one snapshot."""
     now, sealed = session.now(), session.last_head()
     letters = session.dead_letters(LetterFilter(limit=COUNT_MAX))
-    signed = [f"{scope} {name}" for scope, name, layer in session.all_settings() if layer.signed not in (None, "none")]
+    signed = _signed(session)
     return Census(
         now=now,
         due=len(session.due(0, COUNT_MAX)[2]),
@@ -51,3 +51,10 @@ def census_of(session: Session) -> Census:
         sealed_pos=None if sealed is None else sealed.pos,
         sealed_at=0 if sealed is None else sealed.at,
     )
+
+
+def _signed(session: Session) -> list[str]:
+    """The kinds and tiers whose policy wants events signed."""
+    wishes = {f"kind {one.kind}": one.settings.signed for one in session.declarations()}
+    wishes |= {f"{scope} {name}": layer.signed for scope, name, layer in session.all_settings() if layer.signed is not None}
+    return sorted(name for name, wish in wishes.items() if wish not in (None, "none"))

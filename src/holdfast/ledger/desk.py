@@ -18,11 +18,12 @@ from holdfast.ledger.door import Call
 from holdfast.ledger.face import Beat, Change, Job, to_datetime
 from holdfast.ledger.keyring import Books, Keyring
 from holdfast.ledger.notary import Notary
+from holdfast.ledger.repeating import repeats
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.ledger.totals import Totals
 from holdfast.ledger.validating import Source, Validation
 from holdfast.store.base import Change as StoreChange
-from holdfast.store.base import Schema, Store, chunks
+from holdfast.store.base import Schema, Session, Store, chunks
 from holdfast.telemetry.metrics import Metrics
 
 JobOrFence = int | Fence
@@ -124,6 +125,23 @@ class Desk:
         if isinstance(job, Fence):
             return self._holder(job, request_id, expected_rev)
         return self._outside(job, request_id, expected_rev, actor, Role.SYSTEM)
+
+    def _set(
+        self,
+        verb: str,
+        body: tuple[Any, ...],
+        request_id: str | None,
+        actor: str | Actor | None,
+        work: Callable[[Session], None],
+    ) -> None:
+        """A change of the ledger's own settings: no job, no event; a request id is honoured all the same."""
+        who, request = admit.actor(actor, Role.OPERATOR, self._actor), admit.request_id(request_id)
+
+        def once(session: Session) -> None:
+            if request is None or not repeats(session, who, request, verb, admit.body_hash(verb, *body)):
+                work(session)
+
+        self._carrier.alone(once)
 
     def _weighed(self, commands: Sequence[c.Complete]) -> Sequence[c.Complete]:
         """Each completion with what validators object to."""

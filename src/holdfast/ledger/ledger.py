@@ -11,6 +11,7 @@ from holdfast.ledger.letters import Letters
 from holdfast.ledger.making import Making
 from holdfast.ledger.outbox import Sinks
 from holdfast.ledger.outside import Outside
+from holdfast.ledger.policies import Policies
 from holdfast.ledger.queues import Queues
 from holdfast.ledger.reading import Reading
 from holdfast.ledger.runs import Runs
@@ -25,6 +26,7 @@ class Ledger(
     Letters,
     Appending,
     Upkeep,
+    Policies,
     Queues,
     Fleet,
     Sinks,

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.limits import DUTY_MS_MAX
 from holdfast.core.model import Micros
 from holdfast.core.policy import Settings
-from holdfast.store.base import SignedIn, Watched
+from holdfast.store.base import Declaration, SignedIn, Watched
 
 _settings = msgspec.json.Decoder(Settings)
 
@@ -71,3 +71,8 @@ class FleetSession(ABC):
     def all_settings(self) -> list[tuple[str, str, Settings]]:
         """Scope, name and layer, in that order."""
         return [(scope, name, _settings.decode(body)) for scope, name, body in self.rows("all_settings")]
+
+    def declarations(self) -> list[Declaration]:
+        """What handlers declare, by kind."""
+        rows = self.rows("declarations")
+        return [Declaration(kind, queue, _settings.decode(body), at, by) for kind, queue, body, at, by in rows]

@@ -1,13 +1,14 @@
 """Policies: what kinds, tiers and jobs have set, resolved, and kept by content."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from holdfast.core.commands import Enqueue
 from holdfast.core.model import Job, Policy
-from holdfast.core.policy import NO_SETTINGS, Settings, resolve
+from holdfast.core.policy import NO_SETTINGS, Settings, merged, resolve
+from holdfast.store.base import Declaration, Layer, Scope
 from holdfast.store.memory import Memory
 
 _settings = msgspec.json.Decoder(Settings)
@@ -74,7 +75,8 @@ class Policies(ABC):
     def _resolve(self, kind: str, tier: str, override: str) -> Policy:
         layers = self._layers(kind, tier)
         by_job = _settings.decode(override) if override else NO_SETTINGS
-        return resolve(tier or None, layers.get("kind", NO_SETTINGS), layers.get("tier", NO_SETTINGS), by_job)
+        by_kind = merged(layers.get("handler", NO_SETTINGS), layers.get("kind", NO_SETTINGS))
+        return resolve(tier or None, by_kind, layers.get("tier", NO_SETTINGS), by_job)
 
     def _layers(self, kind: str, tier: str) -> dict[str, Settings]:
         return {scope: _settings.decode(body) for scope, _, body in self.rows("settings", kind=kind, tier=tier)}
@@ -86,14 +88,32 @@ class Policies(ABC):
         assert found is not None
         return self._policy(found[1])
 
-    def settings_of(self, scope: Literal["kind", "tier"], name: str) -> Settings:
-        """One layer. Nobody else changes it until the transaction ends."""
+    def settings_of(self, scope: Layer, name: str) -> Settings:
+        """One layer. No other transaction changes it until this one ends."""
         self._lock_settings()
-        layers = self._layers(name, "") if scope == "kind" else self._layers("", name)
+        layers = self._layers("", name) if scope == "tier" else self._layers(name, "")
         return layers.get(scope, NO_SETTINGS)
 
-    def set_settings(self, scope: Literal["kind", "tier"], name: str, settings: Settings) -> None:
+    def set_settings(self, scope: Scope, name: str, settings: Settings | None) -> None:
+        """Set what operators set for a kind or a tier. None removes it."""
         self._lock_settings()
-        self.rows("upsert_settings", scope=scope, name=name, body=_encode(settings).decode())
+        if settings is None:
+            self.rows("drop_settings", scope=scope, name=name)
+        else:
+            self.rows("upsert_settings", scope=scope, name=name, body=_encode(settings).decode())
+        self._resolve_again(scope, name)
+
+    def declare(self, found: Declaration) -> None:
+        self._lock_settings()
+        body = _encode(found.settings).decode()
+        self.rows("upsert_declaration", kind=found.kind, queue=found.queue, body=body, declared_at=found.at, declared_by=found.by)
+        self._resolve_again("kind", found.kind)
+
+    def drop_declaration(self, kind: str) -> None:
+        self._lock_settings()
+        self.rows("drop_declaration", kind=kind)
+        self._resolve_again("kind", kind)
+
+    def _resolve_again(self, scope: Scope, name: str) -> None:
         for id_, kind, tier, override in self.rows(f"profiles_of_{scope}", name=name):
             self.rows("update_profile", policy_id=self._policy_id(self._resolve(kind, tier, override)), id=id_)

@@ -101,7 +101,7 @@ class LoneWorker:
         self._attempts = Attempts(self._shift, self._settler)
         # A loop of its own: the thread's own one, if it has one, stays what it was.
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        declare(app.ledger, served)
+        declare(app.ledger, served, NAME)
 
     @property
     def errors(self) -> list[BaseException]:

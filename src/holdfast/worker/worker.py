@@ -12,6 +12,7 @@ import msgspec
 from holdfast import supervised
 from holdfast.core import limits
 from holdfast.core import policy as policies
+from holdfast.core.model import UNDO_KIND
 from holdfast.core.urls import without_password
 from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.ledger import Ledger
@@ -152,7 +153,7 @@ class Worker:
 
     def start(self) -> None:
         """Begin to work, in threads of its own."""
-        declare(self.shift.ledger, self._served)
+        declare(self.shift.ledger, self._served, self.name)
         check_signs(self.shift.ledger, self.name, self._served)
         self._at_work = True
         self._services.start()
@@ -281,19 +282,25 @@ class Worker:
         return True
 
 
-def declare(ledger: Ledger, handlers: Sequence[Handler]) -> None:
-    """Set what handlers say of their kinds' policies, where the ledger does not know it yet. What they leave unsaid stays."""
-    known = ledger.policies()["kind"]
+def declare(ledger: Ledger, handlers: Sequence[Handler], worker: str) -> None:
+    """Declare the handlers' queues and policies, where the ledger has another declaration or none.
+
+    Only a start calls this. Two versions of an app that run side by side do not overwrite each other's declarations in turn.
+    """
+    known = ledger.declarations()
     for handler in handlers:
-        wanted = msgspec.to_builtins(policies.settings(handler.policy))
-        if not wanted.items() <= known.get(handler.kind, {}).items():
-            ledger.amend_policy(handler.kind, **handler.policy)
+        if handler.kind == UNDO_KIND:
+            continue
+        found, wanted = known.get(handler.kind), msgspec.to_builtins(policies.settings(handler.policy))
+        if found is None or (found.queue, found.policy) != (handler.queue, wanted):
+            ledger.declare_policy(handler.kind, queue=handler.queue, actor=worker, **handler.policy)
 
 
 def check_signs(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -> None:
     """Refuse to work where what is done would go unrecorded: a handler's kind has to be signed, and the key is not here."""
-    known = ledger.policies()["kind"]
-    signed = [handler.kind for handler in handlers if known.get(handler.kind, {}).get("signed", "none") != "none"]
+    by_operator = ledger.policies()["kind"]
+    wishes = {one.kind: by_operator.get(one.kind, {}).get("signed") or one.policy.get("signed") for one in handlers}
+    signed = [kind for kind, wish in wishes.items() if wish not in (None, "none")]
     if not signed:
         return
     try:

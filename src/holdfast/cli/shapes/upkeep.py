@@ -6,11 +6,38 @@ import msgspec
 
 from holdfast.cli.shapes.base import Shape
 from holdfast.core.doctor import Diagnosis
+from holdfast.core.policy import Sourced
 from holdfast.core.proof.exported import EndLine
 from holdfast.core.proof.keys import KeyRole
 from holdfast.core.vocabulary import Dialect
-from holdfast.ledger import KeyRecord, SinkState
+from holdfast.ledger import DeclarationRecord, KeyRecord, SinkState
 from holdfast.verify.findings import Checked
+
+
+class KindPolicy(Shape, frozen=True):
+    kind: str
+    operator: dict[str, Any]
+    """The fields that operators set."""
+    handler: DeclarationRecord | None
+    """What its handler declares."""
+
+
+class TierPolicy(Shape, frozen=True):
+    tier: str
+    operator: dict[str, Any]
+
+
+class PolicyList(Shape, frozen=True):
+    kinds: list[KindPolicy]
+    tiers: list[TierPolicy]
+
+
+class OnePolicy(Shape, frozen=True):
+    kind: str | None
+    tier: str | None
+    fields: list[Sourced]
+    handler: DeclarationRecord | None
+    """What the kind's handler declares."""
 
 
 class Sinks(Shape, frozen=True):

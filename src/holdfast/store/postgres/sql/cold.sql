@@ -83,11 +83,24 @@ VALUES (%(body)s, %(lease_us)s * interval '1 microsecond', %(token_tail)s) RETUR
 
 -- name: settings
 SELECT scope, name, body FROM holdfast.settings
-WHERE (scope = 'kind' AND name = %(kind)s) OR (scope = 'tier' AND name = %(tier)s);
+WHERE (scope = 'kind' AND name = %(kind)s) OR (scope = 'tier' AND name = %(tier)s)
+UNION ALL SELECT 'handler', kind, body FROM holdfast.declarations WHERE kind = %(kind)s;
 
 -- name: upsert_settings
 INSERT INTO holdfast.settings (scope, name, body) VALUES (%(scope)s, %(name)s, %(body)s)
 ON CONFLICT (scope, name) DO UPDATE SET body = excluded.body;
+
+-- name: drop_settings
+DELETE FROM holdfast.settings WHERE scope = %(scope)s AND name = %(name)s;
+
+-- name: upsert_declaration
+INSERT INTO holdfast.declarations (kind, queue, body, declared_at, declared_by)
+VALUES (%(kind)s, %(queue)s, %(body)s, %(declared_at)s, %(declared_by)s)
+ON CONFLICT (kind) DO UPDATE
+SET queue = excluded.queue, body = excluded.body, declared_at = excluded.declared_at, declared_by = excluded.declared_by;
+
+-- name: drop_declaration
+DELETE FROM holdfast.declarations WHERE kind = %(kind)s;
 
 -- name: find_profile
 SELECT id, policy_id FROM holdfast.profiles WHERE kind = %(kind)s AND tier = %(tier)s AND override = %(override)s;

@@ -72,3 +72,6 @@ SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), (
 
 -- name: all_settings
 SELECT scope, name, body FROM holdfast.settings ORDER BY scope, name;
+
+-- name: declarations
+SELECT kind, queue, body, declared_at, declared_by FROM holdfast.declarations ORDER BY kind;

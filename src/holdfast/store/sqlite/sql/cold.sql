@@ -55,11 +55,24 @@ INSERT INTO holdfast_policies (body, lease_us, token_tail) VALUES (:body, :lease
 
 -- name: settings
 SELECT scope, name, body FROM holdfast_settings
-WHERE (scope = 'kind' AND name = :kind) OR (scope = 'tier' AND name = :tier);
+WHERE (scope = 'kind' AND name = :kind) OR (scope = 'tier' AND name = :tier)
+UNION ALL SELECT 'handler', kind, body FROM holdfast_declarations WHERE kind = :kind;
 
 -- name: upsert_settings
 INSERT INTO holdfast_settings (scope, name, body) VALUES (:scope, :name, :body)
 ON CONFLICT (scope, name) DO UPDATE SET body = excluded.body;
+
+-- name: drop_settings
+DELETE FROM holdfast_settings WHERE scope = :scope AND name = :name;
+
+-- name: upsert_declaration
+INSERT INTO holdfast_declarations (kind, queue, body, declared_at, declared_by)
+VALUES (:kind, :queue, :body, :declared_at, :declared_by)
+ON CONFLICT (kind) DO UPDATE
+SET queue = excluded.queue, body = excluded.body, declared_at = excluded.declared_at, declared_by = excluded.declared_by;
+
+-- name: drop_declaration
+DELETE FROM holdfast_declarations WHERE kind = :kind;
 
 -- name: find_profile
 SELECT id, policy_id FROM holdfast_profiles WHERE kind = :kind AND tier = :tier AND override = :override;

@@ -61,3 +61,6 @@ SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_events';
 
 -- name: all_settings
 SELECT scope, name, body FROM holdfast_settings ORDER BY scope, name;
+
+-- name: declarations
+SELECT kind, queue, body, declared_at, declared_by FROM holdfast_declarations ORDER BY kind;

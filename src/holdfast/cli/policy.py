@@ -1,0 +1,205 @@
+"""`holdfast policy`: what counts for kinds and tiers, and where each number comes from."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast.cli.enqueuing import request_option
+from holdfast.cli.envelope import misuse
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
+from holdfast.cli.page import Page
+from holdfast.core.policy import FIELDS, Source, Sourced
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger
+
+_WHOLE, _DECIMAL = re.compile(r"[0-9]{1,15}"), re.compile(r"[0-9]{1,15}\.[0-9]{1,6}")
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+_NAMES = {stored: typed for typed, stored in FIELDS.items()} | {"stall_after_ms": "stall_after"}
+"""The name users write of each field that the ledger keeps."""
+tier_option = click.option("--tier", help="Of a tier instead of a kind.")
+
+
+@click.group(cls=Noun)
+def policy() -> None:
+    """Show and set the policies of kinds and tiers.
+
+    \b
+    Try:
+      holdfast policy list
+    """
+
+
+@policy.command("list")
+@reads_a_ledger
+def list_(ledger: "Ledger") -> Answer:
+    """Everything that operators set and handlers declare.
+
+    \b
+    Try:
+      holdfast policy list
+    """
+    by_operators, declared = ledger.policies(), ledger.declarations()
+    of_kinds, of_tiers = by_operators["kind"], by_operators["tier"]
+    kinds = [
+        {"kind": kind, "operator": of_kinds.get(kind, {}), "handler": declared.get(kind)}
+        for kind in sorted(of_kinds.keys() | declared.keys())
+    ]
+    tiers = [{"tier": tier, "operator": fields} for tier, fields in sorted(of_tiers.items())]
+
+    def show(page: Page) -> None:
+        rows: list[tuple[object, ...]] = []
+        for kind in sorted(of_kinds.keys() | declared.keys()):
+            rows += _rows(f"kind {kind}", "operator", of_kinds.get(kind, {}))
+            if (found := declared.get(kind)) is not None:
+                rows += _rows(f"kind {kind}", f"handler, by {found.declared_by}", found.policy or {"": None})
+        for tier, fields in sorted(of_tiers.items()):
+            rows += _rows(f"tier {tier}", "operator", fields)
+        if not rows:
+            page.line("No operator has set a policy, and no handler has declared one: the defaults count.")
+            return
+        page.table(("for", "set by", "field", "value"), rows)
+
+    return Answer({"kinds": kinds, "tiers": tiers}, show)
+
+
+@policy.command()
+@click.argument("kind", required=False)
+@click.option("--tier", help="Of jobs of this tier.")
+@reads_a_ledger
+def show(ledger: "Ledger", *, kind: str | None, tier: str | None) -> Answer:
+    """The policy of a kind, and where each value comes from.
+
+    Without a kind: that of a kind that sets nothing.
+
+    \b
+    Try:
+      holdfast policy show index_page
+      holdfast policy show index_page --tier in_home
+    """
+    return _shown(ledger, kind, tier)
+
+
+@policy.command("set")
+@click.argument("words", nargs=-1, metavar="[KIND] FIELD=VALUE…")
+@tier_option
+@request_option
+@asks_a_ledger
+def set_(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, request_id: str | None) -> Answer:
+    """Set fields for a kind, or for a tier.
+
+    They override what handlers declare. Other fields stay as they are. Leases issued from now on follow them.
+
+    \b
+    Try:
+      holdfast policy set index_page attempts_max=3 lease_ttl=2m
+      holdfast policy set --tier in_home requires_operator_coverage=true
+    """
+    kind, typed = _split(words, tier)
+    if not typed:
+        raise misuse("name the fields to set, as in attempts_max=3")
+    fields: dict[str, Any] = {}
+    for word in typed:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise misuse(f"{word!r:.80} is not of the form FIELD=VALUE")
+        if name in fields:
+            raise misuse(f"{name!r:.80} is set twice")
+        if name in ("kind", "tier", "request_id", "actor"):  # arguments of the verb
+            raise misuse(f"there is no policy field {name!r}")
+        fields[name] = _value(value)
+    ledger.amend_policy(kind, tier=tier, request_id=request_id, **fields)
+    return _shown(ledger, kind, tier)
+
+
+@policy.command()
+@click.argument("words", nargs=-1, metavar="[KIND] [FIELD…]")
+@tier_option
+@click.option("--declared", is_flag=True, help="Remove what the kind's handler declared.")
+@request_option
+@asks_a_ledger
+def unset(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, declared: bool, request_id: str | None) -> Answer:
+    """Remove what was set for a kind or a tier.
+
+    Without fields everything that operators set for it is removed. The handler's declaration and the defaults count again.
+
+    \b
+    Try:
+      holdfast policy unset index_page lease_ttl
+      holdfast policy unset --tier in_home
+    """
+    kind, fields = _split(words, tier)
+    ledger.unset_policy(kind, fields, tier=tier, declared=declared, request_id=request_id)
+    return _shown(ledger, kind, tier)
+
+
+def _split(words: Sequence[str], tier: str | None) -> tuple[str | None, list[str]]:
+    """The kind, where there is no tier, and the rest."""
+    if tier is not None:
+        return None, list(words)
+    if not words:
+        raise misuse("name a kind, or a tier with --tier")
+    return words[0], list(words[1:])
+
+
+def _value(text: str) -> bool | int | float | str:
+    if text in ("true", "false"):
+        return text == "true"
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _DECIMAL.fullmatch(text) else text
+
+
+def _shown(ledger: "Ledger", kind: str | None, tier: str | None) -> Answer:
+    found = ledger.policy_sources(kind, tier=tier)
+    declared = None if kind is None else ledger.declarations().get(kind)
+    names = [f"kind {kind}"] if kind is not None else []
+    names += [f"tier {tier}"] if tier is not None else []
+
+    def show(page: Page) -> None:
+        page.line(f"Policy of {', '.join(names) or 'a kind that sets nothing'}", bold=True)
+        rows = [(_NAMES[one.name], _told(one.name, one.value), _source(one, kind, tier), _others(one)) for one in found]
+        page.table(("field", "value", "from", "overrides"), rows)
+        if declared is not None:
+            page.line(f"The handler's declaration is by worker {declared.declared_by}, for queue {declared.queue}.")
+
+    data = {"kind": kind, "tier": tier, "fields": msgspec.to_builtins(found), "handler": declared}
+    return Answer(data, show)
+
+
+def _rows(what: str, by: str, fields: dict[str, Any]) -> list[tuple[object, ...]]:
+    return [(what, by, _NAMES.get(name, "–"), _told(name, value)) for name, value in fields.items()]
+
+
+def _told(name: str, value: Any) -> str:
+    """A value as `policy set` takes it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not name.endswith("_ms"):
+        return str(value)
+    unit, size = next(((unit, size) for unit, size in _UNITS if value and value % size == 0), ("ms", 1))
+    return f"{value // size}{unit}" if value else "0s"
+
+
+def _source(found: Sourced, kind: str | None, tier: str | None) -> str:
+    if found.name == "stall_after_ms":
+        return "heartbeat_interval, missed_beats_max"
+    return {
+        Source.OPERATOR_TIER: f"operator, for tier {tier}",
+        Source.OPERATOR_KIND: f"operator, for kind {kind}",
+        Source.HANDLER: "handler",
+        Source.TIER: f"tier {tier}",
+        Source.DERIVED: "stall_after",
+        Source.DEFAULT: "default",
+    }[found.source]
+
+
+def _others(found: Sourced) -> str:
+    """What farther layers say, or a nearer one whose value does not count."""
+    said = {source: value for source, value in found.layers.items() if source is not found.source}
+    return ", ".join(f"{source.value} {_told(found.name, value)}" for source, value in said.items()) or "–"

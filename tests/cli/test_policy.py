@@ -1,0 +1,91 @@
+"""`holdfast policy`: each number says where it comes from."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from tests.cli.conftest import Run
+
+Declare = Callable[..., None]
+
+
+@pytest.fixture
+def declare(folder: Path) -> Declare:
+    """Declares as a worker does when it starts."""
+
+    def declared(**fields: Any) -> None:
+        with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
+            ledger.declare_policy("index", queue="crawl", actor="w-1", **fields)
+
+    return declared
+
+
+def fields(run: Run, *words: str) -> dict[str, tuple[Any, str]]:
+    answer = run(*words, "--json").answer
+    return {one["name"]: (one["value"], one["source"]) for one in answer["data"]["fields"]}
+
+
+def test_where_each_number_comes_from(run: Run, declare: Declare) -> None:
+    declare(attempts_max=7, lease_ttl="2m")
+    run("policy", "set", "index", "attempts_max=3")
+    found = fields(run, "policy", "show", "index", "--tier", "in_home")
+    assert found["attempts_max"] == (3, "operator_kind")
+    assert found["lease_ttl_ms"] == (120_000, "handler")
+    assert found["heartbeat_interval_ms"] == (30_000, "tier")
+    assert found["backoff_base_ms"] == (500, "default")
+    lines = [line.split() for line in run("policy", "show", "index", "--tier", "in_home").out.splitlines()]
+    assert ["attempts_max", "3", "operator,", "for", "kind", "index", "handler", "7"] in lines
+    assert ["lease_ttl", "2m", "handler", "–"] in lines
+    assert ["backoff_base", "500ms", "default", "–"] in lines
+    assert ["resume_window", "90s", "stall_after", "–"] in lines
+
+
+def test_what_operators_set_and_handlers_declare_is_listed(run: Run, declare: Declare) -> None:
+    declare(attempts_max=7)
+    run("policy", "set", "index", "signed=liveness", "requires_operator_coverage=true", "heartbeat_interval=2.5")
+    run("policy", "set", "--tier", "in_home", "cancel_grace=0")
+    found = run("policy", "list", "--json").answer["data"]
+    [kind] = found["kinds"]
+    assert kind["operator"] == {"signed": "liveness", "requires_operator_coverage": True, "heartbeat_interval_ms": 2_500}
+    assert (kind["handler"]["queue"], kind["handler"]["policy"]) == ("crawl", {"attempts_max": 7})
+    assert found["tiers"] == [{"tier": "in_home", "operator": {"cancel_grace_ms": 0}}]
+    lines = [line.split() for line in run("policy", "list").out.splitlines()]
+    assert ["kind", "index", "operator", "heartbeat_interval", "2500ms"] in lines
+    assert ["kind", "index", "handler,", "by", "w-1", "attempts_max", "7"] in lines
+    assert ["tier", "in_home", "operator", "cancel_grace", "0s"] in lines
+
+
+def test_setting_leaves_other_fields_and_unsetting_leaves_the_handlers(run: Run, declare: Declare) -> None:
+    declare(attempts_max=7)
+    run("policy", "set", "index", "attempts_max=3", "lease_ttl=2m")
+    assert fields(run, "policy", "set", "index", "attempts_max=4")["lease_ttl_ms"] == (120_000, "operator_kind")
+    assert fields(run, "policy", "unset", "index", "attempts_max")["attempts_max"] == (7, "handler")
+    assert fields(run, "policy", "unset", "index")["lease_ttl_ms"] == (60_000, "default")
+    assert fields(run, "policy", "unset", "index", "--declared")["attempts_max"] == (5, "default")
+    assert "the defaults count" in run("policy", "list").out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("set", 2, "name a kind"),
+        ("set index", 2, "attempts_max=3"),
+        ("set index attempts_max", 2, "FIELD=VALUE"),
+        ("set index attempts_max=1 attempts_max=2", 2, "twice"),
+        ("set index actor=root", 2, "there is no policy field"),
+        ("set index colour=blue", 1, "there is no policy field"),
+        ("set index attempts_max=0", 1, "must be from 1 to"),
+        ("set index lease_ttl=soon", 1, "must be seconds"),
+        ("unset", 2, "name a kind"),
+        ("unset index colour", 1, "there is no policy field"),
+        ("unset index signed --declared", 1, "as a whole"),
+    ],
+)
+def test_what_cannot_be_meant_changes_nothing(run: Run, words: str, code: int, said: str) -> None:
+    run("migrate")
+    done = run("policy", *words.split())
+    assert (done.code, said in done.err) == (code, True), done.err
+    assert run("policy", "list", "--json").answer["data"] == {"kinds": [], "tiers": []}
