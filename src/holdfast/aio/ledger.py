@@ -12,6 +12,7 @@ from holdfast.core.doctor import Diagnosis
 from holdfast.core.explain import Explanation
 from holdfast.core.liveness import LivenessHeartbeatReceiptV1
 from holdfast.core.model import Actor, FailureStage, Fence, Policy, ReasonCode
+from holdfast.core.policy import Sourced
 from holdfast.core.proof.exported import EndLine
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
@@ -21,6 +22,7 @@ from holdfast.ledger.face import Beat, Change, Event, Job, WorkerRecord
 from holdfast.ledger.keys import KeyRecord, PublicLike
 from holdfast.ledger.options import EnqueueOptions
 from holdfast.ledger.outbox import SinkState
+from holdfast.ledger.policies import DeclarationRecord
 from holdfast.ledger.queues import QueueRecord
 from holdfast.ledger.runs import RunState
 from holdfast.ledger.seals import Inclusion, TreeHead
@@ -41,9 +43,17 @@ class AsyncLedger(Calling):
             lambda ledger: ledger.acknowledge_cancel(fence, reason=reason, request_id=request_id, expected_rev=expected_rev)
         )
 
-    async def amend_policy(self, kind: str, *, actor: str | Actor | None = None, **fields: Any) -> None:
-        """Set some fields of a kind's policy; those that are not named stay as they are. Handlers' wishes come this way."""
-        await self._call(lambda ledger: ledger.amend_policy(kind, actor=actor, **fields))
+    async def amend_policy(
+        self,
+        kind: str | None = None,
+        *,
+        tier: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **fields: Any,
+    ) -> None:
+        """Set some fields of a kind's or a tier's policy. The other fields stay as they were set."""
+        await self._call(lambda ledger: ledger.amend_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
 
     async def annotate(
         self,
@@ -240,6 +250,20 @@ class AsyncLedger(Calling):
                 limit=limit,
             )
         )
+
+    async def declarations(self) -> dict[str, DeclarationRecord]:
+        """What handlers declare, by kind."""
+        return await self._call(lambda ledger: ledger.declarations())
+
+    async def declare_policy(
+        self, kind: str, *, queue: str = "default", request_id: str | None = None, actor: str | Actor | None = None, **fields: Any
+    ) -> None:
+        """Declare what a kind's handler says of it: the queue of its jobs, and fields of its policy.
+
+        It replaces the declaration before as a whole. What operators set for the kind overrides it field by field. Workers call
+        this when they start, for each kind whose declaration differs.
+        """
+        await self._call(lambda ledger: ledger.declare_policy(kind, queue=queue, request_id=request_id, actor=actor, **fields))
 
     async def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
         """The jobs that wait, or have waited, for this one, by ascending id; those that follow its replay are the replay's."""
@@ -520,12 +544,16 @@ class AsyncLedger(Calling):
         return await self._call(lambda ledger: ledger.paused())
 
     async def policies(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """What was set by `set_policy`: the fields of each kind and of each tier, durations in milliseconds (`lease_ttl_ms`)."""
+        """What operators set: the fields of each kind and of each tier, durations in milliseconds (`lease_ttl_ms`)."""
         return await self._call(lambda ledger: ledger.policies())
 
     async def policy_of(self, job_id: int) -> Policy:
         """The policy that a lease on this job would have if it were issued now."""
         return await self._call(lambda ledger: ledger.policy_of(job_id))
+
+    async def policy_sources(self, kind: str | None = None, *, tier: str | None = None) -> builtins.list[Sourced]:
+        """Every field of the policy that a job of this kind and tier would have now, with the layer that its value comes from."""
+        return await self._call(lambda ledger: ledger.policy_sources(kind, tier=tier))
 
     async def position(self) -> int:
         """The newest position that was drawn, to follow from; whether its event is committed is another matter."""
@@ -691,6 +719,7 @@ class AsyncLedger(Calling):
     ) -> None:
         """Set a kind's or a tier's policy as a whole, for leases issued from now on. Durations: seconds, "30s", timedelta.
 
+        A field that is not named is left to the layers below: what the kind's handler declares, and the defaults.
         Where keys are enrolled, less than before is to be signed only if a key of a server or an operator is here.
         """
         await self._call(lambda ledger: ledger.set_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
@@ -804,6 +833,24 @@ class AsyncLedger(Calling):
 
     async def unpause(self, queue: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
         await self._call(lambda ledger: ledger.unpause(queue, request_id=request_id, actor=actor))
+
+    async def unset_policy(
+        self,
+        kind: str | None = None,
+        fields: Sequence[str] = (),
+        *,
+        tier: str | None = None,
+        declared: bool = False,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> None:
+        """Remove these fields from what was set for a kind or a tier; without fields, everything that was set for it.
+
+        With `declared`, remove instead what the kind's handler declared, as a whole: for a kind whose handler is gone.
+        """
+        await self._call(
+            lambda ledger: ledger.unset_policy(kind, fields, tier=tier, declared=declared, request_id=request_id, actor=actor)
+        )
 
     async def until_ready(self, queues: Sequence[str] = ("default",), *, kinds: Sequence[str] | None = None) -> float | None:
         """Seconds of ledger time until the first delayed job of these queues may be claimed; None where there is none.
