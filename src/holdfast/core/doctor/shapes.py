@@ -111,6 +111,19 @@ class SinkStanding(msgspec.Struct, frozen=True):
     last_error: str | None
 
 
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """How many events there are and how fast they come. Estimates: no table is read as a whole."""
+
+    events: int
+    first_at: Micros
+    """When the first of them was recorded."""
+    bytes: int
+    """What the ledger takes on disk, with its jobs and indexes."""
+    recent: int
+    """Events that came within the last `recent_us`."""
+    recent_us: int
+
+
 class Census(msgspec.Struct, frozen=True, kw_only=True):
     """What may be stuck. Counts end at COUNT_MAX."""
 
@@ -140,6 +153,8 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     last_pos: int = 0
     sealed_pos: int | None = None
     """None where nothing was ever sealed."""
+    history: History | None = None
+    """None where there is none yet."""
     sealed_at: Micros = 0
 
 
