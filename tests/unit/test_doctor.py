@@ -302,3 +302,9 @@ def test_jobs_that_wait_in_vain_want_somebody() -> None:
     found = finding("waits_in_vain", in_vain=1)
     assert found.severity is Severity.WARNING
     assert found.words == "1 job waiting for a job that failed, was cancelled or dead-lettered"
+
+
+def test_a_connection_pooler():
+    assert finding("pooler", SERVER | {"pooled": True}).severity is Severity.WELL
+    found = finding("pooler", SERVER | {"pooled": True, "poll_ms": 500})
+    assert (found.severity, "every 0.5 s" in found.words, "listen=HOST:PORT" in found.action) == (Severity.NOTE, True, True)

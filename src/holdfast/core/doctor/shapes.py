@@ -83,6 +83,10 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the oldest transactions, oldest first."""
     replica: bool = False
     """The server only reads."""
+    pooled: bool = False
+    """A connection pooler is between this process and the server."""
+    poll_ms: int | None = None
+    """How often workers look for new work, where no notification can reach them."""
     stopped_writer: int | None = None
     """The process that has SQLite's write lock and was stopped by a signal."""
 
