@@ -82,6 +82,7 @@ LIMITS = {
     "MCP_BODY_BYTES_MAX": "one message to the MCP server, in bytes",
     "MCP_SESSIONS_MAX": "open sessions of an MCP server over HTTP, and sessions for which it holds tasks",
     "MCP_TOKENS_MAX": "tokens of an MCP server over HTTP, each with an equal share of its sessions and requests",
+    "MCP_REFUSALS_LOGGED_MAX": "refused tokens that an MCP server over HTTP logs in a minute",
     "MCP_CONNECTIONS_MAX": "connections to it; beyond that, the one that has waited longest for its client is closed",
     "MCP_REQUESTS_MAX": "requests that it serves at once, open streams among them",
     "MCP_HEAD_MS_MAX": "how long a client of it may take for the head of a request, in milliseconds",

@@ -153,7 +153,7 @@ class PostgresServer:
 
     def _start_somewhere(self) -> None:
         for left in reversed(range(STARTS)):
-            self.port = _free_port()
+            self.port = free_port()
             try:
                 self.start()
                 break
@@ -221,7 +221,7 @@ class Standby(PostgresServer):
         self._control("promote")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     for port in random.sample(PORTS, k=100):
         with socket.socket() as probe:
             try:

@@ -157,3 +157,32 @@ def test_a_ledger_of_agents(ledger: Ledger, clock: ManualClock):
     assert list(wrong(ledger)) == ["kind_unserved"]
     Agent(ledger, "ada").resume(request_id="r")
     assert wrong(ledger) == {}
+
+
+def history(ledger: Ledger) -> str:
+    [found] = [finding for finding in ledger.diagnose().findings if finding.code == "history"]
+    assert found.severity is Severity.WELL
+    return found.words
+
+
+def test_how_much_history_there_is_and_how_fast_it_grows(ledger: Ledger, clock: ManualClock):
+    assert "history" not in {finding.code for finding in ledger.diagnose().findings}
+    since = ledger.now()
+    ledger.enqueue_many([{"kind": "k"}] * 100)
+    clock.advance(3600)
+    assert f"about 100 events since {since:%Y-%m-%d}, " in history(ledger)
+    assert "about 100 came in the last 60 min, " in history(ledger)
+    clock.advance(86_400)
+    ledger.enqueue_many([{"kind": "k"}] * 7)
+    assert 100 <= int(history(ledger).split()[1]) <= 107  # the server may have analyzed the table in between
+    assert "about 7 came in the last 24 h, " in history(ledger)
+
+
+def test_history_that_was_deleted_does_not_count(ledger: Ledger, clock: ManualClock):
+    for _ in range(3):
+        done = builders.running(ledger)
+        ledger.complete(done.fence)
+    clock.advance(100)
+    ledger.prune(jobs_before=ledger.now())
+    builders.queued(ledger)
+    assert history(ledger).startswith("about 1 event since ")

@@ -14,11 +14,13 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from starlette.datastructures import Headers
 
 import holdfast
 from holdfast.cli import main
 from holdfast.core import limits
 from holdfast.ledger import Ledger
+from holdfast.mcp.gate import REFUSALS_S, Refusals
 from tests.mcp.conftest import ACCEPT, ENDS, TOKEN, Desk, Letters, Serve, Served
 from tests.support.waiting import wait_until
 
@@ -126,6 +128,33 @@ def test_who_has_no_token_or_comes_by_another_name_is_not_let_in(place: tuple[Se
     large = httpx2.post(server.url, content=b"x" * (limits.MCP_BODY_BYTES_MAX + 1), headers={**ACCEPT, **BEARER})
     assert large.status_code == 413
     assert httpx2.get(server.url.replace("/mcp", "/other"), headers=BEARER).status_code == 404
+
+
+def test_refused_tokens_are_logged_without_them_and_not_without_end(serve: Serve, sqlite_url: str) -> None:
+    server = serve(sqlite_url, "--http", "127.0.0.1:0", HOLDFAST_MCP_TOKEN=TOKEN)
+    guesses = [None, f"Basic {TOKEN}", *(f"Bearer a-wrong-guess-{number}" for number in range(limits.MCP_REFUSALS_LOGGED_MAX))]
+    for guess in guesses:
+        headers = ACCEPT if guess is None else {**ACCEPT, "Authorization": guess}
+        assert httpx2.post(server.url, json={}, headers=headers).status_code == 401
+    server.signal(SIGTERM)
+    said = server.end()[2]
+    lines = [json.loads(line) for line in said.splitlines()]
+    refused = [line for line in lines if line["message"] == "refused a token"]
+    assert len(refused) == limits.MCP_REFUSALS_LOGGED_MAX
+    assert [line["reason"] for line in refused[:3]] == ["no Authorization header", "not a Bearer token", "unknown token"]
+    assert {(line["peer"], line["level"]) for line in refused} == {("127.0.0.1", "WARNING")}
+    assert TOKEN not in said and "a-wrong-guess" not in said
+
+
+def test_refused_tokens_that_were_not_logged_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    refusals = Refusals(lambda: now)
+    scope = {"type": "http", "client": ("10.0.0.7", 4000)}
+    for _ in range(limits.MCP_REFUSALS_LOGGED_MAX + 3):
+        refusals.note(scope, Headers({}))
+    now = REFUSALS_S
+    refusals.note(scope, Headers({}))
+    assert [vars(record)["unlogged"] for record in caplog.records] == [0] * limits.MCP_REFUSALS_LOGGED_MAX + [3]
 
 
 async def test_on_both_stores_and_a_signal_hands_everything_back(store_url: str, serve: Serve) -> None:

@@ -36,7 +36,8 @@ CLI = {
 """The commands that say the same; `task list` does, with what is null."""
 
 
-TOOLS_CHARACTERS_MAX = 33_000
+TOOLS_CHARACTERS_MAX = 21_000
+"""At most 6,000 tokens: these schemas have 4.1 characters a token (measured with o200k_base), other tokenizers may need more."""
 
 
 class Checked(Desk):

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core.doctor import Census, Finding, Severity, Skew, Vitals, diagnose
-from holdfast.core.doctor.shapes import COUNT_MAX, LockedJob, OpenTransaction, ReadyJobs, SinkStanding, StoredFile
+from holdfast.core.doctor.shapes import COUNT_MAX, History, LockedJob, OpenTransaction, ReadyJobs, SinkStanding, StoredFile
 from holdfast.core.explain.shapes import Pause, SeenWorker
 from holdfast.core.policy import DAY_MS
 from tests.unit.histories import SECOND, T0
@@ -38,6 +38,26 @@ def finding(code: str, vitals: dict[str, Any] | None = None, skew: Skew | None =
     assert found.well == all(finding.severity is not Severity.WARNING for finding in found.findings)
     assert only.action or only.severity is not Severity.WARNING
     return only
+
+
+@pytest.mark.parametrize(
+    ("history", "words"),
+    [
+        (
+            History(events=2_000_000, first_at=T0, bytes=3 << 30, recent=20_000, recent_us=24 * 60 * MINUTE),
+            (
+                "about 2,000,000 events since 2026-01-01, 3.0 GiB with jobs and indexes; "
+                "about 20,000 came in the last 24 h, which is about 30.7 MiB"
+            ),
+        ),
+        (
+            History(events=1, first_at=T0, bytes=1, recent=0, recent_us=SECOND),
+            "about 1 event since 2026-01-01, 1 byte with jobs and indexes; about 0 came in the last 1 s, which is about 0 bytes",
+        ),
+    ],
+)
+def test_how_much_history_there_is(history: History, words: str):
+    assert finding("history", history=history) == Finding("history", Severity.WELL, words)
 
 
 def test_a_ledger_that_is_well():
@@ -282,3 +302,9 @@ def test_jobs_that_wait_in_vain_want_somebody() -> None:
     found = finding("waits_in_vain", in_vain=1)
     assert found.severity is Severity.WARNING
     assert found.words == "1 job waiting for a job that failed, was cancelled or dead-lettered"
+
+
+def test_a_connection_pooler():
+    assert finding("pooler", SERVER | {"pooled": True}).severity is Severity.WELL
+    found = finding("pooler", SERVER | {"pooled": True, "poll_ms": 500})
+    assert (found.severity, "every 0.5 s" in found.words, "listen=HOST:PORT" in found.action) == (Severity.NOTE, True, True)

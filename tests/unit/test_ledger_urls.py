@@ -53,6 +53,13 @@ def test_the_driver_gets_what_is_its_own_as_it_was_typed(url: str, left: str, sc
     assert read_url(url)[:2] == (left, schema)
 
 
+def test_a_listener_has_another_host_and_everything_else_alike() -> None:
+    read = read_url("postgresql://ann:x1@pool:6432/jobs?pooled=1&listen=db:5432&sslmode=require")
+    assert read.conninfo == "postgresql://ann:x1@pool:6432/jobs?sslmode=require"
+    assert (read.pooled, read.listen) == (True, "postgresql://ann:x1@db:5432/jobs?sslmode=require")
+    assert read_url("postgresql://h/jobs")[3:] == (None, None)
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -70,9 +77,11 @@ def test_the_driver_gets_what_is_its_own_as_it_was_typed(url: str, left: str, sc
         ("postgresql://h:123456/jobs", "a host or a port that cannot be one"),
         ("postgresql://h/jobs?password=x1&y1", "name=value, joined by &"),
         ("postgresql://h/jobs?password=x1=y1", "name=value, joined by &"),
-        ("postgresql://h/jobs?password=x1&y1=z1", "neither Holdfast (schema, lanes) nor libpq knows"),
+        ("postgresql://h/jobs?password=x1&y1=z1", "neither Holdfast (schema, lanes, pooled, listen) nor libpq knows"),
         ("postgresql://h/jobs?schema=A", "schema must be"),
         ("postgresql://h/jobs?lanes=x1", "lanes must be"),
+        ("postgresql://h/jobs?pooled=x1", "pooled must be"),
+        ("postgresql://h/jobs?listen=x1/y1", "listen must be"),
     ],
 )
 def test_a_url_that_can_be_read_in_two_ways_is_refused_and_not_repeated(url: str, said: str) -> None:

@@ -98,6 +98,8 @@ MCP_SESSIONS_MAX = 1_000
 """Sessions that an MCP server has open, and sessions it holds tasks for."""
 MCP_TOKENS_MAX = 16
 """Tokens of an MCP server over HTTP. Each is a client with an equal share of its sessions and requests."""
+MCP_REFUSALS_LOGGED_MAX = 10
+"""Refused tokens that an MCP server over HTTP logs in a minute; further ones are counted in the next line."""
 MCP_CONNECTIONS_MAX = 800
 """Connections to an MCP server over HTTP; beyond that, the one that has waited longest for its client is closed."""
 MCP_REQUESTS_MAX = 640

@@ -16,7 +16,20 @@ HIDDEN = "…"
 SECRET_CHARACTERS_MIN = 3
 """A shorter secret is not searched for in a message: it would be found in every other word."""
 SHOWN = frozenset(
-    {"schema", "lanes", "host", "hostaddr", "port", "dbname", "user", "sslmode", "application_name", "target_session_attrs"}
+    {
+        "schema",
+        "lanes",
+        "pooled",
+        "listen",
+        "host",
+        "hostaddr",
+        "port",
+        "dbname",
+        "user",
+        "sslmode",
+        "application_name",
+        "target_session_attrs",
+    }
 )
 """Parameters that are shown with their values. Any other may be a secret, or a misspelt password."""
 QUOTED_CHARACTERS_MAX = 1_000

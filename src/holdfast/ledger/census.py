@@ -3,13 +3,16 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from holdfast.core.doctor.shapes import COUNT_MAX, Census, ReadyJobs, SinkStanding, Skew
+from holdfast.core.doctor.shapes import COUNT_MAX, Census, History, ReadyJobs, SinkStanding, Skew
 from holdfast.core.limits import PAGE_MAX
+from holdfast.core.model import Micros
 from holdfast.ledger import admit
 from holdfast.ledger.facts import has_server_key, pauses_of, seen, sweeper_of
 from holdfast.store.base import LetterFilter, Session, Store
 
 SKEW_TRIES = 5
+HISTORY_US = 24 * 3_600_000_000
+"""The time over which the growth of the history is told."""
 
 
 def skew_of(store: Store, clock: Callable[[], datetime]) -> Skew:
@@ -22,6 +25,26 @@ def _skew_once(store: Store, clock: Callable[[], datetime]) -> Skew:
     there = store.peek(lambda session: session.now())
     after = admit.moment("clock", clock())
     return Skew(there - (before + after) // 2, after - before)
+
+
+def history_of(session: Session, now: Micros) -> History | None:
+    """From the first and the last position, the one of a day ago, and the store's own estimates. Costs about 2 log n lookups."""
+    first = session.event_from(0)
+    if first is None:
+        return None
+    last_pos, (rows, bytes_) = session.last_pos(), session.size()
+    recent_us = max(1, min(HISTORY_US, now - first.at))
+    low, high = first.pos, last_pos + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = session.event_from(middle)
+        if found is None or found.at >= now - recent_us:
+            high = middle
+        else:
+            low = found.pos + 1
+    drawn = last_pos - first.pos + 1
+    events = drawn if rows is None else min(rows, drawn)
+    return History(events=events, first_at=first.at, bytes=bytes_, recent=min(events, last_pos - low + 1), recent_us=recent_us)
 
 
 def census_of(session: Session) -> Census:
@@ -50,6 +73,7 @@ def census_of(session: Session) -> Census:
         last_pos=session.last_pos(),
         sealed_pos=None if sealed is None else sealed.pos,
         sealed_at=0 if sealed is None else sealed.at,
+        history=history_of(session, now),
     )
 
 

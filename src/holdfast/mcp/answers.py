@@ -5,13 +5,17 @@ from typing import Any
 import msgspec
 
 from holdfast.agent import Task
+from holdfast.core import limits
 
-_REF = "#/$defs/{name}"
-_SAID = ("title", "description")
-_ACTED_UPON = (
-    *("id", "kind", "queue", "status", "attempt", "available_at", "claimed_by", "session", "claim_expires_at"),
-    *("progress", "cancel_requested", "args", "omitted", "replayed"),
+ACTED_UPON = (
+    *("id", "kind", "status", "attempt", "available_at", "claim_expires_at", "cancel_requested"),
+    *("args", "checkpoint", "last_error", "result", "omitted", "replayed"),
 )
+"""The fields of a task that the schemas have. A task in an answer has more."""
+LEFT_OPEN = ("policy",)
+"""Fields of an answer whose schema does not say what is in them."""
+ENUM_MAX = 10
+"""An answer's field with more values than this is a plain text in the schema."""
 
 
 class OneTask(msgspec.Struct, frozen=True):
@@ -66,42 +70,66 @@ def plain(answer: Any) -> Any:
 
 def input_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments, with an object at its root, as the protocol wants it."""
-    (made,), parts = msgspec.json.schema_components([kind], ref_template=_REF)
-    whole = parts.pop(kind.__name__) if "$ref" in made else made
-    slim: dict[str, Any] = _slim({**whole, **({"$defs": parts} if parts else {})})
-    return slim
+    return _schema(kind)
 
 
 def output_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Of an answer, or of a refusal: some clients hold errors against the schema as well.
+    """The names and types of an answer.
 
-    Every model pays for it with each conversation. So it has names and types and nothing else, and of a task in a short answer
-    what a model acts upon; the schema of a job in full has all of it.
+    A client sends this schema to its model with each conversation, so it is short: of a task it has only the fields that a
+    model acts upon. No field is required, because some clients check refusals against the schema as well.
     """
-    made, parts = msgspec.json.schema_components([kind, Refused], ref_template=_REF)
-    bare = {name: {key: value for key, value in part.items() if key not in _SAID} for name, part in parts.items()}
-    slim: dict[str, Any] = _slim({"type": "object", "anyOf": list(made), "$defs": bare})
-    for name, part in slim["$defs"].items():
-        if name not in (kind.__name__, Refused.__name__):
-            part.pop("required", None)
-        if name == Task.__name__ and kind in (OneTask, Ended, Enqueued, Tasks):
-            part["properties"] = {field: part["properties"][field] for field in _ACTED_UPON}
-        for field in part.get("properties", {}).values():
-            field.pop("default", None)
+    bare: dict[str, Any] = _bare(_schema(kind))
+    return bare
+
+
+def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Without $ref: not every client resolves it."""
+    (made,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    slim: dict[str, Any] = _slim(made, parts)
+    slim.pop("description", None)
     return slim
 
 
-def _slim(schema: Any) -> Any:
-    """The same in fewer characters: what may be null says so in its type."""
+def _slim(schema: Any, parts: dict[str, Any]) -> Any:
+    """The same in fewer characters. What may be null says so in its type. Upper bounds that no caller reaches are left out."""
     if isinstance(schema, list):
-        return [_slim(one) for one in schema]
+        return [_slim(one, parts) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    slim = {name: _slim(part) for name, part in schema.items() if not (name == "title" and isinstance(part, str))}
+    if "$ref" in schema:
+        schema = {**parts[schema["$ref"]], **{name: part for name, part in schema.items() if name != "$ref"}}
+    slim = {name: _slim(part, parts) for name, part in schema.items() if not _is_left_out(name, part)}
     match slim.get("anyOf"):
-        case [{"type": str() as kind, **rest}, {"type": "null"}] if not rest.keys() & {"enum", "$ref"}:
+        case [{"enum": values, **rest}, {"type": "null"}]:
             del slim["anyOf"]
-            if slim.get("default", ...) is None:
-                del slim["default"]
+            return {"enum": [*values, None], **rest, **slim}
+        case [{"type": str() as kind, **rest}, {"type": "null"}]:
+            del slim["anyOf"]
             return {"type": [kind, "null"], **rest, **slim}
     return slim
+
+
+def _is_left_out(name: str, part: Any) -> bool:
+    """Whether a keyword is left out. A property of the same name is not: its part is a schema."""
+    match name, part:
+        case ("title" | "maxLength" | "maxItems", str() | int()) | ("default", None) | ("required", []):
+            return True
+        case "maximum", int() as most:
+            return most >= limits.REV_MAX
+    return False
+
+
+def _bare(schema: Any) -> Any:
+    """Only names and types, and of a task only some."""
+    if isinstance(schema, list):
+        return [_bare(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    bare = {name: _bare(part) for name, part in schema.items() if name in ("type", "items", "anyOf", "enum")}
+    if len(bare.get("enum", ())) > ENUM_MAX:
+        bare = {"type": "string"}
+    if fields := schema.get("properties", {}):
+        kept = ACTED_UPON if "cancel_requested" in fields else fields
+        bare["properties"] = {name: {"type": "object"} if name in LEFT_OPEN else _bare(fields[name]) for name in kept}
+    return bare

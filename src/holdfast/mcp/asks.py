@@ -15,22 +15,21 @@ REQUEST_ID_MAX = limits.KEY_BYTES_MAX - limits.NAME_BYTES_MAX - len("255::")
 
 
 def _name(about: str) -> Any:
-    return Meta(min_length=1, max_length=limits.NAME_BYTES_MAX, description=about)
+    return Meta(min_length=1, max_length=limits.NAME_BYTES_MAX, description=about or None)
 
 
 def _key(about: str) -> Any:
-    return Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description=about)
+    return Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description=about or None)
 
 
-JobId = Annotated[int, Meta(ge=1, le=limits.JOB_ID_MAX, description="The job.")]
-Names = Annotated[list[Annotated[str, _name("A name.")]], Meta(min_length=1, max_length=limits.NAMES_PER_CLAIM_MAX)]
+JobId = Annotated[int, Meta(ge=1, le=limits.JOB_ID_MAX, description="The job's id.")]
+Names = Annotated[list[Annotated[str, _name("")]], Meta(min_length=1, max_length=limits.NAMES_PER_CLAIM_MAX)]
 Ttl = Annotated[
     int,
     Meta(
         ge=limits.LEASE_MS_MIN // 1_000,
         le=limits.LEASE_MS_MAX // 1_000,
-        description="Seconds that the claim lasts without a sign of life: 300 for a new claim unless given, and as before for a "
-        "claim of yours that is renewed. The server renews it by itself while you work.",
+        description="Seconds until the claim expires if you fall silent; 300 unless given. The server renews it while you work.",
     ),
 ]
 RequestId = Annotated[
@@ -38,17 +37,16 @@ RequestId = Annotated[
     Meta(
         min_length=1,
         max_length=REQUEST_ID_MAX,
-        description="Names this request within your session: sent again with the same id, it is done once and answered alike. "
-        "Without one, a repetition is a request of its own.",
+        description="Give the same one to repeat a request safely: it is done once.",
     ),
 ]
 Attempt = Annotated[
     int,
-    Meta(ge=0, le=limits.REV_MAX, description="Only if this is the job's attempt. By default the one you claimed."),
+    Meta(ge=0, le=limits.REV_MAX, description="Only if it is this attempt; by default the one you claimed."),
 ]
 SessionName = Annotated[
     str,
-    _name("Leave it out unless a refusal asks for it. Then give the same one with every call."),
+    _name("Leave out unless a refusal asks for it; then give it with every call."),
 ]
 
 

@@ -6,6 +6,7 @@ Without tokens, all who can reach the server are one client.
 
 import hmac
 import ipaddress
+import logging
 import re
 import time
 from collections import Counter
@@ -19,11 +20,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.core import limits
 from holdfast.mcp.server import CLIENT, SESSION_HEADER
 
+log = logging.getLogger("holdfast.mcp")
+
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 PORT_MAX = 65_535
 RETRY = {"Retry-After": "1"}
 _PLACE = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?")
-_BAD_REQUEST, _NOT_FOUND, _OK = 400, 404, 200
+REFUSALS_S = 60.0
+"""The time in which at most MCP_REFUSALS_LOGGED_MAX refused tokens are logged."""
+_BAD_REQUEST, _UNAUTHORIZED, _NOT_FOUND, _OK = 400, 401, 404, 200
 
 
 def place_of(text: str) -> tuple[str, int | None] | None:
@@ -105,6 +110,36 @@ class Sessions:
         self._used_at.pop(secret, None)
 
 
+class Refusals:
+    """Logs refused tokens: one line each, with the peer's address and the reason, never with the token.
+
+    Beyond MCP_REFUSALS_LOGGED_MAX lines a minute they are only counted; the next line says how many in `unlogged`.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._since = float("-inf")
+        self._logged = self._unlogged = 0
+
+    def note(self, scope: Scope, headers: Headers) -> None:
+        now = self._monotonic()
+        if now - self._since >= REFUSALS_S:
+            self._since, self._logged = now, 0
+        if self._logged >= limits.MCP_REFUSALS_LOGGED_MAX:
+            self._unlogged += 1
+            return
+        peer = (scope.get("client") or ("unknown",))[0]
+        log.warning("refused a token", extra={"peer": peer, "reason": _why(headers), "unlogged": self._unlogged})
+        self._logged, self._unlogged = self._logged + 1, 0
+
+
+def _why(headers: Headers) -> str:
+    given = headers.get("authorization")
+    if given is None:
+        return "no Authorization header"
+    return "unknown token" if given.partition(" ")[0].lower() == "bearer" else "not a Bearer token"
+
+
 class Gate:
     """Lets through who calls the server by its name, has a token where there are any, and is within its share."""
 
@@ -117,6 +152,7 @@ class Gate:
         self._sessions_max = max(1, limits.MCP_SESSIONS_MAX // share)
         self._sessions = Sessions(self._sessions_max, session_s)
         self._under_way: Counter[int] = Counter()
+        self._refusals = Refusals()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -126,6 +162,8 @@ class Gate:
         client = self._client(headers)
         refused = self._misled(headers) or self._refused(scope, headers, client)
         if refused is not None:
+            if refused.status_code == _UNAUTHORIZED:
+                self._refusals.note(scope, headers)
             await refused(scope, receive, send)
             return
         assert client is not None
@@ -178,7 +216,7 @@ class Gate:
 
     def _refused(self, scope: Scope, headers: Headers, client: int | None) -> PlainTextResponse | None:
         if client is None:
-            return PlainTextResponse("Unauthorized", status_code=401, headers={"WWW-Authenticate": "Bearer"})
+            return PlainTextResponse("Unauthorized", status_code=_UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
         if self._under_way[client] >= self._requests_max:
             words = f"Too many requests: at most {self._requests_max} may be under way for this client at once."
             return PlainTextResponse(words, status_code=429, headers=RETRY)

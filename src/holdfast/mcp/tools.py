@@ -158,13 +158,17 @@ def listed() -> list[types.Tool]:
             description=tool.about,
             input_schema=input_schema(tool.ask),
             output_schema=output_schema(tool.answer),
-            annotations=types.ToolAnnotations(
-                title=tool.title,
-                read_only_hint=tool.hints.read_only,
-                idempotent_hint=tool.hints.idempotent,
-                destructive_hint=tool.hints.destructive,
-                open_world_hint=False,
-            ),
+            annotations=_annotations(tool.hints),
         )
         for name, tool in TOOLS.items()
     ]
+
+
+def _annotations(hints: Hints) -> types.ToolAnnotations:
+    """Only what differs from the protocol's defaults: a tool writes, destroys, repeats its effect and acts on the open world."""
+    return types.ToolAnnotations(
+        read_only_hint=hints.read_only or None,
+        idempotent_hint=hints.idempotent or None,
+        destructive_hint=None if hints.destructive or hints.read_only else False,
+        open_world_hint=False,
+    )

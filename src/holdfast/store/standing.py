@@ -22,6 +22,11 @@ class Ready(NamedTuple):
     since: Micros
 
 
+class EventTime(NamedTuple):
+    pos: int
+    at: Micros
+
+
 class Standing(ABC):
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
@@ -70,3 +75,13 @@ class Standing(ABC):
     def ready(self, limit: int) -> list[Ready]:
         """What may be claimed, unless its queue is paused: by queue and kind, those that wait longest first."""
         return [Ready(*row) for row in self.rows("ready", now_at=self.stamp(), limit=limit)]
+
+    def event_from(self, pos: int) -> EventTime | None:
+        """The first event at or after a position, and when it was recorded."""
+        found = self.rows("event_from", pos=pos)
+        return EventTime(*found[0]) if found else None
+
+    def size(self) -> tuple[int | None, int]:
+        """About how many events there are, where the store has an estimate, and how many bytes the ledger takes on disk."""
+        [(rows, bytes_)] = self.rows("size")
+        return rows, int(bytes_)

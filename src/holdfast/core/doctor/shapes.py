@@ -83,6 +83,10 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the oldest transactions, oldest first."""
     replica: bool = False
     """The server only reads."""
+    pooled: bool = False
+    """A connection pooler is between this process and the server."""
+    poll_ms: int | None = None
+    """How often workers look for new work, where no notification can reach them."""
     stopped_writer: int | None = None
     """The process that has SQLite's write lock and was stopped by a signal."""
 
@@ -109,6 +113,19 @@ class SinkStanding(msgspec.Struct, frozen=True):
     failures: int
     dead: bool
     last_error: str | None
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """How many events there are and how fast they come. Estimates: no table is read as a whole."""
+
+    events: int
+    first_at: Micros
+    """When the first of them was recorded."""
+    bytes: int
+    """What the ledger takes on disk, with its jobs and indexes."""
+    recent: int
+    """Events that came within the last `recent_us`."""
+    recent_us: int
 
 
 class Census(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +157,8 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     last_pos: int = 0
     sealed_pos: int | None = None
     """None where nothing was ever sealed."""
+    history: History | None = None
+    """None where there is none yet."""
     sealed_at: Micros = 0
 
 

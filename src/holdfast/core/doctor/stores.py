@@ -30,6 +30,8 @@ def of_store(vitals: Vitals, skew: Skew | None) -> Iterator[Finding]:
         yield _disk(vitals.disk_free_bytes)
     if vitals.stopped_writer is not None:
         yield _stopped(vitals.stopped_writer)
+    if vitals.pooled:
+        yield _pooler(vitals.poll_ms)
     if vitals.replica:
         yield _REPLICA
     if vitals.horizon_xids is not None:
@@ -108,6 +110,14 @@ def _locked(locked: tuple[LockedJob, ...]) -> Finding:
         return Finding("locked_jobs", Severity.WELL, f"no job has been locked for more than {span(LOCKED_US_MAX)}")
     words = "; ".join(f"job {job.job_id} is locked by {job.who}, open for {span(job.age_us)}" for job in stuck)
     return Finding("locked_jobs", Severity.WARNING, words, f"End it: nothing can be written to the job before. {_TERMINATE}")
+
+
+def _pooler(poll_ms: int | None) -> Finding:
+    words = "a connection pooler is in between: nothing is prepared, and no session is relied on"
+    if poll_ms is None:
+        return Finding("pooler", Severity.WELL, words)
+    action = "To wake workers at once, add listen=HOST:PORT of the server itself to the url."
+    return Finding("pooler", Severity.NOTE, f"{words}; waiting workers look for new work every {span(poll_ms * 1_000)}", action)
 
 
 _REPLICA = Finding(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.core.doctor.shapes import COUNT_MAX, Census, Finding, ReadyJobs, Severity
 from holdfast.core.explain.shapes import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
-from holdfast.core.explain.words import count, paused, span, typed, when
+from holdfast.core.explain.words import count, moment, paused, size, span, typed, when
 from holdfast.core.model import Micros
 
 READY_US_MAX = 60_000_000
@@ -19,6 +19,7 @@ def of_contents(census: Census) -> Iterator[Finding]:
     yield _workers(census)
     yield _sweeping(census)
     yield from _retention(census)
+    yield from _history(census)
     yield from _paused(census)
     yield from _unserved(census)
     yield from _backlog(census)
@@ -79,6 +80,18 @@ def _retention(census: Census) -> Iterator[Finding]:
 
 def _kept(times_ms: list[int]) -> str:
     return f"deleted after {span(min(times_ms) * 1_000)}" if times_ms else "kept"
+
+
+def _history(census: Census) -> Iterator[Finding]:
+    found = census.history
+    if found is not None:
+        grows = found.bytes * found.recent // max(1, found.events)
+        there = f"about {count(found.events, 'event')} since {moment(found.first_at):%Y-%m-%d}, {size(found.bytes)}"
+        words = (
+            f"{there} with jobs and indexes; "
+            f"about {found.recent:,} came in the last {span(found.recent_us)}, which is about {size(grows)}"
+        )
+        yield Finding("history", Severity.WELL, words)
 
 
 def _jobs(number: int) -> str:

@@ -85,6 +85,14 @@ def count(number: int, noun: str, several: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else several or noun + 's'}"
 
 
+def size(number: int) -> str:
+    """A number of bytes, in the largest unit that tells enough: `900 bytes`, `12.5 MiB`."""
+    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if number >= 1 << bits:
+            return f"{number / (1 << bits):,.1f} {unit}"
+    return count(number, "byte")
+
+
 def step(what: str, at: Micros | None, by: str) -> NextStep:
     return NextStep(what, None if at is None else moment(at), by)
 

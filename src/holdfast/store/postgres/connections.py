@@ -67,11 +67,28 @@ def allow_for(connection: Connection, params: Mapping[str, Any]) -> None:
         connection.patience = max(connection.patience, min(WRITE_SECONDS + size / BYTES_A_SECOND, LARGE_SECONDS_MAX))
 
 
-def connect(conninfo: str, patience: float) -> Connection:
+PREPARE_AFTER = 2
+"""A statement is prepared when it is used more often than this on one connection."""
+
+
+def connect(conninfo: str, patience: float, *, prepares: bool) -> Connection:
     """A new connection in autocommit mode: the store begins and ends transactions itself."""
     given = conninfo_to_dict(conninfo)
     options: dict[str, Any] = {name: value for name, value in _SOCKET_OPTIONS.items() if name not in given}
     options["connect_timeout"] = max(2, round(min(CONNECT_SECONDS, patience)))
-    connection = Connection.connect(conninfo, autocommit=True, prepare_threshold=2, **options)
+    connection = Connection.connect(conninfo, autocommit=True, prepare_threshold=PREPARE_AFTER if prepares else None, **options)
     connection.patience = patience
     return connection
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Whether a connection pooler is in between: it makes up the process id that a connection is told when it begins."""
+    row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+    return row is None or row[0] != connection.info.backend_pid
+
+
+def check_server(found: Any, identity: Any, connection: "psycopg.Connection[Any]") -> None:
+    """Close a connection behind which another server answers: a pooler does not, when another one takes over."""
+    if found != identity:
+        connection.close()
+        raise psycopg.OperationalError("another server answers at the same address")

@@ -12,7 +12,7 @@ from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Job, Micros, Status
 from holdfast.store.base import STATUSES, Change, Contention, Made
 from holdfast.store.memory import Memory
-from holdfast.store.postgres.connections import Connection, allow_for
+from holdfast.store.postgres.connections import Connection, allow_for, check_server
 from holdfast.store.postgres.marks import Mark, Marks
 from holdfast.store.postgres.onloop import LoopConnection
 from holdfast.store.postgres.values import (
@@ -60,6 +60,7 @@ class PostgresSession(SqlSession):
         self._intern_elsewhere = intern
         self._bell = bell
         self._begins = False
+        self._identity: Any = None
         self.xid: int | None = None
         """The id of the transaction, once there is one that this session has begun."""
         self.rung: set[str] = set()
@@ -67,10 +68,27 @@ class PostgresSession(SqlSession):
         self.own_ids: set[int] | None = None
         """In a caller's transaction: the jobs that it has made so far, which no other transaction can see."""
 
-    def begins(self) -> Self:
-        """With its first statement, this session begins a transaction."""
+    def begins(self, identity: Any = None) -> Self:
+        """With its first statement, this session begins a transaction; on the server of this identity, where one is given."""
         self._begins = True
+        self._identity = identity
         return self
+
+    def _begin(self) -> int:
+        """Begin, and learn the transaction's id: should the answer to the commit be lost, it tells what became of it.
+
+        Not in a pipeline with the first statement, which would save a message: one that is interrupted half way leaves its
+        connection in a state that the driver itself does not understand.
+        """
+        checked = self._identity is not None
+        made = self._connection.execute(f"{_BEGIN}; {self._sql['identity']}" if checked else _BEGIN, prepare=False)
+        made.nextset()
+        row = made.fetchone()
+        assert row is not None
+        if checked:
+            made.nextset()
+            check_server(made.fetchone(), self._identity, self._connection)
+        return int(row[0])
 
     def now(self) -> Micros:
         """Read anew each time: a wait for a lock may lie in between."""
@@ -82,7 +100,7 @@ class PostgresSession(SqlSession):
         """What the statement answers, read by `reader` where another one than usual is to read it."""
         used = reader or self._cursor
         if self._begins and self.xid is None:
-            self.xid = _begin(self._connection)
+            self.xid = self._begin()
         if params and isinstance(self._connection, Connection):
             allow_for(self._connection, params)
         used.execute(self._sql[name], params)
@@ -380,16 +398,3 @@ def _beaten(commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]]) -> l
 def _sorted(commands: Sequence[Any]) -> list[Any]:
     """By job, so that every transaction locks rows in one order."""
     return sorted(commands, key=_job_id)
-
-
-def _begin(connection: "psycopg.Connection[Any]") -> int:
-    """Begin, and learn the transaction's id: should the answer to the commit be lost, it tells what became of it.
-
-    Not in a pipeline with the first statement, which would save a message: one that is interrupted half way leaves its
-    connection in a state that the driver itself does not understand.
-    """
-    made = connection.execute(_BEGIN, prepare=False)
-    made.nextset()
-    row = made.fetchone()
-    assert row is not None
-    return int(row[0])

@@ -5,10 +5,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
@@ -19,13 +21,21 @@ from holdfast.store.awaiting import is_awaited
 from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter, locked_out
 from holdfast.store.memory import Memory
 from holdfast.store.postgres.address import read_url
-from holdfast.store.postgres.connections import READ_SECONDS, WRITE_SECONDS, Connection, connect
+from holdfast.store.postgres.connections import (
+    PREPARE_AFTER,
+    READ_SECONDS,
+    WRITE_SECONDS,
+    Connection,
+    check_server,
+    connect,
+    is_pooled,
+)
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.onloop import LoopConnection
 from holdfast.store.postgres.session import LOCK_MS, PostgresSession
 from holdfast.store.postgres.upgrade import known_migrations, upgrade, version_of
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, cursor, raw_cursor
-from holdfast.store.postgres.wake import Bell, Listener
+from holdfast.store.postgres.wake import POLL_SECONDS, Bell, Listener
 from holdfast.store.seals import SettledRows
 from holdfast.store.statements import statements
 from holdfast.store.unwrap import not_awaited, unsupported
@@ -71,7 +81,7 @@ class _Joined:
 
 class PostgresStore:
     def __init__(self, url: str, clock: Callable[[], Micros] | None, draw_id: Callable[[], str], *, create: bool = True) -> None:
-        self._conninfo, schema, self._lanes = read_url(url)
+        self._conninfo, schema, self._lanes, self._pooled, self._listen = read_url(url)
         self._redacted = read_server(url).redacted
         self._clock = clock
         self.patience = WRITE_SECONDS
@@ -97,13 +107,15 @@ class PostgresStore:
 
     # Connections
 
-    def connect(self, patience: float | None = None) -> Connection:
+    def connect(self, patience: float | None = None, conninfo: str | None = None) -> Connection:
         """A new connection. `patience` is how long one statement on it may take; that of the store by default.
+
+        Nothing is prepared until it is known that no pooler is in between: the next transaction may be in another session then.
 
         The refusal is raised outside of `except`, so that no traceback shows the driver's own error, which may quote the url.
         """
         try:
-            return connect(self._conninfo, patience or self.patience)
+            return connect(conninfo or self._conninfo, patience or self.patience, prepares=self._pooled is False)
         except psycopg.ProgrammingError:
             refusal: HoldfastError = ValidationError(
                 "the url cannot be used: libpq does not accept one of its parts", field="url"
@@ -177,7 +189,7 @@ class PostgresStore:
         return self._transact(self._open(), work)
 
     def _transact(self, connection: Connection, work: Callable[[Session], T]) -> T:
-        session = self._session(connection, self._bell).begins()
+        session = self._session(connection, self._bell).begins(self.identity if self._pooled else None)
         try:
             answer = work(session)
         except BaseException as error:
@@ -267,10 +279,12 @@ class PostgresStore:
             raise ValidationError("connection is closed, busy, or its transaction has failed", field="connection")
         if connection.autocommit and status != TransactionStatus.INTRANS:
             raise ValidationError("connection has no open transaction", field="connection")
-        memory = Memory()
+        memory, prepares = Memory(), connection.prepare_threshold
         memory.profiles = self._memory.profiles
         session = PostgresSession(connection, self._sql, self.ledger_id, memory, self._clock, self._marks, self.intern_profile)
         try:
+            if self._pooled:
+                connection.prepare_threshold = None
             session.rows("has_ledger")
             with connection.transaction():
                 if session.one("has_ledger") != (True,):
@@ -285,6 +299,8 @@ class PostgresStore:
             session.rows("notify", channel=self._schema, queues=list(queues))
         except psycopg.Error as error:
             raise _translated(error) from error
+        finally:
+            connection.prepare_threshold = prepares
         return answer
 
     def intern_profile(self, key: tuple[str, str, str]) -> int:
@@ -311,14 +327,27 @@ class PostgresStore:
 
     def _poke(self, connection: Connection, work: Callable[[Session], T]) -> T:
         session = self._session(connection)
-        answer = work(session)
+        answer = self._on_server(connection, "BEGIN", lambda _: work(session)) if self._pooled else work(session)
         self._memory.keep(session)
+        return answer
+
+    def _on_server(self, connection: Connection, begin: str, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction; behind a pooler only on the server that this store knows."""
+        if self._pooled and self.identity is not None:
+            made = connection.execute(f"{begin}; {self._sql['identity']}", prepare=False)
+            while made.nextset():
+                """The last one is the identity."""
+            check_server(made.fetchone(), self.identity, connection)
+        else:
+            connection.execute(begin)
+        answer = work(connection)
+        connection.execute("COMMIT")
         return answer
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on one snapshot. It waits for no locked table for long."""
         try:
-            return self._reading(lambda connection: _on_snapshot(connection, work), patience=READ_SECONDS)
+            return self._reading(lambda connection: self._on_server(connection, _READ, work), patience=READ_SECONDS)
         except Contention as error:
             raise locked_out(error, self.lock_holder()) from error
 
@@ -355,7 +384,8 @@ class PostgresStore:
     def vitals(self) -> "Vitals":
         from holdfast.store.postgres.vitals import vitals
 
-        return self._read(lambda connection: vitals(connection, self._sql))
+        found = self._read(lambda connection: vitals(connection, self._sql))
+        return replace(found, pooled=bool(self._pooled), poll_ms=None if self._listens else round(POLL_SECONDS * 1_000))
 
     def lock_holder(self, job_id: int | None = None, seconds: float = 0.0) -> str | None:
         name = "lock_holders" if job_id is None else "lock_holder"
@@ -418,6 +448,8 @@ class PostgresStore:
 
         def work(connection: Connection) -> bool:
             session = self._session(connection)
+            if self._pooled:
+                check_server(self._identity(connection), self.identity, connection)
             newest = session.one("last_pos")
             if newest is None or newest[0] <= self._settled:
                 return False
@@ -438,6 +470,11 @@ class PostgresStore:
 
     # Waking
 
+    @property
+    def _listens(self) -> bool:
+        """A pooler passes no notifications on."""
+        return self._listen is not None or not self._pooled
+
     def wake(self, queues: Sequence[str]) -> None:
         self._bell.ring(queues, later=not queues)
 
@@ -446,7 +483,8 @@ class PostgresStore:
 
     def waiter(self, *, events: bool) -> Waiter:
         self._check_usable()
-        return Listener(self.connect, self._schema, lambda: self._lost, events=events)
+        connect = partial(self.connect, conninfo=self._listen) if self._listens else None
+        return Listener(connect, self._schema, lambda: self._lost, events=events)
 
     def close(self) -> None:
         self._bell.close()
@@ -462,7 +500,11 @@ class PostgresStore:
             if connection.info.parameter_status("server_encoding") != "UTF8":
                 raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
             known = known_migrations()
-            found_version = _on_snapshot(connection, lambda connection: version_of(connection, self._schema))
+            if self._pooled is None:
+                self._pooled = is_pooled(connection)
+            if not self._pooled:
+                connection.prepare_threshold = PREPARE_AFTER
+            found_version = self._on_server(connection, _READ, lambda connection: version_of(connection, self._schema))
             if not found_version and not create:
                 raise NoLedger(f"there is no ledger in the schema {self._schema} of this database", schema=self._schema)
             self.schema = Schema(
@@ -470,7 +512,7 @@ class PostgresStore:
             )
             if found_version < known[-1].version:
                 upgrade(connection, self._schema, draw_id)
-            self.identity, ledger_id = _on_snapshot(connection, self._identities)
+            self.identity, ledger_id = self._on_server(connection, _READ, self._identities)
         except BaseException as error:
             connection.close()
             if isinstance(error, pg.LockNotAvailable):
@@ -486,13 +528,6 @@ class PostgresStore:
         found = cursor(connection).execute(self._sql["ledger_id"]).fetchone()
         assert found is not None
         return self._identity(connection), str(found[0])
-
-
-def _on_snapshot(connection: Connection, work: Callable[[Connection], T]) -> T:
-    connection.execute(_READ)
-    answer = work(connection)
-    connection.execute("COMMIT")
-    return answer
 
 
 def _translated(error: BaseException, outcome: Literal["none", "unknown"] = "none") -> BaseException:

@@ -107,10 +107,10 @@ class Bell:
 
 
 class Listener:
-    """LISTEN on a connection of its own; where that fails, the owner is sent to look every half second."""
+    """LISTEN on a connection of its own; where that fails or `connect` is None, the owner is sent to look every half second."""
 
     def __init__(
-        self, connect: "Callable[[], psycopg.Connection[Any]]", channel: str, lost: Callable[[], int], *, events: bool
+        self, connect: "Callable[[], psycopg.Connection[Any]] | None", channel: str, lost: Callable[[], int], *, events: bool
     ) -> None:
         """`lost` counts how often connections to this server have gone silent: this one may have, too, and listens anew."""
         self._connect = connect
@@ -124,6 +124,8 @@ class Listener:
 
     def _listen(self) -> None:
         self._lost_before = self._lost()
+        if self._connect is None:
+            return
         with contextlib.suppress(HoldfastError, psycopg.Error):
             connection = self._connect()
             connection.execute(f"LISTEN {self._channel}")

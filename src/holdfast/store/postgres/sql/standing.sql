@@ -96,3 +96,14 @@ JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE j.status IN ('claimed', 'running', 'stalled') AND a.xact_start IS NOT NULL
 ORDER BY a.xact_start, j.id
 LIMIT 5;
+
+-- name: event_from
+SELECT pos, received_at FROM holdfast.events WHERE pos >= %(pos)s ORDER BY pos LIMIT 1;
+
+-- Rows are estimated as the planner does it: those per page when the table was last analyzed, times the pages it has now.
+
+-- name: size
+SELECT CASE WHEN e.relpages > 0 AND e.reltuples >= 0
+        THEN (e.reltuples / e.relpages * (pg_relation_size(e.oid) / current_setting('block_size')::bigint))::bigint END,
+    (SELECT sum(pg_total_relation_size(t.oid))::bigint FROM pg_class t WHERE t.relnamespace = e.relnamespace AND t.relkind = 'r')
+FROM pg_class e WHERE e.oid = 'holdfast.events'::regclass;

@@ -66,3 +66,11 @@ SELECT count(*) FROM (
 SELECT queue, kind, count(*), min(max(available_at, created_at)) FROM holdfast_jobs
 WHERE status = 'queued' AND available_at <= :now_at
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT :limit;
+
+-- name: event_from
+SELECT pos, received_at FROM holdfast_events WHERE pos >= :pos ORDER BY pos LIMIT 1;
+
+-- SQLite keeps no estimate of a table's rows.
+
+-- name: size
+SELECT NULL, page_count * page_size FROM pragma_page_count(), pragma_page_size();

@@ -1,0 +1,159 @@
+"""The wheel and the sdist: built, installed into an empty environment, and used there."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
+
+import holdfast
+from tests.support.processes import ROOT
+
+SMOKE = """
+import holdfast
+with holdfast.open("sqlite:///smoke.db") as ledger:
+    job = ledger.enqueue("greet", {"name": "Ada"})
+    [held] = ledger.claim("worker", start=True)
+    ledger.complete(held.fence, "Hello, Ada!")
+    assert ledger.wait(job.id, timeout=0).result == "Hello, Ada!"
+    assert not ledger.check(job.id)
+print(holdfast.__version__, holdfast.__file__)
+"""
+
+
+def build(source: Path, into: Path, *targets: str) -> None:
+    """With the locked hatchling of this environment: nothing is fetched."""
+    wanted = [part for target in targets for part in ("-t", target)]
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(into), *wanted]
+    done = subprocess.run(command, cwd=source, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist of this checkout."""
+    folder = tmp_path_factory.mktemp("dist")
+    build(ROOT, folder, "wheel", "sdist")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    [found] = built.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def sdist(built: Path) -> Path:
+    [found] = built.glob("*.tar.gz")
+    return found
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that has the wheel, what it says that it needs, and nothing else."""
+    home = tmp_path_factory.mktemp("empty") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
+    [site] = home.glob("lib/python3*/site-packages")
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "--disable-pip-version-check", "-q"]
+    subprocess.run([*pip, "install", "--no-index", "--no-deps", str(wheel)], check=True, timeout=120)
+    for needed in set(needs("holdfast")):
+        copy(distribution(needed), site)
+    return home / "bin"
+
+
+def needs(name: str) -> Iterator[str]:
+    """What a distribution needs without extras, and what that needs in turn."""
+    for line in distribution(name).requires or []:
+        wanted = Requirement(line)
+        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+            yield wanted.name
+            yield from needs(wanted.name)
+
+
+def copy(found: Distribution, site: Path) -> None:
+    for file in found.files or []:
+        if ".." not in file.parts and "__pycache__" not in file.parts:
+            (site / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(str(found.locate_file(file)), site / file)
+
+
+def run(program: Path, *arguments: str, cwd: Path) -> str:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "TMPDIR": str(cwd)}
+    done = subprocess.run(
+        [str(program), *arguments], cwd=cwd, env=environment, check=False, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_wheel_in_an_empty_environment_works(programs: Path, tmp_path: Path) -> None:
+    version, file = run(programs / "python", "-c", SMOKE, cwd=tmp_path).split()
+    assert (version, Path(file).is_relative_to(programs.parent)) == (holdfast.__version__, True)
+
+
+def test_the_demo_runs_from_the_wheel(programs: Path, tmp_path: Path) -> None:
+    """As `pipx run` and `uvx` do it: an environment of its own, and the program in it."""
+    told = json.loads(run(programs / "holdfast", "demo", "--jobs", "3", "--workers", "2", "--json", cwd=tmp_path))
+    assert (told["success"], told["data"]["jobs"]) == (True, 3)
+
+
+def test_an_sdist_makes_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    [source] = tmp_path.iterdir()
+    build(source, tmp_path / "again", "wheel")
+    [again] = (tmp_path / "again").iterdir()
+    assert again.name == wheel.name
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
+        assert {part.filename: part.CRC for part in one.infolist()} == {part.filename: part.CRC for part in other.infolist()}
+    for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "Makefile", "requirements.lock", "docs/guides/quickstart.md"):
+        assert (source / name).is_file()
+
+
+def test_a_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as found:
+        names = {name for name in found.namelist() if ".dist-info/" not in name}
+    package = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
+    assert names == {name for name in package if "__pycache__" not in name}
+
+
+def test_the_metadata(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as found:
+        [name] = [name for name in found.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = Metadata.from_email(found.read(name), validate=True)
+        assert metadata.license_files and name.replace("METADATA", "licenses/LICENSE") in found.namelist()
+    assert (str(metadata.version), metadata.license_expression) == (holdfast.__version__, "Apache-2.0")
+    assert metadata.description == (ROOT / "README.md").read_text()
+    assert metadata.description_content_type == "text/markdown"
+    extras = project()["optional-dependencies"]
+    [everything] = [Requirement(line) for line in extras.pop("all")]
+    assert (everything.name, everything.extras) == ("holdfast", set(extras))
+    readme = (ROOT / "README.md").read_text()
+    assert [extra for extra in [*extras, "all"] if f"`{extra}`" not in readme] == []
+
+
+def test_every_supported_python_is_checked_by_the_forge() -> None:
+    """`make check` and `make test`, on each version that the metadata names."""
+    classifiers = re.findall(r"Python :: (3\.\d+)$", "\n".join(project()["classifiers"]), re.MULTILINE)
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    [matrix] = re.findall(r"python: \[(.*)\]", workflow)
+    assert re.findall(r"3\.\d+", matrix) == classifiers
+    assert f">={classifiers[0]}" == project()["requires-python"]
+    assert re.findall(r"run: make (\w+)", workflow) == ["setup", "check", "test"]
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
