@@ -53,6 +53,14 @@ class LoopConnection:
         return self.below.autocommit
 
     @property
+    def prepare_threshold(self) -> int | None:
+        return self.below.prepare_threshold
+
+    @prepare_threshold.setter
+    def prepare_threshold(self, value: int | None) -> None:
+        self.below.prepare_threshold = value
+
+    @property
     def info(self) -> psycopg.ConnectionInfo:
         return self.below.info
 
