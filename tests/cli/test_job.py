@@ -1,6 +1,7 @@
 """`holdfast job` and `holdfast queue`: work goes in, is looked at, called off and started over."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -239,14 +240,14 @@ def test_jobs_are_listed_by_phase(here: Desk) -> None:
     here.ledger.assist(ids[0])
     assert [job["id"] for job in here.said("job", "list", "--phase", "assisted")["jobs"]] == ids[:1]
     both = here.said("job", "list", "--phase", "assisted", "--phase", "executing")["jobs"]
-    assert [job["id"] for job in both] == ids[:2]
+    assert [job["id"] for job in both] == ids[1::-1]
     assert [task["id"] for task in here.said("task", "list", "--phase", "executing")["tasks"]] == ids[1:2]
 
 
 def test_pages_go_on_where_they_ended(here: Desk) -> None:
     ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
     first = here.said("job", "list", "--limit", 2)
-    assert ([job["id"] for job in first["jobs"]], first["next_after"]) == (ids[:2], ids[1])
+    assert ([job["id"] for job in first["jobs"]], first["next_after"]) == (ids[:0:-1], ids[1])
     rest = here.said("job", "list", "--after", ids[1])
     assert ([job["id"] for job in rest["jobs"]], rest["next_after"]) == (ids[2:], None)
 
@@ -282,3 +283,29 @@ def test_what_a_job_waits_for_is_told(desk: Desk) -> None:
 
 def test_a_wrong_name_in_a_policy_is_told_the_right_ones(desk: Desk) -> None:
     assert "attempts_max" in desk("job", "enqueue", "k", "--policy", '{"attempts": 3}').err
+
+
+def test_the_list_shows_the_newest_first_and_what_there_is(desk: Desk) -> None:
+    made = [desk.ledger.enqueue("index", {"page": number}).id for number in range(3)]
+    desk.ledger.enqueue("note", queue="other")
+    desk.ledger.complete(desk.held(), "indexed")
+    first = desk.said("job", "list", "--queue", "default", "--limit", "2")
+    assert [job["id"] for job in first["jobs"]] == [made[2], made[1]]
+    assert first["counts"] == {"queued": 2, "succeeded": 1}
+    rest = desk.said("job", "list", "--queue", "default", "--after", first["next_after"])
+    assert [job["id"] for job in rest["jobs"]] == [made[0]]
+    assert [job["id"] for job in desk.said("job", "list", "--order", "oldest", "--limit", "1")["jobs"]] == [made[0]]
+    assert "  4 jobs in all: 3 queued, 1 succeeded" in desk("job", "list").out
+    assert [job["id"] for job in desk.said("job", "list", "--text", '"page":1', "--since", "1h")["jobs"]] == [made[1]]
+    assert desk.said("job", "list", "--until", "1h")["jobs"] == []
+
+
+def test_a_finished_job_says_who_did_it_and_for_how_long(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index").id
+    here.ledger.complete(here.held(), None)
+    out = here("job", "get", id_).out
+    assert "  done by      ada\n" in out
+    assert re.search(r"  took         \d+\.\d{3}s\n", out)
+    called_off = here.ledger.enqueue("index").id
+    here.ledger.cancel(called_off)
+    assert "took" not in here("job", "get", called_off).out

@@ -9,7 +9,7 @@ from holdfast.cli.enqueuing import enqueue, request_option
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.several import each, only_for_one, refusal
-from holdfast.cli.values import JOB_ID
+from holdfast.cli.values import JOB_ID, moment, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, REV_MAX
 from holdfast.core.model import TERMINAL, EventType, Phase, Status
 from holdfast.errors import HoldfastError
@@ -57,38 +57,68 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 @click.option("--waiting", is_flag=True, help="Only those that wait for other jobs.")
 @click.option("--queue", type=QUEUE)
 @click.option("--kind")
+@click.option("--text", help="In kind, queue, correlation id, last error or arguments. Looks at 10,000 jobs.")
+@click.option("--since", type=when, metavar="WHEN", help="Enqueued since then: 2h (ago), or a time.")
+@click.option("--until", type=when, metavar="WHEN", help="Enqueued before then: 2h (ago), or a time.")
 @click.option("--correlation-id")
 @click.option("--replay-of", type=JOB_ID, metavar="ID", help="Those that this job was started over as.")
-@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
+@click.option("--order", type=click.Choice(["newest", "oldest"]), default="newest", show_default=True, help="Which come first.")
+@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: what this one names at its end.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
+@click.option("--counts", is_flag=True, help="Count the jobs of a large ledger, too. Below 100,000 they always are.")
 @reads_a_ledger
 def list_(
-    ledger: "Ledger", *, status: tuple[str, ...], failed: bool, phase: tuple[str, ...], limit: int, **chosen: Any
+    ledger: "Ledger",
+    *,
+    status: tuple[str, ...],
+    failed: bool,
+    phase: tuple[str, ...],
+    limit: int,
+    counts: bool,
+    **chosen: Any,
 ) -> Answer:
-    """Jobs, the oldest first.
+    """Jobs, the newest first.
 
     \b
     Try:
       holdfast job list --status running --status stalled
-      holdfast job list --failed
-      holdfast job list --phase assisted
+      holdfast job list --failed --since 2h
+      holdfast job list --text "connection refused"
     """
     from holdfast.cli.jobs import HEADS, row, view
 
     now = ledger.now()
     statuses = {*status, Status.FAILED.value} if failed else {*status}
-    found = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **chosen)
-    more = found[-1].id if len(found) == limit else None
+    times: dict[str, Any] = {name: moment(ledger, chosen.pop(name)) for name in ("since", "until")}
+    found = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **times, **chosen)
+    more = found.next_after
+    newest = ledger.list(order="newest", limit=1)
+    counted = _counts(ledger, chosen["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
 
     def show(page: Page) -> None:
-        if not found:
-            page.line("There are no such jobs.")
-            return
-        page.table(HEADS, [row(job, now) for job in found])
+        if found:
+            page.table(HEADS, [row(job, now) for job in found])
+        else:
+            page.line("There are no such jobs." if more is None else f"None of the jobs up to job {more} is such a job.")
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
+        if counted:
+            total, where = sum(counted.values()), f" in {chosen['queue']}" if chosen["queue"] else ""
+            parts = ", ".join(f"{count:,} {name}" for name, count in counted.items())
+            page.line(f"  {total:,} {'job' if total == 1 else 'jobs'}{where} in all: {parts}", dim=True)
 
-    return Answer({"jobs": [view(job) for job in found], "next_after": more}, show)
+    return Answer({"jobs": [view(job) for job in found], "next_after": more, "counts": counted}, show)
+
+
+COUNTED_MAX = 100_000
+"""Counting reads every job. Where the newest id is beyond this, jobs are counted only if that is asked for."""
+
+
+def _counts(ledger: "Ledger", queue: str | None) -> dict[str, int]:
+    """How many jobs there are of each status, in all queues or in one, whatever else was asked for."""
+    found = [statuses for name, statuses in ledger.counts().items() if queue in (None, name)]
+    totals = {status.value: sum(statuses.get(status.value, 0) for statuses in found) for status in Status}
+    return {name: count for name, count in totals.items() if count}
 
 
 @job.command()

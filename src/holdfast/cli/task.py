@@ -259,7 +259,7 @@ def list_(
         chosen |= {"owner": agent, "incarnation": session}
     page_of = ledger.list(status=status or None, phase=phase or None, limit=limit, **chosen)
     found = [task_of(job.record) for job in page_of]
-    more = found[-1].id if len(found) == limit else None
+    more = page_of.next_after
 
     def show(page: Page) -> None:
         if not found:

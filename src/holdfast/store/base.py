@@ -166,8 +166,22 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str | None = None
     waiting: bool = False
     """Only those that wait for others."""
+    since: Micros | None = None
+    until: Micros | None = None
+    """When they were enqueued."""
+    text: str | None = None
+    newest: bool = False
+    """By descending id."""
     after: int = 0
+    """The last id of the page before; 0 for the first page."""
     limit: int = 100
+
+
+class JobRows(NamedTuple):
+    """A page of jobs. `next_after` is where the next page begins; None where there is none."""
+
+    jobs: list[Job]
+    next_after: int | None
 
 
 class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +247,7 @@ class Session(Protocol):
     def find_event(self, job_id: int, request_id: str) -> Event | None: ...
     def events(self, chosen: EventFilter) -> list[Event]: ...
     def jobs(self, chosen: JobFilter) -> list[Job]: ...
+    def search(self, chosen: JobFilter) -> JobRows: ...
     def job_ids(self, after: int, limit: int) -> list[int]: ...
     def draw_ids(self, count: int) -> list[int]: ...
     def standings(self, ids: Iterable[int]) -> dict[int, Standing]: ...

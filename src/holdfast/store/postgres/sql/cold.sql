@@ -195,6 +195,19 @@ WHERE id > %(after)s
   AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
 ORDER BY id LIMIT %(limit)s;
 
+-- name: list_jobs_newest
+SELECT id FROM holdfast.jobs
+WHERE id < %(after)s
+  AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s::text[]))
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(jobs)s::bigint[] IS NULL OR id = ANY (%(jobs)s::bigint[]))
+  AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint)
+  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
+  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
+  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
+  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
+ORDER BY id DESC LIMIT %(limit)s;
+
 -- name: list_active
 SELECT id FROM holdfast.jobs
 WHERE id > %(after)s AND status IN ('claimed', 'running', 'stalled')
@@ -206,11 +219,43 @@ WHERE id > %(after)s AND status IN ('claimed', 'running', 'stalled')
   AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
 ORDER BY id LIMIT %(limit)s;
 
+-- name: list_active_newest
+SELECT id FROM holdfast.jobs
+WHERE id < %(after)s AND status IN ('claimed', 'running', 'stalled')
+  AND status = ANY (%(statuses)s::text[])
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
+  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
+  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
+  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
+ORDER BY id DESC LIMIT %(limit)s;
+
 -- name: list_ended
 SELECT id FROM holdfast.jobs
 WHERE status = %(status)s AND status IN ('failed', 'cancelled', 'dead_lettered') AND id > %(after)s
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
 ORDER BY id LIMIT %(limit)s;
+
+-- name: list_ended_newest
+SELECT id FROM holdfast.jobs
+WHERE status = %(status)s AND status IN ('failed', 'cancelled', 'dead_lettered') AND id < %(after)s
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+ORDER BY id DESC LIMIT %(limit)s;
+
+-- Which of these jobs fit a search. Letters from A to Z match in either case; no others do.
+
+-- name: matching
+SELECT j.id FROM holdfast.jobs j
+WHERE j.id = ANY (%(ids)s::bigint[])
+  AND j.created_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
+  AND j.created_at < coalesce(%(until_at)s::timestamptz, 'infinity')
+  AND (%(text)s::text IS NULL
+       OR strpos(lower(j.kind COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
+       OR strpos(lower(j.queue COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
+       OR strpos(lower(j.correlation_id COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
+       OR strpos(lower(convert_from(j.last_error, 'UTF8') COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
+       OR (SELECT strpos(lower((convert_from(e.payload, 'UTF8')::json ->> 'args') COLLATE "C"), lower(%(text)s::text COLLATE "C"))
+           FROM holdfast.events e WHERE e.job_id = j.id AND e.rev = 1) > 0);
 
 -- name: live_replay
 SELECT id FROM holdfast.jobs
