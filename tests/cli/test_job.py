@@ -249,7 +249,7 @@ def test_pages_go_on_where_they_ended(here: Desk) -> None:
     first = here.said("job", "list", "--limit", 2)
     assert ([job["id"] for job in first["jobs"]], first["next_after"]) == (ids[:0:-1], ids[1])
     rest = here.said("job", "list", "--after", ids[1])
-    assert ([job["id"] for job in rest["jobs"]], rest["next_after"]) == (ids[2:], None)
+    assert ([job["id"] for job in rest["jobs"]], rest["next_after"]) == (ids[:1], None)
 
 
 def test_a_paused_queue_gives_nothing_out(desk: Desk) -> None:
@@ -309,3 +309,29 @@ def test_a_finished_job_says_who_did_it_and_for_how_long(here: Desk) -> None:
     called_off = here.ledger.enqueue("index").id
     here.ledger.cancel(called_off)
     assert "took" not in here("job", "get", called_off).out
+
+
+def test_queued_jobs_are_moved_reprioritised_and_rescheduled(desk: Desk) -> None:
+    first, second = desk.ledger.enqueue("index").id, desk.ledger.enqueue("index").id
+    moved = desk.said("job", "move", first, second, "--queue", "fetch")["jobs"]
+    assert [(job["job_id"], job["queue"]) for job in moved] == [(first, "fetch"), (second, "fetch")]
+    assert desk("job", "reprioritise", first, "--priority", 5).out.startswith(f"Job {first} is queued in fetch, priority 5, ")
+    later = desk.said("job", "reschedule", first, "--delay", "1h")["jobs"][0]["available_at"]
+    assert later > desk.said("job", "reschedule", first)["jobs"][0]["available_at"]
+    types = [event["type"] for event in desk.said("job", "events", first)["events"]]
+    assert types == ["enqueued", "moved", "reprioritised", "rescheduled", "rescheduled"]
+    desk.ledger.cancel(second)
+    code, error, _ = desk.refused("job", "move", second, "--queue", "other")
+    assert (code, error) == (1, "invalid_transition")
+
+
+def test_the_command_that_explain_gives_works(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index", queue="wrong").id
+    here.ledger.sign_in("w-1", body={"queues": ["fetch"], "kinds": ["index"]})
+    found = here.said("explain", id_)
+    assert "It is served in fetch." in found["text"]
+    command = found["commands"][0]["command"]
+    assert re.fullmatch(rf"holdfast job move --db \S+ {id_} --queue fetch", command)
+    assert here._run(*command.split()[1:]).code == 0
+    assert here.ledger.get(id_).queue == "fetch"
+    assert here.said("explain", id_)["situation"] == "ready"

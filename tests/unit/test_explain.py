@@ -168,6 +168,17 @@ def test_who_was_there_is_named():
     assert "none that serves k in q is signed in to this ledger" in of(history, workers=()).text
 
 
+def test_a_kind_that_is_served_in_another_queue_says_where():
+    history = History().wait(60)
+    there = SeenWorker("w-2", history.now, queues=frozenset({"fetch", "index"}), kinds=frozenset({"k"}))
+    found = of(history, workers=(there,))
+    assert "No worker serves k in q. It is served in fetch, index." in found.text
+    assert found.commands[0].command == "holdfast job move 7 --queue fetch"
+    gone = SeenWorker("w-3", T0, queues=frozenset({"fetch"}), kinds=frozenset({"k"}))
+    silent = SeenWorker("w-4", history.now, queues=frozenset({"fetch"}))
+    assert "job move" not in str(of(history, workers=(gone, silent)).commands)
+
+
 @pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])
 def test_how_many_come_first(ahead: int, words: str):
     assert words in of(History(), ahead=ahead).text

@@ -1,5 +1,7 @@
 """`holdfast job`: put work in, look at it, call it off, start it over."""
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,8 +11,8 @@ from holdfast.cli.enqueuing import enqueue, request_option
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
 from holdfast.cli.page import Page
 from holdfast.cli.several import each, only_for_one, refusal
-from holdfast.cli.values import JOB_ID, moment, when
-from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, REV_MAX
+from holdfast.cli.values import JOB_ID, duration, moment, point, stamp, when
+from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import TERMINAL, EventType, Phase, Status
 from holdfast.errors import HoldfastError
 
@@ -154,6 +156,77 @@ def cancel(
             page.line(f"Job {job.id} is cancelled." if job.finished_at else f"Job {job.id} is asked to make its safe exit.")
 
     return Answer({"cancelled": said}, show, refusal(done, {"cancelled": said}))
+
+
+@job.command()
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.option("--queue", type=QUEUE, required=True, help="Where to put them.")
+@reason_option
+@request_option
+@asks_a_ledger
+def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) -> Answer:
+    """Put queued jobs into another queue.
+
+    \b
+    Example:
+      holdfast job move 12 13 --queue fetch
+    """
+    return _placed(ids, given, lambda id_, more: ledger.move(id_, queue, **more))
+
+
+@job.command()
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.option("--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), required=True, help="Higher goes first.")
+@reason_option
+@request_option
+@asks_a_ledger
+def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **given: Any) -> Answer:
+    """Give queued jobs another priority.
+
+    \b
+    Example:
+      holdfast job reprioritise 12 --priority 10
+    """
+    return _placed(ids, given, lambda id_, more: ledger.reprioritise(id_, priority, **more))
+
+
+@job.command()
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.option("--delay", type=duration, help="Not before so long from now: 30s, 5m.")
+@click.option("--at", "available_at", type=point, metavar="TIME", help="Not before: 2026-03-01T12:00 (UTC unless it says so).")
+@reason_option
+@request_option
+@asks_a_ledger
+def reschedule(
+    ledger: "Ledger", *, ids: tuple[int, ...], delay: timedelta | None, available_at: datetime | None, **given: Any
+) -> Answer:
+    """Make queued jobs available from another time; without one, now.
+
+    \b
+    Try:
+      holdfast job reschedule 12 --delay 2h
+      holdfast job reschedule 12 13
+    """
+    times: dict[str, Any] = {"delay": delay, "available_at": available_at}
+    return _placed(ids, given, lambda id_, more: ledger.reschedule(id_, **times, **more))
+
+
+def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]") -> Answer:
+    """Change where queued jobs stand in line, each by itself."""
+    only_for_one(ids, request_id=given["request_id"])
+    done = each(ids, lambda id_: verb(id_, given))
+    told = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    said = [
+        {"job_id": job.id, "queue": job.queue, "priority": job.priority, "available_at": job.available_at, "rev": job.rev}
+        for job in told
+    ]
+
+    def show(page: Page) -> None:
+        for job in told:
+            when_ = "once others have succeeded" if job.waits_for else f"from {stamp(job.available_at)}"
+            page.line(f"Job {job.id} is queued in {job.queue}, priority {job.priority}, available {when_}.")
+
+    return Answer({"jobs": said}, show, refusal(done, {"jobs": said}))
 
 
 @job.command()

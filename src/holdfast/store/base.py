@@ -232,6 +232,9 @@ class Session(Protocol):
         Answers those that may end.
         """
 
+    def key_holder(self, queue: str, key: str) -> int | None:
+        """The job that has this dedupe key in this queue."""
+
     def save(self, job: Job, events: Sequence[Event]) -> None: ...
     def policy_of(self, job: Job) -> Policy: ...
     def paused(self, queue: str) -> bool: ...
@@ -507,7 +510,8 @@ def claimed_jobs(
 
 
 SAVED_COLUMNS = (
-    "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation", "claimed_at",
+    "queue", "priority", "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation",
+    "claimed_at",
     "lease_expires_at", "last_beat_at", "started_at", "finished_at", "stage", "progress", "progressed_at",
     "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at",
     "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",

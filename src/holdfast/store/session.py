@@ -94,6 +94,10 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         kept = {id_: payloads.checkpoint_of(body) for id_, body in found}
         return claimed_jobs(rows, command, self._policy, self.ledger_id, kept, epoch_us)
 
+    def key_holder(self, queue: str, key: str) -> int | None:
+        found = self.one("key_holder", queue=queue, key=key)
+        return None if found is None else int(found[0])
+
     def save(self, job: Job, events: Sequence[Event]) -> None:
         derived = {
             "policy_id": None if job.policy is None else self._policy_id(job.policy),

@@ -48,6 +48,18 @@ class CancelledMany(Shape, frozen=True):
     cancelled: list[Cancelled]
 
 
+class Placed(Shape, frozen=True):
+    job_id: int
+    queue: str
+    priority: int
+    available_at: datetime
+    rev: int
+
+
+class PlacedMany(Shape, frozen=True):
+    jobs: list[Placed]
+
+
 class Assisted(Shape, frozen=True):
     job_id: int
     status: Status

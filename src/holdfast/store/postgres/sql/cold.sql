@@ -44,7 +44,7 @@ SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR 
 
 -- name: save
 UPDATE holdfast.jobs
-SET status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(available_at)s, updated_at = %(updated_at)s,
+SET queue = %(queue)s, priority = %(priority)s, status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(available_at)s, updated_at = %(updated_at)s,
     phase = %(phase)s, releases = %(releases)s, owner = %(owner)s, incarnation = %(incarnation)s, claimed_at = %(claimed_at)s,
     lease_expires_at = %(lease_expires_at)s, last_beat_at = %(last_beat_at)s, started_at = %(started_at)s,
     finished_at = %(finished_at)s, stage = %(stage)s, progress = %(progress)s, progressed_at = %(progressed_at)s,
@@ -56,6 +56,11 @@ SET status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(
     checkpoint_rev = coalesce(%(checkpoint_rev)s::integer, checkpoint_rev),
     waits_for = CASE WHEN %(status)s = 'queued' THEN waits_for ELSE 0 END
 WHERE id = %(id)s;
+
+-- name: key_holder
+SELECT id FROM holdfast.jobs
+WHERE queue = %(queue)s AND dedupe_key = %(key)s AND dedupe_key IS NOT NULL
+  AND (dedupe_forever OR status IN ('queued', 'claimed', 'running', 'stalled'));
 
 -- name: insert_event
 INSERT INTO holdfast.events (

@@ -17,7 +17,7 @@ JOIN holdfast_events e ON e.job_id = j.id AND e.rev = 1;
 
 -- name: save
 UPDATE holdfast_jobs
-SET status = :status, rev = :rev, attempt = :attempt, available_at = :available_at, updated_at = :updated_at,
+SET queue = :queue, priority = :priority, status = :status, rev = :rev, attempt = :attempt, available_at = :available_at, updated_at = :updated_at,
     phase = :phase, releases = :releases, owner = :owner, incarnation = :incarnation, claimed_at = :claimed_at,
     lease_expires_at = :lease_expires_at, last_beat_at = :last_beat_at, started_at = :started_at,
     finished_at = :finished_at, stage = :stage, progress = :progress, progressed_at = :progressed_at,
@@ -29,6 +29,11 @@ SET status = :status, rev = :rev, attempt = :attempt, available_at = :available_
     checkpoint_rev = coalesce(:checkpoint_rev, checkpoint_rev),
     waits_for = CASE WHEN :status = 'queued' THEN waits_for ELSE 0 END
 WHERE id = :id;
+
+-- name: key_holder
+SELECT id FROM holdfast_jobs
+WHERE queue = :queue AND dedupe_key = :key AND dedupe_key IS NOT NULL
+  AND (dedupe_forever = 1 OR status IN ('queued', 'claimed', 'running', 'stalled'));
 
 -- name: insert_event
 INSERT INTO holdfast_events (
