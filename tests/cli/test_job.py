@@ -335,3 +335,27 @@ def test_the_command_that_explain_gives_works(here: Desk) -> None:
     assert here._run(*command.split()[1:]).code == 0
     assert here.ledger.get(id_).queue == "fetch"
     assert here.said("explain", id_)["situation"] == "ready"
+
+
+def test_a_request_id_is_drawn_for_one_job(here: Desk) -> None:
+    made = here("job", "enqueue", "index", "--json").answer
+    assert here.ledger.events(made["data"]["job"]["id"])[0].request_id == made["request_id"]
+    ids = [here.ledger.enqueue("index").id for _ in range(3)]
+    one = here("job", "cancel", ids[0], "--json").answer
+    assert here.ledger.events(ids[0])[-1].request_id == one["request_id"]
+    assert here("job", "cancel", ids[0], "--request-id", one["request_id"], "--json").answer == one
+    assert "request_id" not in here("job", "cancel", *ids[1:], "--json").answer
+    assert here("job", "cancel", *ids[1:], "--request-id", "r", "--json").answer["error_code"] == "usage"
+
+
+def test_the_ledger_may_be_named_before_the_noun(here: Desk, folder: Path) -> None:
+    id_ = here.ledger.enqueue("index", queue="only here").id
+    for words in (
+        ["--db", here._url, "job", "list"],
+        ["job", "--db", here._url, "list"],
+        ["--db", "sqlite:///another.db", "job", "list", "--db", here._url],
+    ):
+        answer = here._run(*words, "--json").answer
+        assert [job["id"] for job in answer["data"]["jobs"]] == [id_]
+    assert not (folder / "another.db").exists()
+    assert f"--db {here._url}" in here._run("--db", here._url, "explain", id_).out

@@ -156,7 +156,7 @@ def test_where_agents_are_at_work_one_may_take_it_up():
     found = of(history, workers=(), agent_at=history.now - 60 * SECOND)
     assert (found.situation, found.next[0].by) == ("no_worker", "an agent, or a worker that serves k")
     assert "Agents are at work, the last of them 60 s ago" in found.text
-    assert found.commands[0].command == "holdfast task start --id 7 --agent NAME --request-id NEW"
+    assert found.commands[0].command == "holdfast task start 7 --agent NAME"
     assert "task start" not in of(history, workers=(), agent_at=history.now - 3_601 * SECOND).commands[0].command
 
 

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli.completing import QUEUE
 from holdfast.cli.envelope import misuse
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, asks_a_ledger, request_option
 from holdfast.cli.page import Page
 from holdfast.cli.typed import json_lines, json_object
 from holdfast.cli.values import JOB_ID, duration, point
@@ -14,8 +14,6 @@ from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
-
-request_option = click.option("--request-id", metavar="ID", help="Sent again with the same one, it is done once.")
 
 
 @click.command()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.completing import QUEUE
-from holdfast.cli.enqueuing import enqueue, request_option
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
+from holdfast.cli.enqueuing import enqueue
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
 from holdfast.cli.page import Page
-from holdfast.cli.several import each, only_for_one, refusal
+from holdfast.cli.several import each, only_for_one, refusal, request_for
 from holdfast.cli.values import JOB_ID, duration, moment, point, stamp, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import TERMINAL, EventType, Phase, Status
@@ -137,7 +137,7 @@ def cancel(
     hard: bool,
     reason: str | None,
     expected_rev: int | None,
-    request_id: str | None,
+    request_id: str,
 ) -> Answer:
     """Call jobs off. One that is running is asked to make its safe exit, unless --hard.
 
@@ -145,9 +145,10 @@ def cancel(
     Example:
       holdfast job cancel 12 13 --reason "not needed any more"
     """
-    only_for_one(ids, expected_rev=expected_rev, request_id=request_id)
+    only_for_one(ids, expected_rev=expected_rev)
+    asked = request_for(ids, request_id)
     why = {} if reason is None else {"reason": reason}
-    done = each(ids, lambda id_: ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=request_id, **why))
+    done = each(ids, lambda id_: ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=asked, **why))
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
     said = [{"job_id": job.id, "status": job.status, "rev": job.rev, "is_over": job.finished_at is not None} for job in told]
 
@@ -213,7 +214,7 @@ def reschedule(
 
 def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]") -> Answer:
     """Change where queued jobs stand in line, each by itself."""
-    only_for_one(ids, request_id=given["request_id"])
+    given["request_id"] = request_for(ids, given["request_id"])
     done = each(ids, lambda id_: verb(id_, given))
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
     said = [
@@ -269,15 +270,15 @@ def _assisted(job: "Job", words: str) -> Answer:
 @reason_option
 @request_option
 @asks_a_ledger
-def replay(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None, request_id: str | None) -> Answer:
+def replay(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None, request_id: str) -> Answer:
     """Start finished jobs over, each as a new job.
 
     \b
     Example:
       holdfast job replay 12 --reason "the page is back"
     """
-    only_for_one(ids, request_id=request_id)
-    done = each(ids, lambda id_: ledger.replay(id_, reason=reason, request_id=request_id))
+    asked = request_for(ids, request_id)
+    done = each(ids, lambda id_: ledger.replay(id_, reason=reason, request_id=asked))
     return replayed([job for job in done.values() if not isinstance(job, HoldfastError)], done)
 
 

@@ -8,13 +8,12 @@ import msgspec
 from holdfast.cli.agents import (
     asks_as_an_agent,
     claim_ttl_option,
-    request_option,
     show_history,
     show_related,
     show_replayed,
     show_task,
 )
-from holdfast.cli.frame import Answer
+from holdfast.cli.frame import Answer, request_option
 from holdfast.cli.page import Page
 
 if TYPE_CHECKING:

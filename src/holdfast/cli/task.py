@@ -13,7 +13,6 @@ from holdfast.cli.agents import (
     id_option,
     json_option,
     on_a_task,
-    request_option,
     session_option,
     show_history,
     show_related,
@@ -33,6 +32,7 @@ from holdfast.cli.frame import (
     loaded_keys,
     open_ledger,
     reads_a_ledger,
+    request_option,
     say,
 )
 from holdfast.cli.page import Page

@@ -15,6 +15,7 @@ from holdfast.cli.anchoring import anchor_options, anchors_of
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, Noun, as_json_option, key_option, loaded_keys, reads_a_ledger, say
 from holdfast.cli.page import Page
+from holdfast.cli.pasting import note_ledger
 from holdfast.cli.values import age, duration, duration_or_never, queues
 from holdfast.errors import LimitExceeded, ValidationError
 
@@ -43,7 +44,7 @@ def worker() -> None:
 
 @worker.command()
 @click.argument("apps", nargs=-1, required=True, metavar="MODULE:APP…")
-@click.option("--db", metavar="URL", help="Another ledger than the one the apps name.")
+@click.option("--db", metavar="URL", callback=note_ledger, help="Another ledger than the one the apps name.")
 @key_option
 @click.option("--name", help="What it is called in the record. By default that of its worker key, else host and process id.")
 @click.option("--queues", type=queues, help="a,b in strict order, or a=3,b=1 by weight. By default those of its handlers.")

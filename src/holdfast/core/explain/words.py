@@ -114,7 +114,7 @@ def move(job: Job, queue: str) -> Remedy:
 
 
 def take_it_up(job: Job) -> Remedy:
-    return Remedy(f"holdfast task start --id {job.id} --agent NAME --request-id NEW", "takes it up, as an agent")
+    return Remedy(f"holdfast task start {job.id} --agent NAME", "takes it up, as an agent")
 
 
 SWEEP = Remedy("holdfast sweep", "does at once whatever is due")
