@@ -70,6 +70,6 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "top": (Picture,),
     "verify": (upkeep.Verified, upkeep.Proved),
     "worker list": (fleet.Workers,),
-    "worker run": (fleet.Worked,),
+    "worker run": (fleet.Worked, fleet.WorkedTogether),
 }
 """Of each command, the forms that its `data` may have. One that answers nothing, as to a person alone, has none."""
