@@ -125,7 +125,7 @@ class Outside(Desk):
         """Put a queued job into another queue. Where it is there already, nothing changes."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
         command = c.MoveJob(queue=limits.check_name("queue", queue), reason=admit.reason_if_any(reason), **who)
-        return self._on_job("move", command, request_id, (queue, *given(reason)))
+        return self._on_job("move", command, request_id, (command.queue, *given(reason)))
 
     def reprioritise(
         self,
@@ -139,9 +139,9 @@ class Outside(Desk):
     ) -> Job:
         """Give a queued job another priority."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
-        limits.check_integer("priority", priority, -limits.PRIORITY_MAX, limits.PRIORITY_MAX)
-        command = c.Reprioritise(priority=priority, reason=admit.reason_if_any(reason), **who)
-        return self._on_job("reprioritise", command, request_id, (priority, *given(reason)))
+        wanted = limits.check_integer("priority", priority, -limits.PRIORITY_MAX, limits.PRIORITY_MAX)
+        command = c.Reprioritise(priority=wanted, reason=admit.reason_if_any(reason), **who)
+        return self._on_job("reprioritise", command, request_id, (wanted, *given(reason)))
 
     def reschedule(
         self,
