@@ -49,6 +49,8 @@ LIMITS = {
     "WRITE_BATCH_MAX": "items in one `complete_many` or `heartbeat_many`",
     "WRITE_CHUNK": "items of those that share a transaction",
     "PAGE_MAX": "jobs in one `list`, `dead_letters` or `replay_many`, events in one `events`",
+    "SEARCHED_MAX": "jobs that one `list` with `since` or `until` looks at",
+    "SEARCHED_TEXT_MAX": "jobs that one `list` with `text` looks at",
     "NAMES_PER_CLAIM_MAX": "queues, and kinds, in one `claim`",
     "PRIORITY_MAX": "a priority, either sign",
     "DELAY_US_MAX": "`delay` and `retry_after`, in microseconds: ten years",

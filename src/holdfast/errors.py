@@ -17,6 +17,8 @@ class HoldfastError(Exception):
     http_status: ClassVar[int] = 500
     fault: ClassVar[Fault] = "caller"
     action: str = ""
+    request_id: str | None = None
+    """Of the command that was refused, where the command line sent it."""
 
     def __init__(self, message: str, **context: Any) -> None:
         super().__init__(message)

@@ -1,6 +1,7 @@
 """`holdfast job` and `holdfast queue`: work goes in, is looked at, called off and started over."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -268,16 +269,16 @@ def test_jobs_are_listed_by_phase(here: Desk) -> None:
     here.ledger.assist(ids[0])
     assert [job["id"] for job in here.said("job", "list", "--phase", "assisted")["jobs"]] == ids[:1]
     both = here.said("job", "list", "--phase", "assisted", "--phase", "executing")["jobs"]
-    assert [job["id"] for job in both] == ids[:2]
+    assert [job["id"] for job in both] == ids[1::-1]
     assert [task["id"] for task in here.said("task", "list", "--phase", "executing")["tasks"]] == ids[1:2]
 
 
 def test_pages_go_on_where_they_ended(here: Desk) -> None:
     ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
     first = here.said("job", "list", "--limit", 2)
-    assert ([job["id"] for job in first["jobs"]], first["next_after"]) == (ids[:2], ids[1])
+    assert ([job["id"] for job in first["jobs"]], first["next_after"]) == (ids[:0:-1], ids[1])
     rest = here.said("job", "list", "--after", ids[1])
-    assert ([job["id"] for job in rest["jobs"]], rest["next_after"]) == (ids[2:], None)
+    assert ([job["id"] for job in rest["jobs"]], rest["next_after"]) == (ids[:1], None)
 
 
 def test_a_paused_queue_gives_nothing_out(desk: Desk) -> None:
@@ -311,3 +312,79 @@ def test_what_a_job_waits_for_is_told(desk: Desk) -> None:
 
 def test_a_wrong_name_in_a_policy_is_told_the_right_ones(desk: Desk) -> None:
     assert "attempts_max" in desk("job", "enqueue", "k", "--queue", "default", "--policy", '{"attempts": 3}').err
+
+
+def test_the_list_shows_the_newest_first_and_what_there_is(desk: Desk) -> None:
+    made = [desk.ledger.enqueue("index", {"page": number}).id for number in range(3)]
+    desk.ledger.enqueue("note", queue="other")
+    desk.ledger.complete(desk.held(), "indexed")
+    first = desk.said("job", "list", "--queue", "default", "--limit", "2")
+    assert [job["id"] for job in first["jobs"]] == [made[2], made[1]]
+    assert first["counts"] == {"queued": 2, "succeeded": 1}
+    rest = desk.said("job", "list", "--queue", "default", "--after", first["next_after"])
+    assert [job["id"] for job in rest["jobs"]] == [made[0]]
+    assert [job["id"] for job in desk.said("job", "list", "--order", "oldest", "--limit", "1")["jobs"]] == [made[0]]
+    assert "  4 jobs in all: 3 queued, 1 succeeded" in desk("job", "list").out
+    assert [job["id"] for job in desk.said("job", "list", "--text", '"page":1', "--since", "1h")["jobs"]] == [made[1]]
+    assert desk.said("job", "list", "--until", "1h")["jobs"] == []
+
+
+def test_a_finished_job_says_who_did_it_and_for_how_long(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index").id
+    here.ledger.complete(here.held(), None)
+    out = here("job", "get", id_).out
+    assert "  done by      ada\n" in out
+    assert re.search(r"  took         \d+\.\d{3}s\n", out)
+    called_off = here.ledger.enqueue("index").id
+    here.ledger.cancel(called_off)
+    assert "took" not in here("job", "get", called_off).out
+
+
+def test_queued_jobs_are_moved_reprioritised_and_rescheduled(desk: Desk) -> None:
+    first, second = desk.ledger.enqueue("index").id, desk.ledger.enqueue("index").id
+    moved = desk.said("job", "move", first, second, "--queue", "fetch")["jobs"]
+    assert [(job["job_id"], job["queue"]) for job in moved] == [(first, "fetch"), (second, "fetch")]
+    assert desk("job", "reprioritise", first, "--priority", 5).out.startswith(f"Job {first} is queued in fetch, priority 5, ")
+    later = desk.said("job", "reschedule", first, "--delay", "1h")["jobs"][0]["available_at"]
+    assert later > desk.said("job", "reschedule", first)["jobs"][0]["available_at"]
+    types = [event["type"] for event in desk.said("job", "events", first)["events"]]
+    assert types == ["enqueued", "moved", "reprioritised", "rescheduled", "rescheduled"]
+    desk.ledger.cancel(second)
+    code, error, _ = desk.refused("job", "move", second, "--queue", "other")
+    assert (code, error) == (1, "invalid_transition")
+
+
+def test_the_command_that_explain_gives_works(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index", queue="wrong").id
+    here.ledger.sign_in("w-1", body={"queues": ["fetch"], "kinds": ["index"]})
+    found = here.said("explain", id_)
+    assert "It is served in fetch." in found["text"]
+    command = found["commands"][0]["command"]
+    assert re.fullmatch(rf"holdfast job move --db \S+ {id_} --queue fetch", command)
+    assert here._run(*command.split()[1:]).code == 0
+    assert here.ledger.get(id_).queue == "fetch"
+    assert here.said("explain", id_)["situation"] == "ready"
+
+
+def test_a_request_id_is_drawn_for_one_job(here: Desk) -> None:
+    made = here("job", "enqueue", "index", "--queue", "default", "--json").answer
+    assert here.ledger.events(made["data"]["job"]["id"])[0].request_id == made["request_id"]
+    ids = [here.ledger.enqueue("index").id for _ in range(3)]
+    one = here("job", "cancel", ids[0], "--json").answer
+    assert here.ledger.events(ids[0])[-1].request_id == one["request_id"]
+    assert here("job", "cancel", ids[0], "--request-id", one["request_id"], "--json").answer == one
+    assert "request_id" not in here("job", "cancel", *ids[1:], "--json").answer
+    assert here("job", "cancel", *ids[1:], "--request-id", "r", "--json").answer["error_code"] == "usage"
+
+
+def test_the_ledger_may_be_named_before_the_noun(here: Desk, folder: Path) -> None:
+    id_ = here.ledger.enqueue("index", queue="only here").id
+    for words in (
+        ["--db", here._url, "job", "list"],
+        ["job", "--db", here._url, "list"],
+        ["--db", "sqlite:///another.db", "job", "list", "--db", here._url],
+    ):
+        answer = here._run(*words, "--json").answer
+        assert [job["id"] for job in answer["data"]["jobs"]] == [id_]
+    assert not (folder / "another.db").exists()
+    assert f"--db {here._url}" in here._run("--db", here._url, "explain", id_).out

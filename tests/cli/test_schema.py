@@ -145,6 +145,9 @@ def tasks(said: Said) -> None:
     said("task", "fail", "--id", second, *who, "r-5", "--error", "no route", "--permanent")
     said("task", "start", "--id", third, *who, "r-6")
     said("task", "release", "--id", third, *who, "r-7")
+    said("job", "move", third, "--queue", "tasks")
+    said("job", "reprioritise", third, "--priority", 1)
+    said("job", "reschedule", third)
     said("task", "list")
     said("task", "gc", *who, "r-8")
     assert said("resume", *who, "r-9", "--queue", "tasks")["task"]["id"] == third

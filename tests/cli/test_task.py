@@ -179,15 +179,29 @@ def test_refusals_say_why(real: Ledger, ask: Any) -> None:
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "fail", "release", "gc", "resume"])
-def test_who_asks_and_the_request_have_to_be_named(run: Run, verb: str) -> None:
+def test_who_asks_has_to_be_named(run: Run, verb: str) -> None:
     words = ["resume"] if verb == "resume" else ["task", verb]
-    which = [] if verb in ("gc", "resume") else ["--id", 1, *(["--error", "no"] if verb == "fail" else [])]
-    for given, missing in ((["--agent", "ada"], "--request-id"), (["--request-id", "r"], "--agent")):
-        done = run(*words, *which, *given, "--json")
-        assert (done.code, done.answer["error_code"]) == (2, "usage")
-        assert missing in done.answer["error"]
-        assert missing in done.answer["suggested_action"]
-        assert run(*words, *which, *given).err.endswith(f"Try: {done.answer['suggested_action']}\n")
+    which = [] if verb in ("gc", "resume") else [1, *(["--error", "no"] if verb == "fail" else [])]
+    done = run(*words, *which, "--json")
+    assert (done.code, done.answer["error_code"]) == (2, "usage")
+    assert "--agent" in done.answer["error"]
+    assert "--agent" in done.answer["suggested_action"]
+    assert run(*words, *which).err.endswith(f"Try: {done.answer['suggested_action']}\n")
+
+
+def test_a_request_id_is_drawn_and_shown(real: Ledger, run: Run, store_url: str) -> None:
+    """The answer has what it takes to send the same request again."""
+    one = real.enqueue("index_page").id
+    who = ("--agent", "ada", "--db", store_url, "--json")
+    started = run("task", "start", one, *who).answer
+    beats = [run("task", "heartbeat", one, *who).answer for _ in range(2)]
+    drawn = [answer["request_id"] for answer in (started, *beats)]
+    assert len(set(drawn)) == 3
+    assert [event.request_id for event in real.events(one, types=["heartbeat"])] == drawn[1:]
+    again = run("task", "heartbeat", one, "--request-id", drawn[2], *who).answer
+    assert (again["data"]["task"]["replayed"], again["request_id"]) == (True, drawn[2])
+    refused = run("task", "complete", 10**6, *who).answer
+    assert (refused["error_code"], bool(refused["request_id"])) == ("not_found", True)
 
 
 def test_json_from_a_file_and_from_standard_input(real: Ledger, ask: Any, folder: Path) -> None:
@@ -279,7 +293,7 @@ def test_people_are_told_what_to_do_in_a_second_line(real: Ledger, ask: Any, run
     done = run("task", "start", "--id", one, "--agent", "bob", "--request-id", "a", HOLDFAST_URL=store_url)
     first, second = done.err.splitlines()
     assert first.startswith(f"Failed: lease_conflict: task {one} is held by ada, until ")
-    assert second == "Try: Take another task: holdfast resume --agent bob --request-id NEW"
+    assert second == "Try: Take another task: holdfast resume --agent bob"
 
 
 @pytest.mark.parametrize("words", ["resume", "task start --id 1", "task heartbeat --id 1", "task gc"])
@@ -295,7 +309,7 @@ def test_what_helps_is_for_the_ledger_that_was_asked(run: Run, folder: Path) -> 
         Agent(far, "ada").start(queued(far).id)
     for db in (["--db", url], [f"--db={url}"]):
         asked = ["task", "start", "--id", 1, "--agent", "bob", "--request-id", "r", *db]
-        wanted = f"Take another task: holdfast resume --db {url} --agent bob --request-id NEW"
+        wanted = f"Take another task: holdfast resume --db {url} --agent bob"
         assert run(*asked, "--json").answer["suggested_action"] == wanted
         assert run(*asked).err.splitlines()[1] == f"Try: {wanted}"
     assert run("doctor", "--db", "sqlite:///nowhere.db").err.count("--db") == 2

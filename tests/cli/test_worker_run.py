@@ -1,6 +1,7 @@
 """`holdfast worker run`: real workers, real signals."""
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -269,3 +270,33 @@ def test_an_app_without_a_url_and_the_commands_beside_it_share_a_ledger_and_a_qu
     running.signal()
     assert running.rest().code == 0
     assert run("job", "enqueue", "welcome", "--args", '{"name": "Grace"}').out == "Job 2 is queued in mail.\n"
+
+
+def test_several_workers_are_kept_running(folder: Path, start: Start) -> None:
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        jobs = ledger.enqueue_many([{"kind": "hold", "queue": "hold"}] * 2)
+        crew = start("worker", "run", "shop:app", "--workers", 2, "--threads", 1, "--name", "shop", "--json")
+        began = {crew.line(), crew.line()}
+        assert began == {f"began {job.id}" for job in jobs}
+        wait_until(lambda: sorted(record.name for record in ledger.workers()) == ["shop-1", "shop-2"])
+        before = {record.name: record.details["pid"] for record in ledger.workers()}
+
+        os.kill(before["shop-1"], signal.SIGKILL)
+        crew.logged("worker ended, and is started again")
+        wait_until(
+            lambda: {record.details["pid"] for record in ledger.workers() if record.name == "shop-1"} - set(before.values())
+        )
+
+        crew.signal()
+        time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
+        crew.signal()
+        done = crew.rest()
+        assert done.code == 0
+        assert json.loads(done.out.splitlines()[-1])["data"] == {"workers": 2, "restarts": 1}
+        assert {ledger.get(job.id).status.value for job in jobs} <= {"queued", "running"}
+
+
+def test_what_was_typed_wrongly_is_not_tried_again(run: Run) -> None:
+    done = run("worker", "run", "shop:words", "--workers", 2, "--json")
+    assert (done.code, done.answer["error_code"]) == (2, "gave_up")
+    assert run("worker", "run", "shop:app", "--workers", 2, "--metrics-port", 9_999).code == 2

@@ -165,6 +165,7 @@ class Place(NamedTuple):
             "key_id": lambda: "k",
             "events": list,
             "dialect": lambda: "liveness",
+            "priority": lambda: 1,
         }
         return makers[name]()
 

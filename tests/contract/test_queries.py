@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Event, Job, Ledger
+from holdfast.core import limits
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
     BUILDERS,
@@ -81,6 +82,85 @@ def test_jobs_of_several_statuses(ledger: Ledger):
 def test_no_status_at_all_is_no_job(ledger: Ledger):
     queued(ledger)
     assert ledger.list(status=[]) == []
+
+
+def _ids(jobs: list[Job]) -> list[int]:
+    return [job.id for job in jobs]
+
+
+@pytest.mark.parametrize("status", [None, ["claimed", "running"], "failed", ["failed", "queued"]])
+def test_the_newest_jobs_come_first_where_that_is_asked_for(ledger: Ledger, status: Any):
+    for build in (queued, claimed, running, failed, queued, claimed, running, failed):
+        build(ledger)
+    oldest = _ids(ledger.list(status=status))
+    page = ledger.list(status=status, order="newest", limit=1)
+    rest = ledger.list(status=status, order="newest", after=page.next_after or 0)
+    assert [*_ids(page), *_ids(rest)] == oldest[::-1]
+    assert rest.next_after is None
+
+
+def test_waiting_jobs_come_newest_first(ledger: Ledger):
+    first = queued(ledger)
+    waiting = [ledger.enqueue("k", depends_on=[first.id]).id for _ in range(3)]
+    assert _ids(ledger.list(waiting=True, order="newest", limit=2)) == waiting[:0:-1]
+
+
+def test_an_order_is_one_of_two(ledger: Ledger):
+    with refused("validation_error") as caught:
+        ledger.list(order="sideways")
+    assert caught.value.context["field"] == "order"
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_jobs_by_the_time_they_were_enqueued(ledger: Ledger, clock: ManualClock, order: str):
+    made = []
+    for _ in range(4):
+        made.append(queued(ledger).id)
+        clock.advance(60)
+    start = clock.now() - timedelta(seconds=240)
+    found = ledger.list(since=start + timedelta(seconds=60), until=start + timedelta(seconds=180), order=order)
+    assert _ids(found) == (made[1:3] if order == "oldest" else made[2:0:-1])
+    assert _ids(ledger.list(since=start + timedelta(seconds=60), limit=1)) == [made[1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("page", ["kind", "error"]),
+        ("CRAWL", ["queue"]),
+        ("corr-7", ["correlation"]),
+        ("refused", ["error"]),
+        ("a.Example", ["args"]),
+    ],
+)
+def test_jobs_with_a_text(ledger: Ledger, text: str, expected: list[str]):
+    failing = ledger.enqueue("walk", {})
+    [held] = ledger.claim("ada", kinds=["walk"], start=True)
+    assert held.fence is not None
+    ledger.fail(held.fence, "page refused", retryable=False)
+    made = {
+        "error": failing.id,
+        "kind": ledger.enqueue("index_page").id,
+        "queue": ledger.enqueue("other", queue="crawl").id,
+        "correlation": ledger.enqueue("other", correlation_id="corr-7").id,
+        "args": ledger.enqueue("other", {"url": "https://a.example"}).id,
+    }
+    assert set(_ids(ledger.list(text=text))) == {made[name] for name in expected}
+    assert not ledger.list(text=f"no {text}")
+
+
+def test_names_of_fields_are_no_text_of_a_job(ledger: Ledger):
+    ledger.enqueue("walk", {"to": "lobby"}, priority=3)
+    assert not ledger.list(text="priority")
+
+
+def test_a_search_stops_after_so_many_jobs_and_says_where(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "SEARCHED_TEXT_MAX", 3)
+    made = [ledger.enqueue("walk", {"number": number}).id for number in range(5)]
+    first = ledger.list(text='"number":4')
+    assert (list(first), first.next_after) == ([], made[2])
+    second = ledger.list(text='"number":4', after=first.next_after or 0)
+    assert (_ids(second), second.next_after) == ([made[4]], None)
 
 
 @pytest.mark.parametrize("alias", ["assigned", "claimed"])

@@ -22,7 +22,7 @@ def test_a_task_of_another_agent(ledger: Ledger, ada: Agent, bob: Agent) -> None
     ada.start(one)
     taken = refusal(bob.start, one)
     assert taken.message.startswith(f"task {one} is held by ada, until 20")
-    assert taken.action == "Take another task: holdfast resume --agent bob --request-id NEW"
+    assert taken.action == "Take another task: holdfast resume --agent bob"
     assert taken.context["holder_session"] == "agent"
     lost = refusal(bob.heartbeat, one)
     assert (lost.code, lost.message.partition(", until")[0]) == ("fence_lost", f"task {one} is not bob's: it is held by ada")
@@ -40,7 +40,7 @@ def test_a_task_of_the_same_agent_in_another_session(ledger: Ledger, ada: Agent)
         assert "say --session 's 2'" in error.action
     ada.start(two := queued(ledger).id)
     other = refusal(Agent(ledger, "ada", session="s 2").start, two)
-    assert other.action.endswith("holdfast resume --agent ada --session 's 2' --request-id NEW")
+    assert other.action.endswith("holdfast resume --agent ada --session 's 2'")
 
 
 def test_what_is_told_of_a_task_is_how_it_stands_and_not_how_it_would_have(
@@ -58,7 +58,7 @@ def test_a_task_that_nobody_has(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     error = refusal(ada.heartbeat, one)
     assert (error.code, error.message) == ("fence_lost", f"nobody has task {one}: it is queued")
-    assert error.action == f"To have it: holdfast task start --id {one} --agent ada --request-id NEW"
+    assert error.action == f"To have it: holdfast task start {one} --agent ada"
     ada.start(one)
     ada.release(one)
     assert refusal(ada.complete, one).message == f"nobody has task {one}: it is queued"

@@ -1,11 +1,13 @@
 """Resume: which task an agent goes on with, and what it is told."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import msgspec
 
 from holdfast import Ledger
 from holdfast.agent import Agent, look
+from holdfast.agent.patience import _until_due
 from holdfast.testing import ManualClock
 from tests.contract.builders import held, queued, refused
 from tests.support.histories import problems
@@ -373,3 +375,45 @@ def test_what_an_agent_hands_back_is_for_others_first(ledger: Ledger, ada: Agent
     ada.fail(one, "no route")
     clock.advance(3_600)
     assert took(ada) == (one, "last")
+
+
+def test_it_waits_until_work_comes_in(ledger: Ledger, ada: Agent) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ada.resume, wait="5m", request_id="r1")
+        id_ = queued(ledger).id
+        brief = asked.result(timeout=60)
+    assert brief.task is not None and brief.task.id == id_
+    assert ada.resume(request_id="r1").replayed is True
+
+
+def test_it_waits_for_a_task_that_another_agent_gives_back(ledger: Ledger, ada: Agent) -> None:
+    bob = Agent(ledger, "bob")
+    id_ = queued(ledger).id
+    bob.start(id_)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ada.resume, wait="5m")
+        bob.release(id_)
+        brief = asked.result(timeout=60)
+    assert brief.task is not None and brief.task.id == id_
+
+
+def test_it_does_not_wait_longer_than_it_is_told(ledger: Ledger, ada: Agent) -> None:
+    queued(ledger, delay="1h")
+    assert took(ada, wait="10ms") == (None, "nothing")
+    for odd, code in (("soon", "validation_error"), ("2d", "limit_exceeded")):
+        with refused(code):
+            ada.resume(wait=odd)
+
+
+def test_when_to_look_again_is_when_something_is_due(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    """The time of the next task, or the end of the next claim; a second where that is past."""
+    bob = Agent(ledger, "bob")
+    assert _until_due(ledger, ada.resume(), 300) == 300
+    queued(ledger, delay="60s")
+    assert _until_due(ledger, ada.resume(), 300) == 60.001
+    bob.start(queued(ledger).id, ttl="20s")
+    assert _until_due(ledger, brief := ada.resume(), 300) == 20.001
+    clock.advance(60)
+    assert _until_due(ledger, brief, 300) == 0.001
+    clock.advance(1)
+    assert _until_due(ledger, brief, 300) == 1.0

@@ -561,6 +561,23 @@ class Model:
         command = c.Cancel(hard=hard, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
         return self._on_job("cancel", command, rest.get("request_id"), (hard, reason))
 
+    def move(self, job_id: int, queue: str, *, reason: str | None = None, **rest: Any) -> Seen:
+        job = self.jobs.get(job_id)
+        keyed = () if job is None or job.dedupe_key is None else (o for o in self.jobs.values() if o.dedupe_key == job.dedupe_key)
+        holders = [o.id for o in keyed if o.queue == queue and (o.dedupe_forever or o.status in LIVE)]
+        holder = min(holders, default=None)
+        command = c.MoveJob(queue=queue, reason=reason, key_holder=holder, **self._outside(job_id, Role.CLIENT, **rest))
+        return self._on_job("move", command, rest.get("request_id"), (queue, reason))
+
+    def reprioritise(self, job_id: int, priority: int, *, reason: str | None = None, **rest: Any) -> Seen:
+        command = c.Reprioritise(priority=priority, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
+        return self._on_job("reprioritise", command, rest.get("request_id"), (priority, reason))
+
+    def reschedule(self, job_id: int, *, delay: float = 0, reason: str | None = None, **rest: Any) -> Seen:
+        us = round(delay * 1_000_000)
+        command = c.Reschedule(delay_us=us, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
+        return self._on_job("reschedule", command, rest.get("request_id"), (us, reason))
+
     def dead_letter(
         self, job_id: int, *, reason_code: str, failure_stage: str | None = None, error: Any = None, **rest: Any
     ) -> Seen:

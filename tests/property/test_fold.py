@@ -57,6 +57,9 @@ STEPS: dict[str, Step] = {
     "call alive": lambda model, fence: model.resume(1),
     "requeue": lambda model, fence: model.requeue(1),
     "sweep": lambda model, fence: model.sweep(),
+    "move": lambda model, fence: model.move(1, f"queue {model.draws.step % 3}"),
+    "reprioritise": lambda model, fence: model.reprioritise(1, model.draws.step % 3),
+    "reschedule": lambda model, fence: model.reschedule(1, delay=model.draws.step % 3),
     "cancel": lambda model, fence: model.cancel(1, reason="enough"),
 }
 ENDS: dict[str, Step] = {
@@ -246,7 +249,14 @@ def _other_status(status: Status | None) -> Status:
     return Status.RUNNING if status is not Status.RUNNING else Status.STALLED
 
 
+PLACING = (E.MOVED, E.REPRIORITISED, E.RESCHEDULED)
 EDITS: dict[str, Edit] = {
+    "queue of moved": _said(E.MOVED, queue=lambda queue, _: "another"),
+    "from_queue of moved": _said(E.MOVED, from_queue=lambda queue, _: "another"),
+    "priority of reprioritised": _said(E.REPRIORITISED, priority=_more),
+    "from_priority of reprioritised": _said(E.REPRIORITISED, from_priority=_more),
+    "available_at of rescheduled": _only(_said(E.RESCHEDULED, available_at=_more), _later(E.REQUEUED)),
+    "from_at of rescheduled": _said(E.RESCHEDULED, from_at=_more),
     "job_id": _field("job_id", lambda e: e.job_id + 1),
     "rev up": _field("rev", lambda e: e.rev + 1),
     "rev down": _field("rev", lambda e: e.rev - 1),
@@ -256,7 +266,7 @@ EDITS: dict[str, Edit] = {
     "received_at after": _after_its_successor,
     "role": _only(
         _field("actor", lambda e: Actor(Role.CLIENT, "somebody")),
-        lambda events, place: events[place].type not in (E.ENQUEUED, E.CANCELLED, E.CANCEL_REQUESTED),
+        lambda events, place: events[place].type not in (E.ENQUEUED, E.CANCELLED, E.CANCEL_REQUESTED, *PLACING),
     ),
     "worker": _only(_field("actor", lambda e: Actor(Role.WORKER, "nobody", e.actor.incarnation)), _worker_again),
     "incarnation": _only(_field("actor", lambda e: Actor(Role.WORKER, e.actor.name, "another")), _worker_again),

@@ -733,6 +733,27 @@ class ThreeWays(RuleBasedStateMachine):
     @precondition(has_job)
     @rule(
         place=picks,
+        change=st.one_of(
+            st.tuples(st.just("move"), st.sampled_from(QUEUES)),
+            st.tuples(st.just("reprioritise"), st.integers(-1, 2)),
+            st.tuples(st.just("reschedule"), st.sampled_from([0, 5])),
+        ),
+        request=requests,
+        actor=actors,
+        rev=revs,
+    )
+    def place(self, place: int, change: tuple[str, Any], request: str, actor: Any, rev: str) -> None:
+        job_id = self.pick(place, frozenset({Status.QUEUED}))
+        verb, value = change
+        said: dict[str, Any] = {"actor": actor, **self.request(request), **self.rev(rev, job_id)}
+        if verb == "reschedule":
+            self.tell(verb, job_id, delay=value, **said)
+        else:
+            self.tell(verb, job_id, value, **said)
+
+    @precondition(has_job)
+    @rule(
+        place=picks,
         verb=st.sampled_from(["dead_letter", "replay", "replay", "annotate", "discard"]),
         code=reason_codes,
         error=st.one_of(st.none(), errors),

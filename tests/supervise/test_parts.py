@@ -193,7 +193,7 @@ def test_what_a_person_is_told(what: str, facts: dict[str, object], said: str) -
 
 def test_a_program_that_was_told_to_end_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    voice = LogVoice(receipts=False)
+    voice = LogVoice("web", receipts=False)
     voice.happened("stopping", signal="SIGTERM")
     voice.happened("ended", exit_code=-15)
     voice.happened("over", run_id="web/1", reason="operator_shutdown", restarts=0)

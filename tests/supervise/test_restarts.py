@@ -166,3 +166,19 @@ def test_the_envelope_of_an_orderly_end(ended: Ended) -> None:
     assert '"message":"receipt"' in done.err
     plain = ended("--name", "web", "--", "nowhere", "--json")
     assert (plain.code, plain.out) == (127, "")
+
+
+def test_a_run_is_named_by_its_program_and_arguments(ended: Ended, url: str) -> None:
+    for words in (["/bin/sh", "-c", "exit 0"], ["sh", "-c", "true"], ["true"]):
+        done = ended("--json", "--", *words)
+        assert done.code == 0
+        names = {json.loads(line)["run"] for line in done.err.splitlines()}
+        assert len(names) == 1
+    long = ended("--json", "--", "true", "é" * 300)
+    assert long.code == 0
+    ended("--name", "mine", "--", "true", "é")
+    with holdfast.open(url) as ledger:
+        found = sorted(state.name for state in ledger.runs())
+    [cut] = [name for name in found if "…" in name]
+    assert len(cut.encode()) <= 200
+    assert found == sorted(["sh -c 'exit 0'", "sh -c true", "true", cut, "mine"])

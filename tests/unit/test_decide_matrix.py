@@ -52,6 +52,9 @@ VERBS: dict[str, tuple[type[c.JobCommand], dict[str, Any], set[str]]] = {
         {"actor": OPERATOR, "reason_code": ReasonCode.TIMEOUT, "failure_stage": FailureStage.EXEC},
         LIVE,
     ),
+    "move": (c.MoveJob, {"actor": CLIENT, "queue": "other"}, {"queued"}),
+    "reprioritise": (c.Reprioritise, {"actor": OPERATOR, "priority": 5}, {"queued"}),
+    "reschedule": (c.Reschedule, {"actor": CLIENT, "delay_us": 5_000_000}, {"queued"}),
     "annotate": (c.Annotate, {"actor": OPERATOR, "note": EventType.COMPENSATED}, FINISHED),
 }
 HOLDER_VERBS = {"start", "heartbeat", "complete", "fail", "release", "acknowledge_cancel", "stall", "resume"}

@@ -156,7 +156,7 @@ def test_where_agents_are_at_work_one_may_take_it_up():
     found = of(history, workers=(), agent_at=history.now - 60 * SECOND)
     assert (found.situation, found.next[0].by) == ("no_worker", "an agent, or a worker that serves k")
     assert "Agents are at work, the last of them 60 s ago" in found.text
-    assert found.commands[0].command == "holdfast task start --id 7 --agent NAME --request-id NEW"
+    assert found.commands[0].command == "holdfast task start 7 --agent NAME"
     assert "task start" not in of(history, workers=(), agent_at=history.now - 3_601 * SECOND).commands[0].command
 
 
@@ -166,6 +166,17 @@ def test_who_was_there_is_named():
     other = SeenWorker("w-2", history.now, kinds=frozenset({"other"}))
     assert "the workers that are signed in do not serve k in q" in of(history, workers=(other,)).text
     assert "none that serves k in q is signed in to this ledger" in of(history, workers=()).text
+
+
+def test_a_kind_that_is_served_in_another_queue_says_where():
+    history = History().wait(60)
+    there = SeenWorker("w-2", history.now, queues=frozenset({"fetch", "index"}), kinds=frozenset({"k"}))
+    found = of(history, workers=(there,))
+    assert "No worker serves k in q. It is served in fetch, index." in found.text
+    assert found.commands[0].command == "holdfast job move 7 --queue fetch"
+    gone = SeenWorker("w-3", T0, queues=frozenset({"fetch"}), kinds=frozenset({"k"}))
+    silent = SeenWorker("w-4", history.now, queues=frozenset({"fetch"}))
+    assert "job move" not in str(of(history, workers=(gone, silent)).commands)
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])

@@ -8,6 +8,7 @@ from holdfast.agent.brief import Brief, brief_of, weighed
 from holdfast.agent.collecting import collect
 from holdfast.agent.idle import Wish, idleness
 from holdfast.agent.looking import look
+from holdfast.agent.patience import wait_for
 from holdfast.agent.rule import choose, take_up
 from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
@@ -127,6 +128,7 @@ class Agent(Steps):
         queues: Sequence[str] | None = None,
         kinds: Sequence[str] | None = None,
         ttl: Any = None,
+        wait: Any = None,
         request_id: str | None = None,
     ) -> Brief:
         """Go on with what this agent was at, or with what is next, and be told all about it. One transaction.
@@ -135,7 +137,11 @@ class Agent(Steps):
         running task, its own claimed one, its last one if that was put back and not by its own `release`, then by higher
         priority, earlier `available_at`, lower id; then one whose claim has expired, the longest expired first, taken
         over as `start` does. `queues` and `kinds` limit the last three. `ttl` is as in `start`.
+
+        Where there is nothing, it waits for so long (`wait`, up to a day) until there is something. The ledger wakes it when work
+        comes in; else it looks when the next task is due or the next claim of somebody else ends.
         """
+        wait_ms = 0 if wait is None else policies.duration_ms("wait", wait, 0, policies.DAY_MS)
         wish = Wish(
             _ttl(ttl),
             None if queues is None else admit.names("queues", queues),
@@ -155,7 +161,10 @@ class Agent(Steps):
             self._move(acts, place._replace(focus=job.id, last=job.id, cursor=brief.cursor))
             return brief
 
-        return self._act("task_resume", tuple(wish), work, Brief, request_id)
+        def once() -> Brief:
+            return self._act("task_resume", tuple(wish), work, Brief, request_id)
+
+        return once() if wait_ms == 0 else wait_for(self._ledger, once, wait_ms / 1_000)
 
     def gc(self, *, limit: int = limits.PAGE_MAX, request_id: str | None = None) -> Collected:
         """Release what was claimed, by anybody, and has expired: what a sweep does to it. Says which tasks that were.

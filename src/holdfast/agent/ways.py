@@ -23,19 +23,19 @@ class Ways(Protocol):
 
 
 class Commands:
-    """Something to type as this agent; NEW stands for an id that was not used before."""
+    """Something to type as this agent."""
 
     def resume(self, who: Actor) -> str:
         return self._as(who, "resume")
 
     def start(self, who: Actor, job_id: int) -> str:
-        return self._as(who, "task", "start", "--id", str(job_id))
+        return self._as(who, "task", "start", str(job_id))
 
     def explain(self, job_id: int) -> str:
         return f"holdfast explain {job_id}"
 
     def look(self, job_id: int) -> str:
-        return f"holdfast task get --id {job_id}"
+        return f"holdfast task get {job_id}"
 
     def attempt(self, number: int) -> str:
         return f"say --attempt {number}"
@@ -45,4 +45,4 @@ class Commands:
 
     def _as(self, who: Actor, *words: str) -> str:
         session = [] if who.incarnation == DEFAULT_SESSION else ["--session", who.incarnation]
-        return shlex.join(["holdfast", *words, "--agent", who.name, *session, "--request-id", "NEW"])
+        return shlex.join(["holdfast", *words, "--agent", who.name, *session])

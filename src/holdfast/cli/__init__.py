@@ -3,7 +3,7 @@
 import click
 
 from holdfast import __version__
-from holdfast.cli.frame import Nouns, json_before_option, no_color_option
+from holdfast.cli.frame import Nouns, db_before_option, json_before_option, no_color_option
 
 
 @click.group(
@@ -37,6 +37,7 @@ from holdfast.cli.frame import Nouns, json_before_option, no_color_option
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="holdfast")
+@db_before_option
 @json_before_option
 @no_color_option
 def main() -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.cli import fields as fields_of_answers
 from holdfast.cli.address import setting
-from holdfast.cli.frame import Answer, reads_a_ledger
+from holdfast.cli.frame import Answer, reads_a_ledger, request_option
 from holdfast.cli.page import Page
 from holdfast.cli.typed import typed_bytes
 from holdfast.cli.values import duration, stamp
@@ -68,9 +68,6 @@ session_option = click.option(
     default=lambda: setting("session") or "agent",
     metavar="NAME",
     help="Tells two agents of one name apart. Else HOLDFAST_SESSION, session in holdfast.toml, or agent.",
-)
-request_option = click.option(
-    "--request-id", required=True, metavar="ID", help="Names this request: sent again, it is done once and answered alike."
 )
 attempt_option = click.option(
     "--attempt",
@@ -186,7 +183,7 @@ def show_task(page: Page, task: "Task") -> None:
     contents = (("args", task.args), ("checkpoint", task.checkpoint), ("last error", task.last_error), ("result", task.result))
     pairs += [(name, msgspec.json.encode(value).decode()) for name, value in contents if value is not msgspec.UNSET]
     if not isinstance(task.omitted, msgspec.UnsetType):
-        pairs += [(name, f"{size} bytes: holdfast task get --id {task.id}") for name, size in task.omitted.items()]
+        pairs += [(name, f"{size} bytes: holdfast task get {task.id}") for name, size in task.omitted.items()]
     if task.cancel_requested:
         pairs.append(("cancel", "somebody wants it cancelled: make your safe exit, and release it"))
     page.fields(pairs)

@@ -4,6 +4,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from holdfast.cli.address import ledger_url
+from holdfast.cli.pasting import typed_ledger
 
 OFFERED_MAX = 200
 
@@ -14,7 +15,7 @@ class QueueName(click.ParamType[str]):
     name = "text"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in _queues(ctx.params.get("db")) if name.startswith(incomplete)][:OFFERED_MAX]
+        return [CompletionItem(name) for name in _queues(typed_ledger(ctx)) if name.startswith(incomplete)][:OFFERED_MAX]
 
 
 def _queues(db: str | None) -> list[str]:

@@ -19,6 +19,7 @@ from holdfast.cli.demo_record import DemoError, Facts, verify, who
 from holdfast.cli.envelope import Failed
 from holdfast.cli.frame import Answer, as_json_option, say
 from holdfast.cli.page import Page
+from holdfast.cli.pasting import note_ledger
 from holdfast.services import sweep
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "kite", "lynx", "mole", "newt", "owl", "pug")
@@ -33,7 +34,7 @@ PATIENCE_SECONDS = 60.0
 
 
 @click.command()
-@click.option("--db", metavar="URL", help="The ledger to use. By default a new SQLite file in a temporary directory.")
+@click.option("--db", metavar="URL", callback=note_ledger, help="The ledger to use. By default a new SQLite file.")
 @click.option("--jobs", default=200, show_default=True, type=click.IntRange(1, 5_000), help="How many jobs to run.")
 @click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 16), help="How many worker processes to start.")
 @as_json_option

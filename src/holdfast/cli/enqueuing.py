@@ -7,7 +7,7 @@ import click
 
 from holdfast.cli.completing import QUEUE
 from holdfast.cli.envelope import misuse
-from holdfast.cli.frame import Answer, asks_a_ledger
+from holdfast.cli.frame import Answer, asks_a_ledger, request_option
 from holdfast.cli.page import Page
 from holdfast.cli.typed import json_lines, json_object
 from holdfast.cli.values import JOB_ID, duration, point
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from holdfast.ledger import DeclarationRecord, Ledger
 
 KINDS_SHOWN_MAX = 5
-request_option = click.option("--request-id", metavar="ID", help="Sent again with the same one, it is done once.")
 
 
 @click.command()

@@ -10,11 +10,12 @@ from holdfast.errors import HoldfastError, told
 SCHEMA_VERSION = "v1"
 JSON_ASKED = "holdfast.json"
 """Under which name a command's context says that `--json` was asked for."""
+REQUEST_ID = "holdfast.request_id"
+"""Under which name a command's context has the request id that was typed or drawn."""
 
 
 HINTS = {
     "agent": "Add --agent NAME, or export HOLDFAST_AGENT=NAME.",
-    "request_id": "Add --request-id with an id that was not used before.",
 }
 """What to do where an option is missing, by the option's name."""
 
@@ -31,6 +32,8 @@ class Failed(Exception):
         self.is_told = False
         """Whether people were told already, in the answer itself."""
         self.context = context
+        self.request_id: str | None = None
+        """Of the command, where it has one."""
 
 
 def misuse(message: str, *, action: str = "See --help.") -> Failed:
@@ -38,12 +41,16 @@ def misuse(message: str, *, action: str = "See --help.") -> Failed:
     return Failed("usage", message, action=action, exit_code=2)
 
 
-def success(data: Any) -> str:
-    return _line({"schema_version": SCHEMA_VERSION, "success": True, "data": data})
+def success(data: Any, request_id: str | None = None) -> str:
+    return _line({"schema_version": SCHEMA_VERSION, "success": True, "data": data, **_asked(request_id)})
 
 
 def failure(error: Failed | HoldfastError) -> str:
-    return _line({"schema_version": SCHEMA_VERSION, "success": False, **told(error)})
+    return _line({"schema_version": SCHEMA_VERSION, "success": False, **told(error), **_asked(error.request_id)})
+
+
+def _asked(request_id: str | None) -> dict[str, str]:
+    return {} if request_id is None else {"request_id": str(request_id)}
 
 
 def _line(whole: dict[str, Any]) -> str:

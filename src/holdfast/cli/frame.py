@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.address import is_new, key_files, ledger_url, setting
 from holdfast.cli.ending import Unread, ended
-from holdfast.cli.envelope import JSON_ASKED, Failed, success
+from holdfast.cli.envelope import JSON_ASKED, REQUEST_ID, Failed, success
 from holdfast.cli.page import Page
 from holdfast.cli.pasting import note_ledger, pasteable
 from holdfast.cli.progress import meanwhile
@@ -80,6 +80,7 @@ class Nouns(click.Group):
             raise Unread from error
         except (HoldfastError, Failed) as error:
             error.action = pasteable(error.action)
+            error.request_id = ctx.meta.get(REQUEST_ID)
             raise
 
 
@@ -88,7 +89,8 @@ def say(answer: Answer, as_json: bool) -> None:
     if not as_json:
         answer.show(Page())
     elif answer.failed is None:
-        click.echo(success(answer.data))
+        context = click.get_current_context(silent=True)
+        click.echo(success(answer.data, None if context is None else context.meta.get(REQUEST_ID)))
     if answer.failed is not None:
         raise answer.failed
 
@@ -118,7 +120,7 @@ class Noun(click.Group):
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        json_before_option(no_color_option(self))
+        json_before_option(db_before_option(no_color_option(self)))
 
 
 def as_json_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,8 +128,30 @@ def as_json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", **_ONE_LINE)(no_color_option(function))
 
 
-db_option = click.option(
-    "--db", metavar="URL", callback=note_ledger, help="The ledger. Else HOLDFAST_URL, holdfast.toml, or sqlite:///holdfast.db."
+_LEDGER: dict[str, Any] = {
+    "metavar": "URL",
+    "callback": note_ledger,
+    "help": "The ledger. Else HOLDFAST_URL, holdfast.toml, or sqlite:///holdfast.db.",
+}
+db_option = click.option("--db", **_LEDGER)
+db_before_option = click.option("--db", expose_value=False, **_LEDGER)
+
+
+class Drawn(str):
+    """A request id that was drawn here, since none was typed."""
+
+    __slots__ = ()
+
+
+def _drawn(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    """The request id, which the answer repeats: with it the same command can be sent again."""
+    found = Drawn(os.urandom(8).hex()) if value is None else value
+    ctx.meta[REQUEST_ID] = found
+    return found
+
+
+request_option = click.option(
+    "--request-id", metavar="ID", callback=_drawn, help="Sent again with the same id, it is done once. Drawn if you give none."
 )
 key_option = click.option(
     "--key",

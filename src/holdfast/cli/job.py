@@ -1,16 +1,18 @@
 """`holdfast job`: put work in, look at it, call it off, start it over."""
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.completing import QUEUE
-from holdfast.cli.enqueuing import enqueue, request_option
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
+from holdfast.cli.enqueuing import enqueue
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
 from holdfast.cli.page import Page
-from holdfast.cli.several import each, only_for_one, refusal
-from holdfast.cli.values import JOB_ID
-from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, REV_MAX
+from holdfast.cli.several import each, only_for_one, refusal, request_for
+from holdfast.cli.values import JOB_ID, duration, moment, point, stamp, when
+from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import TERMINAL, EventType, Phase, Status
 from holdfast.errors import HoldfastError
 
@@ -57,38 +59,68 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 @click.option("--waiting", is_flag=True, help="Only those that wait for other jobs.")
 @click.option("--queue", type=QUEUE)
 @click.option("--kind")
+@click.option("--text", help="In kind, queue, correlation id, last error or arguments. Looks at 10,000 jobs.")
+@click.option("--since", type=when, metavar="WHEN", help="Enqueued since then: 2h (ago), or a time.")
+@click.option("--until", type=when, metavar="WHEN", help="Enqueued before then: 2h (ago), or a time.")
 @click.option("--correlation-id")
 @click.option("--replay-of", type=JOB_ID, metavar="ID", help="Those that this job was started over as.")
-@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
+@click.option("--order", type=click.Choice(["newest", "oldest"]), default="newest", show_default=True, help="Which come first.")
+@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: what this one names at its end.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
+@click.option("--counts", is_flag=True, help="Count the jobs of a large ledger, too. Below 100,000 they always are.")
 @reads_a_ledger
 def list_(
-    ledger: "Ledger", *, status: tuple[str, ...], failed: bool, phase: tuple[str, ...], limit: int, **chosen: Any
+    ledger: "Ledger",
+    *,
+    status: tuple[str, ...],
+    failed: bool,
+    phase: tuple[str, ...],
+    limit: int,
+    counts: bool,
+    **chosen: Any,
 ) -> Answer:
-    """Jobs, the oldest first.
+    """Jobs, the newest first.
 
     \b
     Try:
       holdfast job list --status running --status stalled
-      holdfast job list --failed
-      holdfast job list --phase assisted
+      holdfast job list --failed --since 2h
+      holdfast job list --text "connection refused"
     """
     from holdfast.cli.jobs import HEADS, row, view
 
     now = ledger.now()
     statuses = {*status, Status.FAILED.value} if failed else {*status}
-    found = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **chosen)
-    more = found[-1].id if len(found) == limit else None
+    times: dict[str, Any] = {name: moment(ledger, chosen.pop(name)) for name in ("since", "until")}
+    found = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **times, **chosen)
+    more = found.next_after
+    newest = ledger.list(order="newest", limit=1)
+    counted = _counts(ledger, chosen["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
 
     def show(page: Page) -> None:
-        if not found:
-            page.line("There are no such jobs.")
-            return
-        page.table(HEADS, [row(job, now) for job in found])
+        if found:
+            page.table(HEADS, [row(job, now) for job in found])
+        else:
+            page.line("There are no such jobs." if more is None else f"None of the jobs up to job {more} is such a job.")
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
+        if counted:
+            total, where = sum(counted.values()), f" in {chosen['queue']}" if chosen["queue"] else ""
+            parts = ", ".join(f"{count:,} {name}" for name, count in counted.items())
+            page.line(f"  {total:,} {'job' if total == 1 else 'jobs'}{where} in all: {parts}", dim=True)
 
-    return Answer({"jobs": [view(job) for job in found], "next_after": more}, show)
+    return Answer({"jobs": [view(job) for job in found], "next_after": more, "counts": counted}, show)
+
+
+COUNTED_MAX = 100_000
+"""Counting reads every job. Where the newest id is beyond this, jobs are counted only if that is asked for."""
+
+
+def _counts(ledger: "Ledger", queue: str | None) -> dict[str, int]:
+    """How many jobs there are of each status, in all queues or in one, whatever else was asked for."""
+    found = [statuses for name, statuses in ledger.counts().items() if queue in (None, name)]
+    totals = {status.value: sum(statuses.get(status.value, 0) for statuses in found) for status in Status}
+    return {name: count for name, count in totals.items() if count}
 
 
 @job.command()
@@ -105,7 +137,7 @@ def cancel(
     hard: bool,
     reason: str | None,
     expected_rev: int | None,
-    request_id: str | None,
+    request_id: str,
 ) -> Answer:
     """Call jobs off. One that is running is asked to make its safe exit, unless --hard.
 
@@ -113,9 +145,10 @@ def cancel(
     Example:
       holdfast job cancel 12 13 --reason "not needed any more"
     """
-    only_for_one(ids, expected_rev=expected_rev, request_id=request_id)
+    only_for_one(ids, expected_rev=expected_rev)
+    asked = request_for(ids, request_id)
     why = {} if reason is None else {"reason": reason}
-    done = each(ids, lambda id_: ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=request_id, **why))
+    done = each(ids, lambda id_: ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=asked, **why))
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
     said = [{"job_id": job.id, "status": job.status, "rev": job.rev, "is_over": job.finished_at is not None} for job in told]
 
@@ -124,6 +157,77 @@ def cancel(
             page.line(f"Job {job.id} is cancelled." if job.finished_at else f"Job {job.id} is asked to make its safe exit.")
 
     return Answer({"cancelled": said}, show, refusal(done, {"cancelled": said}))
+
+
+@job.command()
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.option("--queue", type=QUEUE, required=True, help="Where to put them.")
+@reason_option
+@request_option
+@asks_a_ledger
+def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) -> Answer:
+    """Put queued jobs into another queue.
+
+    \b
+    Example:
+      holdfast job move 12 13 --queue fetch
+    """
+    return _placed(ids, given, lambda id_, more: ledger.move(id_, queue, **more))
+
+
+@job.command()
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.option("--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), required=True, help="Higher goes first.")
+@reason_option
+@request_option
+@asks_a_ledger
+def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **given: Any) -> Answer:
+    """Give queued jobs another priority.
+
+    \b
+    Example:
+      holdfast job reprioritise 12 --priority 10
+    """
+    return _placed(ids, given, lambda id_, more: ledger.reprioritise(id_, priority, **more))
+
+
+@job.command()
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.option("--delay", type=duration, help="Not before so long from now: 30s, 5m.")
+@click.option("--at", "available_at", type=point, metavar="TIME", help="Not before: 2026-03-01T12:00 (UTC unless it says so).")
+@reason_option
+@request_option
+@asks_a_ledger
+def reschedule(
+    ledger: "Ledger", *, ids: tuple[int, ...], delay: timedelta | None, available_at: datetime | None, **given: Any
+) -> Answer:
+    """Make queued jobs available from another time; without one, now.
+
+    \b
+    Try:
+      holdfast job reschedule 12 --delay 2h
+      holdfast job reschedule 12 13
+    """
+    times: dict[str, Any] = {"delay": delay, "available_at": available_at}
+    return _placed(ids, given, lambda id_, more: ledger.reschedule(id_, **times, **more))
+
+
+def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]") -> Answer:
+    """Change where queued jobs stand in line, each by itself."""
+    given["request_id"] = request_for(ids, given["request_id"])
+    done = each(ids, lambda id_: verb(id_, given))
+    told = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    said = [
+        {"job_id": job.id, "queue": job.queue, "priority": job.priority, "available_at": job.available_at, "rev": job.rev}
+        for job in told
+    ]
+
+    def show(page: Page) -> None:
+        for job in told:
+            when_ = "once others have succeeded" if job.waits_for else f"from {stamp(job.available_at)}"
+            page.line(f"Job {job.id} is queued in {job.queue}, priority {job.priority}, available {when_}.")
+
+    return Answer({"jobs": said}, show, refusal(done, {"jobs": said}))
 
 
 @job.command()
@@ -166,15 +270,15 @@ def _assisted(job: "Job", words: str) -> Answer:
 @reason_option
 @request_option
 @asks_a_ledger
-def replay(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None, request_id: str | None) -> Answer:
+def replay(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None, request_id: str) -> Answer:
     """Start finished jobs over, each as a new job.
 
     \b
     Example:
       holdfast job replay 12 --reason "the page is back"
     """
-    only_for_one(ids, request_id=request_id)
-    done = each(ids, lambda id_: ledger.replay(id_, reason=reason, request_id=request_id))
+    asked = request_for(ids, request_id)
+    done = each(ids, lambda id_: ledger.replay(id_, reason=reason, request_id=asked))
     return replayed([job for job in done.values() if not isinstance(job, HoldfastError)], done)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.cli.letters import ARGS_CHARACTERS_MAX, told
 from holdfast.cli.page import Page
-from holdfast.cli.values import age, stamp
+from holdfast.cli.values import age, lasted, stamp
 from holdfast.core.model import NEVER, FailureStage, Phase, ReasonCode, StallReason, Status
 from holdfast.telemetry.lines import cut
 
@@ -134,6 +134,7 @@ def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None
         ("progress", job.progress),
         ("started", job.started_at and stamp(job.started_at)),
         ("finished", job.finished_at and stamp(job.finished_at)),
+        *_done(job),
         ("stalled", job.stall_reason and job.stall_reason.value),
         ("cancel", job.cancel_reason),
         ("reason", job.reason_code and job.reason_code.value),
@@ -150,6 +151,15 @@ def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None
         ("last error", None if job.last_error is None else told(job.last_error, ARGS_CHARACTERS_MAX)),
     ]
     page.fields([*always, *((name, value) for name, value in some if value is not None)])
+
+
+def _done(job: "Job") -> list[tuple[str, object]]:
+    """Who had a finished job last, and how long that attempt took from its start. Nobody works on a job that was called off."""
+    if job.finished_at is None:
+        return []
+    done = job.status in (Status.SUCCEEDED, Status.FAILED)
+    took = None if job.started_at is None or not done else lasted(job.finished_at - job.started_at)
+    return [("done by" if done else "last owner", job.last_owner), ("took", took)]
 
 
 IDS_MAX = 100

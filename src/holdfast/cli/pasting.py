@@ -22,10 +22,17 @@ def pasteable(text: str) -> str:
     return _OURS.sub(lambda found: _named(context.find_root(), found, db), text) if db else text
 
 
+def typed_ledger(ctx: click.Context) -> str | None:
+    """The ledger that --db names, be it before the noun."""
+    found: str | None = ctx.params.get("db") or ctx.meta.get(_TYPED)
+    return found
+
+
 def note_ledger(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """For what is suggested later, be it when the command has failed."""
-    ctx.meta[_TYPED] = value
-    return value
+    """The ledger that was named here or before the noun, kept for what is suggested later, also when the command has failed."""
+    found: str | None = value or ctx.meta.get(_TYPED)
+    ctx.meta[_TYPED] = found
+    return found
 
 
 def _named(root: click.Context, found: re.Match[str], db: str) -> str:

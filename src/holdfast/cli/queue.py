@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.completing import QUEUE
-from holdfast.cli.enqueuing import request_option
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
 from holdfast.cli.page import Page
 from holdfast.cli.values import age
 from holdfast.core.model import Status
@@ -79,7 +78,7 @@ def _said(queue: "QueueRecord") -> dict[str, Any]:
 @click.option("--reason", help="Why, for whoever wonders later.")
 @request_option
 @asks_a_ledger
-def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str | None) -> Answer:
+def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str) -> Answer:
     """Let nothing more be claimed from a queue. Jobs that somebody holds go on.
 
     \b
@@ -95,7 +94,7 @@ def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str | 
 @click.argument("name", type=QUEUE)
 @request_option
 @asks_a_ledger
-def unpause(ledger: "Ledger", *, name: str, request_id: str | None) -> Answer:
+def unpause(ledger: "Ledger", *, name: str, request_id: str) -> Answer:
     """Let jobs be claimed from a queue again.
 
     \b

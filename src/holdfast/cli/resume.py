@@ -8,14 +8,14 @@ import msgspec
 from holdfast.cli.agents import (
     asks_as_an_agent,
     claim_ttl_option,
-    request_option,
     show_history,
     show_related,
     show_replayed,
     show_task,
 )
-from holdfast.cli.frame import Answer
+from holdfast.cli.frame import Answer, request_option
 from holdfast.cli.page import Page
+from holdfast.cli.values import duration
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Brief
@@ -34,6 +34,7 @@ _WHY = {
 @click.option("--queue", "queues", multiple=True, help="Take new tasks from this queue only; may be repeated.")
 @click.option("--kind", "kinds", multiple=True, help="Take new tasks of this kind only; may be repeated.")
 @claim_ttl_option
+@click.option("--wait", type=duration, metavar="DURATION", help="Where there is nothing, wait for a task so long: 60s.")
 @request_option
 @asks_as_an_agent
 def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], **options: Any) -> Answer:
@@ -45,7 +46,7 @@ def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], *
 
     \b
     Example:
-      holdfast resume --agent ada --request-id r1 --json
+      holdfast resume --agent ada --wait 60s --json
     """
     brief = agent.resume(queues=queues or None, kinds=kinds or None, **options)
     return Answer(brief, lambda page: _show(page, brief))

@@ -42,7 +42,9 @@ def _failure() -> dict[str, Any]:
 
 
 def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    """Answers of commands that take a --request-id have that beside these."""
+    both = {**properties, "request_id": {"type": "string"}}
+    return {"type": "object", "properties": both, "required": list(properties), "additionalProperties": False}
 
 
 def _closed(part: dict[str, Any]) -> dict[str, Any]:

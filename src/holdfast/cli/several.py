@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from holdfast.cli.ending import exit_code_of
-from holdfast.cli.envelope import Failed, misuse
+from holdfast.cli.envelope import REQUEST_ID, Failed, misuse
+from holdfast.cli.frame import Drawn
 from holdfast.cli.progress import Progress
 from holdfast.errors import HoldfastError
 
@@ -43,6 +46,16 @@ def refusal(done: Outcomes, so_far: dict[str, Any]) -> Failed | None:
     whole = first.message if len(refused) == 1 else f"{len(refused)} were refused, the first since {first.message}"
     exit_code = exit_code_of(max(refused.values(), key=exit_code_of))
     return Failed(first.code, whole, action=first.action, exit_code=exit_code, refused=listed, **so_far)
+
+
+def request_for(ids: tuple[int, ...], request_id: str) -> str | None:
+    """The request id of a command on one job. For several, one that was drawn is dropped: the ledger draws one for each."""
+    if len(ids) == 1:
+        return request_id
+    if not isinstance(request_id, Drawn):
+        only_for_one(ids, request_id=request_id)
+    del click.get_current_context().meta[REQUEST_ID]
+    return None
 
 
 def only_for_one(ids: tuple[int, ...], **given: object) -> None:

@@ -1,5 +1,6 @@
 """`holdfast supervise`: any program as a supervised one, and what is known of those that were."""
 
+import hashlib
 import shlex
 import sys
 import tomllib
@@ -26,6 +27,7 @@ from holdfast.cli.page import Page
 from holdfast.cli.values import JOB_ID, age, duration
 from holdfast.errors import Conflict
 from holdfast.plainfile import read_plain
+from holdfast.telemetry.lines import visible
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.supervise import Ending
 
 NOT_FOUND = 127
+NAME_CUT_BYTES = 120
+"""A longer command is cut to this for the name of its run. Names have 200 bytes at most."""
 POLICY_BYTES_MAX = 65_536
 SILENT = timedelta(seconds=15)
 """Supervisors say every 5 s how their run is: one that has not for so long is shown as silent."""
@@ -41,7 +45,7 @@ _NUMBERS = ("max_restarts", "breaker_failures")
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
-@click.option("--name", help="What the run is called in the ledger. [default: the command's name, and the job]")
+@click.option("--name", help="What the run is called in the ledger. [default: program, arguments and job]")
 @click.option("--job", "job_id", type=JOB_ID, metavar="JOB", help="Hold this job meanwhile: the command does it.")
 @click.option("--policy", metavar="FILE|K=V,…", help="The numbers below, from a TOML file or as max_restarts=3,window=10m.")
 @click.option("--max-restarts", type=int, help="Restarts in any window. [default: 10]")
@@ -102,7 +106,7 @@ def _run(
     from holdfast.supervise import ResetNeeded, Supervisor, run_policy
 
     expect_beats, policy = numbers.pop("expect_beats"), numbers.pop("policy")
-    called = name or _name(command[0], job_id)
+    called = name or _name(command, job_id)
     chosen = _policy(policy) | {key: value for key, value in numbers.items() if value is not None}
     supervisor = Supervisor(
         ledger,
@@ -124,8 +128,13 @@ def _run(
     _tell(ending, called, command[0], as_json)
 
 
-def _name(program: str, job_id: int | None) -> str:
-    plain = Path(program).name or program
+def _name(command: list[str], job_id: int | None) -> str:
+    """The program without its folder, its arguments, and the job. A long one is cut, and ends with a hash of all of it."""
+    words = [Path(command[0]).name or command[0], *command[1:]]
+    plain = visible(shlex.join(words) if len(words) > 1 else words[0]).strip()
+    if len(plain.encode()) > NAME_CUT_BYTES:
+        digest = hashlib.sha256("\0".join(command).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        plain = f"{plain.encode()[:NAME_CUT_BYTES].decode('utf-8', 'ignore').strip()}… {digest}"
     return plain if job_id is None else f"{plain}-{job_id}"
 
 

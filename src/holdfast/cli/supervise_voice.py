@@ -22,20 +22,21 @@ def voice_of(stream: IO[str], name: str, as_json: bool) -> "LogVoice | TerminalV
         logs.configure(level="WARNING", stream=stream)
         return TerminalVoice(stream, name)
     logs.configure(json=True, stream=stream)
-    return LogVoice(receipts=as_json)
+    return LogVoice(name, receipts=as_json)
 
 
 class LogVoice:
-    """A line of JSON for everything that happens."""
+    """A line of JSON for everything that happens, each with the name of the run."""
 
-    def __init__(self, *, receipts: bool) -> None:
+    def __init__(self, name: str, *, receipts: bool) -> None:
+        self._name = name
         self._receipts = receipts
         self._stopping = False
 
     def happened(self, what: str, **facts: Any) -> None:
         self._stopping = self._stopping or what.startswith("stopping")
         if what != "receipt" or self._receipts:
-            log.log(self._level(what, facts), what, extra=facts)
+            log.log(self._level(what, facts), what, extra={"run": self._name, **facts})
 
     def _level(self, what: str, facts: dict[str, Any]) -> int:
         """A command that was told to end may end as it likes; one that was not has failed unless it says 0."""

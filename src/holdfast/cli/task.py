@@ -13,7 +13,6 @@ from holdfast.cli.agents import (
     id_option,
     json_option,
     on_a_task,
-    request_option,
     session_option,
     show_history,
     show_related,
@@ -33,6 +32,7 @@ from holdfast.cli.frame import (
     loaded_keys,
     open_ledger,
     reads_a_ledger,
+    request_option,
     say,
 )
 from holdfast.cli.page import Page
@@ -259,7 +259,7 @@ def list_(
         chosen |= {"owner": agent, "incarnation": session}
     page_of = ledger.list(status=status or None, phase=phase or None, limit=limit, **chosen)
     found = [task_of(job.record) for job in page_of]
-    more = found[-1].id if len(found) == limit else None
+    more = page_of.next_after
 
     def show(page: Page) -> None:
         if not found:

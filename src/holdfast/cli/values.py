@@ -126,5 +126,11 @@ def age(passed: timedelta) -> str:
     return f"{seconds:.0f}s"
 
 
+def lasted(passed: timedelta) -> str:
+    """How long something took: with milliseconds up to two minutes, then like an age."""
+    seconds = passed.total_seconds()
+    return f"{seconds:.3f}s" if seconds < 120 else age(passed)  # noqa: PLR2004
+
+
 def stamp(at: datetime | None) -> str:
     return "–" if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

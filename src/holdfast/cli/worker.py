@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.anchoring import anchor_options, anchors_of
+from holdfast.cli.ending import exit_code_of
 from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, Noun, as_json_option, key_option, loaded_keys, reads_a_ledger, say
 from holdfast.cli.page import Page
+from holdfast.cli.pasting import note_ledger
 from holdfast.cli.values import age, duration, duration_or_never, queues
-from holdfast.errors import LimitExceeded, ValidationError
+from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.cli")
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
+WORKERS_MAX = 1_000
 GRACE_SECONDS = 2.0
 """How long threads that handlers have started may run on when the worker has stopped."""
 SILENT = timedelta(seconds=45)
@@ -43,13 +46,14 @@ def worker() -> None:
 
 @worker.command()
 @click.argument("apps", nargs=-1, required=True, metavar="MODULE:APP…")
-@click.option("--db", metavar="URL", help="Another ledger than the one the apps name.")
+@click.option("--db", metavar="URL", callback=note_ledger, help="Another ledger than the one the apps name.")
 @key_option
 @click.option("--name", help="What it is called in the record. By default that of its worker key, else host and process id.")
 @click.option("--queues", type=queues, help="a,b in strict order, or a=3,b=1 by weight. By default those of its handlers.")
 @click.option("--threads", type=click.IntRange(1, 10_000), help="Room for handlers in threads. [default: 10]")
 @click.option("--tasks", type=click.IntRange(1, 10_000), help="Room for async handlers. [default: 100]")
 @click.option("--processes", type=click.IntRange(1, 10_000), help="Room for handlers in processes. [default: one per core]")
+@click.option("--workers", type=click.IntRange(1, WORKERS_MAX), help="Run so many worker processes, and keep them running.")
 @click.option("--shutdown-timeout", type=duration, help="How long running jobs may take to finish. [default: 30s]")
 @click.option("--keep-jobs", type=duration_or_never, help="Delete finished jobs after this time. [default: never]")
 @click.option("--keep-beats", type=duration_or_never, help="Delete what heartbeats said after this time. [default: 30d]")
@@ -71,23 +75,69 @@ def run(
     metrics_host: str,
     form: str | None,
     log_level: str,
+    workers: int | None,
     as_json: bool,
     **room: Any,
 ) -> None:
     """Run the jobs of one or more apps until SIGTERM or SIGINT.
 
     The first signal lets running jobs finish, the second hands them back at once. Ends with 0 after an orderly stop, with 1
-    where the worker gave up, since too many of its handlers would not stop.
+    where the worker gave up, since too many of its handlers would not stop. With --workers, so many processes do this. One that
+    ends is started again, up to 10 times in 10 minutes; signals are passed on to all.
 
     \b
     Example:
       holdfast worker run shop:app --queues crawl=3,mail=1 --threads 20
     """
-    from holdfast.cli.apps import load
     from holdfast.telemetry import logs
-    from holdfast.worker import worker_of
 
     logs.configure(json=not sys.stderr.isatty() if form is None else form == "json", level=log_level.upper())
+    options = {"apps": apps, "db": db, "keys": keys, "metrics_port": metrics_port, "metrics_host": metrics_host, **room}
+    if workers is not None:
+        _run_several(workers, options, as_json)
+        return
+    name = _run_one(**options)
+    if as_json:
+        say(Answer({"worker": name}, lambda page: None), as_json)
+
+
+def _run_several(count: int, options: dict[str, Any], as_json: bool) -> None:
+    from holdfast.supervise.workers import WorkerProcesses
+
+    if options["metrics_port"]:
+        raise misuse("--workers cannot share one --metrics-port", action="Give --metrics-port 0: each worker logs its own port.")
+
+    def work(number: int) -> int:
+        """In a process of its own, which says in the log what it fails for."""
+        named = options["name"]
+        try:
+            _run_one(**{**options, "name": None if named is None else f"{named}-{number}"})
+        except (Failed, HoldfastError) as error:
+            log.error(error.message, extra={"worker_number": number, "error_code": error.code, "action": error.action})  # noqa: TRY400
+            return exit_code_of(error)
+        return 0
+
+    ended = WorkerProcesses(count, work).run()
+    if ended.exit_code:
+        words = f"not all of the {count} workers have ended in order, after {ended.restarts} restarts"
+        raise Failed("gave_up", words, action="The log says why.", exit_code=ended.exit_code)
+    if as_json:
+        say(Answer({"workers": count, "restarts": ended.restarts}, lambda page: None), as_json)
+
+
+def _run_one(
+    *,
+    apps: tuple[str, ...],
+    db: str | None,
+    keys: tuple[str, ...],
+    metrics_port: int | None,
+    metrics_host: str,
+    **room: Any,
+) -> str:
+    """Run one worker until it is told to stop; its name."""
+    from holdfast.cli.apps import load
+    from holdfast.worker import worker_of
+
     found = load(apps, db, loaded_keys(keys))
     room |= _anchors(found[0], room["seal"], room.pop("anchor"), room.pop("anchor_url"), room.pop("anchor_private"))
     try:
@@ -107,8 +157,7 @@ def run(
     _end_soon(0 if orderly else 1)
     if not orderly:
         raise Failed("gave_up", f"{worker.name} gave up: too many of its handlers would not stop", action="Start another one.")
-    if as_json:
-        say(Answer({"worker": worker.name}, lambda page: None), as_json)
+    return worker.name
 
 
 def _end_soon(code: int) -> None:

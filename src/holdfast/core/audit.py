@@ -241,6 +241,7 @@ def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
             yield "waiting", "unblocked, but it waited for nobody"
         elif available_at != max(event.received_at, job.wanted_at or 0):
             yield "record", f"unblocked, available at {available_at}, which is neither then nor when it was wanted"
+    yield from _check_placement(job, event)
     if event.type is EventType.REQUEUED and exhausted(job) and not payloads.is_release(event):
         yield "attempts_max", "requeued with no attempts left"
     if event.type is EventType.FAILED:
@@ -251,6 +252,27 @@ def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         owner, lease = job.owner or job.last_owner, job.lease_expires_at or job.last_lease_expires_at
         if told != (job.attempt, owner, lease, job.correlation_id, event.reason):
             yield "record", "the dead letter tells of another attempt, owner, lease, correlation or reason than the job had"
+
+
+def _check_placement(job: Job, event: Event) -> Iterable[tuple[str, str]]:
+    """A job is moved from the queue that it was in, given another priority than it had, and another time unless it waits."""
+    if event.type is EventType.MOVED:
+        moved = payloads.decode(payloads.Moved, event.payload)
+        if moved.from_queue != job.queue or moved.queue == job.queue:
+            yield "record", f"moved from {moved.from_queue} to {moved.queue}, the job being in {job.queue}"
+    if event.type is EventType.REPRIORITISED:
+        given = payloads.decode(payloads.Reprioritised, event.payload)
+        if given.from_priority != job.priority or given.priority == job.priority:
+            yield "record", f"reprioritised from {given.from_priority} to {given.priority}, the job being at {job.priority}"
+    if event.type is EventType.RESCHEDULED:
+        times = payloads.decode(payloads.Rescheduled, event.payload)
+        if job.is_waiting:
+            yield "waiting", "rescheduled while it waited for others"
+        elif times.from_at != job.available_at or times.available_at == job.available_at:
+            yield (
+                "record",
+                f"rescheduled from {times.from_at} to {times.available_at}, the job being available at {job.available_at}",
+            )
 
 
 def _check_failure(job: Job, event: Event, body: payloads.Failed) -> Iterable[tuple[str, str]]:

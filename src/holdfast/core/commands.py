@@ -169,6 +169,27 @@ class Unblock(JobCommand, frozen=True, kw_only=True):
     """The last job that this one waited for has succeeded."""
 
 
+class MoveJob(JobCommand, frozen=True, kw_only=True):
+    """`key_holder` is what the ledger found: the job in the other queue that has this job's dedupe key."""
+
+    queue: str
+    reason: str | None = None
+    key_holder: int | None = None
+
+
+class Reprioritise(JobCommand, frozen=True, kw_only=True):
+    priority: int
+    reason: str | None = None
+
+
+class Reschedule(JobCommand, frozen=True, kw_only=True):
+    """Available from a moment, or so long from now."""
+
+    available_at: Micros | None = None
+    delay_us: int = 0
+    reason: str | None = None
+
+
 class Sweep(JobCommand, frozen=True, kw_only=True):
     """Whatever is due for one job: stall, resume, requeue, exhaust, or a cancel that outlived its grace.
 

@@ -169,6 +169,18 @@ def _unblocked(job: Job, event: Event) -> dict[str, Any]:
     return {"available_at": payloads.decode(payloads.Unblocked, event.payload).available_at, "waits_for": ()}
 
 
+def _moved(job: Job, event: Event) -> dict[str, Any]:
+    return {"queue": payloads.decode(payloads.Moved, event.payload).queue}
+
+
+def _reprioritised(job: Job, event: Event) -> dict[str, Any]:
+    return {"priority": payloads.decode(payloads.Reprioritised, event.payload).priority}
+
+
+def _rescheduled(job: Job, event: Event) -> dict[str, Any]:
+    return {"available_at": payloads.decode(payloads.Rescheduled, event.payload).available_at}
+
+
 def _finished(job: Job, event: Event) -> dict[str, Any]:
     """Every end: no holder, no phase. A holder that ended its own job may still be recognised; anybody else killed the fence."""
     return {
@@ -232,6 +244,9 @@ _CHANGES: dict[EventType, Callable[[Job, Event], dict[str, Any]]] = {
     EventType.RESUMED: _resumed,
     EventType.REQUEUED: _requeued,
     EventType.UNBLOCKED: _unblocked,
+    EventType.MOVED: _moved,
+    EventType.REPRIORITISED: _reprioritised,
+    EventType.RESCHEDULED: _rescheduled,
     EventType.SUCCEEDED: _succeeded,
     EventType.FAILED: _failed,
     EventType.CANCEL_REQUESTED: _cancel_requested,

@@ -37,6 +37,10 @@ WRITE_BATCH_MAX = 100_000
 """Items in one complete_many or heartbeat_many; the store sees them in chunks."""
 WRITE_CHUNK = 1_000
 PAGE_MAX = 1_000
+SEARCHED_MAX = 100_000
+"""Jobs that one search by time looks at."""
+SEARCHED_TEXT_MAX = 10_000
+"""Jobs that one search by text looks at: it reads their arguments too."""
 NAMES_PER_CLAIM_MAX = 1_000
 PRIORITY_MAX = 1_000
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000

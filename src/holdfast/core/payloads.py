@@ -93,6 +93,23 @@ class Unblocked(Payload, frozen=True):
     available_at: Micros
 
 
+class Moved(Payload, frozen=True):
+    """The queue that the job is in now, and the one it was in."""
+
+    queue: str
+    from_queue: str
+
+
+class Reprioritised(Payload, frozen=True, omit_defaults=False):
+    priority: int
+    from_priority: int
+
+
+class Rescheduled(Payload, frozen=True):
+    available_at: Micros
+    from_at: Micros
+
+
 class Succeeded(Payload, frozen=True):
     result: msgspec.Raw
 
@@ -146,6 +163,9 @@ SHAPES: dict[EventType, type[Payload]] = {
     EventType.STALLED: Stalled,
     EventType.REQUEUED: Requeued,
     EventType.UNBLOCKED: Unblocked,
+    EventType.MOVED: Moved,
+    EventType.REPRIORITISED: Reprioritised,
+    EventType.RESCHEDULED: Rescheduled,
     EventType.SUCCEEDED: Succeeded,
     EventType.FAILED: Failed,
     EventType.CANCELLED: Cancelled,

@@ -26,6 +26,7 @@ HOLDER = (R.WORKER,)
 SYSTEM_ONLY = (R.SYSTEM,)
 OUTSIDE = (R.CLIENT, R.OPERATOR, R.SYSTEM)
 BOSS = (R.OPERATOR, R.SYSTEM)
+ASKER = (R.CLIENT, R.OPERATOR)
 
 MOVES: tuple[Move, ...] = (
     Move("claim", _from(S.QUEUED), (S.CLAIMED,), HOLDER, (E.CLAIMED,),
@@ -56,6 +57,12 @@ MOVES: tuple[Move, ...] = (
          "available_at from the backoff; where attempts are used up: exhausted instead"),
     Move("unblock", _from(S.QUEUED), (), SYSTEM_ONLY, (E.UNBLOCKED,),
          "the last job it depended on has succeeded: available from now, or from when its caller wanted it"),
+    Move("move", _from(S.QUEUED), (), ASKER, (E.MOVED,),
+         "to another queue; a dedupe key that a job there has is a conflict; its own queue is a no-op"),
+    Move("reprioritise", _from(S.QUEUED), (), ASKER, (E.REPRIORITISED,),
+         "another priority; the one it has is a no-op"),
+    Move("reschedule", _from(S.QUEUED), (), ASKER, (E.RESCHEDULED,),
+         "available from another time; not while it waits for other jobs; the time it has is a no-op"),
     Move("release", HELD, (S.QUEUED,), HOLDER, (E.STALLED, E.REQUEUED),
          "an orderly hand-back: no backoff, does not count against attempts_max"),
     Move("release", _from(S.STALLED), (S.QUEUED,), HOLDER, (E.REQUEUED,),
@@ -89,6 +96,7 @@ MOVES: tuple[Move, ...] = (
 
 STEPS: frozenset[tuple[EventType, Status | None, Status]] = frozenset(
     {(E.ENQUEUED, None, S.QUEUED), (E.REQUEUED, S.STALLED, S.QUEUED), (E.UNBLOCKED, S.QUEUED, S.QUEUED)}
+    | {(kind, S.QUEUED, S.QUEUED) for kind in (E.MOVED, E.REPRIORITISED, E.RESCHEDULED)}
     | {(E.CLAIMED, source, S.CLAIMED) for source in (S.QUEUED, S.STALLED)}
     | {(E.STARTED, S.CLAIMED, S.RUNNING), (E.RESUMED, S.STALLED, S.RUNNING)}
     | {(E.STALLED, source, S.STALLED) for source in HELD}

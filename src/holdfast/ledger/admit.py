@@ -420,6 +420,14 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def availability(available_at: Any, delay: Any) -> tuple[Micros | None, int]:
+    """A moment, or so many microseconds from now."""
+    if available_at is not None and delay is not None:
+        raise ValidationError("give delay or available_at, not both", field="delay")
+    at = None if available_at is None else moment("available_at", available_at)
+    return at, policies.duration_ms("delay", 0 if delay is None else delay, 0, DELAY_MS_MAX) * 1_000
+
+
 def _dependencies(given: Any) -> tuple[int, ...]:
     found = {job_id(one.id if isinstance(one, Job) else one) for one in items("depends_on", given)}
     limits.check_count("depends_on", len(found), limits.DEPENDENCIES_MAX)

@@ -39,6 +39,8 @@ def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int, si
     if isinstance(command, c.ClaimJob) and job is not None:
         policy, paused = session.policy_of(job), session.paused(job.queue)
         command = msgspec.structs.replace(command, policy=policy, paused=paused)
+    if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None:
+        command = msgspec.structs.replace(command, key_holder=session.key_holder(command.queue, job.dedupe_key))
     outcome = sitting.decide(job, command, now, own=item.call.verb != "append")
     if outcome.events:
         session.save(outcome.job, outcome.events)

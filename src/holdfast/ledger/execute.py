@@ -63,7 +63,7 @@ def _record_said(session: Session, call: Call, locked: set[int], sitting: Sittin
     call.wakes |= saying.wakes
 
 
-_KEEPS_ON = (c.Heartbeat, c.Start, c.Resume)
+_KEEPS_ON = (c.Heartbeat, c.Start, c.Resume, c.MoveJob, c.Reprioritise, c.Reschedule)
 """Commands that never end a job."""
 
 

@@ -1,7 +1,7 @@
 """What callers see: the same records with datetimes for times and Python values for JSON, made when they are looked at."""
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic
@@ -190,6 +190,14 @@ class Job(Generic[R_co]):
 
     def __hash__(self) -> int:
         return hash((self.id, self.record.rev))
+
+
+class JobPage(list[Job[Any]]):
+    """A list of jobs. `next_after` is what `after=` takes for the next page; None where there is no more."""
+
+    def __init__(self, jobs: Iterable[Job[Any]], next_after: int | None) -> None:
+        super().__init__(jobs)
+        self.next_after = next_after
 
 
 class Change(msgspec.Struct, frozen=True):

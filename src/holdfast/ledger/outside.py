@@ -1,13 +1,16 @@
 """Verbs of everybody else: the system's on liveness, an operator's, a client's."""
 
+from datetime import datetime
 from typing import Any, Literal
 
 from holdfast.core import commands as c
+from holdfast.core import limits
 from holdfast.core.model import Actor, EventType, FailureStage, ReasonCode, Role
 from holdfast.errors import ValidationError
 from holdfast.ledger import admit
 from holdfast.ledger.desk import Desk, JobOrFence, given
 from holdfast.ledger.face import Job
+from holdfast.ledger.options import Duration
 
 
 class Outside(Desk):
@@ -108,6 +111,54 @@ class Outside(Desk):
         return self._on_job(
             "cancel", c.Cancel(hard=admit.switch("hard", hard), reason=admit.reason(reason), **who), request_id, (hard, reason)
         )
+
+    def move(
+        self,
+        job_id: int,
+        queue: str,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Put a queued job into another queue. Where it is there already, nothing changes."""
+        who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
+        command = c.MoveJob(queue=limits.check_name("queue", queue), reason=admit.reason_if_any(reason), **who)
+        return self._on_job("move", command, request_id, (command.queue, *given(reason)))
+
+    def reprioritise(
+        self,
+        job_id: int,
+        priority: int,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Give a queued job another priority."""
+        who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
+        wanted = limits.check_integer("priority", priority, -limits.PRIORITY_MAX, limits.PRIORITY_MAX)
+        command = c.Reprioritise(priority=wanted, reason=admit.reason_if_any(reason), **who)
+        return self._on_job("reprioritise", command, request_id, (wanted, *given(reason)))
+
+    def reschedule(
+        self,
+        job_id: int,
+        *,
+        available_at: datetime | None = None,
+        delay: Duration | None = None,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Make a queued job available from another time: a moment, or so long from now. With neither, from now on."""
+        who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
+        at, delay_us = admit.availability(available_at, delay)
+        command = c.Reschedule(available_at=at, delay_us=delay_us, reason=admit.reason_if_any(reason), **who)
+        return self._on_job("reschedule", command, request_id, (at, delay_us, *given(reason)))
 
     def dead_letter(
         self,

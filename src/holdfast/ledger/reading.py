@@ -4,6 +4,7 @@ import builtins
 import time
 from collections.abc import Generator, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -15,10 +16,17 @@ from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import admit, dialects
 from holdfast.ledger.desk import Desk, shown
-from holdfast.ledger.face import Event, Job, public_event, to_datetime
+from holdfast.ledger.face import Event, Job, JobPage, public_event, to_datetime
 from holdfast.store.awaiting import stop_if_abandoned
 from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
 from holdfast.telemetry.metrics import Readings
+
+
+class Order(StrEnum):
+    """Which jobs of a list come first."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
 
 
 class Reading(Desk):
@@ -48,11 +56,19 @@ class Reading(Desk):
         owner: str | None = None,
         incarnation: str | None = None,
         waiting: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str | None = None,
+        order: str = "oldest",
         after: int = 0,
         limit: int = 100,
-    ) -> builtins.list[Job]:
-        """Jobs by ascending id. The next page is `after=` the last id of this one. `waiting`: only those that wait for others.
+    ) -> JobPage:
+        """Jobs by ascending id; with `order="newest"` by descending id. The next page is `after=` the `next_after` of this one.
 
+        `since`, `until`: only those that were enqueued from then on, or before then. One call looks at 100,000 jobs at most.
+        `text`: only those with this text in their kind, queue, correlation id, last error or arguments. A to Z match in either
+        case. One call looks at 10,000 jobs at most. Where a call stops early, `next_after` says where to go on.
+        `waiting`: only those that wait for others.
         `phase`: only running and stalled jobs in this phase, or in one of several.
         `owner`: only those that this worker holds, whatever incarnation of it, unless `incarnation` says which.
         """
@@ -68,10 +84,15 @@ class Reading(Desk):
             owner=None if owner is None else limits.check_name("owner", owner),
             incarnation=None if incarnation is None else limits.check_name("incarnation", incarnation),
             waiting=admit.switch("waiting", waiting),
+            since=None if since is None else admit.moment("since", since),
+            until=None if until is None else admit.moment("until", until),
+            text=None if text is None else limits.check_key("text", text),
+            newest=admit.choice("order", Order, order) is Order.NEWEST,
             after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
             limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
         )
-        return [shown(job) for job in self._store.read(lambda session: session.jobs(chosen))]
+        found = self._store.read(lambda session: session.search(chosen))
+        return JobPage(map(shown, found.jobs), found.next_after)
 
     def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
         """The jobs that wait, or have waited, for this one, by ascending id; those that follow its replay are the replay's."""

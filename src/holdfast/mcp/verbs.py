@@ -24,7 +24,7 @@ def list_jobs(caller: Caller, ask: asks.ListJobs) -> Tasks:
     chosen: dict[str, Any] = {"status": status, "phase": ask.phase, "queue": ask.queue, "kind": ask.kind}
     page = caller.ledger.list(**chosen, after=ask.after, limit=ask.limit, **whose)
     rows = [task_of(job.record, _args_of(job.record)) for job in page]
-    return Tasks(rows, page[-1].id if len(page) == ask.limit else None)
+    return Tasks(rows, page.next_after)
 
 
 def _args_of(job: Job) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def asked(arguments: list[str]) -> Asked:
         _path(given.get("--db") or os.environ.get("HOLDFAST_URL") or settings.get("url")),
         _plain(given.get("--agent") or os.environ.get("HOLDFAST_AGENT") or settings.get("agent"), _NAME_MAX),
         _plain(given.get("--session") or os.environ.get("HOLDFAST_SESSION") or settings.get("session", "agent"), _NAME_MAX),
-        _plain(given.get("--request-id"), _KEY_MAX),
+        _plain(given.get("--request-id") or os.urandom(8).hex(), _KEY_MAX),
         _number(given["--id"]),
         _number(given["--attempt"]) if "--attempt" in given else None,
         _plain(given["--stage"], _NAME_MAX) if "--stage" in given else None,

@@ -180,8 +180,22 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str | None = None
     waiting: bool = False
     """Only those that wait for others."""
+    since: Micros | None = None
+    until: Micros | None = None
+    """When they were enqueued."""
+    text: str | None = None
+    newest: bool = False
+    """By descending id."""
     after: int = 0
+    """The last id of the page before; 0 for the first page."""
     limit: int = 100
+
+
+class JobRows(NamedTuple):
+    """A page of jobs. `next_after` is where the next page begins; None where there is none."""
+
+    jobs: list[Job]
+    next_after: int | None
 
 
 class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +246,9 @@ class Session(Protocol):
         Answers those that may end.
         """
 
+    def key_holder(self, queue: str, key: str) -> int | None:
+        """The job that has this dedupe key in this queue."""
+
     def save(self, job: Job, events: Sequence[Event]) -> None: ...
     def policy_of(self, job: Job) -> Policy: ...
     def paused(self, queue: str) -> bool: ...
@@ -249,6 +266,7 @@ class Session(Protocol):
     def find_event(self, job_id: int, request_id: str) -> Event | None: ...
     def events(self, chosen: EventFilter) -> list[Event]: ...
     def jobs(self, chosen: JobFilter) -> list[Job]: ...
+    def search(self, chosen: JobFilter) -> JobRows: ...
     def job_ids(self, after: int, limit: int) -> list[int]: ...
     def draw_ids(self, count: int) -> list[int]: ...
     def standings(self, ids: Iterable[int]) -> dict[int, Standing]: ...
@@ -511,7 +529,8 @@ def claimed_jobs(
 
 
 SAVED_COLUMNS = (
-    "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation", "claimed_at",
+    "queue", "priority", "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation",
+    "claimed_at",
     "lease_expires_at", "last_beat_at", "started_at", "finished_at", "stage", "progress", "progressed_at",
     "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at",
     "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",

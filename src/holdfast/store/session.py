@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import payloads
+from holdfast.core import limits, payloads
 from holdfast.core.commands import ClaimNext
 from holdfast.core.limits import UNTOLD_BATCH_MAX
 from holdfast.core.model import UNDO_KIND, Event, Job, Micros, Policy
@@ -14,6 +14,7 @@ from holdfast.core.undo import undo_key
 from holdfast.store.agents import AgentSession
 from holdfast.store.base import (
     JobFilter,
+    JobRows,
     Kept,
     LeftOver,
     LetterFilter,
@@ -93,6 +94,10 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         kept = {id_: payloads.checkpoint_of(body) for id_, body in found}
         return claimed_jobs(rows, command, self._policy, self.ledger_id, kept, epoch_us)
 
+    def key_holder(self, queue: str, key: str) -> int | None:
+        found = self.one("key_holder", queue=queue, key=key)
+        return None if found is None else int(found[0])
+
     def save(self, job: Job, events: Sequence[Event]) -> None:
         derived = {
             "policy_id": None if job.policy is None else self._policy_id(job.policy),
@@ -159,7 +164,42 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         return None if found is None else self.load([found[0]], lock=False)[found[0]]
 
     def jobs(self, chosen: JobFilter) -> list[Job]:
-        """A page of jobs by id. A cursor is the last id seen, so pages never shift."""
+        """A page of jobs by id."""
+        return self.search(chosen).jobs
+
+    def search(self, chosen: JobFilter) -> JobRows:
+        """A page of jobs by id. A cursor is the last id seen, so pages never shift.
+
+        A search by time or text stops after SEARCHED_MAX or SEARCHED_TEXT_MAX jobs; the page then says where it stopped.
+        """
+        timed = chosen.since is not None or chosen.until is not None
+        if not timed and chosen.text is None:
+            ids = self._job_ids(chosen)
+            next_after = ids[-1] if len(ids) == chosen.limit else None
+        else:
+            ids, next_after = self._matching(chosen)
+        found = self.load(ids, lock=False)
+        return JobRows([found[id_] for id_ in ids], next_after)
+
+    def _matching(self, chosen: JobFilter) -> tuple[list[int], int | None]:
+        """Ids that fit a search by time and text, and the last one that was looked at; None if it was the last one of all."""
+        found: list[int] = []
+        left = limits.SEARCHED_MAX if chosen.text is None else limits.SEARCHED_TEXT_MAX
+        after = chosen.after
+        while left > 0:
+            size = min(left, limits.PAGE_MAX)
+            ids = self._job_ids(msgspec.structs.replace(chosen, after=after, limit=size))
+            asked = {"since_at": chosen.since, "until_at": chosen.until, "text": chosen.text}
+            fit = {row[0] for row in self.rows("matching", ids=self._list(ids), **asked)}
+            found += [id_ for id_ in ids if id_ in fit]
+            if len(found) >= chosen.limit:
+                return found[: chosen.limit], found[chosen.limit - 1]
+            if len(ids) < size:
+                return found, None
+            after, left = ids[-1], left - size
+        return found, after
+
+    def _job_ids(self, chosen: JobFilter) -> list[int]:
         if chosen.phases is not None:
             phased = tuple(status for status in ("running", "stalled") if chosen.statuses is None or status in chosen.statuses)
             if not phased or chosen.waiting:
@@ -178,27 +218,27 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
             "running_phases": None if chosen.running_phases is None else self._list(chosen.running_phases),
         }
         common: dict[str, Any] = {
-            "after": chosen.after,
+            "after": (chosen.after or limits.JOB_ID_MAX) if chosen.newest else chosen.after,
             "queue": chosen.queue,
             "kind": chosen.kind,
             "limit": chosen.limit,
         }
+        order = "_newest" if chosen.newest else ""
         plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
         if plain and chosen.statuses and set(chosen.statuses) <= {"claimed", "running", "stalled"}:
-            rows = self.rows("list_active", statuses=statuses, **narrowed, **common)
+            rows = self.rows(f"list_active{order}", statuses=statuses, **narrowed, **common)
         elif (
             plain
             and chosen.statuses
             and len(chosen.statuses) == 1
             and chosen.statuses[0] in ("failed", "cancelled", "dead_lettered")
         ):
-            rows = self.rows("list_ended", status=chosen.statuses[0], **common)
+            rows = self.rows(f"list_ended{order}", status=chosen.statuses[0], **common)
         else:
             jobs = None if chosen.correlation_id is None else self._list(self._correlated(chosen.correlation_id))
             name, more = ("list_waiting", {}) if chosen.waiting else ("list_jobs", narrowed)
-            rows = self.rows(name, statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **more, **common)
-        found = self.load([row[0] for row in rows], lock=False)
-        return [found[row[0]] for row in rows]
+            rows = self.rows(f"{name}{order}", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **more, **common)
+        return [row[0] for row in rows]
 
     def job_ids(self, after: int, limit: int) -> list[int]:
         """The next jobs by id, whatever is in their rows."""

@@ -34,6 +34,9 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "job get": (jobs.OneJob,),
     "job list": (jobs.Jobs,),
     "job replay": (jobs.ReplayedMany,),
+    "job move": (jobs.PlacedMany,),
+    "job reprioritise": (jobs.PlacedMany,),
+    "job reschedule": (jobs.PlacedMany,),
     "job unassist": (jobs.Assisted,),
     "key enrol": (upkeep.OneKey,),
     "key export": (upkeep.PublicKeys,),
@@ -71,6 +74,6 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "top": (Picture,),
     "verify": (upkeep.Verified, upkeep.Proved),
     "worker list": (fleet.Workers,),
-    "worker run": (fleet.Worked,),
+    "worker run": (fleet.Worked, fleet.WorkedTogether),
 }
 """Of each command, the forms that its `data` may have. One that answers nothing, as to a person alone, has none."""

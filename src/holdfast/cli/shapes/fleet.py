@@ -14,6 +14,13 @@ class Workers(Shape, frozen=True):
     now: datetime
 
 
+class WorkedTogether(Shape, frozen=True):
+    """With `--workers`: how many there were, and how often one was started again."""
+
+    workers: int
+    restarts: int
+
+
 class Worked(Shape, frozen=True):
     worker: str
 

@@ -31,6 +31,9 @@ class Jobs(Shape, frozen=True):
     jobs: list[JobView]
     next_after: int | None
     """What to give to `--after` for the next page; null where there is none."""
+    counts: dict[Status, int] | None
+    """How many jobs of each status there are, in all queues or in that of `--queue`. Other options do not narrow it down. Null
+    where the newest id is above 100,000 and `--counts` was not given: counting reads every job."""
 
 
 class Cancelled(Shape, frozen=True):
@@ -43,6 +46,18 @@ class Cancelled(Shape, frozen=True):
 
 class CancelledMany(Shape, frozen=True):
     cancelled: list[Cancelled]
+
+
+class Placed(Shape, frozen=True):
+    job_id: int
+    queue: str
+    priority: int
+    available_at: datetime
+    rev: int
+
+
+class PlacedMany(Shape, frozen=True):
+    jobs: list[Placed]
 
 
 class Assisted(Shape, frozen=True):

@@ -15,6 +15,7 @@ from holdfast.core.explain.shapes import (
 from holdfast.core.explain.words import (
     cancel,
     count,
+    move,
     paused,
     remedy,
     run_a_worker,
@@ -134,18 +135,28 @@ def _later(job: Job, now: Micros) -> Account:
 
 def _no_worker(job: Job, facts: Facts, now: Micros) -> Account:
     once = [worker for worker in facts.workers if worker.serves(job.queue, job.kind)]
-    if once:
+    elsewhere = _served_in(job, facts, now)
+    if elsewhere:
+        words = f"No worker serves {job.kind} in {job.queue}. It is served in {_named(elsewhere)}."
+    elif once:
         last = max(once, key=lambda worker: worker.seen_at)
         words = f"No worker for it is there: {last.name}, the last that served {job.kind}, was seen {when(last.seen_at, now)}."
     elif any(now - worker.seen_at <= WORKER_SEEN_US for worker in facts.workers):
         words = f"No worker for it is there: the workers that are signed in do not serve {job.kind} in {job.queue}."
     else:
         words = f"No worker for it is there: none that serves {job.kind} in {job.queue} is signed in to this ledger."
-    by, commands = f"a worker that serves {job.kind}", [run_a_worker(job.queue)]
+    by, commands = f"a worker that serves {job.kind}", [*(move(job, queue) for queue in elsewhere[:1]), run_a_worker(job.queue)]
     if facts.agent_at is not None and now - facts.agent_at <= AGENT_SEEN_US:
         words = f"{words} Agents are at work, the last of them {when(facts.agent_at, now)}, and may take it up."
         by, commands = f"an agent, or {by}", [take_it_up(job), *commands]
     return Account(Situation.NO_WORKER, (words,), (step("it is claimed", None, by),), tuple(commands))
+
+
+def _served_in(job: Job, facts: Facts, now: Micros) -> list[str]:
+    """The queues in which workers that are there serve jobs of its kind, by name. Workers that did not say what they serve are
+    left out."""
+    there = [worker for worker in facts.workers if now - worker.seen_at <= WORKER_SEEN_US]
+    return sorted({queue for w in there for queue in w.queues or () if w.kinds is not None and job.kind in w.kinds})
 
 
 def _behind(job: Job, facts: Facts, serving: list[SeenWorker]) -> Account:

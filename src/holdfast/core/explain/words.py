@@ -116,8 +116,13 @@ def run_a_worker(queue: str) -> Remedy:
     return Remedy(f"holdfast worker run MODULE:APP --queues {shlex.quote(queue)}", "runs the handlers of an app that serves it")
 
 
+def move(job: Job, queue: str) -> Remedy:
+    does = f"puts it into {queue}, where its kind is served" + _by_key(job, EventType.MOVED)
+    return Remedy(f"holdfast job move {job.id} --queue {shlex.quote(queue)}", does)
+
+
 def take_it_up(job: Job) -> Remedy:
-    return Remedy(f"holdfast task start --id {job.id} --agent NAME --request-id NEW", "takes it up, as an agent")
+    return Remedy(f"holdfast task start {job.id} --agent NAME", "takes it up, as an agent")
 
 
 SWEEP = Remedy("holdfast sweep", "does at once whatever is due")

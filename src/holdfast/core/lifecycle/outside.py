@@ -10,10 +10,10 @@ from holdfast.core.lifecycle.draft import Draft, require
 from holdfast.core.lifecycle.failure import Failure, failure_of
 from holdfast.core.lifecycle.silence import due_stall, excused, grace_over
 from holdfast.core.lifecycle.steps import cancel, dead_letter, requeue_or_exhaust, return_of_holder, stall
-from holdfast.core.model import HELD, EventType, FailureStage, Phase, StallReason, Status
+from holdfast.core.model import HELD, UNDO_KIND, EventType, FailureStage, Phase, StallReason, Status
 from holdfast.core.signing import check_verdict
 from holdfast.core.undo import check_reason_code
-from holdfast.errors import InvalidTransition, NotStalledYet, ValidationError
+from holdfast.errors import Conflict, InvalidTransition, NotStalledYet, ValidationError
 
 
 def stall_job(draft: Draft, command: c.Stall) -> None:
@@ -69,6 +69,43 @@ def unblock(draft: Draft, command: c.Unblock) -> None:
         raise InvalidTransition(f"job {job.id} waits for nobody", verb="unblock", **job.held_by)
     body = payloads.Unblocked(available_at=max(draft.at, job.wanted_at))
     draft.emit(EventType.UNBLOCKED, payload=body.encode())
+
+
+def move(draft: Draft, command: c.MoveJob) -> None:
+    job = draft.job
+    require("move", job)
+    if job.queue == command.queue:
+        return
+    if job.kind == UNDO_KIND:
+        raise InvalidTransition(f"job {job.id} undoes another one and stays in its queue", verb="move", **job.held_by)
+    if command.key_holder is not None:
+        raise Conflict(
+            f"the dedupe key {job.dedupe_key!r} is held in {command.queue} by job {command.key_holder}",
+            holder_id=command.key_holder,
+            **job.held_by,
+        )
+    body = payloads.Moved(queue=command.queue, from_queue=job.queue)
+    draft.emit(EventType.MOVED, reason=command.reason, payload=body.encode())
+
+
+def reprioritise(draft: Draft, command: c.Reprioritise) -> None:
+    require("reprioritise", draft.job)
+    if draft.job.priority != command.priority:
+        body = payloads.Reprioritised(priority=command.priority, from_priority=draft.job.priority)
+        draft.emit(EventType.REPRIORITISED, reason=command.reason, payload=body.encode())
+
+
+def reschedule(draft: Draft, command: c.Reschedule) -> None:
+    job = draft.job
+    require("reschedule", job)
+    if job.is_waiting:
+        raise InvalidTransition(
+            f"job {job.id} waits for other jobs, and is available once they have succeeded", verb="reschedule", **job.held_by
+        )
+    available_at = draft.at + command.delay_us if command.available_at is None else command.available_at
+    if available_at != job.available_at:
+        body = payloads.Rescheduled(available_at=available_at, from_at=job.available_at)
+        draft.emit(EventType.RESCHEDULED, reason=command.reason, payload=body.encode())
 
 
 def sweep(draft: Draft, command: c.Sweep) -> None:
@@ -127,6 +164,9 @@ VERBS: dict[type[c.JobCommand], tuple[str, Callable[[Draft, Any], None]]] = {
     c.Resume: ("resume", resume),
     c.Requeue: ("requeue", requeue_job),
     c.Unblock: ("unblock", unblock),
+    c.MoveJob: ("move", move),
+    c.Reprioritise: ("reprioritise", reprioritise),
+    c.Reschedule: ("reschedule", reschedule),
     c.Sweep: ("requeue", sweep),
     c.Cancel: ("cancel", cancel_job),
     c.DeadLetter: ("dead_letter", dead_letter_job),

@@ -44,7 +44,7 @@ SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR 
 
 -- name: save
 UPDATE holdfast.jobs
-SET status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(available_at)s, updated_at = %(updated_at)s,
+SET queue = %(queue)s, priority = %(priority)s, status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(available_at)s, updated_at = %(updated_at)s,
     phase = %(phase)s, releases = %(releases)s, owner = %(owner)s, incarnation = %(incarnation)s, claimed_at = %(claimed_at)s,
     lease_expires_at = %(lease_expires_at)s, last_beat_at = %(last_beat_at)s, started_at = %(started_at)s,
     finished_at = %(finished_at)s, stage = %(stage)s, progress = %(progress)s, progressed_at = %(progressed_at)s,
@@ -56,6 +56,11 @@ SET status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(
     checkpoint_rev = coalesce(%(checkpoint_rev)s::integer, checkpoint_rev),
     waits_for = CASE WHEN %(status)s = 'queued' THEN waits_for ELSE 0 END
 WHERE id = %(id)s;
+
+-- name: key_holder
+SELECT id FROM holdfast.jobs
+WHERE queue = %(queue)s AND dedupe_key = %(key)s AND dedupe_key IS NOT NULL
+  AND (dedupe_forever OR status IN ('queued', 'claimed', 'running', 'stalled'));
 
 -- name: insert_event
 INSERT INTO holdfast.events (
@@ -208,6 +213,19 @@ WHERE id > %(after)s
   AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
 ORDER BY id LIMIT %(limit)s;
 
+-- name: list_jobs_newest
+SELECT id FROM holdfast.jobs
+WHERE id < %(after)s
+  AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s::text[]))
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(jobs)s::bigint[] IS NULL OR id = ANY (%(jobs)s::bigint[]))
+  AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint)
+  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
+  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
+  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
+  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
+ORDER BY id DESC LIMIT %(limit)s;
+
 -- name: list_active
 SELECT id FROM holdfast.jobs
 WHERE id > %(after)s AND status IN ('claimed', 'running', 'stalled')
@@ -219,11 +237,43 @@ WHERE id > %(after)s AND status IN ('claimed', 'running', 'stalled')
   AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
 ORDER BY id LIMIT %(limit)s;
 
+-- name: list_active_newest
+SELECT id FROM holdfast.jobs
+WHERE id < %(after)s AND status IN ('claimed', 'running', 'stalled')
+  AND status = ANY (%(statuses)s::text[])
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
+  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
+  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
+  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
+ORDER BY id DESC LIMIT %(limit)s;
+
 -- name: list_ended
 SELECT id FROM holdfast.jobs
 WHERE status = %(status)s AND status IN ('failed', 'cancelled', 'dead_lettered') AND id > %(after)s
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
 ORDER BY id LIMIT %(limit)s;
+
+-- name: list_ended_newest
+SELECT id FROM holdfast.jobs
+WHERE status = %(status)s AND status IN ('failed', 'cancelled', 'dead_lettered') AND id < %(after)s
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+ORDER BY id DESC LIMIT %(limit)s;
+
+-- Which of these jobs fit a search. Letters from A to Z match in either case; no others do.
+
+-- name: matching
+SELECT j.id FROM holdfast.jobs j
+WHERE j.id = ANY (%(ids)s::bigint[])
+  AND j.created_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
+  AND j.created_at < coalesce(%(until_at)s::timestamptz, 'infinity')
+  AND (%(text)s::text IS NULL
+       OR strpos(lower(j.kind COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
+       OR strpos(lower(j.queue COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
+       OR strpos(lower(j.correlation_id COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
+       OR strpos(lower(convert_from(j.last_error, 'UTF8') COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
+       OR (SELECT strpos(lower((convert_from(e.payload, 'UTF8')::json ->> 'args') COLLATE "C"), lower(%(text)s::text COLLATE "C"))
+           FROM holdfast.events e WHERE e.job_id = j.id AND e.rev = 1) > 0);
 
 -- name: live_replay
 SELECT id FROM holdfast.jobs

@@ -153,3 +153,12 @@ WHERE id > %(after)s AND waits_for > 0
   AND (%(jobs)s::bigint[] IS NULL OR id = ANY (%(jobs)s::bigint[]))
   AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint)
 ORDER BY id LIMIT %(limit)s;
+
+-- name: list_waiting_newest
+SELECT id FROM holdfast.jobs
+WHERE id < %(after)s AND waits_for > 0
+  AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s::text[]))
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(jobs)s::bigint[] IS NULL OR id = ANY (%(jobs)s::bigint[]))
+  AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint)
+ORDER BY id DESC LIMIT %(limit)s;

@@ -17,7 +17,7 @@ JOIN holdfast_events e ON e.job_id = j.id AND e.rev = 1;
 
 -- name: save
 UPDATE holdfast_jobs
-SET status = :status, rev = :rev, attempt = :attempt, available_at = :available_at, updated_at = :updated_at,
+SET queue = :queue, priority = :priority, status = :status, rev = :rev, attempt = :attempt, available_at = :available_at, updated_at = :updated_at,
     phase = :phase, releases = :releases, owner = :owner, incarnation = :incarnation, claimed_at = :claimed_at,
     lease_expires_at = :lease_expires_at, last_beat_at = :last_beat_at, started_at = :started_at,
     finished_at = :finished_at, stage = :stage, progress = :progress, progressed_at = :progressed_at,
@@ -29,6 +29,11 @@ SET status = :status, rev = :rev, attempt = :attempt, available_at = :available_
     checkpoint_rev = coalesce(:checkpoint_rev, checkpoint_rev),
     waits_for = CASE WHEN :status = 'queued' THEN waits_for ELSE 0 END
 WHERE id = :id;
+
+-- name: key_holder
+SELECT id FROM holdfast_jobs
+WHERE queue = :queue AND dedupe_key = :key AND dedupe_key IS NOT NULL
+  AND (dedupe_forever = 1 OR status IN ('queued', 'claimed', 'running', 'stalled'));
 
 -- name: insert_event
 INSERT INTO holdfast_events (
@@ -189,6 +194,18 @@ WHERE id > :after
   AND (:running_phases IS NULL OR status <> 'running' OR phase IN (SELECT value FROM json_each(:running_phases)))
 ORDER BY id LIMIT :limit;
 
+-- name: list_jobs_newest
+SELECT id FROM holdfast_jobs
+WHERE id < :after
+  AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
+  AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
+  AND (:jobs IS NULL OR id IN (SELECT value FROM json_each(:jobs)))
+  AND (:replay_of IS NULL OR replay_of = :replay_of)
+  AND (:owner IS NULL OR owner = :owner) AND (:incarnation IS NULL OR incarnation = :incarnation)
+  AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+  AND (:running_phases IS NULL OR status <> 'running' OR phase IN (SELECT value FROM json_each(:running_phases)))
+ORDER BY id DESC LIMIT :limit;
+
 -- name: list_active
 SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_active
 WHERE id > :after AND status IN ('claimed', 'running', 'stalled')
@@ -199,11 +216,37 @@ WHERE id > :after AND status IN ('claimed', 'running', 'stalled')
   AND (:running_phases IS NULL OR status <> 'running' OR phase IN (SELECT value FROM json_each(:running_phases)))
 ORDER BY id LIMIT :limit;
 
+-- name: list_active_newest
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_active
+WHERE id < :after AND status IN ('claimed', 'running', 'stalled')
+  AND status IN (SELECT value FROM json_each(:statuses))
+  AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
+  AND (:owner IS NULL OR owner = :owner) AND (:incarnation IS NULL OR incarnation = :incarnation)
+  AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+  AND (:running_phases IS NULL OR status <> 'running' OR phase IN (SELECT value FROM json_each(:running_phases)))
+ORDER BY id DESC LIMIT :limit;
+
 -- name: list_ended
 SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_ended
 WHERE status = :status AND status IN ('failed', 'cancelled', 'dead_lettered') AND id > :after
   AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
 ORDER BY id LIMIT :limit;
+
+-- name: list_ended_newest
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_ended
+WHERE status = :status AND status IN ('failed', 'cancelled', 'dead_lettered') AND id < :after
+  AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
+ORDER BY id DESC LIMIT :limit;
+
+-- Which of these jobs fit a search. Letters from A to Z match in either case; no others do.
+
+-- name: matching
+SELECT j.id FROM json_each(:ids) wanted CROSS JOIN holdfast_jobs j ON j.id = wanted.value
+WHERE (:since_at IS NULL OR j.created_at >= :since_at) AND (:until_at IS NULL OR j.created_at < :until_at)
+  AND (:text IS NULL OR instr(lower(j.kind), lower(:text)) OR instr(lower(j.queue), lower(:text))
+       OR instr(lower(j.correlation_id), lower(:text)) OR instr(lower(CAST(j.last_error AS TEXT)), lower(:text))
+       OR (SELECT instr(lower(CAST(e.payload AS TEXT) -> '$.args'), lower(:text))
+           FROM holdfast_events e WHERE e.job_id = j.id AND e.rev = 1));
 
 -- name: live_replay
 SELECT id FROM holdfast_jobs

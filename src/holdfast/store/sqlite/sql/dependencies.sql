@@ -136,3 +136,12 @@ WHERE id > :after AND waits_for > 0
   AND (:jobs IS NULL OR id IN (SELECT value FROM json_each(:jobs)))
   AND (:replay_of IS NULL OR replay_of = :replay_of)
 ORDER BY id LIMIT :limit;
+
+-- name: list_waiting_newest
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_waiting
+WHERE id < :after AND waits_for > 0
+  AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
+  AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
+  AND (:jobs IS NULL OR id IN (SELECT value FROM json_each(:jobs)))
+  AND (:replay_of IS NULL OR replay_of = :replay_of)
+ORDER BY id DESC LIMIT :limit;
