@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ValidationError,
     )
     from holdfast.fences import check_fence
-    from holdfast.ledger import Beat, Change, Event, Job, KeyRecord, Ledger, SinkState, WorkerRecord
+    from holdfast.ledger import Beat, Change, Event, Job, JobPage, KeyRecord, Ledger, SinkState, WorkerRecord
     from holdfast.ledger.options import CallOptions, Duration, EnqueueOptions, PolicyFields
     from holdfast.opening import draw_key, open
     from holdfast.worker import App, AsyncContext, Context, Worker
@@ -55,6 +55,7 @@ __all__ = [
     "HoldfastError",
     "Job",
     "JobCancelled",
+    "JobPage",
     "KeyRecord",
     "LeaseConflictError",
     "Ledger",
@@ -111,6 +112,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "Change",
         "Event",
         "Job",
+        "JobPage",
         "KeyRecord",
         "Ledger",
         "SinkState",

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import assert_type
 
 import holdfast
-from holdfast import App, AsyncContext, Context, Event, Job, PolicyFields
+from holdfast import App, AsyncContext, Context, Event, Job, JobPage, PolicyFields
 
 app = App("sqlite:///typed.db")
 STEADY: PolicyFields = {"heartbeat_interval": "5s", "lease_ttl": 60, "attempts_max": 3}
@@ -47,7 +47,7 @@ async def use_with_await() -> None:
     async with holdfast.aio.open("sqlite:///typed.db", actor="me") as ledger:
         job = await ledger.enqueue("add", {"a": 1}, priority=1, policy={"attempts_max": 2})
         assert_type(job, Job)
-        assert_type(await ledger.list(status="queued"), list[Job])
+        assert_type(await ledger.list(status="queued"), JobPage)
         async for event in ledger.follow(timeout=1):
             assert_type(event, Event)
     opened = await holdfast.aio.open("sqlite:///typed.db")

@@ -18,9 +18,9 @@ from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
 from holdfast.ledger.desk import JobOrFence
 from holdfast.ledger.exporting import Progress, Write
-from holdfast.ledger.face import Beat, Change, Event, Job, WorkerRecord
+from holdfast.ledger.face import Beat, Change, Event, Job, JobPage, WorkerRecord
 from holdfast.ledger.keys import KeyRecord, PublicLike
-from holdfast.ledger.options import EnqueueOptions
+from holdfast.ledger.options import Duration, EnqueueOptions
 from holdfast.ledger.outbox import SinkState
 from holdfast.ledger.policies import DeclarationRecord
 from holdfast.ledger.queues import QueueRecord
@@ -501,11 +501,19 @@ class AsyncLedger(Calling):
         owner: str | None = None,
         incarnation: str | None = None,
         waiting: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str | None = None,
+        order: str = "oldest",
         after: int = 0,
         limit: int = 100,
-    ) -> builtins.list[Job]:
-        """Jobs by ascending id. The next page is `after=` the last id of this one. `waiting`: only those that wait for others.
+    ) -> JobPage:
+        """Jobs by ascending id; with `order="newest"` by descending id. The next page is `after=` the `next_after` of this one.
 
+        `since`, `until`: only those that were enqueued from then on, or before then. One call looks at 100,000 jobs at most.
+        `text`: only those with this text in their kind, queue, correlation id, last error or arguments. A to Z match in either
+        case. One call looks at 10,000 jobs at most. Where a call stops early, `next_after` says where to go on.
+        `waiting`: only those that wait for others.
         `phase`: only running and stalled jobs in this phase, or in one of several.
         `owner`: only those that this worker holds, whatever incarnation of it, unless `incarnation` says which.
         """
@@ -520,8 +528,29 @@ class AsyncLedger(Calling):
                 owner=owner,
                 incarnation=incarnation,
                 waiting=waiting,
+                since=since,
+                until=until,
+                text=text,
+                order=order,
                 after=after,
                 limit=limit,
+            )
+        )
+
+    async def move(
+        self,
+        job_id: int,
+        queue: str,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Put a queued job into another queue. Where it is there already, nothing changes."""
+        return await self._call(
+            lambda ledger: ledger.move(
+                job_id, queue, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
             )
         )
 
@@ -657,6 +686,23 @@ class AsyncLedger(Calling):
             )
         )
 
+    async def reprioritise(
+        self,
+        job_id: int,
+        priority: int,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Give a queued job another priority."""
+        return await self._call(
+            lambda ledger: ledger.reprioritise(
+                job_id, priority, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
+            )
+        )
+
     async def requeue(
         self,
         job_id: int,
@@ -669,6 +715,30 @@ class AsyncLedger(Calling):
         """A stalled job may be claimed again after its backoff; one without attempts left is exhausted instead."""
         return await self._call(
             lambda ledger: ledger.requeue(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
+        )
+
+    async def reschedule(
+        self,
+        job_id: int,
+        *,
+        available_at: datetime | None = None,
+        delay: Duration | None = None,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Make a queued job available from another time: a moment, or so long from now. With neither, from now on."""
+        return await self._call(
+            lambda ledger: ledger.reschedule(
+                job_id,
+                available_at=available_at,
+                delay=delay,
+                reason=reason,
+                request_id=request_id,
+                actor=actor,
+                expected_rev=expected_rev,
+            )
         )
 
     async def reset_run(self, name: str, *, actor: str | Actor | None = None) -> RunState:

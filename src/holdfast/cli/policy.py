@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.enqueuing import request_option
 from holdfast.cli.envelope import misuse
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
+from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
 from holdfast.cli.page import Page
 from holdfast.core.policy import FIELDS, Source, Sourced
 

@@ -1,6 +1,6 @@
 """The one door to a store: commands in, outcomes out, in groups."""
 
-from holdfast.ledger.face import Beat, Change, Event, Job, WorkerRecord
+from holdfast.ledger.face import Beat, Change, Event, Job, JobPage, WorkerRecord
 from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.keys import KeyRecord
 from holdfast.ledger.ledger import Ledger
@@ -16,6 +16,7 @@ __all__ = [
     "Event",
     "Inclusion",
     "Job",
+    "JobPage",
     "KeyRecord",
     "Keyring",
     "Ledger",
