@@ -59,8 +59,14 @@ def worker() -> None:
 @click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, help="Whose requests are heard: an address of this machine."
 )
-@click.option("--log", "form", type=click.Choice(["text", "json"]), help="By default text on a terminal, else json.")
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
+@click.option("--log", "form", type=click.Choice(["text", "logfmt", "json"]), help="By default text on a terminal, else json.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="What to log. info has a line for every start and success.",
+)
 @as_json_option
 def run(
     *,
@@ -87,7 +93,8 @@ def run(
     from holdfast.telemetry import logs
     from holdfast.worker import worker_of
 
-    logs.configure(json=not sys.stderr.isatty() if form is None else form == "json", level=log_level.upper())
+    form = form or ("text" if sys.stderr.isatty() else "json")
+    logs.configure(json=form == "json", logfmt=form == "logfmt", level=log_level.upper())
     found = load(apps, db, loaded_keys(keys))
     room |= _anchors(found[0], room["seal"], room.pop("anchor"), room.pop("anchor_url"), room.pop("anchor_private"))
     try:
