@@ -230,6 +230,29 @@ def test_a_failed_job_says_where_and_why(here: Desk) -> None:
     assert "broke in" in shown and "fetch" in shown and "timeout" in shown
 
 
+def test_a_retry_does_not_read_as_a_stall(desk: Desk) -> None:
+    id_ = desk.ledger.enqueue("index", policy={"attempts_max": 2, "backoff_base": 0}).id
+    for number in range(2):
+        desk.ledger.fail(
+            desk.held(), {"type": "TransientError", "message": f"the server said 50{number}", "traceback": "x" * 4_000}
+        )
+        if not number:
+            assert "queued, retried: TransientError: the server said 500" in desk("job", "list").out
+            assert "stall" not in desk("job", "get", id_).out.lower()
+    for command in ("job events", "events show", "dlq show", "task get --id", "events tail --once --job"):
+        shown = desk(*command.split(), id_)
+        assert shown.code == 0, command
+        [retried] = [line for line in shown.out.splitlines() if "retried" in line]
+        assert retried.endswith("TransientError: the server said 500"), command
+        assert "stalled" not in shown.out and "TRANSIENT_ERROR" not in shown.out, command
+        assert "exhausted_retries: TransientError: the server said 501" in shown.out, command
+    listed = desk("job", "get", id_).out
+    assert "retried: TransientError: the server said 500" in listed
+    assert "dead_lettered: exhausted_retries: TransientError: the server said 501" in listed
+    events = desk.said("events", "show", id_)["events"]
+    assert [(event["type"], event["reason"]) for event in events][3] == ("stalled", "TRANSIENT_ERROR")
+
+
 def test_jobs_are_listed_by_phase(here: Desk) -> None:
     ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
     for id_ in ids[:2]:

@@ -257,8 +257,7 @@ def test_what_happened_is_counted(app: App, start: Starter) -> None:
     wait_until(lambda: metrics.value("holdfast_completed_total", kind="flaky") == 3)
     assert metrics.value("holdfast_claims_total", kind="flaky") == 6
     assert metrics.value("holdfast_retries_total", kind="flaky") == 3
-    found = metrics.quantiles("flaky")
-    assert found is not None
+    assert {outcome for _, outcome in metrics.read().timings["holdfast_run_seconds"]} == {"retried", "succeeded"}
 
 
 def test_sinks_of_an_app_are_told_in_order(app: App, start: Starter, tmp_path: Path) -> None:

@@ -42,12 +42,18 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
     Example:
       holdfast job get 12 --json
     """
-    from holdfast.cli.jobs import IDS_MAX, show_job, view
+    from holdfast.cli.jobs import ENDS, IDS_MAX, show_attempts, show_job, view
 
     found = ledger.get(id)
     on = [ledger.get(other) for other in found.waits_for[:IDS_MAX]]
     ended = {job.id: job.status for job in on if job.status in TERMINAL}
-    return Answer({"job": view(found), "waits_in_vain_for": list(ended)}, lambda page: show_job(page, found, ended))
+    came = ledger.events(id, types=[kind.value for kind in ENDS], limit=PAGE_MAX) if found.attempt else []
+
+    def show(page: Page) -> None:
+        show_job(page, found, ended)
+        show_attempts(page, came)
+
+    return Answer({"job": view(found), "waits_in_vain_for": list(ended)}, show)
 
 
 @job.command("list")
