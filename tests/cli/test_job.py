@@ -81,6 +81,34 @@ def test_a_running_job_is_asked_first(desk: Desk) -> None:
     assert (over["status"], over["is_over"]) == ("cancelled", True)
 
 
+def test_cancelling_again_says_that_nothing_has_changed(desk: Desk) -> None:
+    queued = desk.ledger.enqueue("index").id
+    assert desk("job", "cancel", queued).out == f"Job {queued} is cancelled.\n"
+    assert desk("job", "cancel", queued).out == f"Job {queued} was cancelled already: nothing has changed.\n"
+    [again] = desk.said("job", "cancel", queued)["cancelled"]
+    assert (again["is_over"], again["changed"]) == (True, False)
+    running = desk.ledger.enqueue("index").id
+    desk.held()
+    [asked] = desk.said("job", "cancel", running)["cancelled"]
+    assert (asked["is_over"], asked["changed"]) == (False, True)
+    assert "asked to make its safe exit already: nothing has changed" in desk("job", "cancel", running).out
+
+
+def test_a_succeeded_job_is_not_replayed_and_says_what_replay_is_for(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index").id
+    here.ledger.complete(here.held(), 1)
+    done = here("job", "replay", id_)
+    assert done.code == 1
+    assert "have failed, were cancelled or were dead-lettered" in done.err and "enqueue a new job" in done.err
+    assert "holdfast job get --db " in here("job", "cancel", id_).err
+
+
+def test_what_to_try_is_said_once(here: Desk, folder: Path) -> None:
+    for words in (["task", "start", "--id", 1], ["job", "replay", 99], ["job", "frobnicate"]):
+        assert here(*words).err.count("Try") == 1, words
+    assert here._run("job", "list", "--db", "holdfast.db").err.count("Try") == 1
+
+
 def test_a_repeated_request_is_done_once(desk: Desk) -> None:
     first, second = (desk.said("job", "enqueue", "index", "--request-id", "r1")["job"]["id"] for _ in range(2))
     assert first == second
