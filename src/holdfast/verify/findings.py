@@ -111,14 +111,17 @@ class Findings:
             self._kept.append(Finding(line, rule, detail[:DETAIL_CHARACTERS_MAX], job_id, rev, pos, from_line, event))
 
     def first(self, count: int = SHOWN_MAX) -> list[Finding]:
-        """The best first: what is wrong with the file as a file, events that were changed, then whatever has an exact place, in
-        the order of the file. Ranges of lines follow, then what says only that nobody vouches for the file, then older heads."""
-        return sorted(self._torn + self._kept, key=_turn)[:count]
+        """The best first: what is wrong with the file as a file, events that were changed, then the others in the order of the
+        file, and older heads last. A range of lines follows whatever is known to be wrong with a job."""
+        last = max((found.line for found in self._kept if found.job_id is not None), default=0)
+        return sorted(self._torn + self._kept, key=lambda found: _turn(found, last))[:count]
 
 
-def _turn(found: Finding) -> tuple[bool, bool, bool, bool, bool, int]:
-    is_vague = found.rule in ("trust", "unsealed")
-    return found.rule != "file", found.rule != "changed", found.line == 0, is_vague, found.from_line is not None, found.line
+def _turn(found: Finding, last: int) -> tuple[bool, bool, bool, int, bool]:
+    """`last` is the last line in which something is wrong with a job."""
+    is_range = found.from_line is not None
+    line = max(found.line, last) if is_range else found.line
+    return found.rule != "file", found.rule != "changed", found.line == 0, line, is_range
 
 
 class Checked(msgspec.Struct, frozen=True):
