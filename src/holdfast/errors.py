@@ -68,7 +68,7 @@ class Conflict(HoldfastError):
 class InvalidTransition(HoldfastError):
     code = "invalid_transition"
     http_status = 409
-    action = "See the transition table: the job's status does not allow this."
+    action = "The job's status or phase does not allow this. Read the job again: holdfast explain JOB says what can be done."
 
 
 class NotStalledYet(HoldfastError):

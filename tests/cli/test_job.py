@@ -82,6 +82,34 @@ def test_a_running_job_is_asked_first(desk: Desk) -> None:
     assert (over["status"], over["is_over"]) == ("cancelled", True)
 
 
+def test_cancelling_again_says_that_nothing_has_changed(desk: Desk) -> None:
+    queued = desk.ledger.enqueue("index").id
+    assert desk("job", "cancel", queued).out == f"Job {queued} is cancelled.\n"
+    assert desk("job", "cancel", queued).out == f"Job {queued} was cancelled already: nothing has changed.\n"
+    [again] = desk.said("job", "cancel", queued)["cancelled"]
+    assert (again["is_over"], again["changed"]) == (True, False)
+    running = desk.ledger.enqueue("index").id
+    desk.held()
+    [asked] = desk.said("job", "cancel", running)["cancelled"]
+    assert (asked["is_over"], asked["changed"]) == (False, True)
+    assert "asked to make its safe exit already: nothing has changed" in desk("job", "cancel", running).out
+
+
+def test_a_succeeded_job_is_not_replayed_and_says_what_replay_is_for(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index").id
+    here.ledger.complete(here.held(), 1)
+    done = here("job", "replay", id_)
+    assert done.code == 1
+    assert "have failed, were cancelled or were dead-lettered" in done.err and "enqueue a new job" in done.err
+    assert "holdfast job get --db " in here("job", "cancel", id_).err
+
+
+def test_what_to_try_is_said_once(here: Desk, folder: Path) -> None:
+    for words in (["task", "start", "--id", 1], ["job", "replay", 99], ["job", "frobnicate"]):
+        assert here(*words).err.count("Try") == 1, words
+    assert here._run("job", "list", "--db", "holdfast.db").err.count("Try") == 1
+
+
 def test_a_repeated_request_is_done_once(desk: Desk) -> None:
     first, second = (
         desk.said("job", "enqueue", "index", "--queue", "default", "--request-id", "r1")["job"]["id"] for _ in range(2)
@@ -258,6 +286,29 @@ def test_a_failed_job_says_where_and_why(here: Desk) -> None:
     assert (job["status"], job["failure_stage"], job["reason_code"]) == ("failed", "fetch", "timeout")
     shown = here("job", "get", id_).out
     assert "broke in" in shown and "fetch" in shown and "timeout" in shown
+
+
+def test_a_retry_does_not_read_as_a_stall(desk: Desk) -> None:
+    id_ = desk.ledger.enqueue("index", policy={"attempts_max": 2, "backoff_base": 0}).id
+    for number in range(2):
+        desk.ledger.fail(
+            desk.held(), {"type": "TransientError", "message": f"the server said 50{number}", "traceback": "x" * 4_000}
+        )
+        if not number:
+            assert "queued, retried: TransientError: the server said 500" in desk("job", "list").out
+            assert "stall" not in desk("job", "get", id_).out.lower()
+    for command in ("job events", "events show", "dlq show", "task get --id", "events tail --once --job"):
+        shown = desk(*command.split(), id_)
+        assert shown.code == 0, command
+        [retried] = [line for line in shown.out.splitlines() if "retried" in line]
+        assert retried.endswith("TransientError: the server said 500"), command
+        assert "stalled" not in shown.out and "TRANSIENT_ERROR" not in shown.out, command
+        assert "exhausted_retries: TransientError: the server said 501" in shown.out, command
+    listed = desk("job", "get", id_).out
+    assert "retried: TransientError: the server said 500" in listed
+    assert "dead_lettered: exhausted_retries: TransientError: the server said 501" in listed
+    events = desk.said("events", "show", id_)["events"]
+    assert [(event["type"], event["reason"]) for event in events][3] == ("stalled", "TRANSIENT_ERROR")
 
 
 def test_jobs_are_listed_by_phase(here: Desk) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import apsw
 import pytest
@@ -63,6 +64,15 @@ def test_reading_makes_no_schema_on_a_server(postgres_url: str, run: Run) -> Non
         assert (done.code, done.answer["error_code"]) == (3, "no_ledger")
     assert run("migrate", "--db", url).code == 0
     assert run("job", "list", "--db", url).code == 0
+
+
+@pytest.mark.parametrize("words", ["job list", "job enqueue index"])
+def test_a_database_that_does_not_exist_is_not_asked_for_again(postgres_url: str, run: Run, words: str) -> None:
+    parts = urlsplit(postgres_url)
+    done = run(*words.split(), "--db", urlunsplit(parts._replace(path="/not_there")), "--json")
+    assert (done.code, done.answer["error_code"]) == (3, "no_ledger")
+    assert done.answer["error"] == 'the database "not_there" does not exist on this server'
+    assert "createdb" in done.answer["suggested_action"] and "again" not in done.answer["suggested_action"]
 
 
 @pytest.mark.parametrize("words", ["job enqueue index --queue default", "migrate", "sweep", "dlq replay --all", "queue pause a"])
@@ -140,7 +150,7 @@ def test_a_doctor_says_why_it_cannot_look(run: Run, folder: Path) -> None:
 
 def test_a_path_is_not_a_url(run: Run) -> None:
     done = run("job", "list", "--db", "jobs.db", "--json")
-    assert (done.code, done.answer["suggested_action"]) == (2, "Try sqlite:///jobs.db")
+    assert (done.code, done.answer["suggested_action"]) == (2, "Name it as sqlite:///jobs.db")
 
 
 def test_a_reader_beside_a_writer_that_has_just_begun(folder: Path, start: Start, run: Run) -> None:

@@ -43,12 +43,40 @@ def test_a_change_is_told_with_its_place(run: Run, ledger: Path):
     (ledger / "all.jsonl").write_text(text.replace('"to_status":"queued"', '"to_status":"claimed"', 1))
     done = run("verify", "all.jsonl", "--keys", "keys.json")
     assert done.code == 1
-    assert done.err.startswith("Failed: line 3, job 1, rev 1, position 2: step: enqueued from None to claimed")
+    assert done.err.startswith(
+        "Failed: job 1, event 1 (enqueued), line 3, position 2: it goes from nothing to claimed, but a job begins as queued"
+    )
     answer = run("verify", "all.jsonl", "--keys", "keys.json", "--json")
     assert answer.code == 1 and answer.answer["error_code"] == "not_intact"
     [first, *_] = answer.answer["error_context"]["violations"]
     assert (first["line"], first["job_id"], first["rev"], first["pos"], first["rule"]) == (3, 1, 1, 2, "step")
     assert first["meaning"] and answer.answer["error_context"]["found"] > 1
+
+
+def test_a_changed_event_is_named_though_there_is_one_head(run: Run, ledger: Path):
+    import apsw
+
+    forge = """UPDATE holdfast_events SET payload = CAST(replace(payload, '"n":1', '"n":7') AS BLOB) WHERE job_id = 2"""
+    connection = apsw.Connection(str(ledger / "holdfast.db"))
+    connection.execute(forge)
+    connection.close()
+    assert run("events", "export", "--out", "forged.jsonl").code == 0
+    done = run("verify", "forged.jsonl", "--keys", "keys.json")
+    assert done.code == 1
+    assert done.err.startswith("Failed: job 2, event 1 (enqueued), line 4, position 3: it was changed after it was sealed")
+    hint = next(line for line in (ledger / "forged.jsonl").read_text().splitlines() if line.startswith('{"sealed":'))
+
+    sound = (ledger / "all.jsonl").read_text().splitlines()
+    (ledger / "put_in.jsonl").write_text("\n".join([*sound[:4], hint, *sound[4:], ""]))
+    done = run("verify", "put_in.jsonl", "--keys", "keys.json")
+    assert done.code == 1 and "no head shows that" in done.err
+    (ledger / "astray.jsonl").write_text("\n".join([*sound[:5], hint, *sound[5:], ""]))
+    done = run("verify", "astray.jsonl", "--keys", "keys.json")
+    assert done.code == 1 and "without the event that it belongs to" in done.err
+    text = (ledger / "forged.jsonl").read_text()
+    (ledger / "wrong.jsonl").write_text(text.replace(hint[-20:-4], "0" * 16))
+    done = run("verify", "wrong.jsonl", "--keys", "keys.json", "--json")
+    assert {found["rule"] for found in done.answer["error_context"]["violations"]} == {"sealed", "tree"}
 
 
 def test_without_keys_it_is_not_enough(run: Run, ledger: Path):
@@ -106,7 +134,7 @@ def test_a_row_that_was_changed_is_told_in_the_ledger_s_words(run: Run, ledger: 
     head, row = text.split('{"job":', 1)
     (ledger / "all.jsonl").write_text(head + '{"job":' + row.replace('"status":"queued"', '"status":"failed"', 1))
     done = run("verify", "all.jsonl", "--keys", "keys.json")
-    assert done.code == 1 and "status is 'failed', its events say 'queued'" in done.err
+    assert done.code == 1 and "job 1, line 6: status in its row is failed, its events say queued" in done.err
 
 
 def test_work_that_nobody_signed_is_told_where_workers_have_keys(run: Run, ledger: Path):
@@ -120,7 +148,11 @@ def test_work_that_nobody_signed_is_told_where_workers_have_keys(run: Run, ledge
     done = run("verify", "all.jsonl", "--keys", "keys.json")
     assert done.code == 0 and "Of 1 attempt 1 was claimed under signed=none" in done.out
     done = run("verify", "all.jsonl", "--keys", "keys.json", "--require-signed", "liveness")
-    assert done.code == 1 and "signed: attempt 1 was claimed under signed=none, but liveness is required" in done.err
+    assert (
+        done.code == 1
+        and "job 1, event 2 (claimed), line 8, position 6: attempt 1 was claimed under signed=none, but liveness is required"
+        in done.err
+    )
 
 
 def test_what_is_not_sealed_yet_is_told(run: Run, ledger: Path):
@@ -130,7 +162,7 @@ def test_what_is_not_sealed_yet_is_told(run: Run, ledger: Path):
         opened.enqueue("plain", {})
     run("events", "export", "--out", "all.jsonl")
     done = run("verify", "all.jsonl", "--keys", "keys.json")
-    assert done.code == 1 and "unsealed" in done.err and "1 is newer than the newest head" in done.out
+    assert done.code == 1 and "not sealed yet" in done.err and "1 is newer than the newest head" in done.out
     assert run("verify", "all.jsonl", "--keys", "keys.json", "--allow-unsealed").code == 0
 
 
@@ -164,4 +196,4 @@ def test_an_export_has_one_form(run: Run, ledger: Path):
 def test_garbage_gets_a_verdict(run: Run, ledger: Path):
     (ledger / "noise").write_bytes(bytes(range(256)) * 50)
     done = run("verify", "noise", "--keys", "keys.json")
-    assert done.code == 1 and done.err.startswith("Failed: line 1: file:") and "Traceback" not in done.err
+    assert done.code == 1 and done.err.startswith("Failed: line 1: ") and "Traceback" not in done.err

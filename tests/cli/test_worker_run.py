@@ -131,9 +131,11 @@ def test_metrics_are_served_where_it_says(start: Start, options: list[str], host
         assert b"holdfast_ledger_up 1" in page.read()
 
 
-@pytest.mark.parametrize(("options", "is_json"), [([], True), (["--log", "json"], True), (["--log", "text"], False)])
+@pytest.mark.parametrize(
+    ("options", "begins"), [([], "{"), (["--log", "json"], "{"), (["--log", "logfmt"], "ts="), (["--log", "text"], "2")]
+)
 def test_the_log_is_for_machines_unless_somebody_wants_to_read_it(
-    folder: Path, start: Start, options: list[str], is_json: bool
+    folder: Path, start: Start, options: list[str], begins: str
 ) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         ledger.enqueue("note", queue="a")
@@ -142,19 +144,23 @@ def test_the_log_is_for_machines_unless_somebody_wants_to_read_it(
     worker.signal()
     said = worker.rest().err.splitlines()[0]
     assert "worker started" in said
-    assert said.startswith("{") == is_json
+    assert said.startswith(begins)
 
 
 def test_a_handler_in_a_process_logs_as_its_worker_does(folder: Path, start: Start) -> None:
     (folder / "apart.py").write_text(
         "import logging\nfrom holdfast import App\n"
         "app = App('sqlite:///apart.db')\n"
-        "@app.handler(isolation='process')\ndef talk() -> None:\n    logging.getLogger('mine').info('from afar')\n"
+        "@app.handler(isolation='process', attempts=1)\ndef talk() -> None:\n    logging.getLogger('mine').info('from afar')\n"
+        "    raise ValueError('far too far')\n"
     )
     with holdfast.open(f"sqlite:///{folder}/apart.db") as ledger:
         job = ledger.enqueue("talk")
-    said = start("worker", "run", "apart:app", "--name", "ada").logged("from afar")
+    worker = start("worker", "run", "apart:app", "--name", "ada")
+    said = worker.logged("from afar")
     assert (said["job_id"], said["kind"], said["worker"], said["level"]) == (job.id, "talk", "ada", "INFO")
+    ended = worker.logged(f"job {job.id} dead-lettered (exhausted_retries): ValueError: far too far")
+    assert "raise ValueError('far too far')" in ended["exception"]
 
 
 def test_a_worker_that_gives_up_says_so(folder: Path, start: Start) -> None:

@@ -139,6 +139,47 @@ def test_text_for_people(stream: io.StringIO) -> None:
     assert stream.getvalue().endswith("Z INFO     shop.orders: done  [job=7 kind=a]\n")
 
 
+def test_logfmt_is_pairs_on_one_line(stream: io.StringIO) -> None:
+    logs.configure(logfmt=True, stream=stream)
+    try:
+        raise LookupError('no "page"')
+    except LookupError:
+        with logs.bind(job_id=7, kind="a b"):
+            log.exception("not\nfound", extra={"bytes": 512, "cold": True, "odd name": "x=1", "empty": ""})
+    [line] = stream.getvalue().splitlines()
+    head, _, rest = line.partition(" logger=")
+    assert head.startswith("ts=2") and head.endswith("Z level=error")
+    assert rest.startswith(
+        'shop.orders msg="not\\nfound" job_id=7 kind="a b" bytes=512 cold=true odd_name="x=1" empty="" '
+        'exception="Traceback (most recent call last):\\n'
+    )
+    assert rest.endswith('LookupError: no \\"page\\""')
+
+
+def test_lines_are_json_or_logfmt(stream: io.StringIO) -> None:
+    with pytest.raises(ValidationError, match="not both"):
+        logs.configure(json=True, logfmt=True, stream=stream)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "0af7651916cd43dd8448eb211c80319c"),
+        ("0af7651916cd43dd8448eb211c80319c", "0af7651916cd43dd8448eb211c80319c"),
+        ("order 7", "order 7"),
+        (None, None),
+    ],
+)
+def test_a_trace_goes_by_its_own_digits(ledger: Ledger, given: str | None, shown: str | None) -> None:
+    ledger.enqueue("index_page", trace_id=given)
+    [job] = ledger.claim("w")
+    for bound in (logs.bind_job(job, "w"), logs.bind(trace_id=given)):
+        found = record("it")
+        with bound:
+            logs.ContextFilter().filter(found)
+        assert found.__dict__["trace_id"] == shown
+
+
 def test_an_exception_for_people_is_indented(stream: io.StringIO) -> None:
     logs.configure(stream=stream)
     try:
@@ -165,12 +206,13 @@ def test_no_text_can_break_a_json_line(message: str, value: str, key: str) -> No
     assert json.loads(line)["value"] == value
 
 
-@given(message=ANYTHING, value=ANYTHING)
-def test_no_text_can_break_a_line_for_people(message: str, value: str) -> None:
-    found = record("%s", message, value=value)
+@given(message=ANYTHING, value=ANYTHING, key=ANYTHING)
+@pytest.mark.parametrize("formatter", [lines.TextFormatter(), lines.LogfmtFormatter()])
+def test_no_text_can_break_a_line_for_people(formatter: logging.Formatter, message: str, value: str, key: str) -> None:
+    found = record("%s", message, value=value, nested={key: [value]})
     with logs.bind(worker=value):
         logs.ContextFilter().filter(found)
-    assert lines.TextFormatter().format(found).isprintable()
+    assert formatter.format(found).isprintable()
 
 
 class Silent:
@@ -218,7 +260,7 @@ def test_an_extra_cannot_pass_for_the_line_s_own_field() -> None:
     assert "exception" not in line
 
 
-@pytest.mark.parametrize("formatter", [lines.JsonFormatter(), lines.TextFormatter()])
+@pytest.mark.parametrize("formatter", [lines.JsonFormatter(), lines.LogfmtFormatter(), lines.TextFormatter()])
 def test_lines_are_bounded(formatter: logging.Formatter) -> None:
     huge = "\U0001f600" * 1_000_000
     found = record(huge, **{f"extra-{number}": huge for number in range(100)})
@@ -229,6 +271,9 @@ def test_lines_are_bounded(formatter: logging.Formatter) -> None:
     if isinstance(formatter, lines.JsonFormatter):
         assert len(line) <= lines.LINE_BYTES_MAX
         assert json.loads(line)["truncated"] is True
+    elif isinstance(formatter, lines.LogfmtFormatter):
+        assert len(line.encode()) <= lines.LINE_BYTES_MAX
+        assert line.endswith("truncated=true")
     else:
         assert len(line) < 200_000
 

@@ -177,6 +177,9 @@ def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: Man
         agent = Agent(other, "ada")
         agent.start(jobs[1].id)
         agent.complete(jobs[1].id)
+        [third] = other.claim("w", ["default"], limit=1, start=True)
+        assert third.fence is not None
+        other.fail(third.fence, "busy")
         other.cancel(jobs[2].id)
         clock.advance(5)
 
@@ -185,7 +188,7 @@ def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: Man
     assert found["holdfast_ledger_ended_total", (("kind", "mail"), ("outcome", "cancelled"))] == 1
     assert ("holdfast_ledger_ended_total", (("kind", "before"), ("outcome", "cancelled"))) not in found
     assert {labels[0][1]: value for (name, labels), value in found.items() if name == "holdfast_ledger_events_total"} == {
-        "enqueued": 3, "claimed": 2, "started": 2, "succeeded": 2, "cancelled": 1,
+        "enqueued": 3, "claimed": 3, "started": 3, "succeeded": 2, "retried": 1, "requeued": 1, "cancelled": 1,
     }  # fmt: skip
     assert found["holdfast_ledger_wait_seconds_sum", (("kind", "mail"),)] == 2 + 6
     assert found["holdfast_ledger_run_seconds_sum", (("kind", "mail"), ("outcome", "succeeded"))] == 4

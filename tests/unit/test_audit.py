@@ -247,7 +247,7 @@ def test_each_violation_is_found_with_its_place(make: Callable[[], list[Event]],
 
 def test_a_violation_says_what_is_wrong():
     [found] = check_history(_mutated(_running(), 5, from_status=Status.CLAIMED))
-    assert found == Violation(7, 5, "step", "succeeded from claimed to succeeded, the job being running")
+    assert found == Violation(7, 5, "step", "it goes from claimed to succeeded, but the job was running")
 
 
 def test_a_good_history_has_none():
@@ -439,3 +439,27 @@ BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
 def test_a_status_has_its_fields(history: History, changes: dict[str, Any], rule: str):
     assert check_status(history.job) == []
     assert rule in check_status(replace(history.job, **changes))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("owner", None, "owner in its row is nothing, its events say "),
+        ("updated_at", 0, "updated_at in its row is 1970-01-01T00:00:00.000000Z, its events say 2"),
+        ("updated_at", 10**18, "updated_at in its row is 1000000000000000000, its events say 2"),
+        ("args", b'{"n":2}', 'args in its row is {"n":2}, its events say {"n":1}'),
+        ("args", b"\xff", 'args in its row is another content, its events say {"n":1}'),
+        ("waits_for", (3, 4), "waits_for in its row is 3, 4, its events say that it does not wait"),
+    ],
+)
+def test_a_row_that_differs_is_told_in_plain_words(field: str, value: object, words: str):
+    history = _running()
+    history = history if field != "owner" else History().claim()
+    [found] = check_history(history.events, replace(history.job, **{field: value}))
+    assert found.detail.startswith(words)
+
+
+def test_a_row_that_waits_for_nobody_is_told_in_plain_words():
+    history = History(depends_on=(3, 4))
+    [found] = check_history(history.events, replace(history.job, waits_for=()))
+    assert found.detail == "waits_for in its row is nothing, its events say that it waits"

@@ -1,8 +1,10 @@
-"""Numbers in sentences."""
+"""Numbers, errors and events in sentences."""
+
+from typing import Any
 
 import pytest
 
-from holdfast.core.words import counted
+from holdfast.core.words import counted, error_line, event_words
 
 
 @pytest.mark.parametrize(
@@ -11,3 +13,37 @@ from holdfast.core.words import counted
 )
 def test_one_is_not_many(count: int, said: str):
     assert f"{counted(count, 'leaf', 'leaves')}, {counted(count, 'head')}" == said
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ({"type": "ValueError", "message": "no value\nat all"}, "ValueError: no value"),
+        ({"message": "slow"}, "slow"),
+        ("broken", "broken"),
+        ([1, 2], "[1, 2]"),
+        ({"message": "x" * 60}, "x" * 50 + "…"),
+    ],
+)
+def test_an_error_is_one_line(error: Any, line: str):
+    assert error_line(error, 50) == line
+
+
+ERROR = {"type": "TransientError", "message": "the server said 503"}
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (("claimed", None, {}), ("claimed", "")),
+        (("stalled", "TRANSIENT_ERROR", {"error": ERROR}), ("retried", "TransientError: the server said 503")),
+        (("stalled", "TRANSIENT_ERROR", {}), ("retried", "")),
+        (("stalled", "NO_HEARTBEAT", {}), ("stalled", "NO_HEARTBEAT")),
+        (("stalled", "WORKER_ERROR", {"error": ERROR}), ("stalled", "WORKER_ERROR: TransientError: the server said 503")),
+        (("dead_lettered", "timeout", {"last_error": "slow"}), ("dead_lettered", "timeout: slow")),
+        (("dead_lettered", "timeout", {"last_error": None}), ("dead_lettered", "timeout")),
+        (("failed", None, {"error": "slow"}), ("failed", "slow")),
+    ],
+)
+def test_an_event_says_what_happened_and_why(event: tuple[str, str | None, dict[str, Any]], words: tuple[str, str]):
+    assert event_words(*event) == words

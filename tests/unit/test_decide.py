@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.audit import check_history
 from holdfast.core.lifecycle import decide
+from holdfast.core.lifecycle.draft import not_from
 from holdfast.core.lifecycle.failure import Failure, failure_of
 from holdfast.core.model import (
     SYSTEM,
@@ -18,6 +20,7 @@ from holdfast.core.model import (
     Policy,
     ReasonCode,
     Role,
+    Status,
 )
 from holdfast.errors import HoldfastError
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, SECOND, T0, WINDOW, WORKER, History, code_of, refusal_of
@@ -193,3 +196,19 @@ def test_a_result_that_a_validator_objects_to_is_refused(retryable: bool) -> Non
 def test_a_requeue_is_no_release() -> None:
     history = History(WINDOW).start().stall()
     assert code_of(history, c.Requeue, actor=SYSTEM, jitter=1.0, reason="RELEASED") == "validation_error"
+
+
+@pytest.mark.parametrize(
+    ("status", "verb", "advice"),
+    [
+        (Status.SUCCEEDED, "replay", "enqueue a new job"),
+        (Status.SUCCEEDED, "cancel", "holdfast job get 1"),
+        (Status.FAILED, "cancel", "holdfast job replay 1"),
+        (Status.RUNNING, "replay", "this one has not. To see what happens next: holdfast explain 1"),
+        (Status.QUEUED, "complete", "A job must be running for this."),
+        (Status.QUEUED, "stall", "A job must be claimed or running for this."),
+    ],
+)
+def test_advice_fits_the_status(status: Status, verb: str, advice: str):
+    job = msgspec.structs.replace(History().job, id=1, status=status)
+    assert advice in not_from(verb, job).action

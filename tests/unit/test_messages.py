@@ -85,6 +85,7 @@ def test_a_message_is_a_cloud_event() -> None:
             "kind": "index",
             "tier": "in_home",
             "position": 17,
+            "text": "job 42 (index) stalled, attempt 1: NO_HEARTBEAT",
             "holder": "w-1",
             "incarnation": "abc",
             "last_beat_at": "2025-12-31T23:59:29.000001Z",
@@ -99,6 +100,35 @@ def test_a_message_is_a_cloud_event() -> None:
         "data": changed["data"] | {"message": "ESCALATION_NEEDED", "commands": escalation["data"]["commands"]},
     }
     assert [each["command"] for each in escalation["data"]["commands"]] == ["holdfast explain 42", "holdfast job cancel 42"]
+
+
+ERROR = b'{"type":"shop.Timeout","message":"password hunter2"}'
+ODD = b'{"type":"password hunter2","message":"x"}'
+
+
+@pytest.mark.parametrize(
+    ("error", "include_payload", "text"),
+    [
+        (ERROR, False, "job 42 (index) retried, attempt 1: shop.Timeout"),
+        (ERROR, True, "job 42 (index) retried, attempt 1: shop.Timeout: password hunter2"),
+        (ODD, False, "job 42 (index) retried, attempt 1"),
+        (b'"password hunter2"', False, "job 42 (index) retried, attempt 1"),
+    ],
+)
+def test_a_retry_is_no_stall_to_those_who_are_told(error: bytes, include_payload: bool, text: str) -> None:
+    retried = stalled(COVERED, Stalled(error=msgspec.Raw(error)).encode(), reason="TRANSIENT_ERROR")
+    [message] = messages(retried, "abcd2345", ORIGIN, include_payload=include_payload)
+    assert (message.event.type, message.data.message) == ("dev.holdfast.job_retried.v1", "JOB_STATUS_CHANGED")
+    assert message.data.text == text
+    assert (b"hunter2" in message.body) == include_payload
+
+
+def test_an_error_is_told_to_those_who_asked_for_payloads_only() -> None:
+    failed = event(EventType.FAILED, Status.RUNNING, Status.FAILED, reason="permanent", payload=b'{"error":' + ERROR + b"}")
+    [message] = messages(failed, "abcd2345", None)
+    assert message.data.text == "job 42 failed, attempt 1: permanent"
+    [message] = messages(failed, "abcd2345", None, include_payload=True)
+    assert message.data.text == "job 42 failed, attempt 1: permanent: shop.Timeout: password hunter2"
 
 
 def test_a_wish_for_assistance_names_the_holder() -> None:

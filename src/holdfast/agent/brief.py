@@ -10,6 +10,7 @@ from holdfast.agent.tasks import UNSET, Task, contents_of, task_of
 from holdfast.core import limits, payloads, vocabulary
 from holdfast.core.model import Event, EventType, Job
 from holdfast.core.vocabulary import Dialect
+from holdfast.core.words import EVENT_ERROR_CHARACTERS_MAX, error_line, event_words
 from holdfast.ledger.acting import Acts
 from holdfast.ledger.face import to_datetime
 from holdfast.store.agents import LeftBehind
@@ -30,6 +31,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     alias: str | msgspec.UnsetType = UNSET
     reason: str | msgspec.UnsetType = UNSET
     payload: Any = UNSET
+    error: str | msgspec.UnsetType = UNSET
+    """The error in one line, where the payload is too long to be here."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -146,7 +149,23 @@ def entry(event: Event) -> Entry:
         alias=vocabulary.event_name(Dialect.TASKS, event.type) if named else UNSET,
         reason=UNSET if event.reason is None else event.reason,
         payload=msgspec.Raw(event.payload) if shown and event.payload is not None else UNSET,
+        error=UNSET if shown or event.payload is None else _error(event.payload),
     )
+
+
+def _error(payload: bytes) -> str | msgspec.UnsetType:
+    body = msgspec.json.decode(payload)
+    error = body.get("error", body.get("last_error"))
+    return UNSET if error is None else error_line(error, EVENT_ERROR_CHARACTERS_MAX)
+
+
+def entry_words(entry: Entry) -> tuple[str, str]:
+    """What happened and why, as people and agents read it."""
+    if isinstance(entry.payload, msgspec.Raw):
+        payload = msgspec.json.decode(entry.payload)
+    else:
+        payload = {} if isinstance(entry.error, msgspec.UnsetType) else {"error": entry.error}
+    return event_words(entry.type, None if isinstance(entry.reason, msgspec.UnsetType) else entry.reason, payload)
 
 
 def checkpoints(session: Session, job: Job) -> list[Checkpoint]:

@@ -31,7 +31,9 @@ def ledger_url(db: str | None) -> str:
     if "://" not in url:
         is_file = _FILE.fullmatch(url) is not None
         named = f"{url!r:.200}" if is_file else "what names the ledger"
-        action = f"Try sqlite:///{url:.200}" if is_file else "Name it as sqlite:///FILE or postgresql://USER@HOST/DATABASE."
+        action = (
+            f"Name it as sqlite:///{url:.200}" if is_file else "Name it as sqlite:///FILE or postgresql://USER@HOST/DATABASE."
+        )
         raise misuse(f"{named} is not the url of a ledger", action=action)
     return url
 

@@ -196,5 +196,8 @@ def show_related(page: Page, blocked_by: "Sequence[Related]", unlocks: "Sequence
 
 
 def show_history(page: Page, history: "Sequence[Entry]") -> None:
-    rows = [(e.rev, e.type, e.by, e.attempt, stamp(e.at), "–" if e.reason is msgspec.UNSET else e.reason) for e in history]
+    from holdfast.agent.brief import entry_words
+
+    told = [entry_words(e) for e in history]
+    rows = [(e.rev, what, e.by, e.attempt, stamp(e.at), why or "–") for e, (what, why) in zip(history, told, strict=True)]
     page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)

@@ -100,8 +100,9 @@ def _misunderstood(error: click.UsageError, given: Sequence[str]) -> int:
     if "--json" in given:
         return _fail(misuse(said, action=hint) if hint else misuse(said), given)
     if error.ctx is not None:
-        more = f"Try '{error.ctx.command_path} {error.ctx.help_option_names[0]}' for help."
-        click.echo(f"{error.ctx.get_usage()}\n{more}\n", err=True)
+        # One line tells what to try: where there is a hint, it does.
+        more = "" if hint else f"Try '{error.ctx.command_path} {error.ctx.help_option_names[0]}' for help.\n"
+        click.echo(f"{error.ctx.get_usage()}\n{more}", err=True)
     click.echo(f"Error: {visible(said)}" + (f"\nTry: {hint}" if hint else ""), err=True)
     return error.exit_code
 

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.cli.agents import json_option
 from holdfast.cli.exporting import export
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
-from holdfast.cli.tail import tail
+from holdfast.cli.tail import in_words, tail
 from holdfast.cli.values import JOB_ID, dialect_option, stamp
 from holdfast.core.limits import ENVELOPE_BYTES_MAX
 from holdfast.core.vocabulary import Dialect
@@ -47,17 +47,18 @@ def show(ledger: "Ledger", *, job_id: int, dialect: str) -> Answer:
     told = ledger.in_dialect(found, dialect)
     book = ledger.keys() if any(event.key_id for event in found) else []
     names = {record.key_id: record.name for record in book}
+    shown = [in_words(event, words, dialect) for event, words in zip(found, told, strict=True)]
     rows = [
         (
             event.rev,
             stamp(event.received_at),
-            words["type"],
+            what,
             event.actor,
             event.attempt,
-            words["reason"] or "",
+            why,
             "" if event.key_id is None else f"{names.get(event.key_id, '?')} {event.key_id}",
         )
-        for event, words in zip(found, told, strict=True)
+        for event, (what, why) in zip(found, shown, strict=True)
     ]
 
     def tell(page: "Page") -> None:

@@ -44,12 +44,18 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
     Example:
       holdfast job get 12 --json
     """
-    from holdfast.cli.jobs import IDS_MAX, show_job, view
+    from holdfast.cli.jobs import ENDS, IDS_MAX, show_attempts, show_job, view
 
     found = ledger.get(id)
     on = [ledger.get(other) for other in found.waits_for[:IDS_MAX]]
     ended = {job.id: job.status for job in on if job.status in TERMINAL}
-    return Answer({"job": view(found), "waits_in_vain_for": list(ended)}, lambda page: show_job(page, found, ended))
+    came = ledger.events(id, types=[kind.value for kind in ENDS], limit=PAGE_MAX) if found.attempt else []
+
+    def show(page: Page) -> None:
+        show_job(page, found, ended)
+        show_attempts(page, came)
+
+    return Answer({"job": view(found), "waits_in_vain_for": list(ended)}, show)
 
 
 @job.command("list")
@@ -148,15 +154,38 @@ def cancel(
     only_for_one(ids, expected_rev=expected_rev)
     asked = request_for(ids, request_id)
     why = {} if reason is None else {"reason": reason}
-    done = each(ids, lambda id_: ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=asked, **why))
+    before: dict[int, int] = {}
+
+    def call_off(id_: int) -> "Job":
+        before[id_] = ledger.get(id_).rev
+        return ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=asked, **why)
+
+    done = each(ids, call_off)
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    said = [{"job_id": job.id, "status": job.status, "rev": job.rev, "is_over": job.finished_at is not None} for job in told]
+    said = [
+        {
+            "job_id": job.id,
+            "status": job.status,
+            "rev": job.rev,
+            "is_over": job.finished_at is not None,
+            "changed": job.rev > before[job.id],
+        }
+        for job in told
+    ]
 
     def show(page: Page) -> None:
         for job in told:
-            page.line(f"Job {job.id} is cancelled." if job.finished_at else f"Job {job.id} is asked to make its safe exit.")
+            page.line(_cancelled(job, changed=job.rev > before[job.id]))
 
     return Answer({"cancelled": said}, show, refusal(done, {"cancelled": said}))
+
+
+def _cancelled(job: "Job", *, changed: bool) -> str:
+    if job.finished_at is not None:
+        return f"Job {job.id} is cancelled." if changed else f"Job {job.id} was cancelled already: nothing has changed."
+    if changed:
+        return f"Job {job.id} is asked to make its safe exit."
+    return f"Job {job.id} was asked to make its safe exit already: nothing has changed. --hard does not wait for it."
 
 
 @job.command()

@@ -9,7 +9,8 @@ import msgspec
 from holdfast.cli.letters import ARGS_CHARACTERS_MAX, told
 from holdfast.cli.page import Page
 from holdfast.cli.values import age, lasted, stamp
-from holdfast.core.model import NEVER, FailureStage, Phase, ReasonCode, StallReason, Status
+from holdfast.core.model import NEVER, EventType, FailureStage, Phase, ReasonCode, StallReason, Status
+from holdfast.core.words import RETRIED, event_words, is_retry
 from holdfast.telemetry.lines import cut
 
 if TYPE_CHECKING:
@@ -93,8 +94,19 @@ def view(job: "Job") -> JobView:
 
 def row(job: "Job", now: datetime) -> tuple[object, ...]:
     """A job in one line of a table whose heads are HEADS."""
-    status = job.status.value + (f", waits for {shortly(job.waits_for)}" if job.waits_for else "")
+    status = job.status.value + (f", waits for {shortly(job.waits_for)}" if job.waits_for else _retried(job))
     return (job.id, job.kind, job.queue, status, job.attempt, job.owner or "–", how_far(job), age(now - job.created_at))
+
+
+RETRIED_CHARACTERS_MAX = 60
+
+
+def _retried(job: "Job") -> str:
+    """Why a queued job is tried again, where its last attempt failed with an error."""
+    record = job.record
+    if job.status is not Status.QUEUED or record.last_error is None or not is_retry(EventType.STALLED, record.stall_reason):
+        return ""
+    return f", {RETRIED}: {told(job.last_error, RETRIED_CHARACTERS_MAX)}"
 
 
 NAMED_MAX = 5
@@ -135,7 +147,7 @@ def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None
         ("started", job.started_at and stamp(job.started_at)),
         ("finished", job.finished_at and stamp(job.finished_at)),
         *_done(job),
-        ("stalled", job.stall_reason and job.stall_reason.value),
+        ("stalled", None if is_retry(EventType.STALLED, job.stall_reason) else job.stall_reason and job.stall_reason.value),
         ("cancel", job.cancel_reason),
         ("reason", job.reason_code and job.reason_code.value),
         ("broke in", job.failure_stage and job.failure_stage.value),
@@ -182,8 +194,28 @@ def _available(job: "Job") -> str:
 
 
 def show_events(page: Page, events: "Sequence[Event]") -> None:
-    rows = [(e.pos, e.rev, e.type.value, e.actor, e.attempt, stamp(e.received_at), e.reason or "–") for e in events]
+    told = [event_words(e.type.value, e.reason, e.payload) for e in events]
+    rows = [
+        (e.pos, e.rev, what, e.actor, e.attempt, stamp(e.received_at), why or "–")
+        for e, (what, why) in zip(events, told, strict=True)
+    ]
     page.table(("position", "rev", "event", "by", "attempt", "when", "reason"), rows)
+
+
+ENDS = (EventType.STALLED, EventType.FAILED, EventType.DEAD_LETTERED, EventType.CANCELLED)
+"""Events that end an attempt without success."""
+
+
+def show_attempts(page: Page, events: "Sequence[Event]") -> None:
+    """What each attempt came to that had an error or was given up, from its events of the types in ENDS."""
+    came = [
+        e for e in events if e.attempt and e.reason != StallReason.RELEASED and (e.type is not EventType.CANCELLED or e.payload)
+    ]
+    if came:
+        page.heading("Attempts without success")
+        told = [": ".join(filter(None, event_words(e.type.value, e.reason, e.payload))) for e in came]
+        rows = [(e.attempt, stamp(e.received_at), what) for e, what in zip(came, told, strict=True)]
+        page.table(("attempt", "when", "what"), rows)
 
 
 def _json(value: Any) -> str:

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.cli.page import Page
 from holdfast.cli.values import stamp
+from holdfast.core.words import error_line, event_words
 from holdfast.telemetry.lines import cut
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ def in_full(job: "Job", events: "Sequence[Event]", replays: "Sequence[Job]") -> 
 
 def told(error: Any, characters_max: int) -> str:
     """An error in a few words."""
-    if isinstance(error, dict) and "message" in error:
-        error = f"{error.get('type', 'error')}: {error['message']}"
-    return "–" if error is None else cut(str(error).strip().partition("\n")[0], characters_max)
+    return "–" if error is None else error_line(error, characters_max)
 
 
 def show_letter(page: Page, job: "Job", events: "Sequence[Event]", replays: "Sequence[Job]") -> None:
@@ -61,7 +60,10 @@ def show_letter(page: Page, job: "Job", events: "Sequence[Event]", replays: "Seq
     )
     _show_error(page, job.last_error)
     page.heading("History, without beats")
-    rows = [(e.rev, e.type.value, e.actor, e.attempt, stamp(e.received_at), e.reason or "–") for e in events]
+    told = [event_words(e.type.value, e.reason, e.payload) for e in events]
+    rows = [
+        (e.rev, what, e.actor, e.attempt, stamp(e.received_at), why or "–") for e, (what, why) in zip(events, told, strict=True)
+    ]
     page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)
 
 

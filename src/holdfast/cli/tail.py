@@ -19,6 +19,7 @@ from holdfast.cli.values import EVENT_TYPE, dialect_option, stamp
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import EventType
 from holdfast.core.vocabulary import Dialect
+from holdfast.core.words import event_words
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def tail(
       holdfast events tail --type stalled --type dead_lettered
       holdfast events tail --dialect liveness --json
     """
-    tell = _json_teller(dialect) if as_json else _teller(Page())
+    tell = _json_teller(dialect) if as_json else _teller(Page(), dialect)
     wanted = _wanted(types, no_beats)
     with _until_told(), open_ledger(ledger_url(db), create=False) as ledger:
         seen = (ledger.position() if follow else 0) if after is None else after
@@ -110,13 +111,21 @@ def _json_teller(dialect: str) -> "Callable[[Event, dict[str, Any]], None]":
     return tell
 
 
-def _teller(page: Page) -> "Callable[[Event, dict[str, Any]], None]":
+def _teller(page: Page, dialect: str) -> "Callable[[Event, dict[str, Any]], None]":
     def tell(event: "Event", words: dict[str, Any]) -> None:
-        why = f"  {words['reason']}" if words["reason"] else ""
-        head = f"{event.pos:>8}  {stamp(event.received_at)}  {words['type']:<16}"
-        page.line(f"{head}  job {event.job_id}, attempt {event.attempt}, by {event.actor}{why}", **STYLES.get(event.type, {}))
+        what, why = in_words(event, words, dialect)
+        head = f"{event.pos:>8}  {stamp(event.received_at)}  {what:<16}"
+        text = f"{head}  job {event.job_id}, attempt {event.attempt}, by {event.actor}"
+        page.line(f"{text}  {why}" if why else text, **STYLES.get(event.type, {}))
 
     return tell
+
+
+def in_words(event: "Event", words: dict[str, Any], dialect: str) -> tuple[str, str]:
+    """What happened and why, for people. In another dialect than Holdfast's own, both have the names of that dialect."""
+    if dialect == Dialect.HOLDFAST:
+        return event_words(event.type.value, event.reason, event.payload)
+    return words["type"], words["reason"] or ""
 
 
 @contextmanager

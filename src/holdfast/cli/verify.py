@@ -116,7 +116,7 @@ def _finding(found: "Finding") -> dict[str, Any]:
 def _failed(verdict: "Verdict", told: dict[str, Any]) -> Failed:
     first = verdict.findings[0]
     more = f" ({verdict.found - 1:,} more)" if verdict.found > 1 else ""
-    return Failed("not_intact", f"{first.place()}: {first.rule}: {first.detail}{more}", action=first.meaning, **told)
+    return Failed("not_intact", f"{first.place()}: {first.detail}{more}", action=first.meaning, **told)
 
 
 def _show(page: Page, verdict: "Verdict") -> None:

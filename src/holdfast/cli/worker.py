@@ -63,8 +63,14 @@ def worker() -> None:
 @click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, help="Whose requests are heard: an address of this machine."
 )
-@click.option("--log", "form", type=click.Choice(["text", "json"]), help="By default text on a terminal, else json.")
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
+@click.option("--log", "form", type=click.Choice(["text", "logfmt", "json"]), help="By default text on a terminal, else json.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="What to log. info has a line for every start and success.",
+)
 @as_json_option
 def run(
     *,
@@ -91,7 +97,8 @@ def run(
     """
     from holdfast.telemetry import logs
 
-    logs.configure(json=not sys.stderr.isatty() if form is None else form == "json", level=log_level.upper())
+    form = form or ("text" if sys.stderr.isatty() else "json")
+    logs.configure(json=form == "json", logfmt=form == "logfmt", level=log_level.upper())
     options = {"apps": apps, "db": db, "keys": keys, "metrics_port": metrics_port, "metrics_host": metrics_host, **room}
     if workers is not None:
         _run_several(workers, options, as_json)

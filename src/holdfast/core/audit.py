@@ -4,6 +4,7 @@ Tests, simulator and `verify` all use this one checker.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
 
@@ -148,9 +149,13 @@ def _check_event(job: Job | None, event: Event, *, blurred: bool) -> Iterable[tu
     if event.job_id != job.id:
         yield "one job", f"an event of job {event.job_id} in the history of job {job.id}"
     if event.rev != job.rev + 1:
-        yield "rev", f"rev {event.rev} follows {job.rev}"
+        missing = f": event {job.rev + 1} is missing" if event.rev > job.rev + 1 else ""
+        yield "rev", f"event {event.rev} follows event {job.rev}{missing}"
     if event.from_status is not job.status or (event.type, event.from_status, event.to_status) not in STEPS:
-        yield "step", f"{event.type.value} from {event.from_status} to {event.to_status}, the job being {job.status.value}"
+        yield (
+            "step",
+            f"it goes from {_status(event.from_status)} to {_status(event.to_status)}, but the job was {job.status.value}",
+        )
         return
     if event.received_at < job.updated_at:
         yield "time", "an event is older than the one before it"
@@ -172,7 +177,7 @@ def _check_first(event: Event, *, is_unreadable: bool) -> Iterable[tuple[str, st
     if event.type is not EventType.ENQUEUED:
         yield "first event", f"a history starts with enqueued, not {event.type.value}"
     elif (event.type, event.from_status, event.to_status) not in STEPS:
-        yield "step", f"enqueued from {event.from_status} to {event.to_status}"
+        yield "step", f"it goes from {_status(event.from_status)} to {_status(event.to_status)}, but a job begins as queued"
     if event.rev != 1:
         yield "rev", f"the first rev is {event.rev}, not 1"
     if event.type is not EventType.ENQUEUED:
@@ -232,7 +237,7 @@ _PHASES = {
 def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
     """What an event repeats or presumes of the job is what the job was."""
     if event.type in _PHASES and job.phase not in _PHASES[event.type]:
-        yield "phase", f"{event.type.value} of a job that was {job.phase}"
+        yield "phase", f"{event.type.value} of a job whose phase was {'none' if job.phase is None else job.phase.value}"
     if event.type is EventType.STALLED:
         yield from _check_stall(job, event, payloads.decode(payloads.Stalled, event.payload))
     if event.type is EventType.UNBLOCKED:
@@ -335,13 +340,16 @@ def _check_holder(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         return
     if event.type is EventType.CLAIMED:
         if job.status is Status.QUEUED and event.received_at < job.available_at:
-            yield "claimed too early", f"at {event.received_at}, available from {job.available_at}"
+            yield "claimed too early", f"at {_time(event.received_at)}, available from {_time(job.available_at)}"
         return
     if job.status in HELD and event.type is not EventType.STALLED and lease_over(job, event.received_at):
-        yield "late holder", f"{event.type.value} at {event.received_at}, the lease having ended at {job.lease_expires_at}"
+        yield (
+            "late holder",
+            f"{event.type.value} at {_time(event.received_at)}, but the lease ended at {_time(job.lease_expires_at)}",
+        )
     holder = (job.owner or job.last_owner, job.incarnation)
     if (event.actor.name, event.actor.incarnation) != holder:
-        yield "holder", f"{event.type.value} by {event.actor}, the attempt being {holder[0]}'s"
+        yield "holder", f"recorded by {event.actor}, but the attempt belongs to {holder[0] or 'another worker'}"
 
 
 def _check_liveness(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[str, str]]:
@@ -354,23 +362,50 @@ def _check_liveness(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[
         idle = event.reason == StallReason.NO_PROGRESS
         limit = progress_limit(job) if idle else stall_limit(job)
         if not (idle and blurred) and (limit is None or event.received_at <= limit):
-            yield "stalled too early", f"at {event.received_at}, the limit being {limit}"
+            yield "stalled too early", f"at {_time(event.received_at)}, but the limit was {_time(limit)}"
     if event.type is EventType.RESUMED and job.revived_at is None:
-        yield "resumed without a beat", f"no beat since the stall at {job.stalled_at}"
+        yield "resumed without a beat", f"no beat since the stall at {_time(job.stalled_at)}"
 
 
-def _shown(value: object) -> str:
-    """As the ledger writes it: a word of its own without its class."""
-    return repr(value.value if isinstance(value, Enum) else value)
+def _status(status: Status | None) -> str:
+    return "nothing" if status is None else status.value
+
+
+def _shown(name: str, value: object) -> str:
+    """A field in plain words: a time as a date, a word of the ledger's own without its class."""
+    if value is None:
+        return "nothing"
+    if name.endswith("_at") and isinstance(value, int):
+        return _time(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace") if value.isascii() else "another content"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "nothing"
+    return str(value.value if isinstance(value, Enum) else value)
+
+
+def _time(at: int | None) -> str:
+    """RFC 3339, if it is a time at all."""
+    try:
+        return "never" if at is None else f"{datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at):%Y-%m-%dT%H:%M:%S.%fZ}"
+    except OverflowError:
+        return str(at)
 
 
 def _check_row(job: Job | None, row: Job, *, blurred: bool) -> list[Violation]:
     if job is None:
         return [Violation(row.id, row.rev, "fold", "a row without events")]
     ignored = {"token", "waits_for"} | ({"stage", "progress", "progressed_at", "assist_requested"} if blurred else set())
-    waits = [Violation(row.id, row.rev, "fold", f"waits_for is {row.waits_for}, its events say: {job.is_waiting}")]
+    said = "waits" if job.is_waiting else "does not wait"
+    told = f"waits_for in its row is {_shown('waits_for', row.waits_for)}, its events say that it {said}"
+    waits = [Violation(row.id, row.rev, "fold", told)]
     return (waits if bool(row.waits_for) != job.is_waiting else []) + [
-        Violation(row.id, row.rev, "fold", f"{name} is {_shown(getattr(row, name))}, its events say {_shown(getattr(job, name))}")
+        Violation(
+            row.id,
+            row.rev,
+            "fold",
+            f"{name} in its row is {_shown(name, getattr(row, name))}, its events say {_shown(name, getattr(job, name))}",
+        )
         for name in msgspec.structs.asdict(row)
         if name not in ignored and getattr(row, name) != getattr(job, name)
     ]

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -14,15 +15,18 @@ from holdfast.core.proof.exported import (
     UNSET,
     DialectHeader,
     EndLine,
+    EventLine,
     GoneLine,
     Header,
     LeafPlace,
     Line,
     PolicyLine,
+    SealedLine,
     Unreadable,
     encode_line,
     job_fields,
 )
+from holdfast.core.proof.merkle import HASH_BYTES
 from holdfast.core.proof.notes import origin_of
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import NotFound
@@ -83,6 +87,14 @@ def _events(session: Session, ledger_id: str, write: Write, dialect: Dialect, pr
     end = EndLine(events=count)
     write(encode_line(Line(end=end)))
     return end
+
+
+def _hash(line: EventLine, policy: str | None) -> bytes | None:
+    """The leaf of an event; None where somebody has written something that has none."""
+    try:
+        return sha256(b"\0" + line.leaf(policy)).digest()
+    except _UNREADABLE:
+        return None
 
 
 class _Export:
@@ -147,12 +159,18 @@ class _Export:
         self._write(encode_line(Line(end=end)))
         return end
 
-    def _leaf(self, found: Sequence[Any] | KeyChange, place: LeafPlace | msgspec.UnsetType = UNSET) -> None:
+    def _leaf(
+        self, found: Sequence[Any] | KeyChange, place: LeafPlace | msgspec.UnsetType = UNSET, sealed: bytes | None = None
+    ) -> None:
+        """`sealed` is the hash that the tree has for it. A different hash is told, so that `verify` finds the event."""
         if isinstance(found, KeyChange):
             self._line("keys", Line(key=key_line(found), leaf=place))
             return
         self._tell_policy(found[14])
-        self._line("events", Line(event=event_line(found, self._ledger_id), leaf=place))
+        line = event_line(found, self._ledger_id)
+        self._line("events", Line(event=line, leaf=place))
+        if sealed is not None and len(sealed) == HASH_BYTES and _hash(line, self._texts.get(found[14])) != sealed:
+            self._write(encode_line(Line(sealed=SealedLine(line.pos, sealed.hex()))))
 
     def _tell_policy(self, policy_id: int | None) -> None:
         if policy_id is not None and policy_id not in self._told and policy_id in self._texts:
@@ -170,8 +188,7 @@ class _Export:
             for found in self._between(after, until):
                 pos = position(found)
                 self._gone(gone, pos)
-                gone.pop(pos, None)
-                self._leaf(found)
+                self._leaf(found, sealed=gone.pop(pos, None))
             self._gone(gone, until + 1)
             after, number = until, number + 1
             yield after

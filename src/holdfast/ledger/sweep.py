@@ -12,14 +12,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from holdfast.core.commands import Compensate, JobCommand, Link, Sweep, Tell
+from holdfast.core.lifecycle import Outcome
 from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, UNTOLD_BATCH_MAX, check_integer
-from holdfast.core.model import SYSTEM, Micros
+from holdfast.core.model import SYSTEM, EventType, Micros
+from holdfast.core.payloads import Stalled, decode
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.carry import Carrier
 from holdfast.ledger.door import Call
 from holdfast.ledger.repeating import is_locked
 from holdfast.store.base import LeftOver, Session, Store, Watched
+from holdfast.telemetry.logs import JobFields
+from holdfast.telemetry.steps import note
 
 T = TypeVar("T")
 
@@ -146,7 +152,10 @@ class Sweeper:
             )
             for id_ in ids
         ]
-        answers = self._carrier.go(_call(sweeps))
+        call = _call(sweeps)
+        answers = self._carrier.go(call)
+        for outcome in call.outcomes:
+            _note(outcome)
         if len(self._locked) > SWEEP_MAX:
             self._locked.clear()
         self._locked.update((id_, now) for id_, answer in zip(ids, answers, strict=True) if is_locked(answer))
@@ -197,6 +206,25 @@ class Sweeper:
                 raise
             return False
         return True
+
+
+def _note(outcome: Outcome) -> None:
+    """Log the stalls that were found, and the jobs that ended for them."""
+    job = outcome.job
+    for event in outcome.events:
+        if event.type is EventType.STALLED:
+            body = decode(Stalled, event.payload)
+            silent_us = None if body.last_beat_at is None else max(0, event.received_at - body.last_beat_at)
+            said = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {silent_us / 1_000_000:g} s")
+            facts = {"reason": event.reason, "silent_ms": None if silent_us is None else silent_us // 1_000}
+            began = job.started_at or job.claimed_at
+            duration_ms = None if began is None else max(0, event.received_at - began) // 1_000
+            note(log, logging.WARNING, "stalled", JobFields(job, body.holder or ""), said, duration_ms=duration_ms, **facts)
+        elif event.type in (EventType.DEAD_LETTERED, EventType.FAILED):
+            said = f"{event.type.value.replace('_', '-')} ({event.reason})"
+            error = None if job.last_error is None else msgspec.json.decode(job.last_error)
+            fields = JobFields(job, job.last_owner or "")
+            note(log, logging.WARNING, event.type.value, fields, said, error=error, reason_code=event.reason)
 
 
 def _due(after: int, limit: int, session: Session) -> tuple[Micros, Micros, list[int]]:

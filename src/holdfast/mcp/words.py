@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent import Brief, InFull, Task
+from holdfast.agent.brief import entry_words
 from holdfast.agent.idle import in_words
 from holdfast.core import limits
 from holdfast.core.explain import Explanation
@@ -117,7 +118,8 @@ def _events(answer: Brief | InFull) -> Iterator[str]:
     if older:
         yield f"  {older:,} older events: get_job has the newest {limits.BRIEF_EVENTS_MAX}, holdfast://jobs/ID/events all"
     for one in answer.history:
-        yield f"  {one.rev} {one.type} by {one.by} at {_at(one.at)}"
+        what, why = entry_words(one)
+        yield f"  {one.rev} {what} by {one.by} at {_at(one.at)}" + (f": {why}" if why else "")
 
 
 def _contents(found: Contents) -> str:

@@ -1,5 +1,6 @@
 """From an event to what the world is told of it: CloudEvents 1.0, structured JSON. Pure."""
 
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -9,6 +10,7 @@ from holdfast.core.explain.shapes import Remedy
 from holdfast.core.explain.words import remedy
 from holdfast.core.model import Event, EventType, Micros, StallReason, Status
 from holdfast.core.payloads import UNSET, Enqueued, Stalled, decode
+from holdfast.core.words import event_words, is_retry
 from holdfast.ledger import face
 from holdfast.ledger.face import public_event, public_policy, to_datetime
 from holdfast.store.places import Origin
@@ -20,10 +22,11 @@ OPEN_FIELDS = frozenset(
     | {"holder", "incarnation", "last_beat_at", "lease_expires_at", "detected_at"}
 )
 """Fields of payloads that a sink in a dialect is told without asking: they hold no args, results, errors or checkpoints."""
-BESIDE = ("message", "queue", "kind", "tier", "silent_ms", "commands")
+BESIDE = ("message", "text", "queue", "kind", "tier", "silent_ms", "commands")
 """Fields of `StatusData` that an event in a dialect does not have by itself."""
 ESCALATING = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS, StallReason.WORKER_ERROR})
 """Stalls that need an operator: a lost or stuck worker. An orderly release and an error that is tried again do not."""
+_WITH_ERROR = frozenset({EventType.STALLED, EventType.FAILED, EventType.CANCELLED, EventType.DEAD_LETTERED})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -32,11 +35,17 @@ class Topic(StrEnum):
     ESCALATION_NEEDED = "ESCALATION_NEEDED"
 
 
+RETRIED_TYPE = "dev.holdfast.job_retried.v1"
+"""The type of the CloudEvent for a retry. Its `message` is JOB_STATUS_CHANGED like that of any other change of status."""
+_NAME = re.compile(r"[\w.]{1,200}")
+"""The name of an exception's class. Anything else may be more than a name, and is not told."""
 _SOURCES = {Topic.JOB_STATUS_CHANGED: "jobs", Topic.ESCALATION_NEEDED: "escalations"}
 
 
 class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to_status": "to"}):
     """What both messages say. `payload` is there only for sinks that ask for it: it may hold args, results and errors.
+
+    `text` says in words what happened; errors are in it only for the same sinks, and of a retry the name of the error for all.
 
     `holder` and the fields after it are those of a stall: which worker, since when it is silent, under which policy. A wish for
     assistance has the first two of them. `commands` are in an escalation: what the operator who is paged may type.
@@ -57,6 +66,7 @@ class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to
     kind: str | None
     tier: str | None
     position: int
+    text: str
     holder: str | msgspec.UnsetType | None = UNSET
     incarnation: str | msgspec.UnsetType | None = UNSET
     last_beat_at: str | msgspec.UnsetType | None = UNSET
@@ -189,6 +199,7 @@ def _message(
         kind=None if origin is None else origin.kind,
         tier=None if origin is None else origin.tier,
         position=event.pos,
+        text=_text(event, origin, include_payload),
         **_silence(event),
         commands=_commands(event) if topic is Topic.ESCALATION_NEEDED else UNSET,
         payload=msgspec.Raw(event.payload or b"{}") if include_payload else UNSET,
@@ -197,12 +208,32 @@ def _message(
     message = CloudEvent(
         id=event.id,
         source=f"/holdfast/{ledger_id}/{source}",
-        type=f"dev.holdfast.{topic.value.lower()}.v1",
+        type=_type(topic, event),
         subject=str(event.job_id),
         time=_rfc3339(event.received_at),
         data=document,
     )
     return Message(f"msg_{ledger_id}_{event.id}_{source}", message, data)
+
+
+def _type(topic: Topic, event: Event) -> str:
+    """A receiver that pages somebody for every stall must not take a retry for one."""
+    if topic is Topic.JOB_STATUS_CHANGED and is_retry(event.type, event.reason):
+        return RETRIED_TYPE
+    return f"dev.holdfast.{topic.value.lower()}.v1"
+
+
+def _text(event: Event, origin: Origin | None, include_payload: bool) -> str:
+    """`job 7 (index) retried, attempt 1: TransientError: the server said 503`."""
+    has_error = event.type in _WITH_ERROR and (include_payload or is_retry(event.type, event.reason))
+    payload: dict[str, Any] = msgspec.json.decode(event.payload) if has_error and event.payload else {}
+    what, why = event_words(event.type, event.reason, payload if include_payload else {})
+    if not include_payload and isinstance(error := payload.get("error"), dict):
+        name = error.get("type")
+        why = name if isinstance(name, str) and _NAME.fullmatch(name) else ""
+    kind = "" if origin is None else f" ({origin.kind})"
+    text = f"job {event.job_id}{kind} {what}, attempt {event.attempt}"
+    return f"{text}: {why}" if why else text
 
 
 def open_event(event: Event, *, include_payload: bool) -> face.Event:

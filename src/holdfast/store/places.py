@@ -83,7 +83,7 @@ class Places(ABC):
         return int(rows[0][0]) if rows else 0
 
     def event_types(self, after: int, until: int) -> dict[str, int]:
-        """How many events of each type there are between two positions."""
+        """How many events of each type there are between two positions. A stall for a transient error counts as `retried`."""
         return dict(self.rows("event_types", after=after, until=until))
 
     def ended_jobs(self, after: int, until: int, limit: int) -> list[EndedJob]:

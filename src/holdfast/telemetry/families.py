@@ -48,7 +48,12 @@ HISTOGRAMS = (
     Family(RUN, "histogram", ("kind", "outcome"), "how long a worker of this process ran a job"),
 )
 LEDGER_COUNTERS = (
-    Family(LEDGER_EVENTS, "counter", ("type",), "events of the whole ledger, such as started, resumed and cancelled"),
+    Family(
+        LEDGER_EVENTS,
+        "counter",
+        ("type",),
+        "events of the whole ledger, such as started, resumed and cancelled; a stall for a transient error is `retried`",
+    ),
     Family(
         LEDGER_ENDED,
         "counter",

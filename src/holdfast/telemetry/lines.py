@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
@@ -25,6 +26,17 @@ _INTEGER_BITS_MAX = 64
 
 _RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OWN = frozenset({"ts", "level", "logger", "message", "exception", "truncated"})
+
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_BARE = re.compile(r"[^\s\"=\\]+")
+"""What logfmt needs no quotes around."""
+
+
+def trace_of(given: Any) -> Any:
+    """The 32 hex digits of a W3C traceparent, which trace backends know a trace by. Any other value stays as it is."""
+    found = _TRACEPARENT.fullmatch(given) if isinstance(given, str) else None
+    return given if found is None else found[1]
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:
@@ -136,6 +148,35 @@ class TextFormatter(_Formatter):
         lines = [cut(f"{head}  [{told}]" if told else head, LINE_BYTES_MAX)]
         lines += [self.INDENT + visible(line) for line in self.exception(record).splitlines()]
         return "\n".join(lines)
+
+
+class LogfmtFormatter(_Formatter):
+    """`name=value` pairs on one line: ts, level, logger, msg, what is bound, extras, exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        own = {"ts": stamp(record), "level": record.levelname.lower(), "logger": record.name, "msg": said(record)}
+        whole = own | bound(record) | extras(record)
+        if exception := self.exception(record):
+            whole["exception"] = exception
+        line = " ".join(f"{_name(name)}={_value(value)}" for name, value in whole.items())
+        if len(line.encode()) <= LINE_BYTES_MAX:
+            return line
+        short = {name: cut(text(value), _NAME_SHORT) for name, value in (own | bound(record)).items()}
+        short |= {"msg": cut(own["msg"], _TEXT_SHORT), "exception": exception[-_TEXT_SHORT:], "truncated": "true"}
+        return " ".join(f"{_name(name)}={_value(value)}" for name, value in short.items())
+
+
+def _name(name: str) -> str:
+    """Without anything that would end the name."""
+    return re.sub(r"[\s\"=]", "_", visible(name)) or "_"
+
+
+def _value(value: Any) -> str:
+    """Quoted where it has to be. Containers are JSON; True and False are as in JSON, too."""
+    whole = json.dumps(value) if isinstance(value, bool | dict | list) or value is None else text(value)
+    if _BARE.fullmatch(whole) and whole.isprintable():
+        return whole
+    return '"' + visible(whole.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def visible(value: str) -> str:

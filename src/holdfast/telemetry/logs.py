@@ -8,12 +8,16 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar, Token
-from typing import IO, Any, Protocol
+from typing import IO, Any, Literal, Protocol
 
 from holdfast.errors import ValidationError
-from holdfast.telemetry.lines import FIELDS, JsonFormatter, TextFormatter
+from holdfast.telemetry.lines import FIELDS, JsonFormatter, LogfmtFormatter, TextFormatter, trace_of
 
-__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "TextFormatter", "bind", "bind_job", "configure", "configured", "current"]
+__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "LogfmtFormatter", "TextFormatter", "bind", "bind_job", "configure",
+           "configured", "current"]  # fmt: skip
+
+Form = Literal["text", "logfmt", "json"]
+FORMATTERS: dict[Form, type[logging.Formatter]] = {"text": TextFormatter, "logfmt": LogfmtFormatter, "json": JsonFormatter}
 
 logger = logging.getLogger("holdfast")
 logger.addHandler(logging.NullHandler())
@@ -26,18 +30,25 @@ current: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_log_fields", defau
 class Loggable(Protocol):
     """A job, as far as a log line needs one."""
 
-    id: int
-    attempt: int
-    kind: str
-    queue: str
-    correlation_id: str
-    trace_id: str | None
+    @property
+    def id(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def correlation_id(self) -> str: ...
+    @property
+    def trace_id(self) -> str | None: ...
 
 
 class bind:  # noqa: N801 - reads as a verb: `with bind(...)`
     """Bind fields for the lines within; they add to what is bound around them, and each may be entered once.
 
-    job_id, attempt, kind, queue, worker, correlation_id, trace_id: others belong into `extra=` of the line itself.
+    job_id, attempt, kind, queue, worker, correlation_id, trace_id: others belong into `extra=` of the line itself. Of a W3C
+    traceparent as `trace_id`, lines have the trace's own 32 hex digits.
     """
 
     __slots__ = ("_fields", "_token")
@@ -46,7 +57,7 @@ class bind:  # noqa: N801 - reads as a verb: `with bind(...)`
         unknown = fields.keys() - FIELDS
         if unknown:
             raise ValidationError(f"log lines have no field {min(unknown)!r:.80}", field="bind")
-        self._fields = fields
+        self._fields = {name: trace_of(value) if name == "trace_id" else value for name, value in fields.items()}
         self._token: Token[Mapping[str, Any]] | None = None
 
     def __enter__(self) -> None:
@@ -58,19 +69,25 @@ class bind:  # noqa: N801 - reads as a verb: `with bind(...)`
 
 
 class JobFields(Mapping[str, Any]):
-    """What a line says of a job, looked up when there is a line: most jobs log nothing."""
+    """What a line says of a job, looked up when there is a line: most jobs log nothing.
 
-    __slots__ = ("_job", "_worker")
+    `traceparent` is the span that the job is run in; without one, `trace_id` is that of the span that enqueued the job.
+    """
 
-    def __init__(self, job: Loggable, worker: str) -> None:
+    __slots__ = ("_job", "_traceparent", "_worker")
+
+    def __init__(self, job: Loggable, worker: str, traceparent: str | None = None) -> None:
         self._job = job
         self._worker = worker
+        self._traceparent = traceparent
 
     def __getitem__(self, name: str) -> Any:
         if name not in FIELDS:
             raise KeyError(name)
         if name == "worker":
             return self._worker
+        if name == "trace_id":
+            return trace_of(self._traceparent or self._job.trace_id)
         return getattr(self._job, "id" if name == "job_id" else name)
 
     def __iter__(self) -> Iterator[str]:
@@ -115,15 +132,19 @@ class _OwnHandler(logging.StreamHandler[Any]):
             super().handleError(record)
 
 
-def configure(json: bool = False, level: int | str = "INFO", *, stream: IO[str] | None = None) -> logging.Handler:
-    """Send everything that is logged in this program to `stream` (stderr): JSON for machines, or text for people.
+def configure(
+    json: bool = False, level: int | str = "INFO", *, stream: IO[str] | None = None, logfmt: bool = False
+) -> logging.Handler:
+    """Send everything that is logged in this program to `stream` (stderr): JSON or logfmt for machines, or text for people.
 
     Sets up the root logger, so that a handler's own lines come too. Calling it again replaces what it did before, and
     leaves alone what others did.
     """
+    if json and logfmt:
+        raise ValidationError("lines are JSON or logfmt, not both", field="logfmt")
     handler = _OwnHandler(stream)
     handler.addFilter(ContextFilter())
-    handler.setFormatter(JsonFormatter() if json else TextFormatter())
+    handler.setFormatter(FORMATTERS["json" if json else "logfmt" if logfmt else "text"]())
     root = logging.getLogger()
     try:
         root.setLevel(level)
@@ -135,11 +156,12 @@ def configure(json: bool = False, level: int | str = "INFO", *, stream: IO[str] 
     return handler
 
 
-def configured() -> tuple[bool, int, bool] | None:
-    """How `configure` has set this program up, for another process that is to log alike: as JSON or not, from which level,
+def configured() -> tuple[Form, int, bool] | None:
+    """How `configure` has set this program up, for another process that is to log alike: in which form, from which level,
     to standard output or not. None where it has not been called."""
     root = logging.getLogger()
     for handler in root.handlers:
         if isinstance(handler, _OwnHandler):
-            return isinstance(handler.formatter, JsonFormatter), root.level, handler.stream is sys.stdout
+            forms = [form for form, made in FORMATTERS.items() if type(handler.formatter) is made]
+            return forms[0] if forms else "text", root.level, handler.stream is sys.stdout
     return None

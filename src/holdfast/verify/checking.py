@@ -81,6 +81,9 @@ class _Check:
             self._leaves.lost(number, line.gone)
             if not self._wishes.allow_gone:
                 self._findings.add(number, "gone", "a leaf of which only the hash is left", pos=line.gone.pos)
+        elif not isinstance(line.sealed, UnsetType):
+            self._enter(_LEAVES)
+            self._leaves.sealed(number, line.sealed)
         elif not isinstance(line.unreadable, UnsetType):
             self._enter(_ROWS)
             self._unreadable(line.unreadable)

@@ -23,6 +23,8 @@ MEANINGS = {
     "time": "An event was dated back, or events were put in another order.",
     "signed": "Whoever may set policies wanted less to be signed than you require: who did this is the server's word only.",
     "unsigned": "The signature was taken away, or the event was made by somebody without the key.",
+    "changed": "Somebody has changed this event. Compare it with a backup of the ledger or with an older export.",
+    "sealed": "The event was changed together with others, or the line behind it was put in.",
     "tree": "An event in that range was changed, taken out or put in after it was sealed.",
     "head": "The head was changed, or signed by somebody who may not.",
     "anchor": "The ledger was rewritten or cut back after that head was anchored, or the file is older, or of another ledger.",
@@ -54,6 +56,8 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     rev: int | None = None
     pos: int | None = None
     from_line: int | None = None
+    event: str | None = None
+    """The type of the event, where it is about one."""
 
     @property
     def meaning(self) -> str:
@@ -64,10 +68,13 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.line == 0:
             return "an older head"
         where = f"line {self.line}" if self.from_line is None else f"lines {self.from_line} to {self.line}"
-        job = "" if self.job_id is None else f", job {self.job_id}"
-        rev = "" if self.rev is None else f", rev {self.rev}"
-        pos = "" if self.pos is None else f", position {self.pos}"
-        return where + job + rev + pos
+        if self.pos is not None:
+            where += f", position {self.pos}"
+        if self.job_id is None:
+            return where
+        if self.event is not None:
+            return f"job {self.job_id}, event {self.rev} ({self.event}), {where}"
+        return f"job {self.job_id}, {where}"
 
 
 class Findings:
@@ -95,21 +102,26 @@ class Findings:
         rev: int | None = None,
         pos: int | None = None,
         from_line: int | None = None,
+        event: str | None = None,
     ) -> None:
         if self._torn:
             return
         self.total += 1
-        if len(self._kept) < KEPT_MAX or rule in ("tree", "head", "anchor", "trust"):
-            self._kept.append(Finding(line, rule, detail[:DETAIL_CHARACTERS_MAX], job_id, rev, pos, from_line))
+        if len(self._kept) < KEPT_MAX or rule in ("tree", "head", "anchor", "trust", "changed"):
+            self._kept.append(Finding(line, rule, detail[:DETAIL_CHARACTERS_MAX], job_id, rev, pos, from_line, event))
 
     def first(self, count: int = SHOWN_MAX) -> list[Finding]:
-        """What is wrong with the file as a file; then the others in its order, and older heads last. One whose place is known
-        exactly comes before a range that ends there."""
-        return sorted(self._torn + self._kept, key=_turn)[:count]
+        """The best first: what is wrong with the file as a file, events that were changed, then the others in the order of the
+        file, and older heads last. A range of lines follows whatever is known to be wrong with a job."""
+        last = max((found.line for found in self._kept if found.job_id is not None), default=0)
+        return sorted(self._torn + self._kept, key=lambda found: _turn(found, last))[:count]
 
 
-def _turn(found: Finding) -> tuple[bool, bool, int, bool]:
-    return found.rule != "file", found.line == 0, found.line, found.from_line is not None
+def _turn(found: Finding, last: int) -> tuple[bool, bool, bool, int, bool]:
+    """`last` is the last line in which something is wrong with a job."""
+    is_range = found.from_line is not None
+    line = max(found.line, last) if is_range else found.line
+    return found.rule != "file", found.rule != "changed", found.line == 0, line, is_range
 
 
 class Checked(msgspec.Struct, frozen=True):

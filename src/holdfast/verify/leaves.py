@@ -6,13 +6,13 @@ from typing import Literal, get_args
 import msgspec
 
 from holdfast.core.model import Actor, EventType, Policy
-from holdfast.core.proof.exported import EventLine, GoneLine, Header, KeyLine, LeafPlace, PolicyLine, event_of
+from holdfast.core.proof.exported import EventLine, GoneLine, Header, KeyLine, LeafPlace, PolicyLine, SealedLine, event_of
 from holdfast.core.proof.leaves import key_leaf
 from holdfast.core.proof.merkle import Hash
 from holdfast.verify.findings import Findings
 from holdfast.verify.jobs import Jobs
 from holdfast.verify.keys import KeyCheck
-from holdfast.verify.tree import Leaves, Placed, Places
+from holdfast.verify.tree import Changed, Leaves, Placed, Places
 
 ACTORS_MAX = 10_000
 POLICY_CHARACTERS_MAX = 16_384
@@ -45,12 +45,15 @@ class LeafCheck:
         self.first_unplaced = 0
         self.pos = 0
         """The newest position."""
+        self._newest: Changed | None = None
+        """The event in the line before, if there was one in it."""
 
     def event(self, number: int, line: EventLine, place: Place) -> None:
         self.events += 1
         self.signatures += line.signature is not None
         text, policy = self.policy_of(number, line.policy, line.job_id, line.rev)
         self._take(number, line.pos, sha256(b"\0" + line.leaf(text)).digest(), place, (line.job_id, line.rev))
+        self._newest = Changed(number, line.pos, line.job_id, line.rev, line.type)
         if line.type is EventType.CLAIMED:
             self._attempt(number, line, policy)
         actor = self._actor(line.actor)
@@ -65,7 +68,9 @@ class LeafCheck:
         else:
             correlation_id, trace_id = line.correlation_id, line.trace_id
         for wrong in self.jobs.feed(event_of(line, actor, policy, correlation_id, trace_id)):
-            self._findings.add(number, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev, pos=line.pos)
+            self._findings.add(
+                number, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev, pos=line.pos, event=str(line.type)
+            )
 
     def _attempt(self, number: int, line: EventLine, policy: Policy | None) -> None:
         """An attempt begins: what has to be signed of it is what its policy wants. A word that nobody knows wants nothing."""
@@ -74,7 +79,7 @@ class LeafCheck:
         self.unsigned_attempts += level == "none"
         if _LEVELS.index(level) < _LEVELS.index(self._required):
             detail = f"attempt {line.attempt} was claimed under signed={level}, but {self._required} is required"
-            self._findings.add(number, "signed", detail, job_id=line.job_id, rev=line.rev, pos=line.pos)
+            self._findings.add(number, "signed", detail, job_id=line.job_id, rev=line.rev, pos=line.pos, event=str(line.type))
 
     def key(self, number: int, line: KeyLine, place: Place) -> None:
         self.changes += 1
@@ -85,6 +90,15 @@ class LeafCheck:
     def lost(self, number: int, line: GoneLine) -> None:
         self.gone += 1
         self._take(number, line.pos, bytes.fromhex(line.hash), msgspec.UNSET)
+
+    def sealed(self, number: int, line: SealedLine) -> None:
+        """The event before this line was sealed with another hash, as the file says."""
+        self.tree.skip()
+        found = self._newest
+        if self.is_proof or found is None or (found.pos, found.line) != (line.pos, number - 1):
+            self._findings.add(number, "order", "a hash that was sealed, without the event that it belongs to", pos=line.pos)
+            return
+        self.tree.sealed(bytes.fromhex(line.hash), found)
 
     def policy(self, number: int, line: PolicyLine) -> None:
         self.tree.skip()

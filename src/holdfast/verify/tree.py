@@ -13,6 +13,8 @@ from holdfast.core.proof.merkle import HASH_BYTES, Frontier, Hash
 from holdfast.core.proof.notes import Head, Note, parse_head, read_note
 from holdfast.verify.findings import Findings
 
+CHANGED_MAX = 10_000
+"""Events that are told to have been sealed with another hash; of more than these, only the range is told."""
 FIRST_LINE = 2
 """The first leaf is there, behind the header."""
 
@@ -44,6 +46,16 @@ def read_head(note: str, line: int, anchor: str | None = None) -> SignedHead:
     return SignedHead(parse_head(found.text), found, line, anchor)
 
 
+class Changed(NamedTuple):
+    """An event that may be another one than was sealed."""
+
+    line: int
+    pos: int
+    job_id: int
+    rev: int
+    type: str
+
+
 class Leaves:
     """Hashes and positions of an export's leaves: forty bytes each."""
 
@@ -51,6 +63,8 @@ class Leaves:
         self._hashes = bytearray()
         self._positions = array("q")
         self._skips: list[int] = []
+        self._changed: dict[int, tuple[Hash, Changed]] = {}
+        """By index: what was sealed there, and the event that is there now."""
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -62,6 +76,11 @@ class Leaves:
     def skip(self) -> None:
         """A line among the leaves that is none."""
         self._skips.append(len(self))
+
+    def sealed(self, leaf: Hash, event: Changed) -> None:
+        """The newest leaf was sealed as this one, if the file is right."""
+        if len(self._changed) < CHANGED_MAX:
+            self._changed[len(self) - 1] = (leaf, event)
 
     def line_of(self, index: int) -> int:
         return FIRST_LINE + index + bisect_right(self._skips, index)
@@ -75,7 +94,12 @@ class Leaves:
 
     def check(self, heads: Sequence[SignedHead], findings: Findings) -> None:
         """Compare the tree, at each size, with the root that was signed. Told is the first one that differs: where leaves
-        differ, all later ones do."""
+        differ, all later ones do. Whatever else is found, a file that names other hashes than its own is not intact."""
+        self._check(heads, findings)
+        for _, event in self._changed.values():
+            _tell_event(event, "sealed", "the file says that another event was sealed in its place; no head shows that", findings)
+
+    def _check(self, heads: Sequence[SignedHead], findings: Findings) -> None:
         frontier, sound = Frontier(), 0
         for found in sorted(heads, key=lambda found: (found.head.size, found.line)):
             size = found.head.size
@@ -99,6 +123,8 @@ class Leaves:
             findings.add(last_line, found.rule_of_leaves, f"{detail}; {sound} are sound", from_line=first_line)
 
     def _tell(self, found: SignedHead, sound: int, findings: Findings) -> None:
+        if self._tell_changed(found, findings):
+            return
         last = found.head.size - 1
         if last < sound:
             findings.add(found.line, found.rule, f"{found.title} has another root than the tree has at that size")
@@ -106,6 +132,25 @@ class Leaves:
         detail = f"the tree of {found.head.size} leaves is not the one that {found.title} was signed over"
         first_line, last_line = self.line_of(sound), self.line_of(last)
         findings.add(last_line, found.rule_of_leaves, f"{detail}; that of {sound} leaves is sound", from_line=first_line)
+
+    def _tell_changed(self, found: SignedHead, findings: Findings) -> bool:
+        """Tell exactly which events were changed: with the hashes that the file names for them, the tree is the signed one."""
+        size = found.head.size
+        changed = {index: self._changed[index] for index in self._changed if index < size}
+        frontier = Frontier()
+        frontier.append(changed[n][0] if n in changed else leaf for n, leaf in enumerate(self._between(0, size)))
+        if not changed or frontier.root() != found.head.root:
+            return False
+        for index, (_, event) in changed.items():
+            detail = f"it was changed after it was sealed: {found.title} was signed over another event"
+            _tell_event(event, "changed", detail, findings)
+            del self._changed[index]
+        return True
+
+
+def _tell_event(event: Changed, rule: str, detail: str, findings: Findings) -> None:
+    line, pos, job_id, rev, type_ = event
+    findings.add(line, rule, detail, job_id=job_id, rev=rev, pos=pos, event=str(type_))
 
 
 class Placed(NamedTuple):

@@ -10,7 +10,7 @@ from holdfast.core.model import Actor, FailureStage, Fence, Role, Status
 from holdfast.errors import Conflict, FenceLost, HoldfastError, TransientError
 from holdfast.ledger import Job
 from holdfast.telemetry.logs import bind_job
-from holdfast.telemetry.tracing import is_loaded, job_span
+from holdfast.telemetry.tracing import current_traceparent, is_loaded, job_span
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler
 from holdfast.worker.judge import Verdict, judge
@@ -50,7 +50,7 @@ class Attempts:
             return
         handler = context.handler
         try:
-            with self._about(context.job):
+            with self._about(context):
                 if call is not None:
                     result = call(context)
                 elif handler.signature.takes_context:
@@ -69,7 +69,7 @@ class Attempts:
             return
         handler = context.handler
         try:
-            with self._about(context.job):
+            with self._about(context):
                 if handler.signature.takes_context:
                     result = await handler.function(context, **args)
                 else:
@@ -79,10 +79,9 @@ class Attempts:
         else:
             self._returned(context, result)
 
-    def _about(self, job: Job) -> AbstractContextManager[Any]:
+    def _about(self, context: Context) -> AbstractContextManager[Any]:
         """Around the handler: what is logged and traced within is this job's."""
-        bound = bind_job(job, self._shift.name)
-        return _traced(job, self._shift.name, bound) if is_loaded() else bound
+        return _traced(context, self._shift.name) if is_loaded() else bind_job(context.job, self._shift.name)
 
     # Before
 
@@ -127,6 +126,7 @@ class Attempts:
             self._settler.abandon_start(context, error)
             return False
         context.begun(begun, sent)
+        self._shift.note_started([context])
         return True
 
     def _refuse(self, context: Context, verdict: Verdict) -> None:
@@ -198,6 +198,8 @@ class Attempts:
 
 
 @contextmanager
-def _traced(job: Job, worker: str, bound: bind_job) -> Iterator[None]:
-    with job_span(job, worker), bound:
-        yield
+def _traced(context: Context, worker: str) -> Iterator[None]:
+    with job_span(context.job, worker):
+        context.traceparent = current_traceparent()
+        with bind_job(context.job, worker, context.traceparent):
+            yield

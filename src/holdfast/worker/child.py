@@ -144,7 +144,7 @@ class Bench:
         context = self._give(task, handler, registry)
         try:
             args = handler.signature.read(task.record.args)
-            with joined(task.traceparent), bind_job(context.job, task.worker):
+            with joined(task.traceparent), bind_job(context.job, task.worker, task.traceparent):
                 result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
                 if inspect.iscoroutine(result):
                     result = asyncio.run(result)
@@ -220,8 +220,8 @@ def main() -> None:
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if len(sys.argv) > _BARE:
-        as_json, level, to_stdout = map(int, sys.argv[_BARE:])
-        configure(bool(as_json), level, stream=sys.stdout if to_stdout else None)
+        form, level, to_stdout = sys.argv[_BARE:]
+        configure(form == "json", int(level), logfmt=form == "logfmt", stream=sys.stdout if int(to_stdout) else None)
     with contextlib.suppress(OSError):
         Bench(socket.socket(fileno=int(sys.argv[1]))).work()
 

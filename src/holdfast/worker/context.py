@@ -37,6 +37,8 @@ class Context(Enqueues):
     began = ended = -1.0
     """By the monotonic clock; below zero until then."""
     deadline: float | None = None
+    traceparent: str | None = None
+    """The span that the handler ran in, where this program traces."""
     on_trouble: "Callable[[Context], None] | None" = None
     _news: dict[str, Any] | None = None
     """What was said and not yet sent."""

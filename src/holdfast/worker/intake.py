@@ -185,6 +185,8 @@ class Intake:
         if jobs:
             contexts = [self._context(job, asked) for job in jobs]
             shift.hold(*contexts)
+            if group.start:
+                shift.note_started(contexts)
             self._give(group, contexts)
         return len(jobs)
 

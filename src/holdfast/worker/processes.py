@@ -185,7 +185,7 @@ class Child:
 def _logging() -> list[str]:
     """What a child is told so that its lines look like those of its parent; nothing where that has a setup of its own."""
     found = logs.configured()
-    return [] if found is None else [str(int(number)) for number in found]
+    return [] if found is None else [found[0], str(found[1]), str(int(found[2]))]
 
 
 class ProcessCrew(ThreadCrew):

@@ -5,6 +5,7 @@ transaction has locked the job. Nothing else waits with it.
 """
 
 import heapq
+import logging
 import secrets
 import threading
 from collections import deque
@@ -27,11 +28,14 @@ from holdfast.errors import (
 )
 from holdfast.ledger import Change, Job
 from holdfast.telemetry.logs import JobFields, bind_job
+from holdfast.telemetry.steps import note
 from holdfast.worker.context import Context
 from holdfast.worker.judge import JudgedError, Rules, Verdict, judge
 from holdfast.worker.shift import Shift, log
 
 BATCH_MAX = WRITE_CHUNK
+QUIET = frozenset({Status.SUCCEEDED.value, Status.CANCELLED.value, "released"})
+"""What an attempt comes to that is logged at the level info; the rest are warnings."""
 HANDS = 8
 """Failures, releases and acknowledgements at once; the ledger's door puts them into common transactions."""
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
@@ -150,6 +154,8 @@ class Settler:
 
     def hand(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
         """Let `verb(fence, …, request_id=…)` be this attempt's outcome."""
+        if not context.handed:
+            context.ended = self._shift.monotonic()
         context.handed = True
         with self._mutex:
             self._in_hand += 1
@@ -192,12 +198,10 @@ class Settler:
             if not isinstance(error, Unavailable):
                 log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
             return None
+        event = "released" if handed.verb == self._shift.ledger.release else _event(found)
         if context.began >= 0:
-            outcome = found.status if isinstance(found, Job | Change) else "released"
-            self._shift.ledger.metrics.ran(context.job.kind, outcome, self._shift.monotonic() - context.began)
-        told = given["verdict"].error if "verdict" in given else given.get("error")
-        if isinstance(found, Job) and told is not None:
-            _report("attempt failed" if context.began >= 0 else "check refused", found, told)
+            self._shift.ledger.metrics.ran(context.job.kind, event, context.ended - context.began)
+        _note(context, event, found if isinstance(found, Job) else None)
         return None
 
     def _say(self, context: Context, *, gated: bool) -> None:
@@ -300,7 +304,7 @@ class Settler:
             self._later(pause, lambda: self._complete(left, request, min(2 * pause, PAUSE_SECONDS_MAX)))
 
     def _answered(self, answered: list[tuple[tuple[Context, Any], HoldfastError | None]]) -> None:
-        forget, ran = self._shift.forget, []
+        forget, ran, is_told = self._shift.forget, [], log.isEnabledFor(logging.INFO)
         for (context, result), answer in answered:
             if _may_yet_be_signed(answer):
                 self.hand(context, self._shift.ledger.complete, result=result)
@@ -308,6 +312,8 @@ class Settler:
             forget(context)
             if answer is None:
                 ran.append((context.handler.kind, "succeeded", context.ended - context.began))
+                if is_told:
+                    _note(context, "succeeded", None)
             else:
                 log.warning("outcome refused: %s", answer.code, extra={**_facts(context), "error": answer.message})
         self._shift.ledger.metrics.ran_many(ran)
@@ -329,7 +335,7 @@ class Settler:
             verdict = judge(denied, Rules(), FailureStage.COMMIT)
         except (LimitExceeded, ValidationError) as refused:
             verdict = judge(_unkept(refused), Rules(), FailureStage.OUTPUT)
-        failed = ledger.fail(
+        return ledger.fail(
             fence,
             verdict.error,
             retryable=verdict.retryable,
@@ -337,8 +343,6 @@ class Settler:
             failure_stage=verdict.failure_stage,
             request_id=f"{request_id}-failed",
         )
-        _report("attempt failed", failed, verdict.error)
-        return failed
 
     def close(self) -> None:
         self._closing_at = self._shift.monotonic()
@@ -369,10 +373,27 @@ def _unkept(refused: HoldfastError) -> ValidationError:
 
 
 def _facts(context: Context) -> dict[str, Any]:
-    return dict(JobFields(context.job, context.fence.worker))
+    return dict(JobFields(context.job, context.fence.worker, context.traceparent))
 
 
-def _report(what: str, job: Job, error: dict[str, Any]) -> None:
-    """One line for an attempt that came to nothing, which says what becomes of the job."""
-    becomes = f"tried again at {job.available_at:%H:%M:%S}" if job.status is Status.QUEUED else job.status.value
-    log.warning("%s: %s; %s", what, error.get("type", "error"), becomes, extra={"error": error["message"][:500]})
+def _event(found: Job | Change) -> str:
+    """What an attempt came to, in one word."""
+    return "retried" if found.status is Status.QUEUED else found.status.value
+
+
+def _note(context: Context, event: str, job: Job | None) -> None:
+    """One line for what an attempt came to; `job` is as it is now, where the ledger has said so."""
+    level, said = (logging.INFO, event) if event in QUIET else (logging.WARNING, event.replace("_", "-"))
+    if not log.isEnabledFor(level):
+        return
+    duration_ms = None if context.began < 0 else round((context.ended - context.began) * 1_000, 3)
+    facts: dict[str, Any] = {}
+    if job is not None and level == logging.WARNING:
+        facts = {"error": job.last_error, "reason_code": None if job.reason_code is None else job.reason_code.value}
+        if event == Status.DEAD_LETTERED:
+            said += f" ({facts['reason_code']})"
+        elif event == Status.STALLED:
+            said = "refused by a check"
+        elif event == "retried":
+            facts["retry_at"] = job.available_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    note(log, level, event, _facts(context), said, duration_ms=duration_ms, **facts)

@@ -4,11 +4,13 @@ import contextlib
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from holdfast.errors import ValidationError
 from holdfast.ledger import Job, Ledger, admit
+from holdfast.telemetry.logs import JobFields
+from holdfast.telemetry.steps import note
 from holdfast.telemetry.tracing import current_traceparent
 from holdfast.worker import undoing
 from holdfast.worker.context import Context
@@ -98,6 +100,15 @@ class Shift:
             self.leases.pop(context.fence.job_id, None)
             if context.handler.concurrency is not None:
                 self.let_go()
+
+    def note_started(self, contexts: Sequence[Context]) -> None:
+        """Log that these attempts were claimed and started. The level is looked at once for all of them."""
+        if log.isEnabledFor(logging.INFO):
+            for context in contexts:
+                job = context.job
+                waited = None if job.claimed_at is None else job.claimed_at - max(job.available_at, job.created_at)
+                wait_ms = None if waited is None else max(0, round(waited.total_seconds() * 1_000))
+                note(log, logging.INFO, "started", JobFields(job, self.name), "started", wait_ms=wait_ms)
 
     # What contexts ask for
 

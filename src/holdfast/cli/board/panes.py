@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.values import age
 from holdfast.cli.worker import SILENT
+from holdfast.core.model import EventType
+from holdfast.core.words import RETRIED, is_retry
 
 if TYPE_CHECKING:
     from holdfast.cli.board.picture import JobLine, Picture, QueueLine
@@ -94,7 +96,8 @@ def _stalls(picture: "Picture") -> list[Row]:
     rows = []
     for job in picture.stalled:
         silent = "–" if job.last_heartbeat_at is None else age(picture.now - job.last_heartbeat_at)
-        cells = (str(job.id), job.kind, job.queue, job.owner or "–", str(job.attempt), job.reason or "–", silent)
+        why = f"{RETRIED}: {job.error}" if is_retry(EventType.STALLED, job.reason) and job.error else job.reason or "–"
+        cells = (str(job.id), job.kind, job.queue, job.owner or "–", str(job.attempt), why, silent)
         rows.append(_of_job(job, cells, "warn"))
     return rows
 

@@ -42,6 +42,8 @@ class Cancelled(Shape, frozen=True):
     rev: int
     is_over: bool
     """False where its holder was asked to make its safe exit."""
+    changed: bool
+    """False where it was cancelled, or its holder was asked, already."""
 
 
 class CancelledMany(Shape, frozen=True):

@@ -10,6 +10,7 @@ from holdfast.core.explain.shapes import NextStep, Pause, Remedy
 from holdfast.core.limits import TIME_US_MAX
 from holdfast.core.model import EventType, Job, Micros, StallReason
 from holdfast.core.signing import owes
+from holdfast.core.words import error_line
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000))
@@ -59,11 +60,7 @@ def decoded(error: bytes | None) -> Any:
 
 def told(error: bytes | None) -> str:
     """An error in one line."""
-    found = decoded(error)
-    if isinstance(found, dict) and "message" in found:
-        found = f"{found['type']}: {found['message']}" if "type" in found else found["message"]
-    line = str(found).strip().partition("\n")[0]
-    return line if len(line) <= ERROR_CHARACTERS_MAX else line[:ERROR_CHARACTERS_MAX] + "…"
+    return error_line(decoded(error), ERROR_CHARACTERS_MAX)
 
 
 _STALLS: dict[str | None, str] = {

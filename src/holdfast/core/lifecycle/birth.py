@@ -6,9 +6,8 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.lifecycle.draft import check_role
+from holdfast.core.lifecycle.draft import check_role, not_from
 from holdfast.core.model import TERMINAL, Event, EventType, Job, Micros, Role, Status
-from holdfast.errors import InvalidTransition
 
 
 def enqueued(job_id: int, command: c.Enqueue, now: Micros, correlation_id: str) -> Event:
@@ -34,7 +33,7 @@ def replay_of(job: Job, command: c.Replay) -> c.Enqueue:
     """The new job that repeats a finished one, with everything the first was given. A key held forever stays with the first."""
     check_role("replay", command.actor, frozenset({Role.OPERATOR}))
     if job.status not in TERMINAL - {Status.SUCCEEDED}:
-        raise InvalidTransition(f"replay: job {job.id} is {job.status.value}", verb="replay", **job.held_by)
+        raise not_from("replay", job)
     key = None if job.dedupe_forever else job.dedupe_key
     body = payloads.Enqueued(
         queue=job.queue,

@@ -4,7 +4,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core.evolve import evolve
-from holdfast.core.model import Actor, Event, EventType, Job, Micros, Policy, Role, Status
+from holdfast.core.model import TERMINAL, Actor, Event, EventType, Job, Micros, Policy, Role, Status
 from holdfast.core.proof.signed import Signed
 from holdfast.core.signing import attach, missing, owes, speaks_of
 from holdfast.core.table import sources
@@ -84,4 +84,28 @@ def check_role(verb: str, actor: Actor, allowed: frozenset[Role]) -> None:
 
 def require(verb: str, job: Job) -> None:
     if job.status not in sources(verb):
-        raise InvalidTransition(f"{verb}: job {job.id} is {job.status.value}", verb=verb, **job.held_by)
+        raise not_from(verb, job)
+
+
+def not_from(verb: str, job: Job) -> InvalidTransition:
+    """The refusal of a verb that the job's status does not allow."""
+    refused = InvalidTransition(f"{verb}: job {job.id} is {job.status.value}", verb=verb, **job.held_by)
+    refused.action = _advice(verb, job)
+    return refused
+
+
+def _advice(verb: str, job: Job) -> str:
+    """What to do instead, which depends on the status."""
+    if job.status is Status.SUCCEEDED and verb == "replay":
+        return (
+            "Replay starts jobs over that have failed, were cancelled or were dead-lettered. "
+            "To do the work of a succeeded job again, enqueue a new job."
+        )
+    if job.status is Status.SUCCEEDED:
+        return f"The job has ended and cannot be changed. To see its result: holdfast job get {job.id}"
+    if job.status in TERMINAL:
+        return f"The job has ended and cannot be changed. To start it over as a new job: holdfast job replay {job.id}"
+    if verb == "replay":
+        return f"Replay is for jobs that have ended, and this one has not. To see what happens next: holdfast explain {job.id}"
+    allowed = " or ".join(status.value for status in Status if status in sources(verb))
+    return f"A job must be {allowed} for this. To see what happens next: holdfast explain {job.id}"

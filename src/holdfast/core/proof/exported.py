@@ -117,6 +117,16 @@ class GoneLine(_Shape, frozen=True):
     hash: Hex32
 
 
+class SealedLine(_Shape, frozen=True):
+    """Follows an event whose leaf is not the one that was sealed: the hash that the ledger's tree has there.
+
+    It is checked, not believed: with these hashes in their places, the tree must have the root that was signed.
+    """
+
+    pos: Number
+    hash: Hex32
+
+
 class PolicyLine(_Shape, frozen=True):
     """A policy as the ledger keeps it, before the first that refers to it."""
 
@@ -154,6 +164,7 @@ class Line(_Shape, frozen=True):
     event: EventLine | _Unset = UNSET
     key: KeyLine | _Unset = UNSET
     gone: GoneLine | _Unset = UNSET
+    sealed: SealedLine | _Unset = UNSET
     policy: PolicyLine | _Unset = UNSET
     job: dict[str, str | int | bool | None] | _Unset = UNSET
     unreadable: Unreadable | _Unset = UNSET
@@ -186,7 +197,9 @@ def read_header(body: bytes) -> Header:
 def read_line(body: bytes) -> Line:
     """What a line says. Refused is whatever another reader could understand in another way."""
     found: Line = _read(_lines, body)
-    said = (found.event, found.key, found.gone, found.policy, found.job, found.unreadable, found.head, found.end)
+    said = (
+        found.event, found.key, found.gone, found.sealed, found.policy, found.job, found.unreadable, found.head, found.end
+    )  # fmt: skip
     if said.count(UNSET) != len(said) - 1:
         raise ValidationError("a line is of one kind")
     if found.leaf is not UNSET and found.event is UNSET and found.key is UNSET:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -56,6 +57,8 @@ WITHIN_SECONDS = 30.0
 """How long a call waits for another one on the same connection of a caller's."""
 READ_LOCK_MS = 5_000
 """How long a read waits for a table that another transaction has locked as a whole."""
+_NO_DATABASE = re.compile(r'database ".*" does not exist')
+"""As a server says it whose messages are English. libpq gives no code for a connection that was refused."""
 _READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = {READ_LOCK_MS}"
 _IN_THE_WAY = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
 
@@ -122,9 +125,21 @@ class PostgresStore:
             )
         except psycopg.Error as error:
             self._is_suspect = True
-            refusal = Unavailable(f"cannot reach the database: {self._redacted(_first_line(error))}")
-            refusal.action = "Look at the url: host, port, database, user and password. If they are right, ask again later."
+            refusal = self._unreached(self._redacted(_first_line(error)))
         raise refusal
+
+    def _unreached(self, why: str) -> HoldfastError:
+        """A database that is missing when a ledger is opened will not come by itself. While one is open, it may come back."""
+        missing = None if self.ledger_id else _NO_DATABASE.search(why)
+        if missing is not None:
+            refusal: HoldfastError = NoLedger(f"the {missing[0]} on this server")
+            refusal.action = (
+                "Check the name of the database in the url, or make the database with createdb. Its tables come by themselves."
+            )
+            return refusal
+        refusal = Unavailable(f"cannot reach the database: {why}")
+        refusal.action = "Look at the url: host, port, database, user and password. If they are right, ask again later."
+        return refusal
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -328,7 +328,8 @@ ORDER BY rev;
 SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER BY queue, status;
 
 -- name: event_types
-SELECT type, count(*) FROM holdfast.events WHERE pos > %(after)s AND pos <= %(until)s GROUP BY type;
+-- A transient error that is tried again is no stall to those who watch.
+SELECT CASE WHEN type = 'stalled' AND reason = 'TRANSIENT_ERROR' THEN 'retried' ELSE type END, count(*) FROM holdfast.events WHERE pos > %(after)s AND pos <= %(until)s GROUP BY 1;
 
 -- name: ended_jobs
 SELECT e.pos, j.kind, e.type, j.created_at, j.available_at, j.claimed_at, j.started_at, j.finished_at
