@@ -32,9 +32,9 @@ def job_id(folder: Path) -> int:
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_show_tail_and_export_have_the_names_of_the_dialect(run: Run, folder: Path, job_id: int, dialect: Dialect) -> None:
-    shown = run("events", "show", job_id, "--dialect", dialect)
+    shown = run("events", "get", job_id, "--dialect", dialect)
     assert [line.split()[2] for line in shown.out.splitlines()[1:]] == NAMES[dialect]
-    told = run("events", "show", job_id, "--dialect", dialect, "--json").answer["data"]["events"]
+    told = run("events", "get", job_id, "--dialect", dialect, "--json").answer["data"]["events"]
     assert [event["type"] for event in told] == NAMES[dialect]
 
     tailed = run("events", "tail", "--once", "--dialect", dialect)
@@ -60,7 +60,7 @@ def test_types_are_taken_by_any_name(run: Run, job_id: int) -> None:
         assert len(run("events", "tail", "--once", "--type", name).out.splitlines()) == 1
     assert run("events", "tail", "--once", "--type", "beat").code == 2
     assert run("events", "tail", "--once", "--no-beats", "--type", "JOB_HEARTBEAT").code == 2
-    assert run("events", "show", job_id, "--dialect", "klingon").code == 2
+    assert run("events", "get", job_id, "--dialect", "klingon").code == 2
 
 
 @pytest.mark.parametrize("dialect", ["liveness", "jobs", "tasks"])

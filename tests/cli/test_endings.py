@@ -153,7 +153,7 @@ def test_hostile_texts_are_made_visible(run: Run, folder: Path) -> None:
         ledger.dead_letter(made.id, reason_code="timeout", failure_stage="exec", error={"message": HOSTILE.replace("\n", "")})
         ledger.sign_in("ada", body={"host": HOSTILE})
     flat = SEEN.replace(r"\n", "")
-    for words, seen in (("dlq list", flat), (f"dlq show {made.id}", flat[:20]), ("worker list", SEEN), ("top --once", SEEN)):
+    for words, seen in (("dlq list", flat), (f"dlq get {made.id}", flat[:20]), ("worker list", SEEN), ("top --once", SEEN)):
         said = run(*words.split()).out
         assert seen in said, words
         assert is_harmless(said), words

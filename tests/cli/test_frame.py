@@ -103,7 +103,7 @@ def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "error_code"),
     [
-        (["dlq", "show", "1"], 3, "no_ledger"),
+        (["dlq", "get", "1"], 3, "no_ledger"),
         (["dlq", "discard", "1"], 1, "not_found"),
         (["sink", "revive", "hook"], 1, "not_found"),
         (["sweep", "--db", "sqlite:///no/such/folder.db"], 1, "validation_error"),

@@ -54,6 +54,38 @@ def test_what_can_be_tried_works(
         assert ended.value.code == 0, f"{line}: {capfd.readouterr()}"
 
 
+SUMMARY_MAX = 60
+NOUNS = [name for name, command in COMMANDS.items() if isinstance(command, click.Group)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_summary_fits_its_line(name: str) -> None:
+    summary = (COMMANDS[name].help or "").split("\n\n")[0]
+    assert len(summary) <= SUMMARY_MAX and summary.endswith(".") and "\n" not in summary
+    assert COMMANDS[name].get_short_help_str(SUMMARY_MAX + 1) == summary.removesuffix(".").rstrip() + "."
+
+
+@pytest.mark.parametrize("name", NOUNS)
+def test_no_summary_is_cut(name: str, run: Run) -> None:
+    said = run(*name.split()[1:], "--help", COLUMNS="80").out
+    assert "..." not in said.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_does(name: str) -> None:
+    for option in COMMANDS[name].params:
+        if isinstance(option, click.Option):
+            said = re.sub(r"\[default.*", "", option.help or "").strip()
+            assert said.endswith(".") and len(said.split()) > 1, option.opts
+
+
+@pytest.mark.parametrize("noun", ["job", "task", "dlq", "events", "policy"])
+def test_show_is_another_name_of_get(noun: str, run: Run) -> None:
+    assert run(noun, "show", "--help").out == run(noun, "get", "--help").out.replace(f"{noun} get [", f"{noun} show [")
+    assert "  show " not in run(noun, "--help").out
+    assert run("schema", noun, "show").out == run("schema", noun, "get").out
+
+
 # Colour
 
 

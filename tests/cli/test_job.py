@@ -297,7 +297,7 @@ def test_a_retry_does_not_read_as_a_stall(desk: Desk) -> None:
         if not number:
             assert "queued, retried: TransientError: the server said 500" in desk("job", "list").out
             assert "stall" not in desk("job", "get", id_).out.lower()
-    for command in ("job events", "events show", "dlq show", "task get --id", "events tail --once --job"):
+    for command in ("job events", "events get", "dlq get", "task get --id", "events tail --once --job"):
         shown = desk(*command.split(), id_)
         assert shown.code == 0, command
         [retried] = [line for line in shown.out.splitlines() if "retried" in line]
@@ -307,7 +307,7 @@ def test_a_retry_does_not_read_as_a_stall(desk: Desk) -> None:
     listed = desk("job", "get", id_).out
     assert "retried: TransientError: the server said 500" in listed
     assert "dead_lettered: exhausted_retries: TransientError: the server said 501" in listed
-    events = desk.said("events", "show", id_)["events"]
+    events = desk.said("events", "get", id_)["events"]
     assert [(event["type"], event["reason"]) for event in events][3] == ("stalled", "TRANSIENT_ERROR")
 
 

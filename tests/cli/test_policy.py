@@ -31,12 +31,12 @@ def fields(run: Run, *words: str) -> dict[str, tuple[Any, str]]:
 def test_where_each_number_comes_from(run: Run, declare: Declare) -> None:
     declare(attempts_max=7, lease_ttl="2m")
     run("policy", "set", "index", "attempts_max=3")
-    found = fields(run, "policy", "show", "index", "--tier", "in_home")
+    found = fields(run, "policy", "get", "index", "--tier", "in_home")
     assert found["attempts_max"] == (3, "operator_kind")
     assert found["lease_ttl_ms"] == (120_000, "handler")
     assert found["heartbeat_interval_ms"] == (30_000, "tier")
     assert found["backoff_base_ms"] == (500, "default")
-    lines = [line.split() for line in run("policy", "show", "index", "--tier", "in_home").out.splitlines()]
+    lines = [line.split() for line in run("policy", "get", "index", "--tier", "in_home").out.splitlines()]
     assert ["attempts_max", "3", "operator,", "for", "kind", "index", "handler", "7"] in lines
     assert ["lease_ttl", "2m", "handler", "–"] in lines
     assert ["backoff_base", "500ms", "default", "–"] in lines

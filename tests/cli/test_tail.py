@@ -111,7 +111,7 @@ def test_a_follower_is_told_only_what_was_asked_for(ledger: Ledger, start: Start
 def test_the_events_of_one_job(ledger: Ledger, run: Run) -> None:
     job = ledger.enqueue("index")
     ledger.cancel(job.id)
-    assert [event["type"] for event in run("events", "show", job.id, "--json").answer["data"]["events"]] == [
+    assert [event["type"] for event in run("events", "get", job.id, "--json").answer["data"]["events"]] == [
         "enqueued", "cancelled"
     ]  # fmt: skip
-    assert run("events", "show", 99).code == 1
+    assert run("events", "get", 99).code == 1

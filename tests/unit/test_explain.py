@@ -373,10 +373,10 @@ def test_a_success_leaves_nothing_to_do():
 
 def test_a_discarded_letter_is_not_to_be_discarded_again():
     dead = History(Policy(attempts_max=1)).start().fail()
-    assert commands(of(dead)) == ["holdfast dlq replay 7", "holdfast dlq show 7", "holdfast dlq discard 7"]
+    assert commands(of(dead)) == ["holdfast dlq replay 7", "holdfast dlq get 7", "holdfast dlq discard 7"]
     dead.do(c.Annotate, actor=OPERATOR, note=EventType.DISCARDED)
     found = of(dead)
-    assert (found.situation, commands(found)[-1]) == (Situation.EXHAUSTED, "holdfast dlq show 7")
+    assert (found.situation, commands(found)[-1]) == (Situation.EXHAUSTED, "holdfast dlq get 7")
     assert "nobody needs to look at it" in found.text
 
 

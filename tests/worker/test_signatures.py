@@ -142,3 +142,14 @@ def test_refusals_of_the_ledger_come_through(app: App) -> None:
 
     with pytest.raises(ValidationError):
         app.options(nonsense=1).enqueue(fetch, url="u")  # type: ignore[call-arg]
+
+
+def test_a_field_of_the_policy_has_one_name_and_a_handler_takes_the_older_one_too() -> None:
+    app = App("sqlite:///none.db")
+    app.handler("new", attempts_max=3, lease_ttl="2m")(lambda: None)
+    app.handler("old", attempts=3, lease="2m")(lambda: None)
+    policies = {handler.kind: handler.policy for handler in app.registry}
+    assert policies["new"] == policies["old"] == {"attempts_max": 3, "lease_ttl": "2m"}
+    for both in ({"attempts": 3, "attempts_max": 3}, {"lease": "1m", "lease_ttl": "1m"}):
+        with pytest.raises(ValidationError, match="give one of them"):
+            app.handler("both", **both)

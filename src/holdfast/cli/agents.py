@@ -55,7 +55,9 @@ def _the_task(ctx: click.Context, param: click.Parameter, value: int | None) -> 
 def id_option(function: Any) -> Any:
     """The task, as an argument or as an option."""
     number = click.IntRange(1, JOB_ID_MAX)
-    option = click.option("--id", "id_", type=number, callback=_the_task, metavar="ID", help="The task: the same as ID.")
+    option = click.option(
+        "--id", "id_", type=number, callback=_the_task, metavar="ID", help="The id of the task, the same as the argument."
+    )
     argument = click.argument(
         "named", type=number, required=False, is_eager=True, expose_value=False, callback=_named_first, metavar="[ID]"
     )
@@ -67,13 +69,13 @@ session_option = click.option(
     envvar="HOLDFAST_SESSION",
     default=lambda: setting("session") or "agent",
     metavar="NAME",
-    help="Tells two agents of one name apart. Else HOLDFAST_SESSION, session in holdfast.toml, or agent.",
+    help="Tells agents of one name apart. Else HOLDFAST_SESSION, session in holdfast.toml, or agent.",
 )
 attempt_option = click.option(
     "--attempt",
     type=click.IntRange(0, REV_MAX),
     metavar="N",
-    help="Only if this is the task's attempt: fences off an older process.",
+    help="Only if this is the task's attempt. Keeps an older process out.",
 )
 ttl_option = click.option(
     "--ttl", type=duration, default="5m", show_default=True, metavar="DURATION", help="How long a new claim lasts: 30s, 5m."
@@ -93,7 +95,7 @@ def agent_option(*, required: bool = True) -> Callable[[Any], Any]:
         envvar="HOLDFAST_AGENT",
         callback=_whoever_asks if required else _named,
         metavar="NAME",
-        help="Who asks. Else HOLDFAST_AGENT, or agent in holdfast.toml.",
+        help="The agent's name. Else HOLDFAST_AGENT, or agent in holdfast.toml.",
     )
 
 

@@ -20,9 +20,15 @@ SECRET_VARIABLE = "HOLDFAST_ANCHOR_SECRET"  # noqa: S105 - a name, not a secret
 def anchor_options(function: Callable[..., Any]) -> Callable[..., Any]:
     path = click.Path(dir_okay=False, path_type=Path)
     for option in (
-        click.option("--anchor-every", type=duration, default="60s", show_default=True, help="How often at most."),
-        click.option("--anchor-private", is_flag=True, help="Let that be an address that is not public."),
-        click.option("--anchor-url", metavar="URL", help=f"POST heads there, signed with {SECRET_VARIABLE}."),
+        click.option(
+            "--anchor-every",
+            type=duration,
+            default="60s",
+            show_default=True,
+            help="The shortest time between two anchored heads.",
+        ),
+        click.option("--anchor-private", is_flag=True, help="Allow a private address for --anchor-url."),
+        click.option("--anchor-url", metavar="URL", help=f"POST heads to this address, signed with {SECRET_VARIABLE}."),
         click.option("--anchor", type=path, metavar="FILE", help="Append heads to this file."),
     ):
         function = option(function)

@@ -8,11 +8,11 @@ from holdfast.cli.frame import Answer, as_json_option, say
 
 
 @click.command()
-@click.option("--stage", help="Where the program is in its work.")
-@click.option("--progress", type=int, help="How far it has come.")
+@click.option("--stage", help="The stage of the program's work.")
+@click.option("--progress", type=int, help="The progress of the program's work.")
 @as_json_option
 def beat(*, stage: str | None, progress: int | None, as_json: bool) -> None:
-    """Say that the program is alive, to the `holdfast supervise` that runs it.
+    """Tell `holdfast supervise` that the program is alive.
 
     \b
     Example:

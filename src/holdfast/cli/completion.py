@@ -12,7 +12,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @as_json_option
 def completion(*, shell: str, as_json: bool) -> None:
-    """Print the script that teaches a shell to complete commands and options.
+    """Print a script that completes commands in a shell.
 
     \b
     Example:

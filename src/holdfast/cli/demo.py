@@ -39,7 +39,7 @@ PATIENCE_SECONDS = 60.0
 @click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 16), help="How many worker processes to start.")
 @as_json_option
 def demo(*, db: str | None, jobs: int, workers: int, as_json: bool) -> None:
-    """Run jobs on real workers, kill one of them in mid-job, and check the record.
+    """Run jobs, kill a worker in mid-job, and check the history.
 
     Exits with 0 only if every job finished and every history is in order.
 

@@ -31,10 +31,20 @@ def filters(*reason_names: str) -> Callable[[Callable[..., Any]], Callable[..., 
             click.option(
                 "--since", type=when, help="Dead-lettered since: 2h, or 2026-03-01T12:00 (UTC unless it says otherwise)."
             ),
-            click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage])),
-            click.option(*reason_names, "reason_code", type=click.Choice([code.value for code in ReasonCode])),
-            click.option("--kind"),
-            click.option("--queue", type=QUEUE),
+            click.option(
+                "--stage",
+                "failure_stage",
+                type=click.Choice([stage.value for stage in FailureStage]),
+                help="Only jobs that failed in this stage.",
+            ),
+            click.option(
+                *reason_names,
+                "reason_code",
+                type=click.Choice([code.value for code in ReasonCode]),
+                help="Only jobs with this reason code.",
+            ),
+            click.option("--kind", help="Only jobs of this kind."),
+            click.option("--queue", type=QUEUE, help="Only jobs in this queue."),
         ):
             function = option(function)
         return function
@@ -48,7 +58,7 @@ NAMED_MAX = 20
 
 @click.group(cls=Noun)
 def dlq() -> None:
-    """Look at dead letters, replay them, put them aside.
+    """List, replay and discard dead letters.
 
     \b
     Try:
@@ -58,12 +68,12 @@ def dlq() -> None:
 
 @dlq.command("list")
 @filters(*CODE)
-@click.option("--discarded", is_flag=True, help="Those that were discarded too.")
-@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
-@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
+@click.option("--discarded", is_flag=True, help="Include discarded ones.")
+@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: jobs after this id.")
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most rows to show.")
 @reads_a_ledger
 def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, **chosen: Any) -> Answer:
-    """Dead letters, oldest job first.
+    """List dead letters, oldest job first.
 
     \b
     Try:
@@ -103,12 +113,14 @@ def _row(job: "Job", replay: "Job | None", now: datetime) -> tuple[object, ...]:
 @dlq.command()
 @click.argument("id", type=JOB_ID)
 @reads_a_ledger
-def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
-    """Everything about one dead letter: its fields, its last error, its history without beats.
+def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
+    """Show one dead letter: fields, last error and history.
+
+    The history leaves out heartbeats.
 
     \b
     Example:
-      holdfast dlq show 12
+      holdfast dlq get 12
     """
     job = ledger.get(id)
     if job.dead_letter is None:
@@ -120,12 +132,12 @@ def show(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is calle
 
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
-@click.option("--all", "everything", is_flag=True, help="All that the filters choose, instead of ids.")
+@click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
 @filters(*CODE)
-@click.option("--limit", type=click.IntRange(1), help="With --all: so many at most.")
+@click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--again", is_flag=True, help="With --all: also those that have been replayed.")
-@click.option("--discard", "aside", is_flag=True, help="Put aside each that was started over.")
-@click.option("--because", help="Why, for the record. (--reason chooses by reason code.)")
+@click.option("--discard", "aside", is_flag=True, help="Discard each one that was replayed.")
+@click.option("--because", help="Why, for the record. --reason filters by reason code.")
 @asks_a_ledger
 def replay(
     ledger: "Ledger",
@@ -138,7 +150,7 @@ def replay(
     because: str | None,
     **chosen: Any,
 ) -> Answer:
-    """Start dead letters over, each as a new job.
+    """Replay dead letters, each as a new job.
 
     One whose replay is still on its way gives that one. Dead letters stay where they are until they are discarded.
     With --all, those that have been replayed are skipped. A replay that failed or was cancelled does not count.
@@ -177,10 +189,10 @@ def _put_aside(ledger: "Ledger", replay: "Job") -> int:
 
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
-@click.option("--all", "everything", is_flag=True, help="All that the filters choose, instead of ids.")
+@click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
 @filters("--reason-code")
 @click.option("--replayed", "started_over", is_flag=True, help="With --all: only those that were replayed.")
-@click.option("--limit", type=click.IntRange(1), help="With --all: so many at most.")
+@click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--reason", help="Why, for the record.")
 @asks_a_ledger
 def discard(
@@ -193,7 +205,9 @@ def discard(
     reason: str | None,
     **chosen: Any,
 ) -> Answer:
-    """Note on dead letters that nobody needs to look at them any more. They stay in the record.
+    """Mark dead letters as needing no further attention.
+
+    They stay in the record.
 
     \b
     Try:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @db_option
 @as_json_option
 def doctor(*, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
-    """Say whether the ledger is well: exit 0 if it is, 1 if somebody has to do something, 3 if it is out of reach.
+    """Check whether the ledger is healthy.
+
+    Exit 0 if it is, 1 if something needs attention, 3 if the ledger cannot be reached.
 
     Looks at the schema, the clocks, the files or the server, and at everything that may be stuck. A ledger that is not there is
     not made.

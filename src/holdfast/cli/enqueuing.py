@@ -22,25 +22,39 @@ KINDS_SHOWN_MAX = 5
 
 @click.command()
 @click.argument("kind", required=False)
-@click.option("--args", type=json_object, metavar="JSON|@FILE|-", help="Its arguments, a JSON object.")
-@click.option("--queue", type=QUEUE, help="[default: the one that the kind's handler declares]")
-@click.option("--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Higher goes first. [default: 0]")
-@click.option("--delay", type=duration, help="Not before so long from now: 30s, 5m.")
-@click.option("--at", "available_at", type=point, metavar="TIME", help="Not before: 2026-03-01T12:00 (UTC unless it says so).")
-@click.option("--dedupe-key", help="Where a live job has it, that one is the answer.")
+@click.option("--args", type=json_object, metavar="JSON|@FILE|-", help="The arguments of the job, a JSON object.")
+@click.option("--queue", type=QUEUE, help="The queue of the job. [default: the one that the kind's handler declares]")
+@click.option(
+    "--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Jobs with a higher priority go first. [default: 0]"
+)
+@click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")
+@click.option(
+    "--at",
+    "available_at",
+    type=point,
+    metavar="TIME",
+    help="Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given).",
+)
+@click.option("--dedupe-key", help="If a live job of the queue has this key, return that job.")
 @click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
-@click.option("--tier")
-@click.option("--correlation-id")
-@click.option("--policy", type=json_object, metavar="JSON|@FILE", help='Its own policy, such as {"attempts_max": 3}.')
-@click.option("--depends-on", multiple=True, type=JOB_ID, metavar="ID", help="Not before it succeeded; may be repeated.")
-@click.option("--on-dependency-failure", type=click.Choice(["wait", "cancel", "dead_letter"]), help="[default: dead_letter]")
+@click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")
+@click.option("--correlation-id", help="Joins jobs that belong together.")
+@click.option("--policy", type=json_object, metavar="JSON|@FILE", help='A policy for this job, such as {"attempts_max": 3}.')
+@click.option(
+    "--depends-on", multiple=True, type=JOB_ID, metavar="ID", help="Wait until this job has succeeded; may be repeated."
+)
+@click.option(
+    "--on-dependency-failure",
+    type=click.Choice(["wait", "cancel", "dead_letter"]),
+    help="What becomes of the job when a job that it waits for fails. [default: dead_letter]",
+)
 @click.option(
     "--lines", type=click.Path(allow_dash=True), metavar="FILE|-", help="Many jobs, one JSON object a line, in one transaction."
 )
 @request_option
 @asks_a_ledger
 def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id: str | None, **given: Any) -> Answer:
-    """Put in a job, or with --lines many: all or none.
+    """Enqueue a job, or many with --lines, all or none.
 
     \b
     Try:

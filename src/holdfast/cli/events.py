@@ -22,7 +22,7 @@ PAGE = 1_000
 
 @click.group(cls=Noun)
 def events() -> None:
-    """See what happened and what happens, and record what others have signed.
+    """Show, follow and export events, and record signed ones.
 
     \b
     Try:
@@ -34,13 +34,13 @@ def events() -> None:
 @click.argument("job_id", type=JOB_ID, metavar="JOB")
 @dialect_option
 @reads_a_ledger
-def show(ledger: "Ledger", *, job_id: int, dialect: str) -> Answer:
-    """The events of one job, oldest first, and whose key signed them.
+def get(ledger: "Ledger", *, job_id: int, dialect: str) -> Answer:
+    """Show the events of one job, and which keys signed them.
 
     \b
     Example:
-      holdfast events show 12
-      holdfast events show 12 --dialect jobs --json
+      holdfast events get 12
+      holdfast events get 12 --dialect jobs --json
     """
     ledger.get(job_id)
     found = _all(ledger, job_id)
@@ -76,10 +76,10 @@ def _all(ledger: "Ledger", job_id: int) -> "list[Event]":
 
 @events.command()
 @click.argument("file", type=click.File("rb"), metavar="FILE")
-@json_option("--content", "What a statement in Holdfast's own shape has the hash of: a result, what a beat tells, or an error.")
+@json_option("--content", "The content whose hash is signed: a result, a beat or an error.")
 @asks_a_ledger
 def append(ledger: "Ledger", *, file: BinaryIO, content: msgspec.Raw | None) -> Answer:
-    """Record a signed event: an envelope in a file, or from standard input (-).
+    """Record a signed event from a file, or from - (stdin).
 
     It is a statement in Holdfast's own shape or in a robot's, with its keyId and signature. The newest one of a job may be sent
     again.

@@ -23,7 +23,9 @@ ERROR_CHARACTERS_MAX = 200
 @click.argument("job", type=JOB_ID)
 @reads_a_ledger
 def explain(ledger: "Ledger", *, job: int) -> Answer:
-    """Say why a job stands where it stands, what happens next, and which commands would change that.
+    """Explain the state of a job and what happens next.
+
+    The answer names the commands that would change it.
 
     \b
     Examples:

@@ -19,7 +19,9 @@ from holdfast.core.words import counted
 @db_option
 @as_json_option
 def export(*, out: Path | None, dialect: str, db: str | None, as_json: bool) -> None:
-    """Write down everything that happened, as of one moment: what was sealed, and what is newer.
+    """Export the whole history as of one moment.
+
+    It holds the events that are sealed and those that are newer.
 
     With --dialect, the file has the events alone, with the names and shapes of that dialect. It is for other readers: `holdfast
     verify` refuses it.

@@ -16,7 +16,7 @@ field_option = click.option(
     "fields",
     multiple=True,
     metavar="NAME",
-    help="Print this value alone, such as task.id; may be repeated, one line each, empty where there is none.",
+    help="Print only this value, such as task.id; may be repeated, one line each.",
 )
 
 

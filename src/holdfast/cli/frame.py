@@ -101,7 +101,12 @@ def _without_colour(ctx: click.Context, param: click.Parameter, value: bool) -> 
 
 
 no_color_option = click.option(
-    "--no-color", is_flag=True, expose_value=False, is_eager=True, callback=_without_colour, help="Like the variable NO_COLOR."
+    "--no-color",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_without_colour,
+    help="Print without colour, as with the variable NO_COLOR.",
 )
 
 
@@ -116,11 +121,14 @@ json_before_option = click.option("--json", expose_value=False, **_ONE_LINE)
 
 
 class Noun(click.Group):
-    """Verbs of one noun. How to answer may be said before the verb, too."""
+    """Verbs of one noun. How to answer may be said before the verb, too. `show` is another name of `get`."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         json_before_option(db_before_option(no_color_option(self)))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, "get" if cmd_name == "show" else cmd_name)
 
 
 def as_json_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,7 +159,10 @@ def _drawn(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
 
 request_option = click.option(
-    "--request-id", metavar="ID", callback=_drawn, help="Sent again with the same id, it is done once. Drawn if you give none."
+    "--request-id",
+    metavar="ID",
+    callback=_drawn,
+    help="Names the request. The same request sent again is done once. Drawn if you give none.",
 )
 key_option = click.option(
     "--key",

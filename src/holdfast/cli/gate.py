@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 @click.argument("job", type=JOB_ID)
 @reads_a_ledger
 def gate(ledger: "Ledger", *, job: int) -> Answer:
-    """Say whether whoever holds a job may go on: exit 0 if it may, 1 if it may not.
+    """Check whether the holder of a job may go on.
+
+    Exit 0 if it may, 1 if it may not.
 
     It may while its newest beat is fresh, nothing calls it stalled, and its attempts are within their limit. Whatever is unclear
     is a no. `--json` has the receipt, and with a no the reason.

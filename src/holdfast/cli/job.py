@@ -25,7 +25,7 @@ reason_option = click.option("--reason", help="Why, for the record.")
 
 @click.group(cls=Noun)
 def job() -> None:
-    """Put jobs in, look at them, cancel them, start them over.
+    """Enqueue, list, cancel and replay jobs.
 
     \b
     Try:
@@ -38,7 +38,7 @@ def job() -> None:
 @click.argument("id", type=JOB_ID)
 @reads_a_ledger
 def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
-    """Everything about one job.
+    """Show one job.
 
     \b
     Example:
@@ -59,21 +59,41 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 
 
 @job.command("list")
-@click.option("--status", multiple=True, type=click.Choice([status.value for status in Status]), help="As often as you like.")
+@click.option(
+    "--status",
+    multiple=True,
+    type=click.Choice([status.value for status in Status]),
+    help="Only jobs with this status; may be repeated.",
+)
 @click.option("--failed", is_flag=True, help="Failed jobs: the same as --status failed.")
-@click.option("--phase", multiple=True, type=click.Choice([phase.value for phase in Phase]), help="Of running and stalled jobs.")
-@click.option("--waiting", is_flag=True, help="Only those that wait for other jobs.")
-@click.option("--queue", type=QUEUE)
-@click.option("--kind")
-@click.option("--text", help="In kind, queue, correlation id, last error or arguments. Looks at 10,000 jobs.")
-@click.option("--since", type=when, metavar="WHEN", help="Enqueued since then: 2h (ago), or a time.")
-@click.option("--until", type=when, metavar="WHEN", help="Enqueued before then: 2h (ago), or a time.")
-@click.option("--correlation-id")
-@click.option("--replay-of", type=JOB_ID, metavar="ID", help="Those that this job was started over as.")
-@click.option("--order", type=click.Choice(["newest", "oldest"]), default="newest", show_default=True, help="Which come first.")
-@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: what this one names at its end.")
-@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
-@click.option("--counts", is_flag=True, help="Count the jobs of a large ledger, too. Below 100,000 they always are.")
+@click.option(
+    "--phase",
+    multiple=True,
+    type=click.Choice([phase.value for phase in Phase]),
+    help="Only running and stalled jobs in this phase.",
+)
+@click.option("--waiting", is_flag=True, help="Only jobs that wait for other jobs.")
+@click.option("--queue", type=QUEUE, help="Only jobs in this queue.")
+@click.option("--kind", help="Only jobs of this kind.")
+@click.option(
+    "--text", help="Only jobs with this text in kind, queue, correlation id, last error or arguments. Looks at 10,000 jobs."
+)
+@click.option("--since", type=when, metavar="WHEN", help="Only jobs enqueued since: 2h (ago), or a time.")
+@click.option("--until", type=when, metavar="WHEN", help="Only jobs enqueued before: 2h (ago), or a time.")
+@click.option("--correlation-id", help="Only jobs with this correlation id.")
+@click.option("--replay-of", type=JOB_ID, metavar="ID", help="Only replays of this job.")
+@click.option(
+    "--order",
+    type=click.Choice(["newest", "oldest"]),
+    default="newest",
+    show_default=True,
+    help="Whether the newest or the oldest jobs come first.",
+)
+@click.option(
+    "--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page. Each page names the value at its end."
+)
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most rows to show.")
+@click.option("--counts", is_flag=True, help="Count jobs in a large ledger too. Below 100,000 jobs they are always counted.")
 @reads_a_ledger
 def list_(
     ledger: "Ledger",
@@ -85,7 +105,7 @@ def list_(
     counts: bool,
     **chosen: Any,
 ) -> Answer:
-    """Jobs, the newest first.
+    """List jobs, newest first.
 
     \b
     Try:
@@ -131,7 +151,7 @@ def _counts(ledger: "Ledger", queue: str | None) -> dict[str, int]:
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
-@click.option("--hard", is_flag=True, help="Its holder is not asked: what it writes from now on is refused.")
+@click.option("--hard", is_flag=True, help="Do not ask the holder: refuse what it writes from now on.")
 @reason_option
 @click.option("--expected-rev", type=click.IntRange(1, REV_MAX), help="Only if this is the job's revision.")
 @request_option
@@ -145,7 +165,9 @@ def cancel(
     expected_rev: int | None,
     request_id: str,
 ) -> Answer:
-    """Call jobs off. One that is running is asked to make its safe exit, unless --hard.
+    """Cancel jobs.
+
+    A running job is asked to make its safe exit, unless --hard is given.
 
     \b
     Example:
@@ -190,12 +212,12 @@ def _cancelled(job: "Job", *, changed: bool) -> str:
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
-@click.option("--queue", type=QUEUE, required=True, help="Where to put them.")
+@click.option("--queue", type=QUEUE, required=True, help="The queue to move them to.")
 @reason_option
 @request_option
 @asks_a_ledger
 def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) -> Answer:
-    """Put queued jobs into another queue.
+    """Move queued jobs to another queue.
 
     \b
     Example:
@@ -206,7 +228,9 @@ def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) ->
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
-@click.option("--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), required=True, help="Higher goes first.")
+@click.option(
+    "--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), required=True, help="Jobs with a higher priority go first."
+)
 @reason_option
 @request_option
 @asks_a_ledger
@@ -222,18 +246,24 @@ def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **giv
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
-@click.option("--delay", type=duration, help="Not before so long from now: 30s, 5m.")
-@click.option("--at", "available_at", type=point, metavar="TIME", help="Not before: 2026-03-01T12:00 (UTC unless it says so).")
+@click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")
+@click.option(
+    "--at",
+    "available_at",
+    type=point,
+    metavar="TIME",
+    help="Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given).",
+)
 @reason_option
 @request_option
 @asks_a_ledger
 def reschedule(
     ledger: "Ledger", *, ids: tuple[int, ...], delay: timedelta | None, available_at: datetime | None, **given: Any
 ) -> Answer:
-    """Make queued jobs available from another time; without one, now.
+    """Make queued jobs available now, or at another time.
 
     \b
-    Try:
+    Example:
       holdfast job reschedule 12 --delay 2h
       holdfast job reschedule 12 13
     """
@@ -265,7 +295,7 @@ def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, d
 @request_option
 @asks_a_ledger
 def assist(ledger: "Ledger", *, id: int, **options: Any) -> Answer:  # noqa: A002
-    """Say that an operator helps a running job, with its holder or by hand.
+    """Record that an operator helps a running job.
 
     \b
     Example:
@@ -280,7 +310,7 @@ def assist(ledger: "Ledger", *, id: int, **options: Any) -> Answer:  # noqa: A00
 @request_option
 @asks_a_ledger
 def unassist(ledger: "Ledger", *, id: int, **options: Any) -> Answer:  # noqa: A002
-    """Say that the operator's help is over, and the holder goes on alone.
+    """Record that the operator's help is over.
 
     \b
     Example:
@@ -300,7 +330,7 @@ def _assisted(job: "Job", words: str) -> Answer:
 @request_option
 @asks_a_ledger
 def replay(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None, request_id: str) -> Answer:
-    """Start finished jobs over, each as a new job.
+    """Replay finished jobs, each as a new job.
 
     \b
     Example:
@@ -328,7 +358,7 @@ def replayed(made: "list[Job]", done: "dict[int, Job | HoldfastError]") -> Answe
 @reason_option
 @asks_a_ledger
 def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Answer:
-    """Note on finished jobs that they need no further attention.
+    """Mark finished jobs as needing no further attention.
 
     The jobs stay in the record. The doctor does not count them any more.
 
@@ -350,14 +380,14 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> An
 
 @job.command()
 @click.argument("id", type=JOB_ID)
-@click.option("--type", "types", multiple=True, type=click.Choice([kind.value for kind in EventType]), help="Only these.")
 @click.option(
-    "--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last position of this one."
+    "--type", "types", multiple=True, type=click.Choice([kind.value for kind in EventType]), help="Only events of these types."
 )
-@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True)
+@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: events after this position.")
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True, help="The most rows to show.")
 @reads_a_ledger
 def events(ledger: "Ledger", *, id: int, types: tuple[str, ...], after: int, limit: int) -> Answer:  # noqa: A002
-    """What happened to a job, the oldest first.
+    """Show the events of a job, oldest first.
 
     \b
     Example:

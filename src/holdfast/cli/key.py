@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from holdfast.ledger import KeyRecord, Ledger
 
 ROLES = ("worker", "operator", "server")
-out_option = click.option("--out", type=click.Path(path_type=Path), help="The file to write; it must not be there yet.")
+out_option = click.option("--out", type=click.Path(path_type=Path), help="The file to write. It must not exist yet.")
 
 
 @click.group(cls=Noun)
 def key() -> None:
-    """Make keys, and say whose signatures count.
+    """Make, enrol, rotate and revoke signing keys.
 
     \b
     Try:
@@ -46,14 +46,16 @@ def key() -> None:
 
 @key.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice(ROLES), required=True, help="Whose key it is.")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="The role of the key.")
 @out_option
-@click.option("--no-enrol", is_flag=True, help="Only make the key: no ledger is asked.")
+@click.option("--no-enrol", is_flag=True, help="Only make the key. The ledger is not opened.")
 @key_option
 @db_option
 @as_json_option
 def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
-    """Make a key in a new file, and enrol it where a key is loaded that may vouch for it, or where it is the first.
+    """Make a key in a new file, and enrol it.
+
+    It is enrolled if a loaded key may vouch for it, or if it is the first key.
 
     The file is NAME.key unless --out names another. It is there even where the key could not be enrolled: that ends with 1.
 
@@ -92,11 +94,13 @@ def _enrolled(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRec
 
 @key.command()
 @click.argument("key_or_file", metavar="KEY|FILE")
-@click.option("--role", type=click.Choice(ROLES), help="Whose key it is, where no file says so.")
-@click.option("--name", help="Likewise.")
+@click.option("--role", type=click.Choice(ROLES), help="The role of the key, where no file gives it.")
+@click.option("--name", help="The name of the key's owner, where no file gives it.")
 @asks_a_ledger
 def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | None) -> Answer:
-    """Enrol a key that is there already: its 64 hex digits, with --role and --name, or its file, which says both.
+    """Enrol an existing key.
+
+    Give its 64 hex digits with --role and --name, or its file, which has both.
 
     \b
     Example:
@@ -119,7 +123,7 @@ def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | N
 @key.command("list")
 @reads_a_ledger
 def list_(ledger: "Ledger") -> Answer:
-    """Every key that was ever enrolled, the oldest first.
+    """List all keys that were ever enrolled, oldest first.
 
     \b
     Try:
@@ -153,7 +157,9 @@ def list_(ledger: "Ledger") -> Answer:
 @out_option
 @asks_a_ledger
 def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> Answer:
-    """Make a key in another one's place, for the same role and name, and revoke that one: both or neither.
+    """Replace a key with a new one.
+
+    The new key has the same role and name. The old one is revoked in the same step.
 
     The file is NAME-KEY_ID.key, with the new key's id, unless --out names another.
 
@@ -181,7 +187,9 @@ def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> Answer:
 @click.argument("which", metavar="NAME|KEY_ID")
 @asks_a_ledger
 def revoke(ledger: "Ledger", *, which: str) -> Answer:
-    """From now on nothing that this key signs is accepted; what it has signed before stays good.
+    """Revoke a key.
+
+    What it signs from now on is refused. What it signed before stays valid.
 
     \b
     Example:
@@ -192,10 +200,12 @@ def revoke(ledger: "Ledger", *, which: str) -> Answer:
 
 
 @key.command()
-@click.option("--out", type=click.Path(path_type=Path), help="The file to write, in place of what it holds.")
+@click.option("--out", type=click.Path(path_type=Path), help="The file to write. It is replaced if it exists.")
 @reads_a_ledger
 def export(ledger: "Ledger", *, out: Path | None) -> Answer:
-    """All public keys in one JSON object, for whoever checks the record without trusting its keeper.
+    """Export all public keys as one JSON object.
+
+    Verifiers use them to check an export without trusting the ledger.
 
     \b
     Try:

@@ -29,22 +29,24 @@ IDLE_MIN = timedelta(seconds=1)
 
 
 @click.command()
-@click.option("--http", metavar="HOST:PORT", help="Serve streamable HTTP there, at /mcp, instead of standard input and output.")
+@click.option("--http", metavar="HOST:PORT", help="Serve HTTP at this address, path /mcp, instead of stdio.")
 @click.option(
     "--agent",
     envvar="HOLDFAST_AGENT",
     default=lambda: setting("agent"),
     metavar="NAME",
-    help="Who asks. Else HOLDFAST_AGENT, agent in holdfast.toml, or the client's name.",
+    help="The agent's name. Else HOLDFAST_AGENT, agent in holdfast.toml, or the client's name.",
 )
-@click.option("--session", envvar="HOLDFAST_SESSION", metavar="NAME", help="Keep jobs for the next process with this session.")
-@click.option("--idle-limit", type=duration, default="30m", show_default=True, help="How long jobs are held without a call.")
-@click.option("--keep", is_flag=True, help="Leave jobs held at the end, until their leases are over.")
+@click.option(
+    "--session", envvar="HOLDFAST_SESSION", metavar="NAME", help="Keep jobs for the next process with this session name."
+)
+@click.option("--idle-limit", type=duration, default="30m", show_default=True, help="How long to hold jobs without a call.")
+@click.option("--keep", is_flag=True, help="At the end, leave jobs to their leases instead of releasing them.")
 @click.option(
     "--token-file", type=click.Path(dir_okay=False, path_type=Path), help=f"Bearer tokens, one a line. Else {TOKEN_VARIABLE}."
 )
-@click.option("--allow-remote", is_flag=True, help="Listen on an address that others can reach; needs a token.")
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Another name by which clients may call the server.")
+@click.option("--allow-remote", is_flag=True, help="Allow an address that other machines can reach. Needs a token.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="Accept this host name in requests.")
 @key_option
 @db_option
 @as_json_option
@@ -62,7 +64,9 @@ def mcp(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Serve the verbs of agents to a client that speaks MCP, until it has gone, SIGTERM or SIGINT.
+    """Serve tasks to agents over MCP.
+
+    It runs until the client is gone, or until SIGTERM or SIGINT.
 
     Jobs that a client holds are kept alive while it thinks, and handed back when it goes.
 

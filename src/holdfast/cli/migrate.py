@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @click.command()
 @asks_a_ledger
 def migrate(ledger: "Ledger") -> Answer:
-    """Bring a ledger's tables up to date, and say which schema they have.
+    """Create or upgrade the tables of a ledger.
 
     Any other command, and any program that opens the ledger, does the same first. This one is for those who want it done at a
     moment of their own, before the others come.

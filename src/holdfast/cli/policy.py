@@ -19,7 +19,7 @@ _WHOLE, _DECIMAL = re.compile(r"[0-9]{1,15}"), re.compile(r"[0-9]{1,15}\.[0-9]{1
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 _NAMES = {stored: typed for typed, stored in FIELDS.items()} | {"stall_after_ms": "stall_after"}
 """The name users write of each field that the ledger keeps."""
-tier_option = click.option("--tier", help="Of a tier instead of a kind.")
+tier_option = click.option("--tier", help="A tier instead of a kind.")
 
 
 @click.group(cls=Noun)
@@ -35,7 +35,7 @@ def policy() -> None:
 @policy.command("list")
 @reads_a_ledger
 def list_(ledger: "Ledger") -> Answer:
-    """Everything that operators set and handlers declare.
+    """List what operators set and what handlers declare.
 
     \b
     Try:
@@ -67,17 +67,17 @@ def list_(ledger: "Ledger") -> Answer:
 
 @policy.command()
 @click.argument("kind", required=False)
-@click.option("--tier", help="Of jobs of this tier.")
+@click.option("--tier", help="The tier of the jobs.")
 @reads_a_ledger
-def show(ledger: "Ledger", *, kind: str | None, tier: str | None) -> Answer:
-    """The policy of a kind, and where each value comes from.
+def get(ledger: "Ledger", *, kind: str | None, tier: str | None) -> Answer:
+    """Show a kind's policy, and where each value comes from.
 
     Without a kind: that of a kind that sets nothing.
 
     \b
     Try:
-      holdfast policy show index_page
-      holdfast policy show index_page --tier in_home
+      holdfast policy get index_page
+      holdfast policy get index_page --tier in_home
     """
     return _shown(ledger, kind, tier)
 

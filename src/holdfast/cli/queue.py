@@ -20,7 +20,7 @@ STATUSES = tuple(status.value for status in Status)
 
 @click.group(cls=Noun)
 def queue() -> None:
-    """See what is in the queues, pause them and let them go on.
+    """List, pause and unpause queues.
 
     \b
     Try:
@@ -31,8 +31,9 @@ def queue() -> None:
 @queue.command("list")
 @reads_a_ledger
 def list_(ledger: "Ledger") -> Answer:
-    """Every queue that has jobs or is paused, how many jobs of each status it has, and how long the first that could be
-    claimed waits.
+    """List queues, their counts and their waiting times.
+
+    Listed are queues that have jobs or are paused: how many jobs of each status, and how long the next one has waited.
 
     \b
     Try:
@@ -75,11 +76,13 @@ def _said(queue: "QueueRecord") -> dict[str, Any]:
 
 @queue.command()
 @click.argument("name", type=QUEUE)
-@click.option("--reason", help="Why, for whoever wonders later.")
+@click.option("--reason", help="Why, for the record.")
 @request_option
 @asks_a_ledger
 def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str) -> Answer:
-    """Let nothing more be claimed from a queue. Jobs that somebody holds go on.
+    """Pause a queue: no job is claimed from it.
+
+    Jobs that workers hold already go on.
 
     \b
     Try:

@@ -34,11 +34,13 @@ _WHY = {
 @click.option("--queue", "queues", multiple=True, help="Take new tasks from this queue only; may be repeated.")
 @click.option("--kind", "kinds", multiple=True, help="Take new tasks of this kind only; may be repeated.")
 @claim_ttl_option
-@click.option("--wait", type=duration, metavar="DURATION", help="Where there is nothing, wait for a task so long: 60s.")
+@click.option("--wait", type=duration, metavar="DURATION", help="When no task is ready, wait for one this long: 60s.")
 @request_option
 @asks_as_an_agent
 def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], **options: Any) -> Answer:
-    """Go on: keep the task in focus, or take the next one, and be briefed.
+    """Continue the task in focus, or take the next one.
+
+    The answer is a brief of the task.
 
     The rule: the focus if its claim holds or can be renewed; an own task that runs; one that is claimed; the last one if it was
     put back; then higher priority, earlier availability, lower id; then one whose claim somebody has let expire. The task is

@@ -13,7 +13,9 @@ from holdfast.cli.frame import Answer, as_json_option, say
 @click.argument("command", nargs=-1, metavar="[COMMAND…]")
 @as_json_option
 def schema(*, command: tuple[str, ...], as_json: bool) -> None:
-    """The JSON Schema of each line that a command answers with under --json; without a command, of every one.
+    """Print the JSON Schema of a command's --json answers.
+
+    Without a command, print those of all commands.
 
     \b
     Try:
@@ -23,7 +25,7 @@ def schema(*, command: tuple[str, ...], as_json: bool) -> None:
     from holdfast.cli.schemas import schema_of
     from holdfast.cli.shapes import SHAPES
 
-    asked = " ".join(command)
+    asked = " ".join("get" if word == "show" else word for word in command)
     names = [name for name in SHAPES if not asked or name == asked or name.startswith(f"{asked} ")]
     if not names:
         raise misuse(f"there is no command {asked!r:.80}", action="See: holdfast --help")

@@ -25,9 +25,15 @@ log = logging.getLogger("holdfast.seal")
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Seal what is there, and end.")
+@click.option("--once", is_flag=True, help="Seal what is there now, and exit.")
 @click.option("--every", type=duration, default="1s", show_default=True, help="How long an event may wait for a head.")
-@click.option("--every-events", type=click.IntRange(1, SEAL_EVENTS_MAX), default=1_000, show_default=True, help="How many may.")
+@click.option(
+    "--every-events",
+    type=click.IntRange(1, SEAL_EVENTS_MAX),
+    default=1_000,
+    show_default=True,
+    help="How many events may wait for a head.",
+)
 @anchor_options
 @asks_a_ledger
 def seal(
@@ -41,7 +47,9 @@ def seal(
     anchor_private: bool,
     anchor_every: timedelta,
 ) -> Answer:
-    """Hash everything that happens into one tree, and sign its heads, until SIGTERM or SIGINT.
+    """Seal the event log, until SIGTERM or SIGINT.
+
+    It hashes all events into one tree, and signs the heads of the tree.
 
     Needs an enrolled key of a server. Others may run it too: one works, the rest stand by. Ends with 1 where what is there is not
     what was signed.

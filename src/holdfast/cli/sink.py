@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Noun)
 def sink() -> None:
-    """See and mend the sinks that are told of every event.
+    """List and repair the sinks that receive events.
 
     \b
     Try:
@@ -26,7 +26,7 @@ def sink() -> None:
 @sink.command("list")
 @reads_a_ledger
 def list_(ledger: "Ledger") -> Answer:
-    """How far every sink has been told.
+    """List sinks, and how far each has got.
 
     \b
     Try:
@@ -51,7 +51,7 @@ def list_(ledger: "Ledger") -> Answer:
 @click.argument("name")
 @asks_a_ledger
 def revive(ledger: "Ledger", *, name: str) -> Answer:
-    """Let deliveries go on at once, from where the sink stands.
+    """Resume the deliveries of a sink at once.
 
     \b
     Example:
@@ -64,7 +64,9 @@ def revive(ledger: "Ledger", *, name: str) -> Answer:
 @click.argument("name")
 @asks_a_ledger
 def skip(ledger: "Ledger", *, name: str) -> Answer:
-    """Give up on the event that the sink fails at: it is never delivered.
+    """Skip the event that a sink fails at.
+
+    It is never delivered.
 
     \b
     Example:
@@ -77,7 +79,9 @@ def skip(ledger: "Ledger", *, name: str) -> Answer:
 @click.argument("name")
 @asks_a_ledger
 def drop(ledger: "Ledger", *, name: str) -> Answer:
-    """Forget a sink and its place. Stop the workers that serve it first: they would make it anew.
+    """Delete a sink and its position.
+
+    Stop the workers that serve it first: they would create it again.
 
     \b
     Example:

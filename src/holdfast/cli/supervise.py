@@ -45,20 +45,24 @@ _NUMBERS = ("max_restarts", "breaker_failures")
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
-@click.option("--name", help="What the run is called in the ledger. [default: program, arguments and job]")
-@click.option("--job", "job_id", type=JOB_ID, metavar="JOB", help="Hold this job meanwhile: the command does it.")
+@click.option("--name", help="The name of the run in the ledger. [default: program, arguments and job]")
+@click.option("--job", "job_id", type=JOB_ID, metavar="JOB", help="Hold this job while the command runs; the command does it.")
 @click.option("--policy", metavar="FILE|K=V,…", help="The numbers below, from a TOML file or as max_restarts=3,window=10m.")
-@click.option("--max-restarts", type=int, help="Restarts in any window. [default: 10]")
-@click.option("--window", type=duration, help="Over which restarts are counted. [default: 10m]")
-@click.option("--breaker-failures", type=int, help="So many restarts in the breaker's window end it for good. [default: 5]")
-@click.option("--breaker-window", type=duration, help="[default: 30s]")
-@click.option("--stall-timeout", type=duration, help="How long it may be silent. [default: 1m, once it has beaten]")
-@click.option("--expect-beats", is_flag=True, help="Silence counts from the start. So it does with --stall-timeout.")
-@click.option("--backoff", type=duration, help="Before the first restart; doubled for each in the window. [default: 500ms]")
-@click.option("--backoff-max", type=duration, help="[default: 30s]")
-@click.option("--grace", type=duration, help="From being told to end to being killed. [default: 10s]")
-@click.option("--list", "listing", is_flag=True, help="Show what was supervised, and how it is.")
-@click.option("--reset", metavar="NAME", help="Let a run begin again that has ended for good.")
+@click.option("--max-restarts", type=int, help="The most restarts in any window. [default: 10]")
+@click.option("--window", type=duration, help="The time over which restarts are counted. [default: 10m]")
+@click.option(
+    "--breaker-failures", type=int, help="This many restarts in the breaker's window end the run for good. [default: 5]"
+)
+@click.option("--breaker-window", type=duration, help="The time over which the breaker counts. [default: 30s]")
+@click.option("--stall-timeout", type=duration, help="How long the program may be silent. [default: 1m after its first beat]")
+@click.option("--expect-beats", is_flag=True, help="Count silence from the start, before the first beat.")
+@click.option(
+    "--backoff", type=duration, help="Wait before the first restart; doubled for each one in the window. [default: 500ms]"
+)
+@click.option("--backoff-max", type=duration, help="The longest wait before a restart. [default: 30s]")
+@click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL. [default: 10s]")
+@click.option("--list", "listing", is_flag=True, help="List the runs in the ledger and their states.")
+@click.option("--reset", metavar="NAME", help="Allow a run that has ended for good to begin again.")
 @key_option
 @db_option
 @as_json_option
@@ -72,7 +76,9 @@ def supervise(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run a program, start it again when it fails, and end it when it hangs: within limits that outlive the supervisor.
+    """Run a program, and restart it when it fails or hangs.
+
+    The limits of restarts are kept in the ledger and outlive the supervisor.
 
     Ends with 0 after a clean exit or an orderly stop, with 1 where no restart is allowed any more, and like a shell with 127 or
     126 where the command cannot be found or not be run.

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1, SWEEP_MAX), default=SWEEP_MAX, show_default=True, help="Jobs at most.")
+@click.option(
+    "--limit", type=click.IntRange(1, SWEEP_MAX), default=SWEEP_MAX, show_default=True, help="The most jobs to look at."
+)
 @asks_a_ledger
 def sweep(ledger: "Ledger", *, limit: int) -> Answer:
-    """Look once for silent holders and whatever else is due, and say what was done.
+    """Look once for expired leases and other due work.
 
     Workers do this by themselves, many times a minute; it is for ledgers that have none at the moment.
 

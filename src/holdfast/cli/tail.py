@@ -35,11 +35,13 @@ STYLES: dict[EventType, dict[str, Any]] = {
 
 
 @click.command()
-@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), help="After this position. [default: from now on; with --once, 0]")
-@click.option("--job", "job_id", type=click.IntRange(1, JOB_ID_MAX), metavar="ID", help="Of this job only.")
-@click.option("--type", "types", multiple=True, type=EVENT_TYPE, help="Only these; names of dialects do too.")
-@click.option("--no-beats", is_flag=True, help="Not the heartbeats, which are most of what happens.")
-@click.option("--follow/--once", default=True, help="Wait for more, or end with what is there. [default: follow]")
+@click.option(
+    "--after", type=click.IntRange(0, JOB_ID_MAX), help="Only events after this position. [default: now; with --once, 0]"
+)
+@click.option("--job", "job_id", type=click.IntRange(1, JOB_ID_MAX), metavar="ID", help="Only events of this job.")
+@click.option("--type", "types", multiple=True, type=EVENT_TYPE, help="Only events of these types. Names of dialects work too.")
+@click.option("--no-beats", is_flag=True, help="Leave out heartbeats, which are most of the events.")
+@click.option("--follow/--once", default=True, help="Wait for more events, or end. [default: follow]")
 @dialect_option
 @db_option
 @as_json_option
@@ -54,7 +56,9 @@ def tail(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Events as they come, one line each, until ^C or until nobody reads them any more.
+    """Follow events, one line each.
+
+    It ends at ^C, or when its output is closed.
 
     With --json, every line is an answer by itself. To go on later, give the last position you have seen to --after.
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Noun)
 def task() -> None:
-    """Tasks for agents: claim one by its id, keep it, end it.
+    """Claim, renew and finish tasks as an agent.
 
     \b
     Example:
@@ -63,7 +63,7 @@ def task() -> None:
 @claim_ttl_option
 @takes_a_task
 def start(agent: "Agent", id_: int, **options: Any) -> "Task":
-    """Claim a task, start it and make it the agent's focus.
+    """Claim and start a task, and make it the focus.
 
     It has to be free, the agent's own (its claim is renewed, for --ttl if that is given), or one whose claim has expired. The
     answer has all that the task is about.
@@ -76,12 +76,12 @@ def start(agent: "Agent", id_: int, **options: Any) -> "Task":
 
 
 @task.command()
-@click.option("--stage", metavar="NAME", help="Where the work is.")
-@click.option("--progress", type=click.IntRange(0, INTEGER_MAX), metavar="N", help="How far it is.")
-@json_option("--checkpoint", "What whoever goes on with the task needs to know.")
+@click.option("--stage", metavar="NAME", help="The stage of the work.")
+@click.option("--progress", type=click.IntRange(0, INTEGER_MAX), metavar="N", help="The progress of the work.")
+@json_option("--checkpoint", "What the next attempt needs to know.")
 @on_a_task
 def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "Task":
-    """Renew the claim on a task: proof that somebody is at it.
+    """Renew the claim on a task.
 
     \b
     Example:
@@ -92,10 +92,10 @@ def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "
 
 
 @task.command()
-@json_option("--result", "What came of it; null unless it is said.")
+@json_option("--result", "The result of the task. [default: null]")
 @on_a_task
 def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
-    """The task is done.
+    """Complete a task.
 
     \b
     Example:
@@ -107,18 +107,27 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
 
 @task.command()
 @click.option("--error", required=True, metavar="TEXT", help="What went wrong.")
-@click.option("--permanent", is_flag=True, help="No retry will mend it.")
+@click.option("--permanent", is_flag=True, help="Do not try again.")
 @click.option(
     "--reason",
     "reason_code",
     type=click.Choice([code.value for code in ReasonCode]),
     help="Why. With --permanent: dead-letter it, for this reason.",
 )
-@click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help="Where it broke.")
-@click.option("--retry-after", type=duration, metavar="DURATION", help="Not before: 30s, 5m. Else the task's own backoff.")
+@click.option(
+    "--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help="The stage that failed."
+)
+@click.option(
+    "--retry-after",
+    type=duration,
+    metavar="DURATION",
+    help="Try again no sooner than after this time: 30s, 5m. Else by the task's backoff.",
+)
 @on_a_task
 def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task":
-    """The task went wrong: it is tried again while attempts are left, unless it is --permanent.
+    """Fail a task.
+
+    It is tried again while attempts are left, unless --permanent is given.
 
     \b
     Example:
@@ -131,7 +140,9 @@ def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task"
 @click.option("--reason", help="Why, for the record.")
 @on_a_task
 def release(agent: "Agent", id_: int, **options: Any) -> "Task":
-    """Hand a task back in order: others may have it at once, and the attempt does not count.
+    """Give a task back.
+
+    Others may take it at once. The attempt does not count.
 
     \b
     Example:
@@ -141,11 +152,11 @@ def release(agent: "Agent", id_: int, **options: Any) -> "Task":
 
 
 @task.command()
-@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True, help="Tasks at most.")
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True, help="The most tasks to release.")
 @request_option
 @asks_as_an_agent
 def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
-    """Release tasks whose claims have expired, whoever had them, and say which.
+    """Release tasks whose claims have expired.
 
     \b
     Example:
@@ -167,16 +178,18 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
 @click.option("--queue", "queues", multiple=True, help="Take new tasks from this queue only; may be repeated.")
 @click.option("--kind", "kinds", multiple=True, help="Take new tasks of this kind only; may be repeated.")
 @ttl_option
-@click.option("--grace", type=duration, default="10s", show_default=True, help="From being told to end to being killed.")
-@click.option("--once", is_flag=True, help="One task at most.")
-@click.option("--wait", is_flag=True, help="Wait for tasks where there are none, until a signal comes.")
+@click.option("--grace", type=duration, default="10s", show_default=True, help="Time between SIGTERM and SIGKILL.")
+@click.option("--once", is_flag=True, help="Do one task at most.")
+@click.option("--wait", is_flag=True, help="When no task is ready, wait for one, until a signal.")
 @session_option
 @agent_option()
 @key_option
 @db_option
 @as_json_option
 def run(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any) -> None:
-    """Run a command on one task after another, until there is nothing to do now.
+    """Run a command on one task after another.
+
+    It ends when there is no task to do now.
 
     The command has the brief of its task on standard input, as JSON, and HOLDFAST_TASK, HOLDFAST_ATTEMPT, HOLDFAST_AGENT,
     HOLDFAST_SESSION and HOLDFAST_URL in its environment. Its claim is renewed while it runs. If it ends with 0, the task is
@@ -222,16 +235,26 @@ def _run_tasks(
 
 
 @task.command("list")
-@click.option("--status", multiple=True, type=click.Choice([*(status.value for status in Status), "in_progress"]))
-@click.option("--phase", multiple=True, type=click.Choice([phase.value for phase in Phase]), help="Of running and stalled tasks.")
-@click.option("--queue")
-@click.option("--kind")
-@click.option("--claimed-by", "owner", metavar="NAME", help="Those that this agent holds, in any session.")
-@click.option("--mine", is_flag=True, help="Those that --agent holds, in its --session.")
+@click.option(
+    "--status",
+    multiple=True,
+    type=click.Choice([*(status.value for status in Status), "in_progress"]),
+    help="Only tasks with this status; may be repeated.",
+)
+@click.option(
+    "--phase",
+    multiple=True,
+    type=click.Choice([phase.value for phase in Phase]),
+    help="Only running and stalled tasks in this phase.",
+)
+@click.option("--queue", help="Only tasks in this queue.")
+@click.option("--kind", help="Only tasks of this kind.")
+@click.option("--claimed-by", "owner", metavar="NAME", help="Only tasks that this agent holds, in any session.")
+@click.option("--mine", is_flag=True, help="Only tasks that --agent holds, in its --session.")
 @agent_option(required=False)
 @session_option
-@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="The next page: after the last id of this one.")
-@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True)
+@click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: jobs after this id.")
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most rows to show.")
 @reads_a_ledger
 def list_(
     ledger: "Ledger",
@@ -244,7 +267,7 @@ def list_(
     limit: int,
     **chosen: Any,
 ) -> Answer:
-    """Tasks by id: where they stand and who has them.
+    """List tasks and who holds them.
 
     \b
     Example:
@@ -282,7 +305,7 @@ def list_(
 @id_option
 @reads_a_ledger
 def get(ledger: "Ledger", *, id_: int) -> Answer:
-    """All about one task: where it stands, what it is about, the newest part of its history.
+    """Show one task and the newest part of its history.
 
     \b
     Example:

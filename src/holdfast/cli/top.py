@@ -23,13 +23,15 @@ QUEUED_MAX = 50
 
 
 @click.command()
-@click.option("--every", type=duration, default="1s", show_default=True, help="How often to look.")
-@click.option("--once", is_flag=True, help="Show the ledger as it is now, and end. So it does where nobody watches.")
+@click.option("--every", type=duration, default="1s", show_default=True, help="The time between two readings.")
+@click.option("--once", is_flag=True, help="Print the ledger as it is now, and exit. The default without a terminal.")
 @key_option
 @db_option
 @as_json_option
 def top(*, every: timedelta, once: bool, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
-    """Watch a ledger: queues and their rates, workers, running jobs, stalls, dead letters; ? shows the keys.
+    """Watch a ledger live.
+
+    It shows queues and their rates, workers, running jobs, stalls and dead letters. The key ? shows all keys.
 
     \b
     Try:

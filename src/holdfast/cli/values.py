@@ -57,7 +57,7 @@ dialect_option = click.option(
     "--dialect",
     type=click.Choice([dialect.value for dialect in Dialect]),
     default=Dialect.HOLDFAST.value,
-    help="Whose names and shapes the events have. [default: holdfast]",
+    help="Names and shapes of the events. [default: holdfast]",
 )
 
 

@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--keys", "keys", metavar="FILE|KEY", help="Whom to trust: what `key export` wrote, or a note key (name+hash+…).")
+@click.option("--keys", "keys", metavar="FILE|KEY", help="Trusted keys: a file of `key export`, or a note key (name+hash+…).")
 @click.option(
-    "--head", "heads", multiple=True, type=click.Path(path_type=Path), help="Older heads it must agree with; repeatable."
+    "--head",
+    "heads",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Older heads that it must agree with; may be repeated.",
 )
 @click.option("--allow-unsealed", is_flag=True, help="Accept events that are newer than the newest head.")
-@click.option("--no-gone", is_flag=True, help="Accept no event of which retention has left only the hash.")
+@click.option("--no-gone", is_flag=True, help="Refuse events of which retention has left only the hash.")
 @click.option(
-    "--require-signed", type=click.Choice(["liveness", "all"]), help="Accept no attempt whose policy wants less to be signed."
+    "--require-signed", type=click.Choice(["liveness", "all"]), help="Refuse attempts whose policy asks for fewer signatures."
 )
-@click.option("--job", "job_id", type=int, metavar="ID", help="Make this job's proof instead, from the ledger.")
-@click.option("--out", type=click.Path(path_type=Path), help="Where to write that; else to standard output.")
+@click.option("--job", "job_id", type=int, metavar="ID", help="Make the proof of this job from the ledger, instead.")
+@click.option("--out", type=click.Path(path_type=Path), help="The file for the proof; else standard output.")
 @db_option
 @as_json_option
 def verify(
@@ -44,7 +48,9 @@ def verify(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Check an export, or one job's proof, offline: tree, heads, keys, signatures, every step, every row.
+    """Check an export or one job's proof, offline.
+
+    It checks the tree, its heads, keys, signatures, every step and every row.
 
     With --job it asks a ledger for such a proof. A file is intact or it is not: then the first thing that is wrong is told with
     its place, and the exit code is 1.

@@ -36,7 +36,7 @@ SILENT = timedelta(seconds=45)
 
 @click.group(cls=Noun)
 def worker() -> None:
-    """Run workers, and see who is there.
+    """Run workers, and list them.
 
     \b
     Try:
@@ -48,28 +48,33 @@ def worker() -> None:
 @click.argument("apps", nargs=-1, required=True, metavar="MODULE:APP…")
 @click.option("--db", metavar="URL", callback=note_ledger, help="Another ledger than the one the apps name.")
 @key_option
-@click.option("--name", help="What it is called in the record. By default that of its worker key, else host and process id.")
-@click.option("--queues", type=queues, help="a,b in strict order, or a=3,b=1 by weight. By default those of its handlers.")
-@click.option("--threads", type=click.IntRange(1, 10_000), help="Room for handlers in threads. [default: 10]")
-@click.option("--tasks", type=click.IntRange(1, 10_000), help="Room for async handlers. [default: 100]")
-@click.option("--processes", type=click.IntRange(1, 10_000), help="Room for handlers in processes. [default: one per core]")
-@click.option("--workers", type=click.IntRange(1, WORKERS_MAX), help="Run so many worker processes, and keep them running.")
-@click.option("--shutdown-timeout", type=duration, help="How long running jobs may take to finish. [default: 30s]")
+@click.option("--name", help="The worker's name. [default: that of its worker key, else host and process id]")
+@click.option("--queues", type=queues, help="Queues: a,b in strict order, or a=3,b=1 by weight. [default: those of the handlers]")
+@click.option("--threads", type=click.IntRange(1, 10_000), help="The most handlers that run in threads. [default: 10]")
+@click.option("--tasks", type=click.IntRange(1, 10_000), help="The most async handlers that run. [default: 100]")
+@click.option(
+    "--processes", type=click.IntRange(1, 10_000), help="The most handlers that run in processes. [default: one per core]"
+)
+@click.option("--workers", type=click.IntRange(1, WORKERS_MAX), help="Run this many worker processes, and keep them running.")
+@click.option("--shutdown-timeout", type=duration, help="How long to wait at the end for running jobs. [default: 30s]")
 @click.option("--keep-jobs", type=duration_or_never, help="Delete finished jobs after this time. [default: never]")
-@click.option("--keep-beats", type=duration_or_never, help="Delete what heartbeats said after this time. [default: 30d]")
+@click.option("--keep-beats", type=duration_or_never, help="Delete the contents of heartbeats after this time. [default: 30d]")
 @click.option("--seal", is_flag=True, help="Seal the log as well; needs a key of a server.")
 @anchor_options
-@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there.")
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz on this port.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to listen on for --metrics-port.")
 @click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, help="Whose requests are heard: an address of this machine."
+    "--log",
+    "form",
+    type=click.Choice(["text", "logfmt", "json"]),
+    help="The form of log lines. [default: text on a terminal, else json]",
 )
-@click.option("--log", "form", type=click.Choice(["text", "logfmt", "json"]), help="By default text on a terminal, else json.")
 @click.option(
     "--log-level",
     type=click.Choice(LEVELS, case_sensitive=False),
     default="info",
     show_default=True,
-    help="What to log. info has a line for every start and success.",
+    help="The lowest level to log. At info, each start and success has a line.",
 )
 @as_json_option
 def run(
@@ -192,10 +197,10 @@ def _anchors(app: "App", seal: bool, file: Path | None, url: str | None, private
 
 
 @worker.command("list")
-@click.option("--seen-within", type=duration, help="Only those seen lately.")
+@click.option("--seen-within", type=duration, help="Only workers seen within this time.")
 @reads_a_ledger
 def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
-    """Who is there: workers that have signed in and not out.
+    """List workers that are signed in.
 
     \b
     Try:

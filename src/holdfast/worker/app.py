@@ -122,8 +122,8 @@ class App(Enqueues):
         *,
         queue: str = "default",
         isolation: Isolation | None = None,
-        lease: Duration | None = None,
-        attempts: int | None = None,
+        lease_ttl: Duration | None = None,
+        attempts_max: int | None = None,
         timeout: Duration | None = None,
         concurrency: int | None = None,
         retry_on: Sequence[type[BaseException]] | type[BaseException] = (Exception,),
@@ -134,6 +134,8 @@ class App(Enqueues):
         check_result: bool | None = None,
         gate: bool = False,
         policy: PolicyFields | None = None,
+        lease: Duration | None = None,
+        attempts: int | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]: ...
     def handler(
@@ -142,8 +144,8 @@ class App(Enqueues):
         *,
         queue: str = "default",
         isolation: Isolation | None = None,
-        lease: Duration | None = None,
-        attempts: int | None = None,
+        lease_ttl: Duration | None = None,
+        attempts_max: int | None = None,
         timeout: Duration | None = None,
         concurrency: int | None = None,
         retry_on: Sequence[type[BaseException]] | type[BaseException] = (Exception,),
@@ -154,11 +156,14 @@ class App(Enqueues):
         check_result: bool | None = None,
         gate: bool = False,
         policy: PolicyFields | None = None,
+        lease: Duration | None = None,
+        attempts: int | None = None,
         **options: Any,
     ) -> Any:
         """Make a function the handler of a kind of job (its own name, unless said otherwise).
 
-        `lease`, `attempts` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
+        `lease_ttl`, `attempts_max` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
+        `lease` and `attempts` are other names of the first two.
         `timeout` bounds one attempt. `concurrency` bounds how many of these one worker runs at once. Errors in `retry_on` (any,
         by default) are tried again, those in `fail_on` are not. `checks` run before the start, `validators` and `conflicts`
         before a result is recorded. A result that does not fit the return annotation is a permanent failure, unless
@@ -171,6 +176,8 @@ class App(Enqueues):
         if kind is not None and not isinstance(kind, str):
             raise ValidationError("a kind is a text", field="kind")
         admit.check_options(options)
+        declared = dict(policy or {})
+        declared |= _one_of("lease_ttl", lease_ttl, "lease", lease) | _one_of("attempts_max", attempts_max, "attempts", attempts)
 
         def register(function: F) -> F:
             made = make(
@@ -178,9 +185,7 @@ class App(Enqueues):
                 function,
                 queue=queue,
                 isolation=isolation,
-                lease=lease,
-                attempts=attempts,
-                policy=dict(policy or {}),
+                policy=declared,
                 concurrency=concurrency,
                 timeout=timeout,
                 retry_on=retry_on,  # type: ignore[arg-type]
@@ -323,3 +328,11 @@ def _named() -> str:
 
 def _several(given: Any) -> list[Any]:
     return [given] if callable(given) else list(given)
+
+
+def _one_of(name: str, given: Any, alias: str, also: Any) -> dict[str, Any]:
+    """The field of a policy that was given under its name or under its alias."""
+    if given is not None and also is not None:
+        raise ValidationError(f"{alias} is another name of {name}: give one of them", field=alias)
+    found = also if given is None else given
+    return {} if found is None else {name: found}

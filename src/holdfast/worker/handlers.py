@@ -63,8 +63,6 @@ def make(
     *,
     queue: str,
     isolation: Isolation | None,
-    lease: Any,
-    attempts: int | None,
     policy: dict[str, Any],
     concurrency: int | None,
     timeout: Any,
@@ -78,12 +76,7 @@ def make(
     options: dict[str, Any],
 ) -> Handler:
     """A handler, or a ValidationError for what cannot work."""
-    declared = {**policy}
-    if lease is not None:
-        declared["lease_ttl"] = lease
-    if attempts is not None:
-        declared["attempts_max"] = attempts
-    policies.settings(declared)
+    policies.settings(policy)
     signature = Signature(function, Context)
     return Handler(
         kind=limits.check_name("kind", kind),
@@ -91,7 +84,7 @@ def make(
         function=function,
         signature=signature,
         isolation=_isolation(function, isolation),
-        policy=declared,
+        policy=policy,
         concurrency=None if concurrency is None else limits.check_integer("concurrency", concurrency, 1, CONCURRENCY_MAX),
         timeout_s=None if timeout is None else policies.duration_ms("timeout", timeout, 1, TIMEOUT_MS_MAX) / 1_000,
         rules=Rules(_errors("retry_on", retry_on), _errors("fail_on", fail_on)),

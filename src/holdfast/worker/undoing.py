@@ -24,8 +24,6 @@ def handler(shift: "Shift") -> Handler:
         Undoing(shift).run,
         queue="default",
         isolation="thread",
-        lease=None,
-        attempts=None,
         policy={},
         concurrency=None,
         timeout=None,

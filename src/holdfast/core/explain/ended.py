@@ -113,6 +113,6 @@ def _commands(job: Job, facts: Facts) -> Iterator[Remedy]:
         yield remedy("starts it over, as a new job", "job", "replay", job.id)
         return
     yield remedy("starts it over, as a new job", "dlq", "replay", job.id)
-    yield remedy("shows its error and its history", "dlq", "show", job.id)
+    yield remedy("shows its error and its history", "dlq", "get", job.id)
     if job.note != EventType.DISCARDED:
         yield discard(job)
