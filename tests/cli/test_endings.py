@@ -23,7 +23,7 @@ SEEN = r"a\x1b[31m\x9b2J\u202eb\u2066\nc\x00\u2028d"
 def test_json_may_be_asked_for_anywhere(run: Run, words: list[str]) -> None:
     assert run("migrate").code == 0
     done = run(*words)
-    assert (done.code, done.answer["data"]) == (0, {"jobs": [], "next_after": None})
+    assert (done.code, done.answer["data"]) == (0, {"jobs": [], "next_after": None, "counts": {}})
 
 
 MISUSES = [

@@ -158,4 +158,4 @@ def test_the_quick_way_means_the_same(
     assert (ended.value.code == 0) is is_quick
     if is_quick:
         assert said is not None
-        assert slow == said.replace("}}}", ',"replayed":true}}}')
+        assert slow == said.replace('}},"request_id"', ',"replayed":true}},"request_id"')

@@ -1,6 +1,7 @@
 """Group commit: many callers share a transaction, and none of them shares another's fate."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -26,6 +27,8 @@ class Hook:
         self.entered = threading.Event()
         self.go_on = threading.Event()
         self.break_with: BaseException | None = None
+        self.sync_seconds = 0.0
+        """How long a commit takes besides: what a disk needs, where the store is kept in memory."""
         self._hold = False
         self._transact: Transact = ledger._store.transact
         monkeypatch.setattr(ledger._store, "transact", self._run)
@@ -46,7 +49,9 @@ class Hook:
                 raise error
 
             return self._transact(lane, broken)
-        return self._transact(lane, work)
+        answer = self._transact(lane, work)
+        time.sleep(self.sync_seconds)
+        return answer
 
     def hold(self) -> None:
         """Stop the leader of the next transaction right after its commit."""
@@ -75,6 +80,7 @@ def hook(real: Ledger, monkeypatch: pytest.MonkeyPatch) -> Hook:
 
 def test_64_threads_take_far_fewer_transactions_than_calls(real: Ledger, hook: Hook) -> None:
     together = threading.Barrier(64)
+    hook.sync_seconds = 0.005
 
     def work(number: int) -> None:
         together.wait(30)

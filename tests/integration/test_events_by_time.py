@@ -185,9 +185,11 @@ def test_a_ledger_of_an_older_holdfast_gets_the_times_of_its_events(sqlite_url: 
     with holdfast.open(sqlite_url, clock=clock) as ledger:
         since = fill(ledger, clock, 4_000)
     connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
-    connection.execute("DROP TABLE holdfast_times; DELETE FROM holdfast_schema WHERE version = 10")
+    connection.execute(
+        "DROP TABLE holdfast_times; DROP TABLE holdfast_declarations; DELETE FROM holdfast_schema WHERE version >= 10"
+    )
     connection.close()
     with holdfast.open(sqlite_url, clock=clock) as ledger:
-        assert ledger.schema.applied == ("times",)
+        assert ledger.schema.applied == ("times", "declarations")
         assert len(ledger.events(types=["enqueued"], since=since)) == 10
     assert blocks(sqlite_url) == 20

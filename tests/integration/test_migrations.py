@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Policy
-from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
+from holdfast.errors import NoLedger, SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.statements import migrations
 from tests.integration.conftest import Opener
 from tests.support.histories import count_jobs, problems
@@ -131,7 +131,8 @@ def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_u
         postgres_url.rpartition("/")[0] + "/there_is_no_such_database",
     ]
     for url in refused:
-        with pytest.raises(ValidationError if url.startswith("sqlite") else Unavailable) as caught:
+        kind = ValidationError if url.startswith("sqlite") else NoLedger if url.endswith("database") else Unavailable
+        with pytest.raises(kind) as caught:
             holdfast.open(url)
         assert caught.value.context.get("outcome", "none") == "none"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "no.db"]

@@ -1,5 +1,6 @@
 """`holdfast job`: put work in, look at it, call it off, start it over."""
 
+import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -176,11 +177,14 @@ def cancel(
     only_for_one(ids, expected_rev=expected_rev)
     asked = request_for(ids, request_id)
     why = {} if reason is None else {"reason": reason}
-    before: dict[int, int] = {}
+    changed: set[int] = set()
 
     def call_off(id_: int) -> "Job":
-        before[id_] = ledger.get(id_).rev
-        return ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=asked, **why)
+        request = asked or uuid.uuid4().hex
+        called_off = ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=request, **why)
+        if any(event.request_id == request for event in ledger.events(id_, types=["cancel_requested", "cancelled"])):
+            changed.add(id_)
+        return called_off
 
     done = each(ids, call_off)
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
@@ -190,14 +194,14 @@ def cancel(
             "status": job.status,
             "rev": job.rev,
             "is_over": job.finished_at is not None,
-            "changed": job.rev > before[job.id],
+            "changed": job.id in changed,
         }
         for job in told
     ]
 
     def show(page: Page) -> None:
         for job in told:
-            page.line(_cancelled(job, changed=job.rev > before[job.id]))
+            page.line(_cancelled(job, changed=job.id in changed))
 
     return Answer({"cancelled": said}, show, refusal(done, {"cancelled": said}))
 

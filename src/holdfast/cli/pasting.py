@@ -44,7 +44,7 @@ def _named(root: click.Context, found: re.Match[str], db: str) -> str:
             if inner is None:
                 return found[0]
             command, end = inner, found.end(place)
-    if not any(option.name == "db" for option in command.params):
+    if isinstance(command, click.Group) or not any(option.name == "db" for option in command.params):
         return found[0]
     words, rest = found[0][: end - found.start()], found[0][end - found.start() :]
     return f"{words} --db {shlex.quote(without_password(db, instead=''))}{rest}"

@@ -260,7 +260,8 @@ WHERE status = %(status)s AND status IN ('failed', 'cancelled', 'dead_lettered')
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
 ORDER BY id DESC LIMIT %(limit)s;
 
--- Which of these jobs fit a search. Letters from A to Z match in either case; no others do.
+-- Which of these jobs fit a search. Letters from A to Z match in either case; no others do. PostgreSQL cannot take apart JSON
+-- with the escape \u0000: an event with such escapes is searched as a whole.
 
 -- name: matching
 SELECT j.id FROM holdfast.jobs j
@@ -272,7 +273,8 @@ WHERE j.id = ANY (%(ids)s::bigint[])
        OR strpos(lower(j.queue COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
        OR strpos(lower(j.correlation_id COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
        OR strpos(lower(convert_from(j.last_error, 'UTF8') COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
-       OR (SELECT strpos(lower((convert_from(e.payload, 'UTF8')::json ->> 'args') COLLATE "C"), lower(%(text)s::text COLLATE "C"))
+       OR (SELECT strpos(lower(CASE WHEN strpos(convert_from(e.payload, 'UTF8'), '\u') > 0 THEN convert_from(e.payload, 'UTF8')
+                                   ELSE convert_from(e.payload, 'UTF8')::json ->> 'args' END COLLATE "C"), lower(%(text)s::text COLLATE "C"))
            FROM holdfast.events e WHERE e.job_id = j.id AND e.rev = 1) > 0);
 
 -- name: live_replay
