@@ -18,10 +18,10 @@ JOBS ?= 3
 LOCKFLAGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test torture coverage check format bench peers docs lock clean
+.PHONY: help setup demo test test-fast torture coverage check format bench peers docs lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with everything the other targets need
 
@@ -44,6 +44,9 @@ demo: $(READY) ## show Holdfast at work
 # PostgreSQL server of its own only if a test asks it for one.
 test: $(READY) ## run all tests but the torture
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture" $(ARGS)
+
+test-fast: $(READY) ## run the tests of the rules and of the contract on SQLite, in a minute
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture" -k "not postgres" tests/unit tests/property tests/contract $(ARGS)
 
 torture: $(READY) ## run the long tests that kill and restart things
 	$(PYTEST) -m torture --timeout 3600 $(ARGS)

@@ -267,7 +267,7 @@ def _alias(dialect: str, what: str, name: str, ours: str, written: str) -> list[
 
 def target_table() -> str:
     """The targets of the Makefile, with what it says of them itself."""
-    found = re.findall(r"^([a-z]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    found = re.findall(r"^([a-z-]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     return _table(["target", "what it does"], [[f"`make {target}`", what] for target, what in found])
 
 

@@ -26,7 +26,7 @@ _COMMAND = re.compile(r"holdfast((?: [a-z]+)+)")
 _DOTTED = re.compile(r"(?<![\w./-])(holdfast(?:\.[A-Za-z_]\w*)+)")
 _FILE = re.compile(r"((?:core|ledger|store|services|worker|cli|verify|docs|src|tests|tools)/[\w/.-]+\.(?:py|sql|md))")
 
-NOT_OURS = {"--init", "--upgrade", "--help"}
+NOT_OURS = {"--init", "--upgrade", "--help", "--durations"}
 """Options of other programs, and the one that click adds."""
 NOT_COMMANDS = {"holdfast episode v1", "holdfast beat v1", "holdfast event v1"}
 """Texts that are hashed or signed."""
