@@ -20,16 +20,18 @@ class HoldfastError(Exception):
     request_id: str | None = None
     """Of the command that was refused, where the command line sent it."""
 
-    def __init__(self, message: str, **context: Any) -> None:
+    def __init__(self, message: str, *, action: str | None = None, **context: Any) -> None:
         super().__init__(message)
         self.message = message
         self.context = context
+        if action is not None:
+            self.action = action
 
 
 class NotFound(HoldfastError):
     code = "not_found"
     http_status = 404
-    action = "Check the id; finished jobs are pruned after their retention."
+    action = "Check the id or the name."
 
 
 class ValidationError(HoldfastError):
@@ -157,10 +159,6 @@ class Forbidden(HoldfastError):
 
     code = "forbidden"
     http_status = 403
-
-    def __init__(self, message: str, *, action: str = "", **context: Any) -> None:
-        super().__init__(message, **context)
-        self.action = action
 
 
 class SealBroken(HoldfastError):

@@ -120,7 +120,9 @@ def _store(url: str, clock: Callable[[], Micros] | None, create: bool) -> Store:
         try:
             from holdfast.store.postgres import PostgresStore
         except ImportError as error:
-            raise ValidationError("PostgreSQL needs a driver: pip install 'holdfast[postgres]'", field="url") from error
+            raise ValidationError(
+                "PostgreSQL needs a driver: pip install 'holdfast[postgres]'", action="Install it.", field="url"
+            ) from error
 
         return PostgresStore(url, clock, _draw_ledger_id, create=create)
     raise ValidationError("a ledger's url starts with sqlite:/// or postgresql://", field="url")

@@ -47,3 +47,9 @@ ERROR = {"type": "TransientError", "message": "the server said 503"}
 )
 def test_an_event_says_what_happened_and_why(event: tuple[str, str | None, dict[str, Any]], words: tuple[str, str]):
     assert event_words(*event) == words
+
+
+def test_a_change_of_place_is_shown_with_both_values():
+    assert event_words("moved", None, {"queue": "b", "from_queue": "a"}) == ("moved", "from a to b")
+    assert event_words("reprioritised", None, {"priority": 5, "from_priority": 0}) == ("reprioritised", "from 0 to 5")
+    assert event_words("moved", "later", {}) == ("moved", "later")

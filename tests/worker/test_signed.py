@@ -138,10 +138,11 @@ def test_a_worker_that_could_not_sign_does_not_begin(app: App, store_url: str) -
     @app.handler(policy=ALL)
     def plain() -> None: ...
 
-    job = app.enqueue(plain)
+    job = app.ledger.enqueue("plain")
     with app.worker(name="other") as worker, pytest.raises(ValidationError, match=r"plain: there is no key of worker 'other'"):
         worker.start()
     assert app.ledger.get(job.id).status == "queued"
+    assert "plain" not in app.ledger.declarations()
 
 
 def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Ledger, start: Starter) -> None:

@@ -8,6 +8,8 @@ from holdfast.core.model import EventType, StallReason
 RETRIED = "retried"
 """What people are shown for a `stalled` event that records a transient error. Another attempt follows."""
 EVENT_ERROR_CHARACTERS_MAX = 200
+_PLACES: Mapping[str, str] = {EventType.MOVED: "queue", EventType.REPRIORITISED: "priority"}
+"""What an event changed that is shown with its old and its new value."""
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
@@ -33,6 +35,8 @@ def event_words(type_: str, reason: str | None, payload: Mapping[str, Any]) -> t
 
     A retry is `("retried", "TransientError: the server said 503")`.
     """
+    if (name := _PLACES.get(type_)) is not None and name in payload:
+        return str(type_), f"from {payload[f'from_{name}']} to {payload[name]}"
     error = payload.get("error", payload.get("last_error"))
     line = "" if error is None else error_line(error, EVENT_ERROR_CHARACTERS_MAX)
     if is_retry(type_, reason):

@@ -72,7 +72,9 @@ def _client() -> Any:
         import prometheus_client
     except ImportError as error:
         raise ValidationError(
-            "metrics for Prometheus need prometheus-client: pip install 'holdfast[metrics]'", field="metrics"
+            "metrics for Prometheus need prometheus-client: pip install 'holdfast[metrics]'",
+            action="Install it.",
+            field="metrics",
         ) from error
     return prometheus_client
 

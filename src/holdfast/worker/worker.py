@@ -153,8 +153,8 @@ class Worker:
 
     def start(self) -> None:
         """Begin to work, in threads of its own."""
-        declare(self.shift.ledger, self._served, self.name)
         check_signs(self.shift.ledger, self.name, self._served)
+        declare(self.shift.ledger, self._served, self.name)
         self._at_work = True
         self._services.start()
         if self._alive is not None:

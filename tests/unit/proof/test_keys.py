@@ -104,5 +104,6 @@ def test_a_secret_shows_nowhere():
 
 def test_without_pynacl_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "nacl", None)
-    with pytest.raises(ValidationError, match=r"pip install 'holdfast\[proof\]'"):
+    with pytest.raises(ValidationError, match=r"pip install 'holdfast\[proof\]'") as caught:
         SecretKey(b"\1" * 32)
+    assert caught.value.action == "Install it."

@@ -11,7 +11,6 @@ SEED_BYTES = 32
 PUBLIC_BYTES = 32
 SIGNATURE_BYTES = 64
 KEY_ID_DIGITS = 16
-MISSING = "signatures need PyNaCl: pip install 'holdfast[proof]'"
 
 
 class KeyRole(StrEnum):
@@ -104,5 +103,5 @@ def _opening() -> tuple[Any, type[Exception]]:
         from nacl import bindings
         from nacl.exceptions import BadSignatureError
     except ImportError:
-        raise ValidationError(MISSING) from None
+        raise ValidationError("signatures need PyNaCl: pip install 'holdfast[proof]'", action="Install it.") from None
     return bindings, BadSignatureError
