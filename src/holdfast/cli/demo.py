@@ -190,7 +190,7 @@ class Demo:
 
     def _show_next(self) -> None:
         shown = without_password(self._url)
-        self._page.heading("Where to look next")
+        self._page.heading("Where to look next, in the repository")
         self._page.line("  README.md                     what is promised and what is not")
         self._page.line("  docs/guides/quickstart.md     the same in your own code")
         self._page.line("  docs/guides/workers.md        handlers, and the workers that run them")
