@@ -190,6 +190,58 @@ def test_errors_mean_what_they_mean_in_a_worker(app: App, error: BaseException, 
     assert "in wrong" in app.ledger.get(job.id).last_error["traceback"]
 
 
+WRONG_CALLS: dict[str, Callable[[App, Context], Any]] = {
+    "progress": lambda app, job: job.progress("half"),  # type: ignore[arg-type]
+    "a share": lambda app, job: job.progress(0.5),  # type: ignore[arg-type]
+    "a child": lambda app, job: job.enqueue("child", n="x"),
+    "the app": lambda app, job: app.enqueue("child", m=1),
+}
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS.values(), ids=WRONG_CALLS)
+def test_a_wrong_call_to_holdfast_is_no_bad_input(app: App, call: Callable[[App, Context], Any]) -> None:
+    @app.handler()
+    def child(n: int) -> None: ...
+
+    @app.handler()
+    def buggy(job: Context) -> None:
+        call(app, job)
+
+    @app.handler(fail_on=ValidationError)
+    def strict(job: Context) -> None:
+        call(app, job)
+
+    @app.handler()
+    async def awaited(job: AsyncContext) -> None:
+        found = call(app, job)
+        if asyncio.iscoroutine(found):
+            await found
+
+    jobs = [app.enqueue(handler) for handler in (buggy, strict, awaited)]
+    drain(app)
+    again, failed, later = (app.ledger.get(job.id) for job in jobs)
+    for job in (again, later):
+        assert (job.status, job.last_error["type"]) == ("queued", "ValidationError")
+        assert [event.reason for event in app.ledger.events(job.id, types=["stalled"])] == ["TRANSIENT_ERROR"]
+    assert (failed.status, failed.reason_code, failed.failure_stage) == ("failed", None, "exec")
+
+
+def test_bad_input_that_a_check_of_the_handler_finds_stays_bad_input(app: App) -> None:
+    """Also after a call to Holdfast that went well, and with an error of Holdfast's as its cause."""
+
+    @app.handler()
+    def careful(job: Context) -> None:
+        try:
+            job.progress("half")  # type: ignore[arg-type]
+        except ValidationError as error:
+            raise ValidationError("not a number") from error
+
+    job = app.enqueue(careful)
+    drain(app)
+    found = app.ledger.get(job.id)
+    assert (found.status, found.reason_code, found.failure_stage) == ("dead_lettered", "validation_failed", "input")
+
+
 def test_arguments_that_no_longer_fit_are_put_aside(app: App) -> None:
     @app.handler()
     def changed(n: int) -> None: ...
