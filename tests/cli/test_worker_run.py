@@ -31,7 +31,7 @@ def open_the_gate(folder: Path) -> None:
     (folder / "gate").write_text("through")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_lets_running_jobs_finish(store_url: str, folder: Path, start: Start, number: signal.Signals) -> None:
     with holdfast.open(store_url) as ledger:
         first, second = ledger.enqueue_many([{"kind": "hold", "queue": "hold"}] * 2)
@@ -300,6 +300,32 @@ def test_several_workers_are_kept_running(folder: Path, start: Start) -> None:
         assert done.code == 0
         assert json.loads(done.out.splitlines()[-1])["data"] == {"workers": 2, "restarts": 1}
         assert {ledger.get(job.id).status.value for job in jobs} <= {"queued", "running"}
+
+
+def test_a_hangup_stops_several_workers_in_order(folder: Path, start: Start) -> None:
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        job = ledger.enqueue("hold", queue="hold")
+        crew = start("worker", "run", "shop:app", "--workers", 2)
+        assert crew.line() == f"began {job.id}"
+        crew.signal(signal.SIGHUP)
+        crew.logged("stopping: ")
+        open_the_gate(folder)
+        assert crew.rest().code == 0
+        assert ledger.get(job.id).result == "through"
+        assert ledger.workers() == []
+
+
+def test_a_hangup_that_was_to_be_ignored_stops_nothing(folder: Path, start: Start) -> None:
+    """As under nohup."""
+    (folder / "deaf.py").write_text("import signal\nfrom shop import app\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n")
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        worker = start("worker", "run", "deaf:app")
+        worker.logged("worker started")
+        worker.signal(signal.SIGHUP)
+        ledger.enqueue("note", queue="a")
+        assert worker.line() == "note"
+        worker.signal()
+        assert worker.rest().code == 0
 
 
 def test_what_was_typed_wrongly_is_not_tried_again(run: Run) -> None:

@@ -90,11 +90,11 @@ def run(
     as_json: bool,
     **room: Any,
 ) -> None:
-    """Run the jobs of one or more apps until SIGTERM or SIGINT.
+    """Run the jobs of one or more apps until a signal to stop.
 
-    The first signal lets running jobs finish, the second hands them back at once. Ends with 0 after an orderly stop, with 1
-    where the worker gave up, since too many of its handlers would not stop. With --workers, so many processes do this. One that
-    ends is started again, up to 10 times in 10 minutes; signals are passed on to all.
+    SIGTERM, SIGINT or SIGHUP lets running jobs finish, a second one hands them back at once. Ends with 0 after an
+    orderly stop, with 1 where the worker gave up, since too many of its handlers would not stop. With --workers, so many
+    processes do this. One that ends is started again, up to 10 times in 10 minutes; signals are passed on to all.
 
     \b
     Example:

@@ -19,7 +19,8 @@ log = logging.getLogger("holdfast.supervise")
 
 MISUSE = 2
 """The exit code of a command that was typed wrongly: no restart mends that."""
-_ORDERLY = (0, *(-number for number in STOPPING), 130)
+_STOPPING = (*STOPPING, signal.SIGHUP)
+_ORDERLY = (0, *(-number for number in _STOPPING), 130)
 """Exit codes after a signal to stop. One that ends a worker by itself came before the worker had begun: it held nothing."""
 _PR_SET_PDEATHSIG = 1
 
@@ -60,7 +61,7 @@ class WorkerProcesses:
     def run(self) -> Kept:
         """Until every worker has ended and none is to be started again. In a child it does not return."""
         before = signal.getsignal(signal.SIGCHLD)
-        with Signals(time.monotonic) as signals, selectors.DefaultSelector() as selector:
+        with Signals(time.monotonic, _STOPPING) as signals, selectors.DefaultSelector() as selector:
             self._signals = signals
             signal.signal(signal.SIGCHLD, lambda *_: None)  # its number wakes the selector
             selector.register(signals, selectors.EVENT_READ)
@@ -107,7 +108,7 @@ class WorkerProcesses:
         for number in numbers:
             if number not in (*STOPPING, *FORWARDED):
                 continue
-            if number in STOPPING:
+            if number in _STOPPING:
                 self._stop()
             for place in self._places:
                 if place.pid is not None:

@@ -255,7 +255,7 @@ class App(Enqueues):
         return worker_of([self], **settings)
 
     def work(self, **settings: Unpack[WorkerSettings]) -> bool:
-        """Run jobs until SIGTERM or SIGINT: the first lets running jobs finish, the second hands them back at once.
+        """Run jobs until SIGTERM, SIGINT or SIGHUP: the first lets running jobs finish, the second hands them back at once.
 
         False where the worker gave up on itself, since too many of its handlers would not stop: end the process then.
         Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout,
