@@ -99,6 +99,15 @@ def test_queues_may_have_weights(folder: Path, start: Start) -> None:
     assert sorted(worker.line() for _ in range(4)) == ["mark", "mark", "note", "note"]
 
 
+@pytest.mark.parametrize("queues", ["slow", "slow,a", "slow=2,b=1"])
+def test_a_queue_by_name_is_served_by_all_handlers(folder: Path, start: Start, queues: str) -> None:
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        ledger.enqueue_many([{"kind": "note", "queue": "slow"}, {"kind": "mark", "queue": "slow"}])
+    worker = start("worker", "run", "shop:app", "--queues", queues)
+    assert worker.logged("no handler declares the queue slow, only a, b, hold")["level"] == "WARNING"
+    assert {worker.line(), worker.line()} == {"note", "mark"}
+
+
 def enqueue_both(folder: Path) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         ledger.enqueue_many([{"kind": kind, "queue": queue} for kind, queue in [("note", "a"), ("mark", "b")] * 2])
@@ -200,7 +209,6 @@ def test_an_orderly_end_as_json(start: Start) -> None:
         (["shop:app", "--queues", ""], 2, "queues are named as in"),
         (["shop:app", "--queues", "a,a"], 2, "each queue is to be named once"),
         (["shop:app", "--shutdown-timeout", "soon"], 2, "is not a duration"),
-        (["shop:app", "--queues", "elsewhere"], 2, "no handler is for the queue elsewhere, only for a, b, hold"),
         (["shop:app", "--queues", "a=0"], 2, "weight must be from 1 to 1000"),
         (["shop:app", "--db", "mysql://here"], 2, "a ledger's url starts with"),
         (["shop:app", "--db", "postgresql://127.0.0.1:1/none"], 3, "unavailable: cannot reach the database"),

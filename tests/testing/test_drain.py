@@ -76,8 +76,20 @@ def test_a_kind_nobody_handles_is_left_alone(app: App) -> None:
     stranger = app.ledger.enqueue("stranger")
     assert drain(app).runs == ()
     assert app.ledger.get(stranger.id).rev == 1
-    with refused(ValidationError, "no handler"):
-        drain(app, queues=["elsewhere"])
+    with refused(ValidationError, "names no queue"):
+        drain(app, queues=[])
+
+
+def test_a_queue_that_no_handler_declares_is_drained(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    @app.handler()
+    def known() -> None: ...
+
+    job = app.options(queue="slow").enqueue(known)
+    assert drain(app).runs == ()
+    assert drain(app, queues=["slow"]).runs == ((job.id, "known", "succeeded"),)
+    assert [line.getMessage() for line in caplog.records if line.levelname == "WARNING"] == [
+        "no handler declares the queue slow, only default: jobs are there only if they were enqueued with that queue"
+    ]
 
 
 def module_level(job: Context) -> str:

@@ -144,6 +144,20 @@ def test_a_worker_that_could_not_sign_does_not_begin(app: App, store_url: str) -
     assert app.ledger.get(job.id).status == "queued"
 
 
+def test_a_kind_that_could_not_be_signed_is_left_out_of_other_queues(app: App) -> None:
+    @app.handler(policy=ALL, queue="signed")
+    def secret() -> None: ...
+
+    @app.handler()
+    def plain() -> None: ...
+
+    job, other = app.options(queue="default").enqueue(secret), app.enqueue(plain)
+    with app.worker(name="other", queues=["default"]) as worker:
+        worker.start()
+        assert ended(app, other).status == "succeeded"
+    assert app.ledger.get(job.id).attempt == 0
+
+
 def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Ledger, start: Starter) -> None:
     begun, refused = threading.Event(), threading.Event()
     told: list[str] = []

@@ -42,11 +42,27 @@ class Shift:
         self.let_go: Callable[[], None] = _nothing
         """Called when a job of a kind with a limit of its own is no longer held."""
 
-    def serve(self, queues: Collection[str]) -> list[Handler]:
-        """Whose jobs are claimed from these queues: those of the app's handlers for them, and the ledger's own."""
-        served = [handler for handler in self.registry if handler.queue in queues]
-        if not served:
-            raise ValidationError(_unserved(queues, {handler.queue for handler in self.registry}), field="queues")
+    def serve(self, queues: Collection[str], without: Collection[str] = ()) -> list[Handler]:
+        """The handlers whose jobs are claimed from these queues: all of the app's, since a job may be enqueued to any queue, and
+        the ledger's own.
+
+        `without` are kinds that are served only if their handler declares one of the queues.
+        """
+        declared = {handler.queue for handler in self.registry}
+        if not declared:
+            raise ValidationError("there are no handlers: register some with @app.handler() first", field="queues")
+        if not queues:
+            raise ValidationError(f"queues names no queue; handlers are for {', '.join(sorted(declared)):.200}", field="queues")
+        if undeclared := sorted(set(queues) - declared):
+            said = f"no handler declares the queue{'s' if len(undeclared) > 1 else ''} {', '.join(undeclared):.200}"
+            known = ", ".join(sorted(declared))
+            log.warning(
+                "%s, only %.200s: jobs are there only if they were enqueued with that queue",
+                said,
+                known,
+                extra={"worker": self.name},
+            )
+        served = [handler for handler in self.registry if handler.queue in queues or handler.kind not in without]
         served.append(undoing.handler(self))
         self.served = {handler.kind: handler for handler in served}
         return served
@@ -128,13 +144,6 @@ class Shift:
             given["trace_id"] = parent.trace_id
         named = self.registry.find(handler).signature.named(args, kwargs)
         return self.ledger.enqueue(**self.registry.item(handler, named, {**given, **options}))
-
-
-def _unserved(queues: Collection[str], known: Collection[str]) -> str:
-    if not known:
-        return "there are no handlers: register some with @app.handler() first"
-    asked = ", ".join(sorted(queues))
-    return f"no handler is for the queue{'s' if len(queues) > 1 else ''} {asked:.200}, only for {', '.join(sorted(known)):.200}"
 
 
 def _nothing() -> None:
