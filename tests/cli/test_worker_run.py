@@ -336,6 +336,15 @@ def test_a_hangup_that_was_to_be_ignored_stops_nothing(folder: Path, start: Star
         assert worker.rest().code == 0
 
 
+def test_several_workers_wait_for_their_ledger_until_a_signal(start: Start) -> None:
+    crew = start("worker", "run", "shop:app", "--workers", 2, "--db", "postgresql://127.0.0.1:1/none", "--json")
+    for _ in range(2):
+        crew.logged("worker cannot reach the ledger, and is started again")
+    crew.signal()
+    done = crew.rest()
+    assert (done.code, done.answer["error_code"]) == (3, "unavailable")
+
+
 def test_what_was_typed_wrongly_is_not_tried_again(run: Run) -> None:
     done = run("worker", "run", "shop:words", "--workers", 2, "--json")
     assert (done.code, done.answer["error_code"]) == (2, "gave_up")

@@ -94,7 +94,8 @@ def run(
 
     SIGTERM, SIGINT or SIGHUP lets running jobs finish, a second one hands them back at once. Ends with 0 after an
     orderly stop, with 1 where the worker gave up, since too many of its handlers would not stop. With --workers, so many
-    processes do this. One that ends is started again, up to 10 times in 10 minutes; signals are passed on to all.
+    processes do this. One that ends is started again, up to 10 times in 10 minutes; while the ledger cannot be reached, without
+    a limit. Signals are passed on to all.
 
     \b
     Example:
@@ -114,7 +115,7 @@ def run(
 
 
 def _run_several(count: int, options: dict[str, Any], as_json: bool) -> None:
-    from holdfast.supervise.workers import WorkerProcesses
+    from holdfast.supervise.workers import UNREACHABLE, WorkerProcesses
 
     if options["metrics_port"]:
         raise misuse("--workers cannot share one --metrics-port", action="Give --metrics-port 0: each worker logs its own port.")
@@ -130,6 +131,8 @@ def _run_several(count: int, options: dict[str, Any], as_json: bool) -> None:
         return 0
 
     ended = WorkerProcesses(count, work).run()
+    if ended.exit_code == UNREACHABLE:
+        raise Failed("unavailable", "the workers could not reach the ledger", action="The log says why.", exit_code=UNREACHABLE)
     if ended.exit_code:
         words = f"not all of the {count} workers have ended in order, after {ended.restarts} restarts"
         raise Failed("gave_up", words, action="The log says why.", exit_code=ended.exit_code)
