@@ -1,8 +1,10 @@
 """`holdfast worker run`: real workers, real signals."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from urllib.request import urlopen
@@ -348,4 +350,25 @@ def test_several_workers_wait_for_their_ledger_until_a_signal(start: Start) -> N
 def test_what_was_typed_wrongly_is_not_tried_again(run: Run) -> None:
     done = run("worker", "run", "shop:words", "--workers", 2, "--json")
     assert (done.code, done.answer["error_code"]) == (2, "gave_up")
-    assert run("worker", "run", "shop:app", "--workers", 2, "--metrics-port", 9_999).code == 2
+    done = run("worker", "run", "shop:app", "--workers", 2, "--metrics-port", 65_535)
+    assert (done.code, "need ports up to 65536" in done.err) == (2, True)
+
+
+def test_each_of_several_workers_serves_metrics_on_a_port_of_its_own(start: Start) -> None:
+    port = two_free_ports()
+    crew = start("worker", "run", "shop:app", "--workers", 2, "--name", "shop", "--metrics-port", port)
+    served = {line["worker"]: line["url"] for line in (crew.logged("serving metrics") for _ in range(2))}
+    assert served == {f"shop-{n}": f"http://127.0.0.1:{port + n - 1}/metrics" for n in (1, 2)}
+    for url in served.values():
+        with urlopen(url, timeout=30) as page:  # noqa: S310 - our own worker
+            assert b"holdfast_ledger_up 1" in page.read()
+
+
+def two_free_ports() -> int:
+    """The first of two in a row."""
+    while True:
+        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError, OverflowError):
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            second.bind(("127.0.0.1", port + 1))
+            return port
