@@ -24,6 +24,10 @@ class Context(Enqueues):
 
     lost = False
     """The lease is over: somebody else may have the job. Nothing this attempt writes is accepted any more."""
+    refusal: HoldfastError | None = None
+    """The refusal that told that the lease is over."""
+    is_loss_noted = False
+    """Its loss is logged, which is done once."""
     asked_to_stop = False
     """Somebody asked for a soft cancel."""
     asked_to_leave = False
@@ -252,6 +256,7 @@ class Context(Enqueues):
                 self.asked_to_stop = True
                 self._trouble()
         elif isinstance(answer, LeaseConflictError | NotFound) or answer.code == "invalid_transition":
+            self.refusal = answer
             self.lose()
         elif isinstance(answer, SignatureInvalid):
             self.unsigned = answer

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from holdfast.errors import ValidationError
-from holdfast.ledger import Job, Ledger, admit
+from holdfast.core.model import EventType, Status
+from holdfast.errors import HoldfastError, ValidationError
+from holdfast.ledger import Event, Job, Ledger, admit
 from holdfast.telemetry.logs import JobFields
 from holdfast.telemetry.steps import note
 from holdfast.telemetry.tracing import current_traceparent
@@ -37,6 +38,7 @@ class Shift:
         self.news = threading.Event()
         """Set when a beat should not wait for its time."""
         self.stopping = threading.Event()
+        self._noting = threading.Lock()
         self.abandoned = 0
         """Threads given up on: told to stop, their jobs taken from them, and still running."""
         self.let_go: Callable[[], None] = _nothing
@@ -126,6 +128,24 @@ class Shift:
                 wait_ms = None if waited is None else max(0, round(waited.total_seconds() * 1_000))
                 note(log, logging.INFO, "started", JobFields(job, self.name), "started", wait_ms=wait_ms)
 
+    def note_lost(self, context: Context, said: str, ledger: Ledger, refusal: HoldfastError | None = None) -> None:
+        """Log once that an attempt has lost its job: at info if the job was cancelled, else a warning that says `said`."""
+        with self._noting:
+            if context.is_loss_noted:
+                return
+            context.is_loss_noted = True
+        fields = dict(JobFields(context.job, self.name, context.traceparent))
+        refusal = refusal or context.refusal
+        status = None if refusal is None else refusal.context.get("status")
+        events = _cancels(ledger, context.job.id) if status in (None, Status.CANCELLED.value) else []
+        if status != Status.CANCELLED.value and not any(event.type is EventType.CANCELLED for event in events):
+            log.warning(said, extra=fields if refusal is None else {**fields, "error": refusal.message})
+            return
+        actor, reason = _asked(events)
+        words = "cancelled" + (f" by {actor}" if actor else "") + (f": {reason}" if reason else "")
+        duration_ms = None if context.began < 0 else round((self.monotonic() - context.began) * 1_000, 3)
+        note(log, logging.INFO, "cancelled", fields, words, duration_ms=duration_ms, actor=actor, reason=reason)
+
     # What contexts ask for
 
     @staticmethod
@@ -144,6 +164,21 @@ class Shift:
             given["trace_id"] = parent.trace_id
         named = self.registry.find(handler).signature.named(args, kwargs)
         return self.ledger.enqueue(**self.registry.item(handler, named, {**given, **options}))
+
+
+def _cancels(ledger: Ledger, job_id: int) -> list[Event]:
+    """Who has cancelled a job, and why. Nothing where the ledger does not answer."""
+    with contextlib.suppress(HoldfastError):
+        return ledger.events(job_id, types=[EventType.CANCEL_REQUESTED, EventType.CANCELLED])
+    return []
+
+
+def _asked(events: Sequence[Event]) -> tuple[str | None, str | None]:
+    """The actor who wanted the cancel, and the reason. The grace of a soft cancel ends in the system's name."""
+    if not events:
+        return None, None
+    found = events[0] if events[-1].actor.startswith("system:") else events[-1]
+    return found.actor, found.reason
 
 
 def _nothing() -> None:
