@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast import App, AsyncContext, Context, ValidationError
+from holdfast.worker.enqueues import OPTIONS
 from tests.support.refusing import refused
 
 
@@ -140,8 +141,32 @@ def test_refusals_of_the_ledger_come_through(app: App) -> None:
     @app.handler()
     def fetch(url: str) -> None: ...
 
-    with pytest.raises(ValidationError):
-        app.options(nonsense=1).enqueue(fetch, url="u")  # type: ignore[call-arg]
+    with pytest.raises(ValidationError, match="priority"):
+        app.options(priority="high").enqueue(fetch, url="u")  # type: ignore[arg-type]
+
+
+def test_an_option_that_there_is_not_is_refused_at_once_with_those_that_there_are(app: App) -> None:
+    with pytest.raises(ValidationError, match="handler has no option 'atempts_max'; did you mean 'attempts_max'") as typo:
+        app.handler("a", atempts_max=3)  # type: ignore[call-overload]
+    assert "attempts_max, available_at, check_result" in typo.value.action
+    with pytest.raises(ValidationError, match=r"^handler has no option 'max_retries'$"):
+        app.handler("a", max_retries=3)  # type: ignore[call-overload]
+    with pytest.raises(ValidationError, match=r"^enqueue has no option 'countdown'$") as late:
+        app.options(countdown=3)  # type: ignore[call-arg]
+    assert "delay" in late.value.action
+    with pytest.raises(ValidationError, match="did you mean 'delay'"):
+        app.aio.options(dely=3)  # type: ignore[call-arg]
+    assert not len(app.registry)
+
+
+def test_every_option_that_an_enqueue_has_is_known_before_it(app: App) -> None:
+    @app.handler()
+    def fetch(url: str) -> None: ...
+
+    for name in OPTIONS:
+        app.options(**{name: None})  # type: ignore[arg-type]
+    given = {name: None for name in OPTIONS if name != "queue"}
+    assert app.options(**given).enqueue(fetch, url="u").is_new  # type: ignore[arg-type]
 
 
 def test_a_field_of_the_policy_has_one_name_and_a_handler_takes_the_older_one_too() -> None:

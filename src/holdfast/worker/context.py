@@ -12,7 +12,7 @@ from holdfast.core.receipts import check_gate
 from holdfast.errors import GateDenied, HoldfastError, JobCancelled, LeaseConflictError, NotFound, SignatureInvalid, Unavailable
 from holdfast.ledger import Beat, Change, Job
 from holdfast.ledger.options import ChildOptions
-from holdfast.worker.enqueues import AsyncChildren, AsyncEnqueues, Children, Enqueues
+from holdfast.worker.enqueues import AsyncChildren, AsyncEnqueues, Children, Enqueues, check_options
 from holdfast.worker.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ class Context(Enqueues):
 
     def options(self, **options: Unpack[ChildOptions]) -> Children:
         """Enqueue such jobs with the options of `ledger.enqueue`: `job.options(depends_on=[first]).enqueue(handler, …)`."""
+        check_options("enqueue", options)
         return Children(lambda handler, args, kwargs: self._shift.enqueue_child(self.job, handler, args, kwargs, options))
 
     def _beat(self, **told: Any) -> Beat:
