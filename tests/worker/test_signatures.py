@@ -127,6 +127,22 @@ def test_what_cannot_be_a_handler(app: App) -> None:
         app.enqueue("nobody")
 
 
+def _context_last(x: int, job: Context) -> None: ...
+
+
+async def _context_last_too(x: int, *, job: AsyncContext) -> None: ...
+
+
+def _perhaps(job: Context | None, x: int) -> None: ...
+
+
+@pytest.mark.parametrize("function", [_context_last, _context_last_too, _perhaps])
+def test_a_context_that_is_not_the_first_parameter_is_refused_at_registration(app: App, function: Any) -> None:
+    with refused("validation_error", "job is annotated as a context: the context is the first parameter"):
+        app.handler()(function)
+    assert not len(app.registry)
+
+
 def test_options_of_the_handler_and_of_the_call(app: App) -> None:
     @app.handler(queue="crawl", priority=3, tier="in_home")
     def fetch(url: str) -> None: ...

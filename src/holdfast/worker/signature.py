@@ -6,7 +6,7 @@ Arguments are checked when a job is enqueued and again when it runs, the result 
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -40,6 +40,12 @@ class Signature:
         self._open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in rest)
         named = [p for p in rest if p.kind is not inspect.Parameter.VAR_KEYWORD]
         for parameter in named:
+            if _names_context(hints.get(parameter.name), context_type):
+                raise ValidationError(
+                    f"{self._name}: {parameter.name} is annotated as a context: the context is the first parameter,"
+                    " annotated Context or AsyncContext alone",
+                    field="handler",
+                )
             if parameter.kind not in _NAMED:
                 raise ValidationError(
                     f"{self._name}: arguments of a job have names; {parameter} takes them by place", field="handler"
@@ -170,6 +176,13 @@ def _is_context(first: inspect.Parameter, hints: Mapping[str, Any], context_type
     if wanted is None:
         return first.name == "job"
     return isinstance(wanted, type) and issubclass(wanted, context_type)
+
+
+def _names_context(hint: Any, context_type: type) -> bool:
+    """Whether an annotation is a context, or has one in it: `Context | None`."""
+    if isinstance(hint, type) and issubclass(hint, context_type):
+        return True
+    return any(_names_context(part, context_type) for part in get_args(hint))
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
