@@ -88,6 +88,45 @@ def test_pydantic_models(app: App) -> None:
         app.enqueue("ship", order={"item": "pen", "count": "many"})
 
 
+def hello(name: str, times: int | None = 1, order: Point | None = None) -> None: ...
+
+
+def bare() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "said"),
+    [
+        (hello, {"name": "x", "nam": "x"}, "hello has no parameter 'nam'; it has: name, times, order"),
+        (bare, {"nam": "x"}, "bare has no parameter 'nam'; it has none"),
+        (hello, {"times": 1}, "hello needs the argument 'name'"),
+        (hello, {"name": 4}, "hello: name must be str, not int"),
+        (hello, {"name": None}, "hello: name must be str, not None"),
+        (hello, {"name": ["x"]}, "hello: name must be str, not list"),
+        (hello, {"name": "x", "times": "3"}, "hello: times must be int or None, not str"),
+        (hello, {"name": "x", "order": {"x": "left"}}, "hello: order.x must be int, not str"),
+        (hello, {"name": "x", "order": 3}, "hello: Expected `object | null`, got `int` - at `$.order`"),
+        (
+            hello,
+            {"name": "x", "queue": "mail"},
+            "hello has no parameter 'queue'; it has: name, times, order. "
+            + "Options of the job go before: app.options(queue=…).enqueue(…)",
+        ),
+    ],
+)
+def test_what_is_wrong_with_arguments_is_said_in_words_of_the_signature(
+    app: App, function: Any, given: dict[str, Any], said: str
+) -> None:
+    app.handler()(function)
+    with pytest.raises(ValidationError) as refusal:
+        app.enqueue(function, **given)
+    assert refusal.value.message == said
+    body = msgspec.json.encode(given)
+    with pytest.raises(ValidationError) as unread:
+        app.registry.find(function).signature.read(body)
+    assert unread.value.message == said
+
+
 def test_any_names_where_the_function_takes_any(app: App) -> None:
     @app.handler()
     def log(level: int, **rest: Any) -> None: ...
