@@ -148,6 +148,9 @@ def test_a_kind_that_could_not_be_signed_is_left_out_of_other_queues(app: App) -
     @app.handler(policy=ALL, queue="signed")
     def secret() -> None: ...
 
+    with pytest.raises(ValidationError, match="no key here to sign what is done for secret"):
+        app.worker(name="other", queues=["default"])
+
     @app.handler()
     def plain() -> None: ...
 

@@ -65,6 +65,8 @@ class Shift:
                 extra={"worker": self.name},
             )
         served = [handler for handler in self.registry if handler.queue in queues or handler.kind not in without]
+        if not served:
+            raise ValidationError(f"there is no key here to sign what is done for {', '.join(without):.200}", field="keys")
         served.append(undoing.handler(self))
         self.served = {handler.kind: handler for handler in served}
         return served
