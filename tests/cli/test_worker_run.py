@@ -1,8 +1,10 @@
 """`holdfast worker run`: real workers, real signals."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from urllib.request import urlopen
@@ -31,7 +33,7 @@ def open_the_gate(folder: Path) -> None:
     (folder / "gate").write_text("through")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_lets_running_jobs_finish(store_url: str, folder: Path, start: Start, number: signal.Signals) -> None:
     with holdfast.open(store_url) as ledger:
         first, second = ledger.enqueue_many([{"kind": "hold", "queue": "hold"}] * 2)
@@ -97,6 +99,15 @@ def test_queues_may_have_weights(folder: Path, start: Start) -> None:
     enqueue_both(folder)
     worker = start("worker", "run", "shop:app", "--queues", "a=3,b=1", "--threads", 1)
     assert sorted(worker.line() for _ in range(4)) == ["mark", "mark", "note", "note"]
+
+
+@pytest.mark.parametrize("queues", ["slow", "slow,a", "slow=2,b=1"])
+def test_a_queue_by_name_is_served_by_all_handlers(folder: Path, start: Start, queues: str) -> None:
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        ledger.enqueue_many([{"kind": "note", "queue": "slow"}, {"kind": "mark", "queue": "slow"}])
+    worker = start("worker", "run", "shop:app", "--queues", queues)
+    assert worker.logged("no handler declares the queue slow, only a, b, hold")["level"] == "WARNING"
+    assert {worker.line(), worker.line()} == {"note", "mark"}
 
 
 def enqueue_both(folder: Path) -> None:
@@ -200,7 +211,6 @@ def test_an_orderly_end_as_json(start: Start) -> None:
         (["shop:app", "--queues", ""], 2, "queues are named as in"),
         (["shop:app", "--queues", "a,a"], 2, "each queue is to be named once"),
         (["shop:app", "--shutdown-timeout", "soon"], 2, "is not a duration"),
-        (["shop:app", "--queues", "elsewhere"], 2, "no handler is for the queue elsewhere, only for a, b, hold"),
         (["shop:app", "--queues", "a=0"], 2, "weight must be from 1 to 1000"),
         (["shop:app", "--db", "mysql://here"], 2, "a ledger's url starts with"),
         (["shop:app", "--db", "postgresql://127.0.0.1:1/none"], 3, "unavailable: cannot reach the database"),
@@ -302,7 +312,63 @@ def test_several_workers_are_kept_running(folder: Path, start: Start) -> None:
         assert {ledger.get(job.id).status.value for job in jobs} <= {"queued", "running"}
 
 
+def test_a_hangup_stops_several_workers_in_order(folder: Path, start: Start) -> None:
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        job = ledger.enqueue("hold", queue="hold")
+        crew = start("worker", "run", "shop:app", "--workers", 2)
+        assert crew.line() == f"began {job.id}"
+        crew.signal(signal.SIGHUP)
+        crew.logged("stopping: ")
+        open_the_gate(folder)
+        assert crew.rest().code == 0
+        assert ledger.get(job.id).result == "through"
+        assert ledger.workers() == []
+
+
+def test_a_hangup_that_was_to_be_ignored_stops_nothing(folder: Path, start: Start) -> None:
+    """As under nohup."""
+    (folder / "deaf.py").write_text("import signal\nfrom shop import app\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n")
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        worker = start("worker", "run", "deaf:app")
+        worker.logged("worker started")
+        worker.signal(signal.SIGHUP)
+        ledger.enqueue("note", queue="a")
+        assert worker.line() == "note"
+        worker.signal()
+        assert worker.rest().code == 0
+
+
+def test_several_workers_wait_for_their_ledger_until_a_signal(start: Start) -> None:
+    crew = start("worker", "run", "shop:app", "--workers", 2, "--db", "postgresql://127.0.0.1:1/none", "--json")
+    for _ in range(2):
+        crew.logged("worker cannot reach the ledger, and is started again")
+    crew.signal()
+    done = crew.rest()
+    assert (done.code, done.answer["error_code"]) == (3, "unavailable")
+
+
 def test_what_was_typed_wrongly_is_not_tried_again(run: Run) -> None:
     done = run("worker", "run", "shop:words", "--workers", 2, "--json")
     assert (done.code, done.answer["error_code"]) == (2, "gave_up")
-    assert run("worker", "run", "shop:app", "--workers", 2, "--metrics-port", 9_999).code == 2
+    done = run("worker", "run", "shop:app", "--workers", 2, "--metrics-port", 65_535)
+    assert (done.code, "need ports up to 65536" in done.err) == (2, True)
+
+
+def test_each_of_several_workers_serves_metrics_on_a_port_of_its_own(start: Start) -> None:
+    port = two_free_ports()
+    crew = start("worker", "run", "shop:app", "--workers", 2, "--name", "shop", "--metrics-port", port)
+    served = {line["worker"]: line["url"] for line in (crew.logged("serving metrics") for _ in range(2))}
+    assert served == {f"shop-{n}": f"http://127.0.0.1:{port + n - 1}/metrics" for n in (1, 2)}
+    for url in served.values():
+        with urlopen(url, timeout=30) as page:  # noqa: S310 - our own worker
+            assert b"holdfast_ledger_up 1" in page.read()
+
+
+def two_free_ports() -> int:
+    """The first of two in a row."""
+    while True:
+        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError, OverflowError):
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            second.bind(("127.0.0.1", port + 1))
+            return port

@@ -229,3 +229,28 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4_096)
     except OSError:
         return b""
+
+
+# Worker processes
+
+WAITS = """
+import os, signal
+from holdfast.supervise.policy import RunPolicy
+from holdfast.supervise.workers import WorkerProcesses
+
+def work(number: int) -> int:
+    starts = os.open("starts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(starts, b"x")
+    if os.fstat(starts).st_size <= 20:
+        return 3
+    os.kill(os.getppid(), signal.SIGTERM)
+    signal.pause()
+
+print(tuple(WorkerProcesses(1, work, RunPolicy(max_restarts=1, breaker_failures=1, backoff_ms=1, backoff_max_ms=1)).run()))
+"""
+
+
+def test_a_worker_that_cannot_reach_its_ledger_is_started_again_past_every_limit(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WAITS], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("(0, 0)\n", "")
+    assert (tmp_path / "starts").read_text() == "x" * 21

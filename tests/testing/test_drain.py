@@ -76,8 +76,20 @@ def test_a_kind_nobody_handles_is_left_alone(app: App) -> None:
     stranger = app.ledger.enqueue("stranger")
     assert drain(app).runs == ()
     assert app.ledger.get(stranger.id).rev == 1
-    with refused(ValidationError, "no handler"):
-        drain(app, queues=["elsewhere"])
+    with refused(ValidationError, "names no queue"):
+        drain(app, queues=[])
+
+
+def test_a_queue_that_no_handler_declares_is_drained(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    @app.handler()
+    def known() -> None: ...
+
+    job = app.options(queue="slow").enqueue(known)
+    assert drain(app).runs == ()
+    assert drain(app, queues=["slow"]).runs == ((job.id, "known", "succeeded"),)
+    assert [line.getMessage() for line in caplog.records if line.levelname == "WARNING"] == [
+        "no handler declares the queue slow, only default: jobs are there only if they were enqueued with that queue"
+    ]
 
 
 def module_level(job: Context) -> str:
@@ -188,6 +200,58 @@ def test_errors_mean_what_they_mean_in_a_worker(app: App, error: BaseException, 
     assert ran.runs == ((job.id, "wrong", status),)
     assert ran.errors == (error,)
     assert "in wrong" in app.ledger.get(job.id).last_error["traceback"]
+
+
+WRONG_CALLS: dict[str, Callable[[App, Context], Any]] = {
+    "progress": lambda app, job: job.progress("half"),  # type: ignore[arg-type]
+    "a share": lambda app, job: job.progress(0.5),  # type: ignore[arg-type]
+    "a child": lambda app, job: job.enqueue("child", n="x"),
+    "the app": lambda app, job: app.enqueue("child", m=1),
+}
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS.values(), ids=WRONG_CALLS)
+def test_a_wrong_call_to_holdfast_is_no_bad_input(app: App, call: Callable[[App, Context], Any]) -> None:
+    @app.handler()
+    def child(n: int) -> None: ...
+
+    @app.handler()
+    def buggy(job: Context) -> None:
+        call(app, job)
+
+    @app.handler(fail_on=ValidationError)
+    def strict(job: Context) -> None:
+        call(app, job)
+
+    @app.handler()
+    async def awaited(job: AsyncContext) -> None:
+        found = call(app, job)
+        if asyncio.iscoroutine(found):
+            await found
+
+    jobs = [app.enqueue(handler) for handler in (buggy, strict, awaited)]
+    drain(app)
+    again, failed, later = (app.ledger.get(job.id) for job in jobs)
+    for job in (again, later):
+        assert (job.status, job.last_error["type"]) == ("queued", "ValidationError")
+        assert [event.reason for event in app.ledger.events(job.id, types=["stalled"])] == ["TRANSIENT_ERROR"]
+    assert (failed.status, failed.reason_code, failed.failure_stage) == ("failed", None, "exec")
+
+
+def test_bad_input_that_a_check_of_the_handler_finds_stays_bad_input(app: App) -> None:
+    """Also after a call to Holdfast that went well, and with an error of Holdfast's as its cause."""
+
+    @app.handler()
+    def careful(job: Context) -> None:
+        try:
+            job.progress("half")  # type: ignore[arg-type]
+        except ValidationError as error:
+            raise ValidationError("not a number") from error
+
+    job = app.enqueue(careful)
+    drain(app)
+    found = app.ledger.get(job.id)
+    assert (found.status, found.reason_code, found.failure_stage) == ("dead_lettered", "validation_failed", "input")
 
 
 def test_arguments_that_no_longer_fit_are_put_aside(app: App) -> None:

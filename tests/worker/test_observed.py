@@ -15,13 +15,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import holdfast
-from holdfast import App, AsyncContext, Context, Job, PermanentError, TransientError
+from holdfast import App, AsyncContext, Context, Job, PermanentError, PolicyFields, TransientError
 from holdfast.services import CallableSink
 from holdfast.telemetry import logs
-from holdfast.testing import ManualClock
+from holdfast.testing import ManualClock, drain
 from holdfast.worker import shift
 from tests.support.waiting import wait_until
-from tests.worker.conftest import Starter, ended
+from tests.worker.conftest import Starter, became, ended
 
 tracer = trace.get_tracer("test")
 Spans = Callable[[], dict[str, ReadableSpan]]
@@ -128,7 +128,11 @@ def test_every_step_of_a_job_is_a_line(app: App, start: Starter, lines: Callable
         assert found == (job.id, "flaky", "q", attempt, "w0")
     assert (begun["level"], begun["message"]) == ("INFO", f"job {job.id} started")
     assert begun["wait_ms"] >= 0
-    assert (retried["level"], retried["message"]) == ("WARNING", f"job {job.id} retried: TransientError: the server said 503")
+    assert retried["level"] == "WARNING"
+    at = retried["retry_at"][11:19]
+    assert retried["message"] == (
+        f"job {job.id} failed in attempt 1 of 3 and is tried again at {at}: TransientError: the server said 503"
+    )
     assert retried["error"] == "TransientError: the server said 503"
     assert 'raise TransientError("the server said 503")' in retried["exception"]
     assert retried["retry_at"].endswith("Z")
@@ -193,6 +197,71 @@ def test_a_refused_check_is_logged(app: App, start: Starter, lines: Callable[[],
     assert refused["message"] == f"job {job.id} refused by a check: KeyError: 'no key'"
 
 
+def test_a_retry_of_another_day_is_logged_with_its_date(
+    store_url: str, clock: ManualClock, lines: Callable[[], list[dict[str, Any]]]
+) -> None:
+    """Attempts that were handed back are no tries; and with a clock that stands still nothing takes any time."""
+    app = App(store_url, clock=clock)
+
+    @app.handler(attempts=3)
+    def limited(job: Context) -> None:
+        if job.job.attempt == 1:
+            job.ask_to_leave()
+            job.check_cancelled()
+        raise TransientError("slow down", retry_after="2d")
+
+    job = app.enqueue(limited)
+    drain(app)
+    at = app.ledger.get(job.id).available_at
+    app.close()
+    found = next(line for line in lines() if line.get("event") == "retried")
+    assert found["message"].startswith(f"job {job.id} failed in attempt 2 of 4 and is tried again at {at:%Y-%m-%d %H:%M:%S}: ")
+    assert found["duration_ms"] == 0
+
+
+@pytest.mark.parametrize("way", ["hard", "past its grace"])
+def test_a_job_that_is_cancelled_under_its_handler_is_one_line(
+    app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]], way: str
+) -> None:
+    quick: PolicyFields = {"heartbeat_interval": "1s", "missed_beats_max": 1, "lease_ttl": "1s", "cancel_grace": "1s"}
+
+    @app.handler(policy=quick)
+    def deaf(job: Context) -> None:
+        wait_until(lambda: job.lost)
+        job.check_cancelled()
+
+    job = app.enqueue(deaf)
+    worker = start()
+    became(app, job, "running")
+    app.ledger.cancel(job.id, hard=way == "hard", reason="enough", actor="ada")
+    wait_until(lambda: "cancelled" in steps(lines, job), what="it is logged")
+    worker.close()
+    assert steps(lines, job) == ["started", "cancelled"]
+    found = next(line for line in lines() if line.get("event") == "cancelled")
+    assert (found["level"], found["message"]) == ("INFO", f"job {job.id} cancelled by client:ada: enough")
+    assert (found["actor"], found["reason"], found["worker"]) == ("client:ada", "enough", "w0")
+    assert not [line for line in lines() if "lease lost" in line["message"] or line["level"] == "WARNING"]
+
+
+def test_a_lost_lease_is_one_warning(app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]) -> None:
+    went = threading.Event()
+
+    @app.handler(policy={"heartbeat_interval": "1s", "missed_beats_max": 1, "lease_ttl": "1s"})
+    def robbed(job: Context) -> None:
+        app.ledger.stall(job.fence, reason="WORKER_ERROR")
+        app.ledger.dead_letter(job.job.id, reason_code="policy_violation", actor="operator:ada")
+        wait_until(lambda: job.lost)
+        went.set()
+        job.check_cancelled()
+
+    app.enqueue(robbed)
+    worker = start()
+    assert went.wait(30)
+    worker.close()
+    [lost] = [line for line in lines() if "lease lost" in line["message"]]
+    assert (lost["level"], lost["attempt"], lost["kind"]) == ("WARNING", 1, "robbed")
+
+
 def test_a_stall_found_by_the_sweep_is_logged(
     store_url: str, clock: ManualClock, lines: Callable[[], list[dict[str, Any]]]
 ) -> None:
@@ -202,13 +271,13 @@ def test_a_stall_found_by_the_sweep_is_logged(
         for _ in range(2):
             ledger.claim("w9", start=True)
             ledger.sweep()
-            clock.advance(31)
+            clock.advance(31.04)
             ledger.sweep()
             clock.advance(60)
     stalled, again, dead = [line for line in lines() if line.get("job_id") == job.id]
     assert (stalled["event"], stalled["level"], stalled["worker"]) == ("stalled", "WARNING", "w9")
     assert stalled["message"] == f"job {job.id} stalled: NO_HEARTBEAT, silent for 31 s"
-    assert (stalled["kind"], stalled["attempt"], stalled["silent_ms"], stalled["duration_ms"]) == ("index", 1, 31_000, 31_000)
+    assert (stalled["kind"], stalled["attempt"], stalled["silent_ms"], stalled["duration_ms"]) == ("index", 1, 31_040, 31_040)
     assert (again["event"], again["attempt"]) == ("stalled", 2)
     assert (dead["event"], dead["message"]) == (
         "dead_lettered",

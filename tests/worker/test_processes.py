@@ -283,3 +283,10 @@ def test_a_result_that_cannot_be_kept_is_refused_from_a_child_too(fleet: Fleet, 
     found = ended(real, job).dead_letter
     assert found is not None
     assert (found["reason_code"], found["failure_stage"]) == ("validation_failed", "output")
+
+
+def test_a_wrong_call_to_holdfast_in_a_child_process_is_tried_again(fleet: Fleet, real: Ledger) -> None:
+    fleet.start("ant")
+    found = ended(real, real.enqueue("miscalls"))
+    assert (found.attempt, found.reason_code, found.failure_stage) == (2, "exhausted_retries", "exec")
+    assert found.last_error["type"] == "ValidationError"

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast import App, AsyncContext, Context, ValidationError
+from holdfast.worker.enqueues import OPTIONS
 from tests.support.refusing import refused
 
 
@@ -87,6 +88,43 @@ def test_pydantic_models(app: App) -> None:
         app.enqueue("ship", order={"item": "pen", "count": "many"})
 
 
+def hello(name: str, times: int | None = 1, order: Point | None = None) -> None: ...
+
+
+def bare() -> None: ...
+
+
+BEFORE = "Options of the job go before"
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "said"),
+    [
+        (hello, {"name": "x", "nam": "x"}, "hello has no parameter 'nam'; it has: name, times, order"),
+        (bare, {"nam": "x"}, "bare has no parameter 'nam'; it has none"),
+        (hello, {"times": 1}, "hello needs the argument 'name'"),
+        (hello, {"name": 4}, "hello: name must be str, not int"),
+        (hello, {"name": None}, "hello: name must be str, not None"),
+        (hello, {"name": ["x"]}, "hello: name must be str, not list"),
+        (hello, {"name": "x", "times": "3"}, "hello: times must be int or None, not str"),
+        (hello, {"name": "x", "order": {"x": "left"}}, "hello: order.x must be int, not str"),
+        (hello, {"name": "x", "order": 3}, "hello: Expected `object | null`, got `int` - at `$.order`"),
+        (bare, {"queue": "q"}, f"bare has no parameter 'queue'; it has none. {BEFORE}: app.options(queue=…).enqueue(…)"),
+    ],
+)
+def test_what_is_wrong_with_arguments_is_said_in_words_of_the_signature(
+    app: App, function: Any, given: dict[str, Any], said: str
+) -> None:
+    app.handler()(function)
+    with pytest.raises(ValidationError) as refusal:
+        app.enqueue(function, **given)
+    assert refusal.value.message == said
+    body = msgspec.json.encode(given)
+    with pytest.raises(ValidationError) as unread:
+        app.registry.find(function).signature.read(body)
+    assert unread.value.message == said
+
+
 def test_any_names_where_the_function_takes_any(app: App) -> None:
     @app.handler()
     def log(level: int, **rest: Any) -> None: ...
@@ -126,6 +164,22 @@ def test_what_cannot_be_a_handler(app: App) -> None:
         app.enqueue("nobody")
 
 
+def _context_last(x: int, job: Context) -> None: ...
+
+
+async def _context_last_too(x: int, *, job: AsyncContext) -> None: ...
+
+
+def _perhaps(job: Context | None, x: int) -> None: ...
+
+
+@pytest.mark.parametrize("function", [_context_last, _context_last_too, _perhaps])
+def test_a_context_that_is_not_the_first_parameter_is_refused_at_registration(app: App, function: Any) -> None:
+    with refused("validation_error", "job is annotated as a context: the context is the first parameter"):
+        app.handler()(function)
+    assert not len(app.registry)
+
+
 def test_options_of_the_handler_and_of_the_call(app: App) -> None:
     @app.handler(queue="crawl", priority=3, tier="in_home")
     def fetch(url: str) -> None: ...
@@ -140,8 +194,32 @@ def test_refusals_of_the_ledger_come_through(app: App) -> None:
     @app.handler()
     def fetch(url: str) -> None: ...
 
-    with pytest.raises(ValidationError):
-        app.options(nonsense=1).enqueue(fetch, url="u")  # type: ignore[call-arg]
+    with pytest.raises(ValidationError, match="priority"):
+        app.options(priority="high").enqueue(fetch, url="u")  # type: ignore[arg-type]
+
+
+def test_an_option_that_there_is_not_is_refused_at_once_with_those_that_there_are(app: App) -> None:
+    with pytest.raises(ValidationError, match="handler has no option 'atempts_max'; did you mean 'attempts_max'") as typo:
+        app.handler("a", atempts_max=3)  # type: ignore[call-overload]
+    assert "attempts_max, available_at, check_result" in typo.value.action
+    with pytest.raises(ValidationError, match=r"^handler has no option 'max_retries'$"):
+        app.handler("a", max_retries=3)  # type: ignore[call-overload]
+    with pytest.raises(ValidationError, match=r"^enqueue has no option 'countdown'$") as late:
+        app.options(countdown=3)  # type: ignore[call-arg]
+    assert "delay" in late.value.action
+    with pytest.raises(ValidationError, match="did you mean 'delay'"):
+        app.aio.options(dely=3)  # type: ignore[call-arg]
+    assert not len(app.registry)
+
+
+def test_every_option_that_an_enqueue_has_is_known_before_it(app: App) -> None:
+    @app.handler()
+    def fetch(url: str) -> None: ...
+
+    for name in OPTIONS:
+        app.options(**{name: None})  # type: ignore[arg-type]
+    given = {name: None for name in OPTIONS if name != "queue"}
+    assert app.options(**given).enqueue(fetch, url="u").is_new  # type: ignore[arg-type]
 
 
 def test_a_field_of_the_policy_has_one_name_and_a_handler_takes_the_older_one_too() -> None:

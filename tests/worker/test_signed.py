@@ -145,6 +145,23 @@ def test_a_worker_that_could_not_sign_does_not_begin(app: App, store_url: str) -
     assert "plain" not in app.ledger.declarations()
 
 
+def test_a_kind_that_could_not_be_signed_is_left_out_of_other_queues(app: App) -> None:
+    @app.handler(policy=ALL, queue="signed")
+    def secret() -> None: ...
+
+    with pytest.raises(ValidationError, match="no key here to sign what is done for secret"):
+        app.worker(name="other", queues=["default"])
+
+    @app.handler()
+    def plain() -> None: ...
+
+    job, other = app.options(queue="default").enqueue(secret), app.enqueue(plain)
+    with app.worker(name="other", queues=["default"]) as worker:
+        worker.start()
+        assert ended(app, other).status == "succeeded"
+    assert app.ledger.get(job.id).attempt == 0
+
+
 def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Ledger, start: Starter) -> None:
     begun, refused = threading.Event(), threading.Event()
     told: list[str] = []

@@ -28,6 +28,7 @@ log = logging.getLogger("holdfast.cli")
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 WORKERS_MAX = 1_000
+PORT_MAX = 65_535
 GRACE_SECONDS = 2.0
 """How long threads that handlers have started may run on when the worker has stopped."""
 SILENT = timedelta(seconds=45)
@@ -61,7 +62,11 @@ def worker() -> None:
 @click.option("--keep-beats", type=duration_or_never, help="Delete the contents of heartbeats after this time. [default: 30d]")
 @click.option("--seal", is_flag=True, help="Seal the log as well; needs a key of a server.")
 @anchor_options
-@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz on this port.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, PORT_MAX),
+    help="Serve /metrics and /healthz on this port; worker n of --workers on port + n - 1.",
+)
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to listen on for --metrics-port.")
 @click.option(
     "--log",
@@ -90,11 +95,12 @@ def run(
     as_json: bool,
     **room: Any,
 ) -> None:
-    """Run the jobs of one or more apps until SIGTERM or SIGINT.
+    """Run the jobs of one or more apps until a signal to stop.
 
-    The first signal lets running jobs finish, the second hands them back at once. Ends with 0 after an orderly stop, with 1
-    where the worker gave up, since too many of its handlers would not stop. With --workers, so many processes do this. One that
-    ends is started again, up to 10 times in 10 minutes; signals are passed on to all.
+    SIGTERM, SIGINT or SIGHUP lets running jobs finish, a second one hands them back at once. Ends with 0 after an
+    orderly stop, with 1 where the worker gave up, since too many of its handlers would not stop. With --workers, so many
+    processes do this. One that ends is started again, up to 10 times in 10 minutes; while the ledger cannot be reached, without
+    a limit. Signals are passed on to all.
 
     \b
     Example:
@@ -114,22 +120,26 @@ def run(
 
 
 def _run_several(count: int, options: dict[str, Any], as_json: bool) -> None:
-    from holdfast.supervise.workers import WorkerProcesses
+    from holdfast.supervise.workers import UNREACHABLE, WorkerProcesses
 
-    if options["metrics_port"]:
-        raise misuse("--workers cannot share one --metrics-port", action="Give --metrics-port 0: each worker logs its own port.")
+    port = options["metrics_port"]
+    if port and port + count - 1 > PORT_MAX:
+        raise misuse(f"--workers {count} and --metrics-port {port} need ports up to {port + count - 1}; the last is {PORT_MAX}")
 
     def work(number: int) -> int:
         """In a process of its own, which says in the log what it fails for."""
         named = options["name"]
         try:
-            _run_one(**{**options, "name": None if named is None else f"{named}-{number}"})
+            own = {"name": None if named is None else f"{named}-{number}", "metrics_port": port + number - 1 if port else port}
+            _run_one(**{**options, **own})
         except (Failed, HoldfastError) as error:
             log.error(error.message, extra={"worker_number": number, "error_code": error.code, "action": error.action})  # noqa: TRY400
             return exit_code_of(error)
         return 0
 
     ended = WorkerProcesses(count, work).run()
+    if ended.exit_code == UNREACHABLE:
+        raise Failed("unavailable", "the workers could not reach the ledger", action="The log says why.", exit_code=UNREACHABLE)
     if ended.exit_code:
         words = f"not all of the {count} workers have ended in order, after {ended.restarts} restarts"
         raise Failed("gave_up", words, action="The log says why.", exit_code=ended.exit_code)
@@ -162,7 +172,7 @@ def _run_one(
             from holdfast.telemetry.prometheus import serve
 
             endpoint = serve(worker.shift.ledger, metrics_port, metrics_host)
-            log.info("serving metrics", extra={"url": f"{endpoint.url}/metrics"})
+            log.info("serving metrics", extra={"url": f"{endpoint.url}/metrics", "worker": worker.name})
         orderly = worker.run()
     for app in found:
         app.close()

@@ -215,7 +215,7 @@ def _note(outcome: Outcome) -> None:
         if event.type is EventType.STALLED:
             body = decode(Stalled, event.payload)
             silent_us = None if body.last_beat_at is None else max(0, event.received_at - body.last_beat_at)
-            said = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {silent_us / 1_000_000:g} s")
+            said = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {_seconds(silent_us)} s")
             facts = {"reason": event.reason, "silent_ms": None if silent_us is None else silent_us // 1_000}
             began = job.started_at or job.claimed_at
             duration_ms = None if began is None else max(0, event.received_at - began) // 1_000
@@ -244,3 +244,8 @@ def _count(answers: Sequence[Any], made: Counter[str]) -> int:
     kinds = [answer for answer in answers if answer and not isinstance(answer, HoldfastError)]
     made.update(kind.value for some in kinds for kind in some)
     return len(kinds)
+
+
+def _seconds(duration_us: int) -> str:
+    """In tenths: `6.5`, or `31`."""
+    return f"{duration_us / 1_000_000:.1f}".removesuffix(".0")

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Self
 
 from holdfast.services.echoes import ECHO_SECONDS
@@ -14,10 +14,14 @@ FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, sign
 
 
 class Signals:
-    """Within, the signals above are read here. What this process was started to ignore stays ignored, but for those to stop."""
+    """Within, the signals above are read here. What this process was started to ignore stays ignored, but for those to stop.
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    `stopping` are the signals that mean an end: of two that come in quick succession only the first is read.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], stopping: Collection[signal.Signals] = STOPPING) -> None:
         self._monotonic = monotonic
+        self._stopping = stopping
         self._stopped_at = float("-inf")
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
@@ -42,7 +46,7 @@ class Signals:
         return [signal.Signals(number) for number in numbers if number and not self._is_echo(number)]
 
     def _is_echo(self, number: int) -> bool:
-        if number not in STOPPING:
+        if number not in self._stopping:
             return False
         now, last = self._monotonic(), self._stopped_at
         if now - last <= ECHO_SECONDS:

@@ -19,13 +19,16 @@ log = logging.getLogger("holdfast.supervise")
 
 MISUSE = 2
 """The exit code of a command that was typed wrongly: no restart mends that."""
-_ORDERLY = (0, *(-number for number in STOPPING), 130)
+UNREACHABLE = 3
+"""The exit code of a worker that could not reach its ledger: it is tried again until it can, and that counts as no failure."""
+_STOPPING = (*STOPPING, signal.SIGHUP)
+_ORDERLY = (0, *(-number for number in _STOPPING), 130)
 """Exit codes after a signal to stop. One that ends a worker by itself came before the worker had begun: it held nothing."""
 _PR_SET_PDEATHSIG = 1
 
 
 class Kept(NamedTuple):
-    """How it ended. `exit_code` is 0 if every worker stopped in order."""
+    """How it ended. `exit_code` is 0 if every worker stopped in order, UNREACHABLE if one still waited for its ledger."""
 
     exit_code: int
     restarts: int
@@ -40,13 +43,16 @@ class _Place:
         self.pid: int | None = None
         self.due_at: float | None = 0.0
         """None where it is not started again."""
+        self.unreachable = 0
+        """How often in a row it has ended because it could not reach its ledger."""
 
 
 class WorkerProcesses:
     """Forks before anything is loaded, so each process loads its apps itself. There must be one thread only.
 
     `work` is called in each child with its number, from 1, and returns its exit code. A worker that ends is started again after
-    a backoff, within the limits of the policy; each worker has its own count. A signal to stop goes to all of them.
+    a backoff, within the limits of the policy; each worker has its own count. One that could not reach its ledger is started
+    again without an end, after `backoff_max` at most. A signal to stop goes to all of them.
     """
 
     def __init__(self, count: int, work: Callable[[int], int], policy: RunPolicy | None = None) -> None:
@@ -60,7 +66,7 @@ class WorkerProcesses:
     def run(self) -> Kept:
         """Until every worker has ended and none is to be started again. In a child it does not return."""
         before = signal.getsignal(signal.SIGCHLD)
-        with Signals(time.monotonic) as signals, selectors.DefaultSelector() as selector:
+        with Signals(time.monotonic, _STOPPING) as signals, selectors.DefaultSelector() as selector:
             self._signals = signals
             signal.signal(signal.SIGCHLD, lambda *_: None)  # its number wakes the selector
             selector.register(signals, selectors.EVENT_READ)
@@ -71,7 +77,8 @@ class WorkerProcesses:
                     self._reap()
             finally:
                 signal.signal(signal.SIGCHLD, before)
-        return Kept(self._exit_code, self._restarts)
+        waited = any(place.unreachable for place in self._places)
+        return Kept(self._exit_code or (UNREACHABLE if waited else 0), self._restarts)
 
     def _start_due(self) -> bool:
         """Start what is due. False once nothing runs and nothing will."""
@@ -107,7 +114,7 @@ class WorkerProcesses:
         for number in numbers:
             if number not in (*STOPPING, *FORWARDED):
                 continue
-            if number in STOPPING:
+            if number in _STOPPING:
                 self._stop()
             for place in self._places:
                 if place.pid is not None:
@@ -130,8 +137,9 @@ class WorkerProcesses:
 
     def _ended(self, place: _Place, pid: int, code: int) -> None:
         told = {"worker_number": place.number, "pid": pid, "exit_code": code}
+        place.unreachable = place.unreachable + 1 if code == UNREACHABLE else 0
         if self._stopping:
-            self._exit_code = self._exit_code or (0 if code in _ORDERLY else 1)
+            self._exit_code = self._exit_code or (0 if code in (*_ORDERLY, UNREACHABLE) else 1)
             log.info("worker ended", extra=told)
             return
         if code == MISUSE:
@@ -141,6 +149,11 @@ class WorkerProcesses:
                 if other.pid is not None:
                     os.kill(other.pid, signal.SIGTERM)
             log.error("worker cannot be started", extra=told)
+            return
+        if code == UNREACHABLE:
+            wait_s = min(self._backoff_s(place.unreachable), self._policy.backoff_max_ms / 1_000)
+            place.due_at = time.monotonic() + wait_s
+            log.warning("worker cannot reach the ledger, and is started again", extra={**told, "wait_ms": round(wait_s * 1_000)})
             return
         decision = self._again(place)
         if decision is None:
@@ -156,4 +169,7 @@ class WorkerProcesses:
         decision = place.controller.record_restart(round(time.monotonic() * 1_000))
         if not isinstance(decision, Allow):
             return None
-        return self._policy.backoff_seconds(decision.attempt, random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+        return self._backoff_s(decision.attempt)
+
+    def _backoff_s(self, attempt: int) -> float:
+        return self._policy.backoff_seconds(attempt, random.uniform(0.5, 1.5))  # noqa: S311 - no secret

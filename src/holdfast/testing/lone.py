@@ -79,9 +79,8 @@ class Direct(Settler):
         self.timed_out(context)
         return True
 
-    def hand(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
-        self._in_hand += 1
-        self._settle(Handed(context, verb, given, secrets.token_hex(8)))
+    def _begin(self, handed: Handed) -> None:
+        self._settle(handed)
 
     def _later(self, seconds: float, work: Callable[[], object]) -> None:
         raise Unavailable("the ledger is out of reach, and a drain does not wait for it")

@@ -1,6 +1,7 @@
 """App: handlers by name, jobs for them, and workers that run them."""
 
 import contextlib
+import inspect
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from holdfast.ledger.options import CallOptions, Duration, HandlerOptions, Polic
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validating import Hooks, Validator
 from holdfast.opening import Clock, open
-from holdfast.worker.enqueues import Enqueues
+from holdfast.worker.enqueues import Enqueues, check_options
 from holdfast.worker.handlers import Check, Isolation, make
 from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker, WorkerSettings
@@ -175,7 +176,7 @@ class App(Enqueues):
             return self.handler()(kind)
         if kind is not None and not isinstance(kind, str):
             raise ValidationError("a kind is a text", field="kind")
-        admit.check_options(options)
+        check_options("handler", options, _HANDLER_OPTIONS)
         declared = dict(policy or {})
         declared |= _one_of("lease_ttl", lease_ttl, "lease", lease) | _one_of("attempts_max", attempts_max, "attempts", attempts)
 
@@ -246,6 +247,7 @@ class App(Enqueues):
 
     def options(self, **options: Unpack[CallOptions]) -> Enqueuer:
         """Enqueue with the options of `ledger.enqueue`: priority, delay, dedupe_key, queue, tier, request_id, connection…"""
+        check_options("enqueue", options)
         return Enqueuer(self, options)
 
     # Work
@@ -255,7 +257,7 @@ class App(Enqueues):
         return worker_of([self], **settings)
 
     def work(self, **settings: Unpack[WorkerSettings]) -> bool:
-        """Run jobs until SIGTERM or SIGINT: the first lets running jobs finish, the second hands them back at once.
+        """Run jobs until SIGTERM, SIGINT or SIGHUP: the first lets running jobs finish, the second hands them back at once.
 
         False where the worker gave up on itself, since too many of its handlers would not stop: end the process then.
         Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout,
@@ -292,6 +294,13 @@ class App(Enqueues):
     @property
     def monotonic(self) -> Callable[[], float]:
         return time.monotonic if self.clock is None else self.clock.monotonic
+
+
+_HANDLER_OPTIONS = (
+    {name for name, parameter in inspect.signature(App.handler).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    | {"kind"}
+    | HandlerOptions.__optional_keys__
+)
 
 
 def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker:

@@ -78,6 +78,7 @@ class Beater:
             )
         except HoldfastError as error:
             answers = [error] * len(due)
+        lost: list[Context] = []
         for context, told, answer in zip(due, news, answers, strict=True):
             self._note_locked(context, answer)
             if isinstance(answer, Unavailable | SignatureInvalid):
@@ -98,7 +99,9 @@ class Beater:
             if context.lost:
                 self._shift.forget(context)
                 self._doom(context)
-                log.warning("lease lost", extra={"job_id": context.job.id, "attempt": context.job.attempt})
+                lost.append(context)
+        for context in lost:
+            self._shift.note_lost(context, "lease lost", self._ledger)
 
     def _note_locked(self, context: Context, answer: Beat | HoldfastError) -> None:
         facts = {"job_id": context.job.id, "attempt": context.job.attempt}

@@ -216,7 +216,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Whoever stops a worker may tell everything below it. The worker says when this process is to end; what a handler has started
     # does not inherit a function.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: None)
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if len(sys.argv) > _BARE:

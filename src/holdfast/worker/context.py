@@ -12,7 +12,7 @@ from holdfast.core.receipts import check_gate
 from holdfast.errors import GateDenied, HoldfastError, JobCancelled, LeaseConflictError, NotFound, SignatureInvalid, Unavailable
 from holdfast.ledger import Beat, Change, Job
 from holdfast.ledger.options import ChildOptions
-from holdfast.worker.enqueues import AsyncChildren, AsyncEnqueues, Children, Enqueues
+from holdfast.worker.enqueues import AsyncChildren, AsyncEnqueues, Children, Enqueues, check_options
 from holdfast.worker.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ class Context(Enqueues):
 
     lost = False
     """The lease is over: somebody else may have the job. Nothing this attempt writes is accepted any more."""
+    refusal: HoldfastError | None = None
+    """The refusal that told that the lease is over."""
+    is_loss_noted = False
+    """Its loss is logged, which is done once."""
     asked_to_stop = False
     """Somebody asked for a soft cancel."""
     asked_to_leave = False
@@ -166,6 +170,7 @@ class Context(Enqueues):
 
     def options(self, **options: Unpack[ChildOptions]) -> Children:
         """Enqueue such jobs with the options of `ledger.enqueue`: `job.options(depends_on=[first]).enqueue(handler, …)`."""
+        check_options("enqueue", options)
         return Children(lambda handler, args, kwargs: self._shift.enqueue_child(self.job, handler, args, kwargs, options))
 
     def _beat(self, **told: Any) -> Beat:
@@ -252,6 +257,7 @@ class Context(Enqueues):
                 self.asked_to_stop = True
                 self._trouble()
         elif isinstance(answer, LeaseConflictError | NotFound) or answer.code == "invalid_transition":
+            self.refusal = answer
             self.lose()
         elif isinstance(answer, SignatureInvalid):
             self.unsigned = answer

@@ -55,12 +55,22 @@ def judge(error: BaseException, rules: Rules, stage: FailureStage = FailureStage
             return Verdict(said, False, ReasonCode.VALIDATION_FAILED, FailureStage.OUTPUT)
         case UnreadableArgs():
             return Verdict({**said, "type": "ValidationError"}, False, ReasonCode.PARSE_ERROR, FailureStage.INPUT)
-        case ValidationError():
+        case ValidationError() if stage is FailureStage.OUTPUT or not _is_from_holdfast(error):
             return Verdict(said, False, ReasonCode.VALIDATION_FAILED, FailureStage.INPUT if stage is FailureStage.EXEC else stage)
     if isinstance(error, TimeoutError) and not isinstance(error, rules.fail_on):
         return Verdict(said, True, ReasonCode.TIMEOUT, stage)
     worth = isinstance(error, rules.retry_on) and not isinstance(error, rules.fail_on)
     return Verdict(said, worth or not isinstance(error, Exception), failure_stage=stage)
+
+
+def _is_from_holdfast(error: BaseException) -> bool:
+    """Whether a call to Holdfast raised it. A wrong call is a bug of the handler, and says nothing about the job's input."""
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == "holdfast"
 
 
 def _plain(duration: Any) -> Any:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -101,7 +102,7 @@ class Settler:
             return
         if context.lost or (isinstance(error, LeaseConflictError) and error.context.get("job_id") == context.job.id):
             self._shift.forget(context)
-            log.warning("lease lost, nothing recorded", extra=_facts(context))
+            self._shift.note_lost(context, "lease lost, nothing recorded", self._shift.ledger)
         elif isinstance(error, JobCancelled):
             self.hand(context, self._shift.ledger.acknowledge_cancel if context.asked_to_stop else self._shift.ledger.release)
         else:
@@ -148,7 +149,7 @@ class Settler:
     def abandon_start(self, context: Context, error: HoldfastError) -> None:
         """It could not be started: not ours any more, or the store is out of reach and the lease will run out."""
         self._shift.forget(context)
-        log.warning("start refused: %s", error.code, extra={**_facts(context), "error": error.message})
+        self._shift.note_lost(context, f"start refused: {error.code}", self._shift.ledger, error)
 
     # Carrying them out
 
@@ -159,7 +160,10 @@ class Settler:
         context.handed = True
         with self._mutex:
             self._in_hand += 1
-        self._hands.submit(self._settle, Handed(context, verb, given, secrets.token_hex(8)))
+        self._begin(Handed(context, verb, given, secrets.token_hex(8)))
+
+    def _begin(self, handed: "Handed") -> None:
+        self._hands.submit(self._settle, handed)
 
     def _settle(self, handed: "Handed") -> None:
         """Try once. What the store cannot take now is tried again later: a hand that waited would keep others waiting."""
@@ -196,7 +200,7 @@ class Settler:
             if _may_come(error) and not (context.lost or self._gives_up(context, handed.pause, locked=_is_locked(error))):
                 return handed.later()
             if not isinstance(error, Unavailable):
-                log.warning("outcome refused: %s", error.code, extra={**_facts(context), "error": error.message})
+                self._shift.note_lost(context, f"outcome refused: {error.code}", self._shift.ledger, error)
             return None
         event = "released" if handed.verb == self._shift.ledger.release else _event(found)
         if context.began >= 0:
@@ -315,7 +319,7 @@ class Settler:
                 if is_told:
                     _note(context, "succeeded", None)
             else:
-                log.warning("outcome refused: %s", answer.code, extra={**_facts(context), "error": answer.message})
+                self._shift.note_lost(context, f"outcome refused: {answer.code}", self._shift.ledger, answer)
         self._shift.ledger.metrics.ran_many(ran)
 
     def _complete_each(self, batch: list[tuple[Context, Any]], refused: HoldfastError) -> None:
@@ -396,4 +400,13 @@ def _note(context: Context, event: str, job: Job | None) -> None:
             said = "refused by a check"
         elif event == "retried":
             facts["retry_at"] = job.available_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            said = _tried_again(job)
     note(log, level, event, _facts(context), said, duration_ms=duration_ms, **facts)
+
+
+def _tried_again(job: Job) -> str:
+    """In UTC, as the times of log lines are. Attempts that were handed back do not count against the most there are."""
+    policy, at = job.policy, job.available_at
+    most = "" if policy is None else f" of {policy.attempts_max + job.releases}"
+    when = at.strftime("%H:%M:%S" if at - job.updated_at < timedelta(days=1) else "%Y-%m-%d %H:%M:%S")
+    return f"failed in attempt {job.attempt}{most} and is tried again at {when}"

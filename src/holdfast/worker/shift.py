@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from holdfast.errors import ValidationError
-from holdfast.ledger import Job, Ledger, admit
+from holdfast.core.model import EventType, Status
+from holdfast.errors import HoldfastError, ValidationError
+from holdfast.ledger import Event, Job, Ledger, admit
 from holdfast.telemetry.logs import JobFields
 from holdfast.telemetry.steps import note
 from holdfast.telemetry.tracing import current_traceparent
@@ -37,16 +38,35 @@ class Shift:
         self.news = threading.Event()
         """Set when a beat should not wait for its time."""
         self.stopping = threading.Event()
+        self._noting = threading.Lock()
         self.abandoned = 0
         """Threads given up on: told to stop, their jobs taken from them, and still running."""
         self.let_go: Callable[[], None] = _nothing
         """Called when a job of a kind with a limit of its own is no longer held."""
 
-    def serve(self, queues: Collection[str]) -> list[Handler]:
-        """Whose jobs are claimed from these queues: those of the app's handlers for them, and the ledger's own."""
-        served = [handler for handler in self.registry if handler.queue in queues]
+    def serve(self, queues: Collection[str], without: Collection[str] = ()) -> list[Handler]:
+        """The handlers whose jobs are claimed from these queues: all of the app's, since a job may be enqueued to any queue, and
+        the ledger's own.
+
+        `without` are kinds that are served only if their handler declares one of the queues.
+        """
+        declared = {handler.queue for handler in self.registry}
+        if not declared:
+            raise ValidationError("there are no handlers: register some with @app.handler() first", field="queues")
+        if not queues:
+            raise ValidationError(f"queues names no queue; handlers are for {', '.join(sorted(declared)):.200}", field="queues")
+        if undeclared := sorted(set(queues) - declared):
+            said = f"no handler declares the queue{'s' if len(undeclared) > 1 else ''} {', '.join(undeclared):.200}"
+            known = ", ".join(sorted(declared))
+            log.warning(
+                "%s, only %.200s: jobs are there only if they were enqueued with that queue",
+                said,
+                known,
+                extra={"worker": self.name},
+            )
+        served = [handler for handler in self.registry if handler.queue in queues or handler.kind not in without]
         if not served:
-            raise ValidationError(_unserved(queues, {handler.queue for handler in self.registry}), field="queues")
+            raise ValidationError(f"there is no key here to sign what is done for {', '.join(without):.200}", field="keys")
         served.append(undoing.handler(self))
         self.served = {handler.kind: handler for handler in served}
         return served
@@ -110,6 +130,24 @@ class Shift:
                 wait_ms = None if waited is None else max(0, round(waited.total_seconds() * 1_000))
                 note(log, logging.INFO, "started", JobFields(job, self.name), "started", wait_ms=wait_ms)
 
+    def note_lost(self, context: Context, said: str, ledger: Ledger, refusal: HoldfastError | None = None) -> None:
+        """Log once that an attempt has lost its job: at info if the job was cancelled, else a warning that says `said`."""
+        with self._noting:
+            if context.is_loss_noted:
+                return
+            context.is_loss_noted = True
+        fields = dict(JobFields(context.job, self.name, context.traceparent))
+        refusal = refusal or context.refusal
+        status = None if refusal is None else refusal.context.get("status")
+        events = _cancels(ledger, context.job.id) if status in (None, Status.CANCELLED.value) else []
+        if status != Status.CANCELLED.value and not any(event.type is EventType.CANCELLED for event in events):
+            log.warning(said, extra=fields if refusal is None else {**fields, "error": refusal.message})
+            return
+        actor, reason = _asked(events)
+        words = "cancelled" + (f" by {actor}" if actor else "") + (f": {reason}" if reason else "")
+        duration_ms = None if context.began < 0 else round((self.monotonic() - context.began) * 1_000, 3)
+        note(log, logging.INFO, "cancelled", fields, words, duration_ms=duration_ms, actor=actor, reason=reason)
+
     # What contexts ask for
 
     @staticmethod
@@ -130,11 +168,19 @@ class Shift:
         return self.ledger.enqueue(**self.registry.item(handler, named, {**given, **options}))
 
 
-def _unserved(queues: Collection[str], known: Collection[str]) -> str:
-    if not known:
-        return "there are no handlers: register some with @app.handler() first"
-    asked = ", ".join(sorted(queues))
-    return f"no handler is for the queue{'s' if len(queues) > 1 else ''} {asked:.200}, only for {', '.join(sorted(known)):.200}"
+def _cancels(ledger: Ledger, job_id: int) -> list[Event]:
+    """Who has cancelled a job, and why. Nothing where the ledger does not answer."""
+    with contextlib.suppress(HoldfastError):
+        return ledger.events(job_id, types=[EventType.CANCEL_REQUESTED, EventType.CANCELLED])
+    return []
+
+
+def _asked(events: Sequence[Event]) -> tuple[str | None, str | None]:
+    """The actor who wanted the cancel, and the reason. The grace of a soft cancel ends in the system's name."""
+    if not events:
+        return None, None
+    found = events[0] if events[-1].actor.startswith("system:") else events[-1]
+    return found.actor, found.reason
 
 
 def _nothing() -> None:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from holdfast.services.echoes import ECHO_SECONDS
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+"""SIGHUP stops too, unless the program ignores it (nohup) or has a handler of its own."""
 
 
 @contextlib.contextmanager
 def calling(stop: Callable[[], None]) -> Iterator[None]:
-    """Within, SIGTERM and SIGINT call `stop`, each time; echoes of one do not count.
+    """Within, SIGTERM, SIGINT and SIGHUP call `stop`, each time; echoes of one do not count.
 
     Only a main thread can hear signals; elsewhere nothing happens.
 
@@ -27,19 +28,20 @@ def calling(stop: Callable[[], None]) -> Iterator[None]:
         return
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
+    stopping = {*STOPPING, signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else {*STOPPING}
 
     def listen() -> None:
         heard = float("-inf")
         while numbers := ours.recv(64):
             for number in numbers:
-                if number in STOPPING and time.monotonic() - heard > ECHO_SECONDS:
+                if number in stopping and time.monotonic() - heard > ECHO_SECONDS:
                     heard = time.monotonic()
                     stop()
 
     listener = threading.Thread(target=listen, name="holdfast-signals", daemon=True)
     listener.start()
     wakeup = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    before = {number: signal.signal(number, lambda *_: None) for number in STOPPING}
+    before = {number: signal.signal(number, lambda *_: None) for number in stopping}
     try:
         yield
     finally:

@@ -4,15 +4,24 @@ Arguments are checked when a job is enqueued and again when it runs, the result 
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from holdfast.errors import ValidationError
+from holdfast.worker.enqueues import OPTIONS
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(\w+)`")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_MISFIT = re.compile(r"Expected `(?P<wanted>[\w |]+)`, got `(?P<given>\w+)` - at `\$\.(?P<place>[^`]+)`")
+_OF_JSON = {"array", "object"}
+"""What msgspec calls many types of Python by: its own text is kept for them."""
+_OF_PYTHON = {"null": "None", "array": "list", "object": "dict"}
 
 
 class UnreadableArgs(ValidationError):
@@ -40,6 +49,12 @@ class Signature:
         self._open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in rest)
         named = [p for p in rest if p.kind is not inspect.Parameter.VAR_KEYWORD]
         for parameter in named:
+            if _names_context(hints.get(parameter.name), context_type):
+                raise ValidationError(
+                    f"{self._name}: {parameter.name} is annotated as a context: the context is the first parameter,"
+                    " annotated Context or AsyncContext alone",
+                    field="handler",
+                )
             if parameter.kind not in _NAMED:
                 raise ValidationError(
                     f"{self._name}: arguments of a job have names; {parameter} takes them by place", field="handler"
@@ -73,7 +88,7 @@ class Signature:
             checked = msgspec.convert(dict(given), self._struct, dec_hook=_decode_foreign)
             plain = msgspec.to_builtins(checked, enc_hook=encode_foreign)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
-            raise ValidationError(f"{self._name}: {_said(error)}", field="args") from None
+            raise ValidationError(self._wrong(error), field="args") from None
         if self._open:
             plain.update({name: value for name, value in given.items() if name not in self._names})
         return dict(plain)
@@ -86,12 +101,26 @@ class Signature:
             found = self._decoder.decode(body)
             extra = msgspec.json.decode(body) if self._open else None
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            raise UnreadableArgs(f"{self._name}: {_said(error)}", field="args") from None
+            raise UnreadableArgs(self._wrong(error), field="args") from None
         names = self._names
         values = {name: getattr(found, name) for name in names}
         if extra is not None:
             values.update({name: value for name, value in extra.items() if name not in names})
         return values
+
+    def _wrong(self, error: Exception) -> str:
+        """What is wrong with the arguments, in Python's words where msgspec's can be told in them."""
+        text = _said(error)
+        if found := _UNKNOWN.fullmatch(text):
+            has = f"it has: {', '.join(self._names)}" if self._names else "it has none"
+            hint = f". Options of the job go before: app.options({found[1]}=…).enqueue(…)" if found[1] in OPTIONS else ""
+            return f"{self._name} has no parameter {found[1]!r}; {has}{hint}"
+        if found := _MISSING.fullmatch(text):
+            return f"{self._name} needs the argument {found[1]!r}"
+        if (found := _MISFIT.fullmatch(text)) and not _OF_JSON & {*found["wanted"].split(" | ")}:
+            wanted = found["wanted"].replace(" | ", " or ").replace("null", "None")
+            return f"{self._name}: {found['place']} must be {wanted}, not {_OF_PYTHON.get(found['given'], found['given'])}"
+        return f"{self._name}: {text}"
 
     def result_check(self) -> Callable[[Any], None] | None:
         """A function that raises ValidationError for a result, in its plain form, that does not fit the return annotation.
@@ -170,6 +199,13 @@ def _is_context(first: inspect.Parameter, hints: Mapping[str, Any], context_type
     if wanted is None:
         return first.name == "job"
     return isinstance(wanted, type) and issubclass(wanted, context_type)
+
+
+def _names_context(hint: Any, context_type: type) -> bool:
+    """Whether an annotation is a context, or has one in it: `Context | None`."""
+    if isinstance(hint, type) and issubclass(hint, context_type):
+        return True
+    return any(_names_context(part, context_type) for part in get_args(hint))
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:

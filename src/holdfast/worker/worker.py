@@ -100,7 +100,9 @@ class Worker:
         self._url = url
         self._ledgers = (ledger, beats)
         self.shift = shift = Shift(ledger, registry, self.name, monotonic)
-        served = shift.serve(set(self._queues))
+        served = shift.serve(
+            set(self._queues), without=() if queues is None else unsignable(ledger, self.name, list(registry))[0]
+        )
         self._settler = Settler(shift)
         attempts = Attempts(shift, self._settler)
         sizes = {"thread": threads, "loop": tasks, "process": processes or os.cpu_count() or 1}
@@ -298,17 +300,24 @@ def declare(ledger: Ledger, handlers: Sequence[Handler], worker: str) -> None:
 
 def check_signs(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -> None:
     """Refuse to work where what is done would go unrecorded: a handler's kind has to be signed, and the key is not here."""
+    signed, why = unsignable(ledger, worker, handlers)
+    if signed:
+        raise ValidationError(
+            f"worker {worker!r} would have to sign what it does for {', '.join(signed):.200}: {why}", field="keys"
+        )
+
+
+def unsignable(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -> tuple[list[str], str]:
+    """The kinds that have to be signed and cannot be, since the worker's key is not here; and why it is not."""
     by_operator = ledger.policies()["kind"]
     wishes = {one.kind: by_operator.get(one.kind, {}).get("signed") or one.policy.get("signed") for one in handlers}
     signed = [kind for kind, wish in wishes.items() if wish not in (None, "none")]
-    if not signed:
-        return
-    try:
-        ledger.check_key(worker)
-    except SignatureInvalid as refused:
-        raise ValidationError(
-            f"worker {worker!r} would have to sign what it does for {', '.join(signed):.200}: {refused.message}", field="keys"
-        ) from None
+    if signed:
+        try:
+            ledger.check_key(worker)
+        except SignatureInvalid as refused:
+            return signed, refused.message
+    return [], ""
 
 
 def _relay(ledger: Ledger, sinks: "Sequence[Sink]", duty_ttl: Any) -> "Relay":

@@ -107,6 +107,11 @@ def forks(log: str) -> str:
     return "forked"
 
 
+@app.handler(isolation="process", attempts=2, policy=TIGHT)
+def miscalls(job: Context) -> None:
+    job.progress("half")  # type: ignore[arg-type]
+
+
 @app.handler(isolation="process")
 def named(name: str) -> str:
     return name
