@@ -104,6 +104,20 @@ def test_a_succeeded_job_is_not_replayed_and_says_what_replay_is_for(here: Desk)
     assert "holdfast job get --db " in here("job", "cancel", id_).err
 
 
+def test_a_job_named_by_id_is_not_replayed_twice(here: Desk) -> None:
+    job = here.ledger.enqueue("index").id
+    here.ledger.cancel(job)
+    [made] = here.said("job", "replay", job, "--request-id", "r-1")["replayed"]
+    fence = here.held()
+    here.ledger.complete(fence)
+
+    assert f"job {job} was replayed before, as {fence.job_id} (succeeded): give --again" in here("job", "replay", job).out
+    assert here.said("job", "replay", job)["skipped"] == 1
+    assert here.said("job", "replay", job, "--request-id", "r-1")["replayed"] == [made], "the same request, sent again"
+    [again] = here.said("job", "replay", job, "--again")["replayed"]
+    assert again["replayed_as"] > fence.job_id
+
+
 def test_what_to_try_is_said_once(here: Desk, folder: Path) -> None:
     for words in (["task", "start", "--id", 1], ["job", "replay", 99], ["job", "frobnicate"]):
         assert here(*words).err.count("Try") == 1, words

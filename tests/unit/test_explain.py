@@ -389,6 +389,13 @@ def test_the_newest_replay_counts():
     assert commands(of(history, replays=(Linked(8, Status.FAILED),))) == ["holdfast explain 8", "holdfast job replay 7"]
 
 
+def test_a_job_with_a_finished_replay_is_started_over_only_again():
+    failed, dead = failing(History().start()), History(Policy(attempts_max=1)).start().fail()
+    found = of(failed, replays=(Linked(8, Status.SUCCEEDED), Linked(9, Status.CANCELLED)))
+    assert commands(found) == ["holdfast explain 9", "holdfast job replay 7 --again"]
+    assert commands(of(dead, replays=(Linked(8, Status.DEAD_LETTERED),)))[1] == "holdfast dlq replay 7 --again"
+
+
 def owing(steps: int = 1) -> History:
     history = History().start()
     for _ in range(steps):

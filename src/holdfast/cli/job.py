@@ -11,6 +11,7 @@ from holdfast.cli.completing import QUEUE
 from holdfast.cli.enqueuing import enqueue
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
 from holdfast.cli.page import Page
+from holdfast.cli.replaying import replay_named, replayed
 from holdfast.cli.several import each, only_for_one, refusal, request_for
 from holdfast.cli.values import JOB_ID, duration, moment, point, stamp, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
@@ -330,31 +331,22 @@ def _assisted(job: "Job", words: str) -> Answer:
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.option("--again", is_flag=True, help="Replay jobs that were replayed before, too.")
 @reason_option
 @request_option
 @asks_a_ledger
-def replay(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None, request_id: str) -> Answer:
+def replay(ledger: "Ledger", *, ids: tuple[int, ...], again: bool, reason: str | None, request_id: str) -> Answer:
     """Replay finished jobs, each as a new job.
+
+    A job that was replayed before is skipped. A replay that failed or was cancelled does not count. While a replay is live, the
+    answer is that replay.
 
     \b
     Example:
       holdfast job replay 12 --reason "the page is back"
     """
     asked = request_for(ids, request_id)
-    done = each(ids, lambda id_: ledger.replay(id_, reason=reason, request_id=asked))
-    return replayed([job for job in done.values() if not isinstance(job, HoldfastError)], done)
-
-
-def replayed(made: "list[Job]", done: "dict[int, Job | HoldfastError]") -> Answer:
-    """What became of those that were to be started over."""
-    said = [{"job_id": job.replay_of, "replayed_as": job.id, "is_new": job.is_new} for job in made]
-
-    def show(page: Page) -> None:
-        for job in made:
-            page.line(f"  job {job.replay_of} is replayed as {job.id}" + ("" if job.is_new else ", which was on its way already"))
-        page.line(f"{len(made)} replayed.")
-
-    return Answer({"replayed": said}, show, refusal(done, {"replayed": said}))
+    return replayed(*replay_named(ledger, ids, again=again, reason=reason, request_id=asked))
 
 
 @job.command()

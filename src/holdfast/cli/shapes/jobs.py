@@ -75,13 +75,23 @@ class Replayed(Shape, frozen=True):
     is_new: bool
 
 
+class ReplayedBefore(Shape, frozen=True):
+    job_id: int
+    replayed_as: int
+    """The newest finished replay that counts."""
+    status: Status
+    """Of that replay."""
+
+
 class ReplayedMany(Shape, frozen=True):
     replayed: list[Replayed]
+    skipped: int
+    """How many have been replayed before and were not replayed again."""
+    skipped_jobs: list[ReplayedBefore]
+    """Those of them that were named by their ids; empty with `--all`."""
 
 
 class LettersReplayed(ReplayedMany, frozen=True):
-    skipped: int
-    """How many have been replayed before and were not replayed again."""
     discarded: list[int]
     """Those that were put aside, with `--discard`."""
 

@@ -110,9 +110,16 @@ def _commands(job: Job, facts: Facts) -> Iterator[Remedy]:
     if job.status is Status.SUCCEEDED or any(replay.status in LIVE for replay in facts.replays):
         return
     if job.status is not Status.DEAD_LETTERED:
-        yield remedy("starts it over, as a new job", "job", "replay", job.id)
+        yield _start_over(job, facts, "job")
         return
-    yield remedy("starts it over, as a new job", "dlq", "replay", job.id)
+    yield _start_over(job, facts, "dlq")
     yield remedy("shows its error and its history", "dlq", "get", job.id)
     if job.note != EventType.DISCARDED:
         yield discard(job)
+
+
+def _start_over(job: Job, facts: Facts, noun: str) -> Remedy:
+    """A replay that succeeded or was dead-lettered keeps `replay` from making another one, unless --again is given."""
+    before = any(link.status in (Status.SUCCEEDED, Status.DEAD_LETTERED) for link in facts.replays)
+    words = "starts it over once more, as a new job" if before else "starts it over, as a new job"
+    return remedy(words, noun, "replay", job.id, *(("--again",) if before else ()))
