@@ -226,6 +226,32 @@ def test_what_one_refuses_does_not_hurt_the_others(here: Desk) -> None:
 
 
 @pytest.mark.parametrize(
+    ("verb", "options", "word"),
+    [
+        ("cancel", [], "cancelled"),
+        ("move", ["--queue", "other"], "moved"),
+        ("reprioritise", ["--priority", "3"], "reprioritised"),
+        ("reschedule", ["--delay", "2h"], "rescheduled"),
+        ("replay", [], "replayed"),
+    ],
+)
+def test_each_job_that_was_refused_has_a_line(here: Desk, verb: str, options: list[str], word: str) -> None:
+    ended, wanted = here.ledger.enqueue("index").id, here.ledger.enqueue("index").id
+    here.ledger.complete(here.held())
+    if verb == "replay":
+        here.ledger.cancel(wanted)
+    done = here("job", verb, ended, 999, wanted, *options)
+    assert done.code == 1
+    lines = done.out.splitlines()
+    assert f"  {ended}: not {word}, it has succeeded" in lines
+    assert "  999: there is no such job" in lines
+    assert any(f"ob {wanted} is" in line for line in lines), "what was done is said, too"
+    assert done.err.startswith(f"Failed: 2 of 3 jobs were not {word}\n")
+    code, _, context = here.refused("job", verb, ended, 999, *options)
+    assert (code, [one["job_id"] for one in context["refused"]]) == (1, [ended, 999])
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["enqueue"],

@@ -13,7 +13,7 @@ from holdfast.cli.letters import described, in_full, show_letter, told
 from holdfast.cli.many_letters import chosen_ids, either, replay_all
 from holdfast.cli.page import Page
 from holdfast.cli.replaying import replay_named, replayed
-from holdfast.cli.several import each, refusal
+from holdfast.cli.several import each, refusal, show_refused
 from holdfast.cli.values import JOB_ID, age, moment, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage, ReasonCode
@@ -226,8 +226,9 @@ def discard(
             page.line(f"{len(noted)} discarded: {shortly(noted, NAMED_MAX)}.")
         elif not done:
             page.line("There are no such dead letters.")
+        show_refused(page, done, "discarded")
 
-    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}))
+    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}, "discarded"))
 
 
 def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":

@@ -12,7 +12,7 @@ from holdfast.cli.enqueuing import enqueue
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
 from holdfast.cli.page import Page
 from holdfast.cli.replaying import replay_named, replayed
-from holdfast.cli.several import each, only_for_one, refusal, request_for
+from holdfast.cli.several import each, only_for_one, refusal, request_for, show_refused
 from holdfast.cli.values import JOB_ID, duration, moment, point, stamp, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import TERMINAL, EventType, Phase, Status
@@ -203,8 +203,9 @@ def cancel(
     def show(page: Page) -> None:
         for job in told:
             page.line(_cancelled(job, changed=job.id in changed))
+        show_refused(page, done, "cancelled")
 
-    return Answer({"cancelled": said}, show, refusal(done, {"cancelled": said}))
+    return Answer({"cancelled": said}, show, refusal(done, {"cancelled": said}, "cancelled"))
 
 
 def _cancelled(job: "Job", *, changed: bool) -> str:
@@ -228,7 +229,7 @@ def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) ->
     Example:
       holdfast job move 12 13 --queue fetch
     """
-    return _placed(ids, given, lambda id_, more: ledger.move(id_, queue, **more))
+    return _placed(ids, given, lambda id_, more: ledger.move(id_, queue, **more), "moved")
 
 
 @job.command()
@@ -246,7 +247,7 @@ def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **giv
     Example:
       holdfast job reprioritise 12 --priority 10
     """
-    return _placed(ids, given, lambda id_, more: ledger.reprioritise(id_, priority, **more))
+    return _placed(ids, given, lambda id_, more: ledger.reprioritise(id_, priority, **more), "reprioritised")
 
 
 @job.command()
@@ -273,11 +274,11 @@ def reschedule(
       holdfast job reschedule 12 13
     """
     times: dict[str, Any] = {"delay": delay, "available_at": available_at}
-    return _placed(ids, given, lambda id_, more: ledger.reschedule(id_, **times, **more))
+    return _placed(ids, given, lambda id_, more: ledger.reschedule(id_, **times, **more), "rescheduled")
 
 
-def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]") -> Answer:
-    """Change where queued jobs stand in line, each by itself."""
+def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]", word: str) -> Answer:
+    """Change where queued jobs stand in line, each by itself. `word` is what is then said of them: `moved`."""
     given["request_id"] = request_for(ids, given["request_id"])
     done = each(ids, lambda id_: verb(id_, given))
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
@@ -290,8 +291,9 @@ def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, d
         for job in told:
             when_ = "once others have succeeded" if job.waits_for else f"from {stamp(job.available_at)}"
             page.line(f"Job {job.id} is queued in {job.queue}, priority {job.priority}, available {when_}.")
+        show_refused(page, done, word)
 
-    return Answer({"jobs": said}, show, refusal(done, {"jobs": said}))
+    return Answer({"jobs": said}, show, refusal(done, {"jobs": said}, word))
 
 
 @job.command()
@@ -370,8 +372,9 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> An
     def show(page: Page) -> None:
         if noted:
             page.line(f"{len(noted)} discarded: {shortly(noted)}.")
+        show_refused(page, done, "discarded")
 
-    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}))
+    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}, "discarded"))
 
 
 @job.command()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.frame import Answer
 from holdfast.cli.page import Page
-from holdfast.cli.several import Outcomes, each, refusal
+from holdfast.cli.several import Outcomes, each, refusal, show_refused
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import Status
 from holdfast.errors import HoldfastError
@@ -67,11 +67,12 @@ def replayed(done: Outcomes, skipped: "dict[int, Job]", more: dict[str, Any] | N
             page.line(f"  job {job.replay_of} is replayed as {job.id}" + ("" if job.is_new else ", which was on its way already"))
         for id_, job in skipped.items():
             page.line(f"  {before_words(id_, job)}")
+        show_refused(page, done, "replayed")
         page.line(f"{len(made)} replayed.")
         if skipped:
             page.line(f"{len(skipped)} skipped.")
 
-    return Answer(said, show, refusal(done, said))
+    return Answer(said, show, refusal(done, said, "replayed"))
 
 
 def before_words(id_: int, replay: "Job") -> str:
