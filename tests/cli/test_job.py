@@ -92,7 +92,7 @@ def test_cancelling_again_says_that_nothing_has_changed(desk: Desk) -> None:
     desk.held()
     [asked] = desk.said("job", "cancel", running)["cancelled"]
     assert (asked["is_over"], asked["changed"]) == (False, True)
-    assert "asked to make its safe exit already: nothing has changed" in desk("job", "cancel", running).out
+    assert "asked to stop already: nothing has changed" in desk("job", "cancel", running).out
 
 
 def test_a_succeeded_job_is_not_replayed_and_says_what_replay_is_for(here: Desk) -> None:
@@ -167,6 +167,57 @@ def test_failed_jobs_are_seen_and_put_aside(desk: Desk) -> None:
     live = desk.ledger.enqueue("other")
     code, error, _ = desk.refused("job", "discard", live.id)
     assert (code, error) == (1, "invalid_transition")
+
+
+def test_dead_letters_are_among_the_failed_jobs_with_their_errors(here: Desk) -> None:
+    failed, dead, _ = (here.ledger.enqueue("index").id for _ in range(3))
+    here.ledger.fail(here.held(), "no page", retryable=False)
+    here.ledger.dead_letter(dead, reason_code="timeout", error={"type": "TimeoutError", "message": "too slow " * 50})
+    listed = here("job", "list", "--failed").out
+    assert "failed: no page" in listed
+    assert "dead_lettered: TimeoutError: too slow" in listed
+    assert max(map(len, listed.splitlines())) < 160
+    assert [job["id"] for job in here.said("job", "list", "--failed")["jobs"]] == [dead, failed]
+    here.said("job", "discard", failed)
+    assert "there are no failed jobs; there are dead letters, see below" in here("doctor").out
+
+
+def test_jobs_of_an_owner_and_jobs_for_later_are_listed(here: Desk) -> None:
+    held, later, due = here.ledger.enqueue("index"), here.ledger.enqueue("index", delay=90_000), here.ledger.enqueue("index")
+    waits = here.ledger.enqueue("index", depends_on=[due.id])
+    here.held()
+    assert [job["id"] for job in here.said("job", "list", "--owner", "ada")["jobs"]] == [held.id]
+    assert here.said("job", "list", "--owner", "bob")["jobs"] == []
+    assert f"queued, from {later.available_at:%Y-%m-%d %H:%M:%S}Z" in here("job", "list").out
+    assert [job["id"] for job in here.said("job", "list", "--scheduled")["jobs"]] == [later.id]
+    assert waits.id not in (later.id, due.id)
+    assert here.said("job", "list", "--scheduled", "--kind", "other")["jobs"] == []
+    page = here.said("job", "list", "--scheduled", "--limit", "1")
+    assert here.said("job", "list", "--scheduled", "--after", page["next_after"])["jobs"] == []
+    assert here("job", "list", "--scheduled", "--failed").code == 2
+
+
+def test_all_queued_jobs_that_filters_choose_are_cancelled(desk: Desk) -> None:
+    running = desk.ledger.enqueue("index", queue="crawl").id
+    desk.ledger.claim("ada", queues=["crawl"], start=True)
+    first = desk.ledger.enqueue("index", queue="crawl").id
+    after = desk.ledger.enqueue("index", queue="crawl", depends_on=[first]).id
+    mail, other = desk.ledger.enqueue("mail", queue="crawl").id, desk.ledger.enqueue("index", queue="other").id
+
+    dry = desk("job", "cancel", "--all", "--queue", "crawl", "--dry-run")
+    assert dry.out == "3 jobs would be cancelled. Nothing was changed.\n"
+    assert desk.said("job", "cancel", "--all", "--dry-run")["count"] == 4
+    assert desk("job", "cancel", "--all", "--queue", "crawl", "--limit", 1).out == f"1 cancelled: {mail}.\n"
+    done = desk.said("job", "cancel", "--all", "--queue", "crawl", "--kind", "index", "--reason", "not needed")
+    assert [one["job_id"] for one in done["cancelled"]] == [after, first]
+    assert (done["count"], done["skipped"], done["dry_run"]) == (2, 0, False)
+    assert desk.ledger.events(first)[-1].reason == "not needed"
+    assert desk("job", "cancel", "--all", "--queue", "crawl").out == "There are no such jobs.\n"
+    assert desk("job", "cancel", "--all", "--status", "running").out == f"1 asked to stop: {running}.\n"
+    again = desk.said("job", "cancel", "--all", "--status", "running")["cancelled"]
+    assert [(one["job_id"], one["changed"]) for one in again] == [(running, False)]
+    assert desk("job", "cancel", "--all", "--status", "running", "--hard").out == f"1 cancelled: {running}.\n"
+    assert desk.ledger.get(other).status == "queued"
 
 
 def test_a_dependent_of_a_failed_job_says_so(here: Desk) -> None:
@@ -266,6 +317,12 @@ def test_each_job_that_was_refused_has_a_line(here: Desk, verb: str, options: li
         ["cancel", "1", "2", "--request-id", "r"],
         ["cancel", "1", "2", "--expected-rev", "1"],
         ["cancel"],
+        ["cancel", "1", "--all"],
+        ["cancel", "1", "--queue", "crawl"],
+        ["cancel", "1", "--dry-run"],
+        ["cancel", "--all", "--request-id", "r"],
+        ["cancel", "--all", "--expected-rev", "1"],
+        ["cancel", "--all", "--status", "succeeded"],
         ["get", "0"],
         ["list", "--status", "lost"],
         ["list", "--phase", "lost"],

@@ -119,7 +119,7 @@ def test_a_running_job_is_opened_and_cancelled(ledger: Ledger, watch: Watch) -> 
     top.type("c")
     top.until(f"Cancel job {job.id}? y/n")
     top.type("y")
-    top.until("is asked to make its safe exit")
+    top.until("is asked to stop")
     assert ledger.get(job.id).cancel_requested_at is not None
 
 

@@ -77,7 +77,7 @@ def _doing(ledger: "Ledger") -> "Callable[[Wish], str | list[str]]":
         match wish.verb:
             case "cancel":
                 over = ledger.cancel(wish.job_id).finished_at is not None
-                return f"Job {wish.job_id} is {'cancelled' if over else 'asked to make its safe exit'}."
+                return f"Job {wish.job_id} is {'cancelled' if over else 'asked to stop'}."
             case "replay":
                 return _replayed(ledger, wish.job_id)
             case "pause":

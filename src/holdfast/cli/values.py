@@ -134,3 +134,9 @@ def lasted(passed: timedelta) -> str:
 
 def stamp(at: datetime | None) -> str:
     return "–" if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """The time of day, in UTC; with its date unless that is today's."""
+    at, now = at.astimezone(UTC), now.astimezone(UTC)
+    return f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"

@@ -41,13 +41,23 @@ class Cancelled(Shape, frozen=True):
     status: Status
     rev: int
     is_over: bool
-    """False where its holder was asked to make its safe exit."""
+    """False where its holder was asked to stop."""
     changed: bool
     """False where it was cancelled, or its holder was asked, already."""
 
 
 class CancelledMany(Shape, frozen=True):
     cancelled: list[Cancelled]
+
+
+class CancelledAll(CancelledMany, frozen=True):
+    """With `--all`."""
+
+    count: int
+    """How many were cancelled or asked to stop; with `--dry-run`, how many would be."""
+    skipped: int
+    """How many were claimed or changed between being found and being cancelled."""
+    dry_run: bool
 
 
 class Placed(Shape, frozen=True):

@@ -163,7 +163,8 @@ def _sinks(census: Census) -> Finding:
 
 def _failed(census: Census) -> Finding:
     if not census.failed:
-        return Finding("failed_jobs", Severity.WELL, "there are no failed jobs")
+        words = "there are no failed jobs" + ("; there are dead letters, see below" if census.dead_letters else "")
+        return Finding("failed_jobs", Severity.WELL, words)
     words = f"{_at_most(census.failed, 'failed job')}, neither replayed nor discarded"
     action = "Look at them (holdfast job list --failed), then holdfast job replay or holdfast job discard."
     return Finding("failed_jobs", Severity.WARNING, words, action)
