@@ -51,9 +51,9 @@ def cancel_all(
     skipped = 0
     with Progress("jobs cancelled") as progress:
         for job in found:
-            rev = {"expected_rev": job.rev} if job.status is Status.QUEUED else {}
+            rev = job.rev if job.status is Status.QUEUED else None
             try:
-                done[job.id] = answer = ledger.cancel(job.id, **options, **rev)
+                done[job.id] = answer = ledger.cancel(job.id, expected_rev=rev, **options)
                 if job.phase is Phase.ABORTING and answer.finished_at is None:
                     before.add(job.id)
             except Conflict:
