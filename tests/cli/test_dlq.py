@@ -181,6 +181,7 @@ def test_other_jobs_are_not_dead_letters(dlq_here: Letters) -> None:
         done = dlq_here(verb, job.id)
         assert done.code == 1
         assert f"job {job.id} is not a dead letter: it is queued" in done.err
+        assert "See the job: holdfast job get" in done.err
     assert dlq_here.ledger.get(job.id).note is None
 
 

@@ -254,7 +254,30 @@ def test_a_kind_that_no_worker_has_declared_needs_a_queue(here: Desk) -> None:
     assert "declared kinds: index" in done.err
     assert "--queue" in done.err
     assert here.ledger.list() == []
+    assert "Did you mean index? Start a worker" in done.err
+    assert "If a worker was started just now, try again in a second." in done.err
     assert here("job", "enqueue", "indx", "--queue", "crawl").out == "Job 1 is queued in crawl.\n"
+    for letter in "abcdef":
+        here.ledger.declare_policy(letter * 9, queue="crawl")
+    done = here("job", "enqueue", "zzz")
+    assert " … and 2 more" in done.err
+    assert "Did you mean" not in done.err
+
+
+def test_arguments_as_other_tools_take_them_get_a_hint(here: Desk) -> None:
+    done = here("job", "enqueue", "index", "--queue", "crawl", "--args", "name=x")
+    assert done.code == 2
+    assert """Write --args '{"name": "x"}'""" in done.err
+    done = here("job", "enqueue", "index", "--queue", "crawl", "--policy", "attempts_max=3")
+    assert """Write --policy '{"attempts_max": 3}'""" in done.err
+
+
+def test_a_retry_and_a_stall_are_told_apart_by_type(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index").id
+    here.ledger.fail(here.held(), "busy")
+    assert [event["reason"] for event in here.said("job", "events", id_, "--type", "retried")["events"]] == ["TRANSIENT_ERROR"]
+    assert here.said("job", "events", id_, "--type", "stalled")["events"] == []
+    assert here("job", "events", id_, "--type", "nosuch").code == 2
 
 
 def test_many_are_all_or_none(here: Desk, folder: Path) -> None:

@@ -175,7 +175,10 @@ def test_refusals_say_why(real: Ledger, ask: Any) -> None:
     released = ask("task", "release", "--id", one, "--attempt", 1, "--reason", "out of credits")
     assert released.answer["data"]["task"]["status"] == "queued"
     assert real.events(one)[-1].reason == "out of credits"
-    assert ask("task", "complete", "--id", 10**6).answer["error_code"] == "not_found"
+    refused = ask("task", "complete", "--id", 10**6).answer
+    assert (refused["error_code"], refused["error"]) == ("not_found", "there is no task 1000000")
+    half = ask("task", "heartbeat", "--id", 1, "--progress", "half")
+    assert (half.code, "'half' is not a whole number" in half.answer["error"]) == (2, True)
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "fail", "release", "gc", "resume"])

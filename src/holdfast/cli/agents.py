@@ -14,7 +14,7 @@ from holdfast.cli.typed import typed_bytes
 from holdfast.cli.values import duration, stamp
 from holdfast.core import strictjson
 from holdfast.core.limits import JOB_ID_MAX, REV_MAX, TYPED_BYTES_MAX
-from holdfast.errors import LimitExceeded, ValidationError
+from holdfast.errors import LimitExceeded, NotFound, ValidationError
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Brief, Collected, Task
@@ -145,7 +145,12 @@ def takes_a_task(function: Callable[..., "Task"]) -> Callable[..., None]:
 
 def _on_a_task(function: Callable[..., "Task"], show: Callable[[Page, "Task"], None]) -> Callable[..., None]:
     def command(agent: "Agent", *, id_: int, **options: Any) -> Answer:
-        task = function(agent, id_, **options)
+        try:
+            task = function(agent, id_, **options)
+        except NotFound as error:
+            error.message = error.message.replace(f"there is no job {id_}", f"there is no task {id_}")
+            error.action = "Check the id: holdfast task list"
+            raise
 
         def shown(page: Page) -> None:
             show_replayed(page, task)

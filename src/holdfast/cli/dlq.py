@@ -124,7 +124,7 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
     """
     job = ledger.get(id)
     if job.dead_letter is None:
-        raise NotFound(f"job {id} is not a dead letter: it is {job.status.value}", job_id=id, status=job.status.value)
+        raise _no_letter(job)
     events = ledger.events(id, types=[kind.value for kind in EventType if kind is not EventType.HEARTBEAT])
     replays = ledger.list(replay_of=id)
     return Answer(in_full(job, events, replays), lambda page: show_letter(page, job, events, replays))
@@ -235,5 +235,11 @@ def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":
     """Other finished jobs can be noted on too, but not by this noun."""
     job = ledger.get(id_)
     if job.dead_letter is None:
-        raise NotFound(f"job {id_} is not a dead letter: it is {job.status.value}", job_id=id_, status=job.status.value)
+        raise _no_letter(job)
     return ledger.discard(id_, reason=reason)
+
+
+def _no_letter(job: "Job") -> NotFound:
+    refused = NotFound(f"job {job.id} is not a dead letter: it is {job.status.value}", job_id=job.id, status=job.status.value)
+    refused.action = f"See the job: holdfast job get {job.id}"
+    return refused

@@ -15,9 +15,9 @@ from holdfast.cli.frame import Answer, Drawn, Noun, asks_a_ledger, reads_a_ledge
 from holdfast.cli.page import Page
 from holdfast.cli.replaying import replay_named, replayed
 from holdfast.cli.several import each, only_for_one, refusal, request_for, show_refused
-from holdfast.cli.values import JOB_ID, duration, moment, point, stamp, when
+from holdfast.cli.values import JOB_ID, EventTypes, duration, moment, point, stamp, type_option, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
-from holdfast.core.model import LIVE, TERMINAL, EventType, Phase, Status
+from holdfast.core.model import LIVE, TERMINAL, Phase, Status
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -421,13 +421,11 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> An
 
 @job.command()
 @click.argument("id", type=JOB_ID)
-@click.option(
-    "--type", "types", multiple=True, type=click.Choice([kind.value for kind in EventType]), help="Only events of these types."
-)
+@type_option
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: events after this position.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True, help="The most rows to show.")
 @reads_a_ledger
-def events(ledger: "Ledger", *, id: int, types: tuple[str, ...], after: int, limit: int) -> Answer:  # noqa: A002
+def events(ledger: "Ledger", *, id: int, types: tuple[tuple[str, ...], ...], after: int, limit: int) -> Answer:  # noqa: A002
     """Show the events of a job, oldest first.
 
     \b
@@ -437,8 +435,10 @@ def events(ledger: "Ledger", *, id: int, types: tuple[str, ...], after: int, lim
     from holdfast.cli.jobs import show_events
 
     ledger.get(id)
-    found = ledger.events(id, types=list(types) or None, after=after, limit=limit)
-    more = found[-1].pos if len(found) == limit else None
+    wanted = EventTypes.of(types)
+    read = ledger.events(id, types=wanted.stored, after=after, limit=limit)
+    more = read[-1].pos if len(read) == limit else None
+    found = [event for event in read if wanted.has(event)]
 
     def show(page: Page) -> None:
         if found:
