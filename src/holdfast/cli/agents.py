@@ -173,7 +173,7 @@ def _show_standing(page: Page, task: "Task") -> None:
     if task.claimed_by is None:
         page.line(f"Task {task.id} is {task.status}.")
         return
-    wish = " Somebody wants it cancelled: make your safe exit, and release it." if task.cancel_requested else ""
+    wish = " Somebody wants it cancelled: stop, and release it." if task.cancel_requested else ""
     page.line(f"Task {task.id} is {task.claimed_by}'s until {stamp(task.claim_expires_at)}.{wish}")
 
 
@@ -192,7 +192,7 @@ def show_task(page: Page, task: "Task") -> None:
     if not isinstance(task.omitted, msgspec.UnsetType):
         pairs += [(name, f"{size} bytes: holdfast task get {task.id}") for name, size in task.omitted.items()]
     if task.cancel_requested:
-        pairs.append(("cancel", "somebody wants it cancelled: make your safe exit, and release it"))
+        pairs.append(("cancel", "somebody wants it cancelled: stop, and release it"))
     page.fields(pairs)
 
 
