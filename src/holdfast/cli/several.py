@@ -45,7 +45,10 @@ def refusal(done: Outcomes, so_far: dict[str, Any], verb: str) -> Failed | None:
         return None
     first = next(iter(refused.values()))
     listed = [{"job_id": id_ or None, "error_code": error.code, "error": error.message} for id_, error in refused.items()]
-    whole = first.message if len(refused) == 1 else f"{len(refused)} of {len(done)} jobs were not {verb}"
+    were = "was" if len(refused) == 1 else "were"
+    whole = first.message if len(done) == 1 else f"{len(refused)} of {len(done)} jobs {were} not {verb}"
+    if len(done) > 1 and (lost := next((error for error in refused.values() if error.fault == "store"), None)) is not None:
+        whole = f"{whole}: {lost.message}"  # the others were not asked about
     exit_code = exit_code_of(max(refused.values(), key=exit_code_of))
     return Failed(first.code, whole, action=first.action, exit_code=exit_code, refused=listed, **so_far)
 
