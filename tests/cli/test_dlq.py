@@ -113,7 +113,40 @@ def test_replaying_all_skips_what_was_replayed(dlq: Letters) -> None:
     data = dlq("replay", "--all", "--again", "--json").answer["data"]
     assert [(one["job_id"], one["is_new"]) for one in data["replayed"]] == [(first, True), (replay.id, False)]
     assert data["skipped"] == 0
-    assert dlq("replay", first, "--again").code == 2
+
+
+def test_a_letter_named_by_id_is_not_replayed_twice(dlq: Letters) -> None:
+    first, second = dlq.make(), dlq.make()
+    made = dlq.ledger.replay(first)
+    dlq.ledger.dead_letter(made.id, reason_code="timeout")
+
+    done = dlq("replay", first, second)
+    [other] = dlq.ledger.list(replay_of=second)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (
+        f"  job {second} is replayed as {other.id}\n"
+        f"  job {first} was replayed before, as {made.id} (dead_lettered): replay {made.id}, or give --again\n"
+        "1 replayed.\n1 skipped.\n"
+    )
+    data = dlq("replay", first, "--json").answer["data"]
+    assert (data["replayed"], data["skipped"]) == ([], 1)
+    assert data["skipped_jobs"] == [{"job_id": first, "replayed_as": made.id, "status": "dead_lettered"}]
+    assert [job.id for job in dlq.ledger.list(replay_of=first)] == [made.id]
+
+    [again] = dlq("replay", first, "--again", "--json").answer["data"]["replayed"]
+    assert again["is_new"]
+    assert len(dlq.ledger.list(replay_of=first)) == 2
+
+
+def test_a_replay_that_was_cancelled_does_not_count(dlq_here: Letters) -> None:
+    first = dlq_here.make()
+    made = dlq_here.ledger.replay(first)
+    dlq_here.ledger.cancel(made.id)
+    assert dlq_here("replay", first).out.endswith("\n1 replayed.\n")
+    [third] = dlq_here.ledger.list(replay_of=first, after=made.id)
+    dlq_here.ledger.cancel(third.id)
+    dlq_here.ledger.replay(third.id)
+    assert f"was replayed before, as {third.id} (cancelled)" in dlq_here("replay", first).out
 
 
 @pytest.mark.parametrize("everything", [False, True])
@@ -148,6 +181,7 @@ def test_other_jobs_are_not_dead_letters(dlq_here: Letters) -> None:
         done = dlq_here(verb, job.id)
         assert done.code == 1
         assert f"job {job.id} is not a dead letter: it is queued" in done.err
+        assert "See the job: holdfast job get" in done.err
     assert dlq_here.ledger.get(job.id).note is None
 
 

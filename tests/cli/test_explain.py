@@ -4,6 +4,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ import holdfast
 from holdfast import Ledger
 from holdfast.cli import main
 from holdfast.cli.pasting import note_ledger, pasteable
+from holdfast.testing import ManualClock
 from tests.cli.conftest import Run, Start
 from tests.contract.builders import dead_lettered, queued, running
 from tests.support.waiting import wait_until
@@ -35,6 +37,15 @@ def test_the_words_come_first_then_facts_then_commands(real: Ledger, store_url: 
     assert [line for line in lines if line and not line.startswith(" ")][1:] == ["Facts", "Next", "Commands"]
     assert re.search(r"requeued  in \d+ s \(\d\d:\d\d:\d\dZ\) ", said.out)
     assert f"holdfast job cancel --db {shlex.quote(store_url)} {made.id}" in said.out
+
+
+def test_a_beat_that_has_not_come_was_due(folder: Path, run: Run) -> None:
+    url = f"sqlite:///{folder}/holdfast.db"
+    with holdfast.open(url, clock=ManualClock(datetime.now(UTC) - timedelta(seconds=20))) as ledger:
+        made = running(ledger)
+    said = run("explain", made.id, "--db", url).out
+    assert re.search(r"a beat renews the lease +was due 1\d s ago \(", said)
+    assert re.search(r"requeued +in \d", said)
 
 
 def test_the_same_for_machines(real: Ledger, store_url: str, run: Run) -> None:

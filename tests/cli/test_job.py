@@ -92,7 +92,7 @@ def test_cancelling_again_says_that_nothing_has_changed(desk: Desk) -> None:
     desk.held()
     [asked] = desk.said("job", "cancel", running)["cancelled"]
     assert (asked["is_over"], asked["changed"]) == (False, True)
-    assert "asked to make its safe exit already: nothing has changed" in desk("job", "cancel", running).out
+    assert "asked to stop already: nothing has changed" in desk("job", "cancel", running).out
 
 
 def test_a_succeeded_job_is_not_replayed_and_says_what_replay_is_for(here: Desk) -> None:
@@ -102,6 +102,20 @@ def test_a_succeeded_job_is_not_replayed_and_says_what_replay_is_for(here: Desk)
     assert done.code == 1
     assert "have failed, were cancelled or were dead-lettered" in done.err and "enqueue a new job" in done.err
     assert "holdfast job get --db " in here("job", "cancel", id_).err
+
+
+def test_a_job_named_by_id_is_not_replayed_twice(here: Desk) -> None:
+    job = here.ledger.enqueue("index").id
+    here.ledger.cancel(job)
+    [made] = here.said("job", "replay", job, "--request-id", "r-1")["replayed"]
+    fence = here.held()
+    here.ledger.complete(fence)
+
+    assert f"job {job} was replayed before, as {fence.job_id} (succeeded): give --again" in here("job", "replay", job).out
+    assert here.said("job", "replay", job)["skipped"] == 1
+    assert here.said("job", "replay", job, "--request-id", "r-1")["replayed"] == [made], "the same request, sent again"
+    [again] = here.said("job", "replay", job, "--again")["replayed"]
+    assert again["replayed_as"] > fence.job_id
 
 
 def test_what_to_try_is_said_once(here: Desk, folder: Path) -> None:
@@ -155,6 +169,57 @@ def test_failed_jobs_are_seen_and_put_aside(desk: Desk) -> None:
     assert (code, error) == (1, "invalid_transition")
 
 
+def test_dead_letters_are_among_the_failed_jobs_with_their_errors(here: Desk) -> None:
+    failed, dead, _ = (here.ledger.enqueue("index").id for _ in range(3))
+    here.ledger.fail(here.held(), "no page", retryable=False)
+    here.ledger.dead_letter(dead, reason_code="timeout", error={"type": "TimeoutError", "message": "too slow " * 50})
+    listed = here("job", "list", "--failed").out
+    assert "failed: no page" in listed
+    assert "dead_lettered: TimeoutError: too slow" in listed
+    assert max(map(len, listed.splitlines())) < 160
+    assert [job["id"] for job in here.said("job", "list", "--failed")["jobs"]] == [dead, failed]
+    here.said("job", "discard", failed)
+    assert "there are no failed jobs; there are dead letters, see below" in here("doctor").out
+
+
+def test_jobs_of_an_owner_and_jobs_for_later_are_listed(here: Desk) -> None:
+    held, later, due = here.ledger.enqueue("index"), here.ledger.enqueue("index", delay=90_000), here.ledger.enqueue("index")
+    waits = here.ledger.enqueue("index", depends_on=[due.id])
+    here.held()
+    assert [job["id"] for job in here.said("job", "list", "--owner", "ada")["jobs"]] == [held.id]
+    assert here.said("job", "list", "--owner", "bob")["jobs"] == []
+    assert f"queued, from {later.available_at:%Y-%m-%d %H:%M:%S}Z" in here("job", "list").out
+    assert [job["id"] for job in here.said("job", "list", "--scheduled")["jobs"]] == [later.id]
+    assert waits.id not in (later.id, due.id)
+    assert here.said("job", "list", "--scheduled", "--kind", "other")["jobs"] == []
+    page = here.said("job", "list", "--scheduled", "--limit", "1")
+    assert here.said("job", "list", "--scheduled", "--after", page["next_after"])["jobs"] == []
+    assert here("job", "list", "--scheduled", "--failed").code == 2
+
+
+def test_all_queued_jobs_that_filters_choose_are_cancelled(desk: Desk) -> None:
+    running = desk.ledger.enqueue("index", queue="crawl").id
+    desk.ledger.claim("ada", queues=["crawl"], start=True)
+    first = desk.ledger.enqueue("index", queue="crawl").id
+    after = desk.ledger.enqueue("index", queue="crawl", depends_on=[first]).id
+    mail, other = desk.ledger.enqueue("mail", queue="crawl").id, desk.ledger.enqueue("index", queue="other").id
+
+    dry = desk("job", "cancel", "--all", "--queue", "crawl", "--dry-run")
+    assert dry.out == "3 jobs would be cancelled. Nothing was changed.\n"
+    assert desk.said("job", "cancel", "--all", "--dry-run")["count"] == 4
+    assert desk("job", "cancel", "--all", "--queue", "crawl", "--limit", 1).out == f"1 cancelled: {mail}.\n"
+    done = desk.said("job", "cancel", "--all", "--queue", "crawl", "--kind", "index", "--reason", "not needed")
+    assert [one["job_id"] for one in done["cancelled"]] == [after, first]
+    assert (done["count"], done["skipped"], done["dry_run"]) == (2, 0, False)
+    assert desk.ledger.events(first)[-1].reason == "not needed"
+    assert desk("job", "cancel", "--all", "--queue", "crawl").out == "There are no such jobs.\n"
+    assert desk("job", "cancel", "--all", "--status", "running").out == f"1 asked to stop: {running}.\n"
+    again = desk.said("job", "cancel", "--all", "--status", "running")["cancelled"]
+    assert [(one["job_id"], one["changed"]) for one in again] == [(running, False)]
+    assert desk("job", "cancel", "--all", "--status", "running", "--hard").out == f"1 cancelled: {running}.\n"
+    assert desk.ledger.get(other).status == "queued"
+
+
 def test_a_dependent_of_a_failed_job_says_so(here: Desk) -> None:
     first = here.ledger.enqueue("index").id
     ended = here.said("job", "enqueue", "other", "--queue", "default", "--depends-on", first)["job"]["id"]
@@ -189,7 +254,30 @@ def test_a_kind_that_no_worker_has_declared_needs_a_queue(here: Desk) -> None:
     assert "declared kinds: index" in done.err
     assert "--queue" in done.err
     assert here.ledger.list() == []
+    assert "Did you mean index? Start a worker" in done.err
+    assert "If a worker was started just now, try again in a second." in done.err
     assert here("job", "enqueue", "indx", "--queue", "crawl").out == "Job 1 is queued in crawl.\n"
+    for letter in "abcdef":
+        here.ledger.declare_policy(letter * 9, queue="crawl")
+    done = here("job", "enqueue", "zzz")
+    assert " … and 2 more" in done.err
+    assert "Did you mean" not in done.err
+
+
+def test_arguments_as_other_tools_take_them_get_a_hint(here: Desk) -> None:
+    done = here("job", "enqueue", "index", "--queue", "crawl", "--args", "name=x")
+    assert done.code == 2
+    assert """Write --args '{"name": "x"}'""" in done.err
+    done = here("job", "enqueue", "index", "--queue", "crawl", "--policy", "attempts_max=3")
+    assert """Write --policy '{"attempts_max": 3}'""" in done.err
+
+
+def test_a_retry_and_a_stall_are_told_apart_by_type(here: Desk) -> None:
+    id_ = here.ledger.enqueue("index").id
+    here.ledger.fail(here.held(), "busy")
+    assert [event["reason"] for event in here.said("job", "events", id_, "--type", "retried")["events"]] == ["TRANSIENT_ERROR"]
+    assert here.said("job", "events", id_, "--type", "stalled")["events"] == []
+    assert here("job", "events", id_, "--type", "nosuch").code == 2
 
 
 def test_many_are_all_or_none(here: Desk, folder: Path) -> None:
@@ -212,6 +300,32 @@ def test_what_one_refuses_does_not_hurt_the_others(here: Desk) -> None:
 
 
 @pytest.mark.parametrize(
+    ("verb", "options", "word"),
+    [
+        ("cancel", [], "cancelled"),
+        ("move", ["--queue", "other"], "moved"),
+        ("reprioritise", ["--priority", "3"], "reprioritised"),
+        ("reschedule", ["--delay", "2h"], "rescheduled"),
+        ("replay", [], "replayed"),
+    ],
+)
+def test_each_job_that_was_refused_has_a_line(here: Desk, verb: str, options: list[str], word: str) -> None:
+    ended, wanted = here.ledger.enqueue("index").id, here.ledger.enqueue("index").id
+    here.ledger.complete(here.held())
+    if verb == "replay":
+        here.ledger.cancel(wanted)
+    done = here("job", verb, ended, 999, wanted, *options)
+    assert done.code == 1
+    lines = done.out.splitlines()
+    assert f"  {ended}: not {word}, it has succeeded" in lines
+    assert "  999: there is no such job" in lines
+    assert any(f"ob {wanted} is" in line for line in lines), "what was done is said, too"
+    assert done.err.startswith(f"Failed: 2 of 3 jobs were not {word}\n")
+    code, _, context = here.refused("job", verb, ended, 999, *options)
+    assert (code, [one["job_id"] for one in context["refused"]]) == (1, [ended, 999])
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["enqueue"],
@@ -226,6 +340,12 @@ def test_what_one_refuses_does_not_hurt_the_others(here: Desk) -> None:
         ["cancel", "1", "2", "--request-id", "r"],
         ["cancel", "1", "2", "--expected-rev", "1"],
         ["cancel"],
+        ["cancel", "1", "--all"],
+        ["cancel", "1", "--queue", "crawl"],
+        ["cancel", "1", "--dry-run"],
+        ["cancel", "--all", "--request-id", "r"],
+        ["cancel", "--all", "--expected-rev", "1"],
+        ["cancel", "--all", "--status", "succeeded"],
         ["get", "0"],
         ["list", "--status", "lost"],
         ["list", "--phase", "lost"],

@@ -79,6 +79,7 @@ def test_setting_leaves_other_fields_and_unsetting_leaves_the_handlers(run: Run,
         ("set index colour=blue", 1, "there is no policy field"),
         ("set index attempts_max=0", 1, "must be from 1 to"),
         ("set index lease_ttl=soon", 1, "must be seconds"),
+        ("set attempts_max=3", 2, "the kind is missing"),
         ("unset", 2, "name a kind"),
         ("unset index colour", 1, "there is no policy field"),
         ("unset index signed --declared", 1, "as a whole"),
@@ -89,3 +90,33 @@ def test_what_cannot_be_meant_changes_nothing(run: Run, words: str, code: int, s
     done = run("policy", *words.split())
     assert (done.code, said in done.err) == (code, True), done.err
     assert run("policy", "list", "--json").answer["data"] == {"kinds": [], "tiers": []}
+
+
+def test_what_was_set_and_does_not_count_is_remarked_on(run: Run, declare: Declare) -> None:
+    declare(attempts_max=7)
+    done = run("policy", "set", "index", "lease_ttl=10s", "attempts_max=3")
+    assert "lease_ttl=10s is set, but 30s counts: a lease does not end before stall_after, which is" in done.out
+    assert "attempts_max=3 is set" not in done.out
+    lines = [line.split() for line in run("policy", "get", "index").out.splitlines()]
+    assert ["lease_ttl", "30s", "stall_after", "operator,", "for", "kind", "index", "10s"] in lines
+    [remark] = run("policy", "set", "indx", "attempts_max=3", "--json").answer["data"]["remarks"]
+    assert (
+        remark == "No worker has declared the kind indx. Did you mean index? The policy counts once there are jobs of this kind."
+    )
+    assert run("policy", "set", "--tier", "in_home", "attempts_max=3", "--json").answer["data"]["remarks"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "remark"),
+    [
+        ("unset other", "Nothing was set for kind other: nothing has changed."),
+        ("unset --tier in_home", "Nothing was set for tier in_home: nothing has changed."),
+        ("unset index lease_ttl", "lease_ttl was not set for kind index."),
+        ("unset index --declared", "No handler has declared kind index: nothing has changed."),
+    ],
+)
+def test_unsetting_nothing_is_remarked_on(run: Run, words: str, remark: str) -> None:
+    run("policy", "set", "index", "attempts_max=3")
+    done = run("policy", *words.split())
+    assert (done.code, done.out.splitlines()[-1]) == (0, remark)
+    assert run("policy", "unset", "index", "--json").answer["data"]["remarks"] == []

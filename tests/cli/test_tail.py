@@ -87,6 +87,26 @@ def test_beats_are_left_out_where_nobody_wants_them(ledger: Ledger, run: Run) ->
     assert run("events", "tail", "--once", "--no-beats", "--type", "heartbeat").code == 2
 
 
+def test_a_retry_is_asked_for_by_the_word_that_is_shown(ledger: Ledger, run: Run, start: Start) -> None:
+    retried, silent = ledger.enqueue("index"), ledger.enqueue("index")
+    [first, second] = [job.fence for job in ledger.claim("w", start=True, limit=2)]
+    assert first is not None and second is not None
+    ledger.fail(first, "busy")
+    ledger.release(second)
+
+    def told(*types: str) -> list[tuple[int, str]]:
+        given = [word for name in types for word in ("--type", name)]
+        return [event(line) for line in run("events", "tail", "--once", "--json", *given).out.splitlines()]
+
+    assert told("retried") == [(retried.id, "stalled")]
+    assert told("stalled") == [(silent.id, "stalled")]
+    assert told("JOB_EXECUTION_STALLED") == told("stalled", "retried") == [(retried.id, "stalled"), (silent.id, "stalled")]
+    assert [kind for _, kind in told("retried", "enqueued")] == ["enqueued", "enqueued", "stalled"]
+    assert event(start("events", "tail", "--after", 0, "--type", "stalled", "--json").line()) == (silent.id, "stalled")
+    refused = run("events", "tail", "--once", "--type", "nosuch")
+    assert (refused.code, "nosuch" in refused.err) == (2, True)
+
+
 def test_one_that_is_cut_off_says_how_to_go_on(postgres_url: str, start: Start) -> None:
     port = urlsplit(postgres_url).port
     assert port is not None

@@ -175,7 +175,10 @@ def test_refusals_say_why(real: Ledger, ask: Any) -> None:
     released = ask("task", "release", "--id", one, "--attempt", 1, "--reason", "out of credits")
     assert released.answer["data"]["task"]["status"] == "queued"
     assert real.events(one)[-1].reason == "out of credits"
-    assert ask("task", "complete", "--id", 10**6).answer["error_code"] == "not_found"
+    refused = ask("task", "complete", "--id", 10**6).answer
+    assert (refused["error_code"], refused["error"]) == ("not_found", "there is no task 1000000")
+    half = ask("task", "heartbeat", "--id", 1, "--progress", "half")
+    assert (half.code, "'half' is not a whole number" in half.answer["error"]) == (2, True)
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "fail", "release", "gc", "resume"])
@@ -238,7 +241,7 @@ def test_people_are_told_in_words(real: Ledger, run: Run, store_url: str) -> Non
     assert run("task", "heartbeat", "--id", one, *who, "--request-id", "b").out.startswith(f"Task {one} is ada's until 20")
     real.cancel(one)
     beat = run("task", "heartbeat", "--id", one, *who, "--request-id", "c")
-    assert beat.out.endswith("Somebody wants it cancelled: make your safe exit, and release it.\n")
+    assert beat.out.endswith("Somebody wants it cancelled: stop, and release it.\n")
     assert run("task", "release", "--id", one, *who, "--request-id", "d").out == f"Task {one} is cancelled.\n"
     nothing = "There is nothing to do, and no task is left to wait for.\n"
     assert run("resume", *who, "--request-id", "e").out == nothing

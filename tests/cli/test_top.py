@@ -1,5 +1,6 @@
 """`holdfast top`: a ledger on a real terminal, which is given back whatever happens."""
 
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -119,7 +120,7 @@ def test_a_running_job_is_opened_and_cancelled(ledger: Ledger, watch: Watch) -> 
     top.type("c")
     top.until(f"Cancel job {job.id}? y/n")
     top.type("y")
-    top.until("is asked to make its safe exit")
+    top.until("is asked to stop")
     assert ledger.get(job.id).cancel_requested_at is not None
 
 
@@ -271,6 +272,20 @@ def test_where_nobody_watches_it_shows_the_ledger_once(store_url: str, run: Run)
         assert text in done.out
     picture = run("top", "--db", store_url, "--json").answer["data"]
     assert [one["name"] for one in picture["queues"]] == ["crawl", "default"]
+
+
+def test_silent_and_replaced_workers_are_marked(folder: Path, run: Run) -> None:
+    url = f"sqlite:///{folder}/holdfast.db"
+    with holdfast.open(url, clock=ManualClock(datetime.now(UTC) - timedelta(minutes=7))) as ledger:
+        ledger.sign_in("ada", incarnation="one")
+        ledger.sign_in("bob", incarnation="one")
+    with holdfast.open(url) as ledger:
+        ledger.sign_in("ada", incarnation="two")
+    lines = [re.split("  +", line.strip()) for line in run("top", "--once", "--db", url).out.splitlines()]
+    told = [line[1] for line in lines if line[0] in ("ada", "bob")]
+    assert told[0] == "replaced by a newer one, silent for 7m"
+    assert re.fullmatch(r"\ds ago", told[1])
+    assert told[2] == "silent for 7m"
 
 
 def test_a_queue_is_opened(ledger: Ledger, watch: Watch) -> None:

@@ -301,7 +301,7 @@ def test_what_is_asked_for_first_is_in_the_words(ledger: Ledger, clock: ManualCl
     assert "Attempt 1, by w-1, failed: ValueError: no answer." in text(Situation.BACKOFF)
     assert "given up: its holder fell silent (NO_HEARTBEAT)" in text(Situation.REQUEUED)
     assert "w-1 is late: it means to beat every 10 s." in text(Situation.BEATS_LATE)
-    assert "may make its safe exit for another 30 s" in text(Situation.ABORTING)
+    assert "is asked to stop, and may go on for another 30 s" in text(Situation.ABORTING)
 
 
 def test_a_running_job_has_its_proof_of_life_and_its_limit(ledger: Ledger, clock: ManualClock):

@@ -138,6 +138,8 @@ def test_a_short_transaction_is_told_and_does_no_harm(name: str):
         (Skew(-6_000_000, 1_000), Severity.WARNING, "6 s behind"),
         (Skew(3_600 * SECOND, 1_000), Severity.WARNING, "60 min ahead of"),
         (Skew(8 * SECOND, 6 * SECOND), Severity.WELL, "give or take 3 s"),
+        (Skew(0, 2_000), Severity.WELL, "give or take 1 ms"),
+        (Skew(0, 50_000), Severity.WELL, "give or take 25 ms"),
     ],
 )
 def test_a_skew_counts_as_far_as_the_round_trip_leaves_no_doubt(skew: Skew, severity: Severity, words: str):
@@ -157,6 +159,8 @@ def test_who_is_there():
         == "2 workers are there, seen 0 s to 43 s ago, 1 more has fallen silent"
     )
     assert finding("workers", workers=(HERE, silent, silent)).words.endswith("2 more have fallen silent")
+    old = SeenWorker(HERE.name, T0 - 40 * SECOND)
+    assert finding("workers", workers=(HERE, old)).words == "1 worker is there, seen 0 s ago", "a newer one has replaced it"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_a_paused_queue_matters_where_jobs_wait():
     idle = finding("queue_paused", paused=paused)
     assert (idle.severity, idle.words) == (
         Severity.NOTE,
-        "0 jobs of queue it's could be claimed, but it was paused 90 s ago (2025-12-31 23:58:30Z) by ada: reindexing",
+        "queue it's is paused; nothing waits in it; it was paused 90 s ago (2025-12-31 23:58:30Z) by ada: reindexing",
     )
     ready = (ReadyJobs("it's", "a", 2, 0), ReadyJobs("it's", "b", 1, 0))
     found = finding("queue_paused", paused=paused, ready=ready)

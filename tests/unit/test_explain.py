@@ -162,7 +162,7 @@ def test_where_agents_are_at_work_one_may_take_it_up():
 
 def test_who_was_there_is_named():
     history = History().wait(60)
-    assert "w-1, the last that served k, was seen 60 s ago (00:00:00Z)" in of(history).text
+    assert "No worker that serves k is there now. w-1, which served it, fell silent 60 s ago (00:00:00Z)." in of(history).text
     other = SeenWorker("w-2", history.now, kinds=frozenset({"other"}))
     assert "the workers that are signed in do not serve k in q" in of(history, workers=(other,)).text
     assert "none that serves k in q is signed in to this ledger" in of(history, workers=()).text
@@ -243,7 +243,7 @@ def test_an_aborting_job_is_cancelled_when_its_grace_is_over():
     history = History(Policy(heartbeat_interval_ms=60_000)).start().cancel(reason="enough").wait(10)
     found = of(history)
     assert found.situation is Situation.ABORTING
-    assert "It is being cancelled (enough): w-1 may make its safe exit for another 20 s (until 00:00:30Z)." in found.text
+    assert "It is being cancelled (enough): w-1 is asked to stop, and may go on for another 20 s (until 00:00:30Z)." in found.text
     assert found.next[-1].what == "it is cancelled, whatever its holder does"
     assert commands(found)[0] == "holdfast job cancel 7 --hard"
 
@@ -363,7 +363,25 @@ def test_how_it_ended_is_told():
     assert "in attempt 1 of 1: x" in of(failing(History(Policy(attempts_max=1)).start())).text
     assert "It was cancelled 0 s ago (00:00:00Z): enough." in of(History().cancel(reason="enough")).text
     early = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.POLICY_VIOLATION, failure_stage=FailureStage.INPUT)
-    assert "(policy_violation, in input), after 0 attempts that count." in of(early).text
+    assert "(policy_violation, in input), after 0 attempts." in of(early).text
+
+
+def test_attempts_are_counted_in_plain_words():
+    assert "after 1 of 1 attempts: x." in of(History(Policy(attempts_max=1)).start().fail()).text
+
+
+def test_a_dead_letter_with_wrong_arguments_is_to_be_discarded_first():
+    wrong = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.PARSE_ERROR, failure_stage=FailureStage.INPUT)
+    found = of(wrong)
+    assert "A replay has the same arguments: it fails again unless the handler takes them now." in found.text
+    assert commands(found) == ["holdfast dlq discard 7", "holdfast dlq get 7", "holdfast dlq replay 7"]
+
+
+def test_a_hard_cancel_says_when_the_handler_is_told():
+    aborting = of(History().start().cancel())
+    assert aborting.commands[0].does.startswith(
+        "ends it at once: what its holder writes is refused, and the handler is told with its next heartbeat"
+    )
 
 
 def test_a_success_leaves_nothing_to_do():
@@ -387,6 +405,13 @@ def test_the_newest_replay_counts():
     assert "It was replayed as job 9, which is running." in found.text
     assert commands(found) == ["holdfast explain 9"]
     assert commands(of(history, replays=(Linked(8, Status.FAILED),))) == ["holdfast explain 8", "holdfast job replay 7"]
+
+
+def test_a_job_with_a_finished_replay_is_started_over_only_again():
+    failed, dead = failing(History().start()), History(Policy(attempts_max=1)).start().fail()
+    found = of(failed, replays=(Linked(8, Status.SUCCEEDED), Linked(9, Status.CANCELLED)))
+    assert commands(found) == ["holdfast explain 9", "holdfast job replay 7 --again"]
+    assert commands(of(dead, replays=(Linked(8, Status.DEAD_LETTERED),)))[1] == "holdfast dlq replay 7 --again"
 
 
 def owing(steps: int = 1) -> History:

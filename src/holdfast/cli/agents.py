@@ -14,7 +14,7 @@ from holdfast.cli.typed import typed_bytes
 from holdfast.cli.values import duration, stamp
 from holdfast.core import strictjson
 from holdfast.core.limits import JOB_ID_MAX, REV_MAX, TYPED_BYTES_MAX
-from holdfast.errors import LimitExceeded, ValidationError
+from holdfast.errors import LimitExceeded, NotFound, ValidationError
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Brief, Collected, Task
@@ -145,7 +145,12 @@ def takes_a_task(function: Callable[..., "Task"]) -> Callable[..., None]:
 
 def _on_a_task(function: Callable[..., "Task"], show: Callable[[Page, "Task"], None]) -> Callable[..., None]:
     def command(agent: "Agent", *, id_: int, **options: Any) -> Answer:
-        task = function(agent, id_, **options)
+        try:
+            task = function(agent, id_, **options)
+        except NotFound as error:
+            error.message = error.message.replace(f"there is no job {id_}", f"there is no task {id_}")
+            error.action = "Check the id: holdfast task list"
+            raise
 
         def shown(page: Page) -> None:
             show_replayed(page, task)
@@ -168,7 +173,7 @@ def _show_standing(page: Page, task: "Task") -> None:
     if task.claimed_by is None:
         page.line(f"Task {task.id} is {task.status}.")
         return
-    wish = " Somebody wants it cancelled: make your safe exit, and release it." if task.cancel_requested else ""
+    wish = " Somebody wants it cancelled: stop, and release it." if task.cancel_requested else ""
     page.line(f"Task {task.id} is {task.claimed_by}'s until {stamp(task.claim_expires_at)}.{wish}")
 
 
@@ -187,7 +192,7 @@ def show_task(page: Page, task: "Task") -> None:
     if not isinstance(task.omitted, msgspec.UnsetType):
         pairs += [(name, f"{size} bytes: holdfast task get {task.id}") for name, size in task.omitted.items()]
     if task.cancel_requested:
-        pairs.append(("cancel", "somebody wants it cancelled: make your safe exit, and release it"))
+        pairs.append(("cancel", "somebody wants it cancelled: stop, and release it"))
     page.fields(pairs)
 
 

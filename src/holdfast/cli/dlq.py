@@ -8,12 +8,12 @@ import click
 
 from holdfast.cli.completing import QUEUE
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
-from holdfast.cli.job import replayed
 from holdfast.cli.jobs import shortly
 from holdfast.cli.letters import described, in_full, show_letter, told
 from holdfast.cli.many_letters import chosen_ids, either, replay_all
 from holdfast.cli.page import Page
-from holdfast.cli.several import each, refusal
+from holdfast.cli.replaying import replay_named, replayed
+from holdfast.cli.several import each, refusal, show_refused
 from holdfast.cli.values import JOB_ID, age, moment, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage, ReasonCode
@@ -124,7 +124,7 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
     """
     job = ledger.get(id)
     if job.dead_letter is None:
-        raise NotFound(f"job {id} is not a dead letter: it is {job.status.value}", job_id=id, status=job.status.value)
+        raise _no_letter(job)
     events = ledger.events(id, types=[kind.value for kind in EventType if kind is not EventType.HEARTBEAT])
     replays = ledger.list(replay_of=id)
     return Answer(in_full(job, events, replays), lambda page: show_letter(page, job, events, replays))
@@ -135,7 +135,7 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 @click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
 @filters(*CODE)
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
-@click.option("--again", is_flag=True, help="With --all: also those that have been replayed.")
+@click.option("--again", is_flag=True, help="Replay dead letters that were replayed before, too.")
 @click.option("--discard", "aside", is_flag=True, help="Discard each one that was replayed.")
 @click.option("--because", help="Why, for the record. --reason filters by reason code.")
 @asks_a_ledger
@@ -152,25 +152,24 @@ def replay(
 ) -> Answer:
     """Replay dead letters, each as a new job.
 
-    One whose replay is still on its way gives that one. Dead letters stay where they are until they are discarded.
-    With --all, those that have been replayed are skipped. A replay that failed or was cancelled does not count.
+    Those that were replayed before are skipped. A replay that failed or was cancelled does not count. While a replay is live, the
+    answer is that replay. Dead letters stay where they are until they are discarded.
 
     \b
     Try:
       holdfast dlq replay --all --kind index_page
     """
-    either(ids, everything, {**chosen, "limit": limit, "again": again or None})
+    either(ids, everything, {**chosen, "limit": limit})
+    before: dict[int, Job] = {}
     skipped = 0
     if everything:
         done, skipped = replay_all(ledger, limit, chosen, again=again, reason=because)
     else:
-        done = each(ids, lambda id_: ledger.replay(id_, reason=because))
+        done, before = replay_named(ledger, ids, again=again, reason=because)
     made = [job for job in done.values() if not isinstance(job, HoldfastError)]
     discarded = [_put_aside(ledger, job) for job in made] if aside else []
-    answer = replayed(made, done)
-    more = {"skipped": skipped, "discarded": discarded}
-    if answer.failed is not None:
-        answer.failed.context.update(more)
+    more: dict[str, Any] = {"discarded": discarded, **({"skipped": skipped} if everything else {})}
+    answer = replayed(done, before, more)
 
     def show(page: Page) -> None:
         answer.show(page)
@@ -179,7 +178,7 @@ def replay(
         if discarded:
             page.line(f"{len(discarded)} discarded.")
 
-    return Answer({**answer.data, **more}, show, answer.failed)
+    return Answer(answer.data, show, answer.failed)
 
 
 def _put_aside(ledger: "Ledger", replay: "Job") -> int:
@@ -227,13 +226,20 @@ def discard(
             page.line(f"{len(noted)} discarded: {shortly(noted, NAMED_MAX)}.")
         elif not done:
             page.line("There are no such dead letters.")
+        show_refused(page, done, "discarded")
 
-    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}))
+    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}, "discarded"))
 
 
 def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":
     """Other finished jobs can be noted on too, but not by this noun."""
     job = ledger.get(id_)
     if job.dead_letter is None:
-        raise NotFound(f"job {id_} is not a dead letter: it is {job.status.value}", job_id=id_, status=job.status.value)
+        raise _no_letter(job)
     return ledger.discard(id_, reason=reason)
+
+
+def _no_letter(job: "Job") -> NotFound:
+    refused = NotFound(f"job {job.id} is not a dead letter: it is {job.status.value}", job_id=job.id, status=job.status.value)
+    refused.action = f"See the job: holdfast job get {job.id}"
+    return refused

@@ -8,6 +8,7 @@ import click
 from holdfast.cli.completing import QUEUE
 from holdfast.cli.envelope import misuse
 from holdfast.cli.frame import Answer, asks_a_ledger, request_option
+from holdfast.cli.meant import meant_name
 from holdfast.cli.page import Page
 from holdfast.cli.typed import json_lines, json_object
 from holdfast.cli.values import JOB_ID, duration, point
@@ -22,7 +23,7 @@ KINDS_SHOWN_MAX = 5
 
 @click.command()
 @click.argument("kind", required=False)
-@click.option("--args", type=json_object, metavar="JSON|@FILE|-", help="The arguments of the job, a JSON object.")
+@click.option("--args", type=json_object("--args"), metavar="JSON|@FILE|-", help="The arguments of the job, a JSON object.")
 @click.option("--queue", type=QUEUE, help="The queue of the job. [default: the one that the kind's handler declares]")
 @click.option(
     "--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Jobs with a higher priority go first. [default: 0]"
@@ -39,7 +40,9 @@ KINDS_SHOWN_MAX = 5
 @click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
 @click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")
 @click.option("--correlation-id", help="Joins jobs that belong together.")
-@click.option("--policy", type=json_object, metavar="JSON|@FILE", help='A policy for this job, such as {"attempts_max": 3}.')
+@click.option(
+    "--policy", type=json_object("--policy"), metavar="JSON|@FILE", help='A policy for this job, such as {"attempts_max": 3}.'
+)
 @click.option(
     "--depends-on", multiple=True, type=JOB_ID, metavar="ID", help="Wait until this job has succeeded; may be repeated."
 )
@@ -109,7 +112,11 @@ def _queue(kind: Any, declared: "Mapping[str, DeclarationRecord]") -> str:
     check_name("kind", kind)
     if kind in declared:
         return declared[kind].queue
-    known = ", ".join(list(declared)[:KINDS_SHOWN_MAX]) or "none"
+    more = len(declared) - KINDS_SHOWN_MAX
+    known = ", ".join(list(declared)[:KINDS_SHOWN_MAX]) + (f" … and {more} more" if more > 0 else "") or "none"
     refused = NotFound(f"no worker has declared the kind {kind!r:.80} in this ledger; declared kinds: {known}", kind=kind)
-    refused.action = "Start a worker that has a handler for it, or name the queue with --queue."
+    refused.action = (
+        f"{meant_name(kind, declared)}Start a worker that has a handler for it, or name the queue with --queue. "
+        "If a worker was started just now, try again in a second."
+    )
     raise refused

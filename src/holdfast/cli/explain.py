@@ -44,7 +44,7 @@ def _show(page: Page, found: "Explanation") -> None:
     page.fields(_facts(found))
     if found.next:
         page.heading("Next")
-        page.table(("what", "when", "by"), [(s.what, "–" if s.at is None else _when(s.at, found.now), s.by) for s in found.next])
+        page.table(("what", "when", "by"), [(s.what, _due(s.at, found.now), s.by) for s in found.next])
     if found.commands:
         page.heading("Commands")
         suggested = [(remedy.command, remedy.does) for remedy in found.commands]
@@ -68,6 +68,13 @@ def _facts(found: "Explanation") -> list[tuple[str, object]]:
         ("last error", None if found.last_error is None else told(found.last_error, ERROR_CHARACTERS_MAX)),
     ]
     return [(name, value) for name, value in pairs if value is not None]
+
+
+def _due(at: datetime | None, now: datetime) -> str:
+    """`in 12 s (14:03:20Z)`, `was due 1.6 s ago (14:03:20Z)`."""
+    if at is None:
+        return "–"
+    return _when(at, now) if at > now else f"was due {_when(at, now)}"
 
 
 def _when(at: datetime, now: datetime) -> str:

@@ -162,7 +162,7 @@ request_option = click.option(
     "--request-id",
     metavar="ID",
     callback=_drawn,
-    help="Names the request. The same request sent again is done once. Drawn if you give none.",
+    help="Names the request. The same request sent again is done once. Made up if you give none.",
 )
 key_option = click.option(
     "--key",

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.cancelling import as_cancelled, cancel_all, named_or_all
 from holdfast.cli.completing import QUEUE
 from holdfast.cli.enqueuing import enqueue
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
+from holdfast.cli.envelope import misuse
+from holdfast.cli.frame import Answer, Drawn, Noun, asks_a_ledger, reads_a_ledger, request_option
 from holdfast.cli.page import Page
-from holdfast.cli.several import each, only_for_one, refusal, request_for
-from holdfast.cli.values import JOB_ID, duration, moment, point, stamp, when
+from holdfast.cli.replaying import replay_named, replayed
+from holdfast.cli.several import each, only_for_one, refusal, request_for, show_refused
+from holdfast.cli.values import JOB_ID, EventTypes, duration, moment, point, stamp, type_option, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
-from holdfast.core.model import TERMINAL, EventType, Phase, Status
+from holdfast.core.model import LIVE, TERMINAL, Phase, Status
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -66,7 +69,7 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
     type=click.Choice([status.value for status in Status]),
     help="Only jobs with this status; may be repeated.",
 )
-@click.option("--failed", is_flag=True, help="Failed jobs: the same as --status failed.")
+@click.option("--failed", is_flag=True, help="Only jobs that failed or were dead-lettered.")
 @click.option(
     "--phase",
     multiple=True,
@@ -74,6 +77,8 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
     help="Only running and stalled jobs in this phase.",
 )
 @click.option("--waiting", is_flag=True, help="Only jobs that wait for other jobs.")
+@click.option("--scheduled", is_flag=True, help="Only queued jobs whose time has not come. Looks at 10,000 queued jobs.")
+@click.option("--owner", metavar="NAME", help="Only jobs that this worker or agent holds now.")
 @click.option("--queue", type=QUEUE, help="Only jobs in this queue.")
 @click.option("--kind", help="Only jobs of this kind.")
 @click.option(
@@ -102,6 +107,7 @@ def list_(
     status: tuple[str, ...],
     failed: bool,
     phase: tuple[str, ...],
+    scheduled: bool,
     limit: int,
     counts: bool,
     **chosen: Any,
@@ -117,10 +123,15 @@ def list_(
     from holdfast.cli.jobs import HEADS, row, view
 
     now = ledger.now()
-    statuses = {*status, Status.FAILED.value} if failed else {*status}
-    times: dict[str, Any] = {name: moment(ledger, chosen.pop(name)) for name in ("since", "until")}
-    found = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **times, **chosen)
-    more = found.next_after
+    statuses = {*status, *((Status.FAILED.value, Status.DEAD_LETTERED.value) if failed else ())}
+    chosen |= {name: moment(ledger, chosen[name]) for name in ("since", "until")}
+    if scheduled:
+        if statuses or phase or chosen["waiting"]:
+            raise misuse("--scheduled is about queued jobs: --status, --failed, --phase and --waiting do not go with it")
+        found, more = _scheduled(ledger, now, limit, chosen)
+    else:
+        listed = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **chosen)
+        found, more = list(listed), listed.next_after
     newest = ledger.list(order="newest", limit=1)
     counted = _counts(ledger, chosen["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
 
@@ -139,6 +150,24 @@ def list_(
     return Answer({"jobs": [view(job) for job in found], "next_after": more, "counts": counted}, show)
 
 
+def _scheduled(ledger: "Ledger", now: datetime, limit: int, chosen: dict[str, Any]) -> "tuple[list[Job], int | None]":
+    """Queued jobs that are not due yet, and where to go on. The ledger finds queued jobs, and those that are due are left out."""
+    from holdfast.cli.jobs import is_scheduled
+
+    found: list[Job] = []
+    after: int | None = chosen["after"]
+    for _ in range(SCHEDULED_PAGES_MAX):
+        page = ledger.list(**{**chosen, "status": Status.QUEUED.value, "after": after, "limit": PAGE_MAX})
+        found += [job for job in page if is_scheduled(job, now)]
+        if len(found) >= limit:
+            return found[:limit], found[limit - 1].id
+        after = page.next_after
+        if after is None:
+            break
+    return found, after
+
+
+SCHEDULED_PAGES_MAX = 10
 COUNTED_MAX = 100_000
 """Counting reads every job. Where the newest id is beyond this, jobs are counted only if that is asked for."""
 
@@ -151,7 +180,18 @@ def _counts(ledger: "Ledger", queue: str | None) -> dict[str, int]:
 
 
 @job.command()
-@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
+@click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
+@click.option("--queue", type=QUEUE, help="With --all: only jobs in this queue.")
+@click.option("--kind", help="With --all: only jobs of this kind.")
+@click.option(
+    "--status",
+    multiple=True,
+    type=click.Choice([status.value for status in Status if status in LIVE]),
+    help="With --all: only jobs with this status; may be repeated. [default: queued]",
+)
+@click.option("--limit", type=click.IntRange(1), help="With --all: at most this many, the newest first.")
+@click.option("--dry-run", is_flag=True, help="With --all: count the jobs, and change nothing.")
 @click.option("--hard", is_flag=True, help="Do not ask the holder: refuse what it writes from now on.")
 @reason_option
 @click.option("--expected-rev", type=click.IntRange(1, REV_MAX), help="Only if this is the job's revision.")
@@ -161,22 +201,34 @@ def cancel(
     ledger: "Ledger",
     *,
     ids: tuple[int, ...],
+    everything: bool,
     hard: bool,
     reason: str | None,
     expected_rev: int | None,
     request_id: str,
+    **chosen: Any,
 ) -> Answer:
-    """Cancel jobs.
+    """Cancel jobs, by id or with --all and filters.
 
-    A running job is asked to make its safe exit, unless --hard is given.
+    A running job is asked to stop, unless --hard is given. With --all, queued jobs are cancelled, unless --status is given.
+
+    \b
+    Try:
+      holdfast job cancel --all --queue crawl --dry-run
 
     \b
     Example:
       holdfast job cancel 12 13 --reason "not needed any more"
     """
+    named_or_all(ids, everything, chosen)
+    why = {} if reason is None else {"reason": reason}
+    if everything:
+        if expected_rev is not None or not isinstance(request_id, Drawn):
+            raise misuse("--expected-rev and --request-id go with one job, not with --all")
+        request_for((), request_id)
+        return cancel_all(ledger, {**why, "hard": hard}, **chosen)
     only_for_one(ids, expected_rev=expected_rev)
     asked = request_for(ids, request_id)
-    why = {} if reason is None else {"reason": reason}
     changed: set[int] = set()
 
     def call_off(id_: int) -> "Job":
@@ -188,30 +240,22 @@ def cancel(
 
     done = each(ids, call_off)
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    said = [
-        {
-            "job_id": job.id,
-            "status": job.status,
-            "rev": job.rev,
-            "is_over": job.finished_at is not None,
-            "changed": job.id in changed,
-        }
-        for job in told
-    ]
+    said = [as_cancelled(job, changed=job.id in changed) for job in told]
 
     def show(page: Page) -> None:
         for job in told:
             page.line(_cancelled(job, changed=job.id in changed))
+        show_refused(page, done, "cancelled")
 
-    return Answer({"cancelled": said}, show, refusal(done, {"cancelled": said}))
+    return Answer({"cancelled": said}, show, refusal(done, {"cancelled": said}, "cancelled"))
 
 
 def _cancelled(job: "Job", *, changed: bool) -> str:
     if job.finished_at is not None:
         return f"Job {job.id} is cancelled." if changed else f"Job {job.id} was cancelled already: nothing has changed."
     if changed:
-        return f"Job {job.id} is asked to make its safe exit."
-    return f"Job {job.id} was asked to make its safe exit already: nothing has changed. --hard does not wait for it."
+        return f"Job {job.id} is asked to stop."
+    return f"Job {job.id} was asked to stop already: nothing has changed. --hard does not wait for it."
 
 
 @job.command()
@@ -227,7 +271,7 @@ def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) ->
     Example:
       holdfast job move 12 13 --queue fetch
     """
-    return _placed(ids, given, lambda id_, more: ledger.move(id_, queue, **more))
+    return _placed(ids, given, lambda id_, more: ledger.move(id_, queue, **more), "moved")
 
 
 @job.command()
@@ -245,7 +289,7 @@ def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **giv
     Example:
       holdfast job reprioritise 12 --priority 10
     """
-    return _placed(ids, given, lambda id_, more: ledger.reprioritise(id_, priority, **more))
+    return _placed(ids, given, lambda id_, more: ledger.reprioritise(id_, priority, **more), "reprioritised")
 
 
 @job.command()
@@ -272,11 +316,11 @@ def reschedule(
       holdfast job reschedule 12 13
     """
     times: dict[str, Any] = {"delay": delay, "available_at": available_at}
-    return _placed(ids, given, lambda id_, more: ledger.reschedule(id_, **times, **more))
+    return _placed(ids, given, lambda id_, more: ledger.reschedule(id_, **times, **more), "rescheduled")
 
 
-def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]") -> Answer:
-    """Change where queued jobs stand in line, each by itself."""
+def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]", word: str) -> Answer:
+    """Change where queued jobs stand in line, each by itself. `word` is what is then said of them: `moved`."""
     given["request_id"] = request_for(ids, given["request_id"])
     done = each(ids, lambda id_: verb(id_, given))
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
@@ -289,8 +333,9 @@ def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, d
         for job in told:
             when_ = "once others have succeeded" if job.waits_for else f"from {stamp(job.available_at)}"
             page.line(f"Job {job.id} is queued in {job.queue}, priority {job.priority}, available {when_}.")
+        show_refused(page, done, word)
 
-    return Answer({"jobs": said}, show, refusal(done, {"jobs": said}))
+    return Answer({"jobs": said}, show, refusal(done, {"jobs": said}, word))
 
 
 @job.command()
@@ -330,31 +375,22 @@ def _assisted(job: "Job", words: str) -> Answer:
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.option("--again", is_flag=True, help="Replay jobs that were replayed before, too.")
 @reason_option
 @request_option
 @asks_a_ledger
-def replay(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None, request_id: str) -> Answer:
+def replay(ledger: "Ledger", *, ids: tuple[int, ...], again: bool, reason: str | None, request_id: str) -> Answer:
     """Replay finished jobs, each as a new job.
+
+    A job that was replayed before is skipped. A replay that failed or was cancelled does not count. While a replay is live, the
+    answer is that replay.
 
     \b
     Example:
       holdfast job replay 12 --reason "the page is back"
     """
     asked = request_for(ids, request_id)
-    done = each(ids, lambda id_: ledger.replay(id_, reason=reason, request_id=asked))
-    return replayed([job for job in done.values() if not isinstance(job, HoldfastError)], done)
-
-
-def replayed(made: "list[Job]", done: "dict[int, Job | HoldfastError]") -> Answer:
-    """What became of those that were to be started over."""
-    said = [{"job_id": job.replay_of, "replayed_as": job.id, "is_new": job.is_new} for job in made]
-
-    def show(page: Page) -> None:
-        for job in made:
-            page.line(f"  job {job.replay_of} is replayed as {job.id}" + ("" if job.is_new else ", which was on its way already"))
-        page.line(f"{len(made)} replayed.")
-
-    return Answer({"replayed": said}, show, refusal(done, {"replayed": said}))
+    return replayed(*replay_named(ledger, ids, again=again, reason=reason, request_id=asked))
 
 
 @job.command()
@@ -378,19 +414,18 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> An
     def show(page: Page) -> None:
         if noted:
             page.line(f"{len(noted)} discarded: {shortly(noted)}.")
+        show_refused(page, done, "discarded")
 
-    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}))
+    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}, "discarded"))
 
 
 @job.command()
 @click.argument("id", type=JOB_ID)
-@click.option(
-    "--type", "types", multiple=True, type=click.Choice([kind.value for kind in EventType]), help="Only events of these types."
-)
+@type_option
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: events after this position.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True, help="The most rows to show.")
 @reads_a_ledger
-def events(ledger: "Ledger", *, id: int, types: tuple[str, ...], after: int, limit: int) -> Answer:  # noqa: A002
+def events(ledger: "Ledger", *, id: int, types: tuple[tuple[str, ...], ...], after: int, limit: int) -> Answer:  # noqa: A002
     """Show the events of a job, oldest first.
 
     \b
@@ -400,8 +435,10 @@ def events(ledger: "Ledger", *, id: int, types: tuple[str, ...], after: int, lim
     from holdfast.cli.jobs import show_events
 
     ledger.get(id)
-    found = ledger.events(id, types=list(types) or None, after=after, limit=limit)
-    more = found[-1].pos if len(found) == limit else None
+    wanted = EventTypes.of(types)
+    read = ledger.events(id, types=wanted.stored, after=after, limit=limit)
+    more = read[-1].pos if len(read) == limit else None
+    found = [event for event in read if wanted.has(event)]
 
     def show(page: Page) -> None:
         if found:

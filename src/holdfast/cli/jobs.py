@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.cli.letters import ARGS_CHARACTERS_MAX, told
 from holdfast.cli.page import Page
-from holdfast.cli.values import age, lasted, stamp
+from holdfast.cli.values import age, clock, lasted, stamp
 from holdfast.core.model import NEVER, EventType, FailureStage, Phase, ReasonCode, StallReason, Status
 from holdfast.core.words import RETRIED, event_words, is_retry
 from holdfast.telemetry.lines import cut
@@ -94,19 +94,32 @@ def view(job: "Job") -> JobView:
 
 def row(job: "Job", now: datetime) -> tuple[object, ...]:
     """A job in one line of a table whose heads are HEADS."""
-    status = job.status.value + (f", waits for {shortly(job.waits_for)}" if job.waits_for else _retried(job))
+    status = job.status.value + (f", waits for {shortly(job.waits_for)}" if job.waits_for else _later(job, now) + _error(job))
     return (job.id, job.kind, job.queue, status, job.attempt, job.owner or "–", how_far(job), age(now - job.created_at))
 
 
-RETRIED_CHARACTERS_MAX = 60
+ERROR_CHARACTERS_MAX = 60
 
 
-def _retried(job: "Job") -> str:
-    """Why a queued job is tried again, where its last attempt failed with an error."""
+def is_scheduled(job: "Job", now: datetime) -> bool:
+    """Whether a queued job waits for its time."""
+    return job.status is Status.QUEUED and not job.waits_for and job.available_at > now
+
+
+def _later(job: "Job", now: datetime) -> str:
+    return f", from {clock(job.available_at, now)}" if is_scheduled(job, now) else ""
+
+
+def _error(job: "Job") -> str:
+    """Why a job failed, or why a queued job is tried again, where its last attempt failed with an error."""
     record = job.record
-    if job.status is not Status.QUEUED or record.last_error is None or not is_retry(EventType.STALLED, record.stall_reason):
+    if record.last_error is None:
         return ""
-    return f", {RETRIED}: {told(job.last_error, RETRIED_CHARACTERS_MAX)}"
+    if job.status in (Status.FAILED, Status.DEAD_LETTERED):
+        return f": {told(job.last_error, ERROR_CHARACTERS_MAX)}"
+    if job.status is Status.QUEUED and is_retry(EventType.STALLED, record.stall_reason):
+        return f", {RETRIED}: {told(job.last_error, ERROR_CHARACTERS_MAX)}"
+    return ""
 
 
 NAMED_MAX = 5

@@ -19,7 +19,7 @@ def either(ids: Sequence[int], everything: bool, chosen: Mapping[str, object]) -
     if bool(ids) == everything:
         raise misuse("name the jobs, or choose them with --all and filters")
     if ids and any(value is not None for value in chosen.values()):
-        raise misuse("filters, --limit, --again and --replayed go with --all, not with ids")
+        raise misuse("filters, --limit and --replayed go with --all, not with ids")
 
 
 def chosen_ids(ledger: "Ledger", limit: int | None, replayed: bool, chosen: dict[str, Any]) -> Iterator[int]:

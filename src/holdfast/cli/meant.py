@@ -1,5 +1,6 @@
-"""What somebody may have meant who typed a command that is not there."""
+"""What somebody may have meant who typed a name that is not there."""
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 import click
@@ -10,6 +11,12 @@ def meant(group: click.Group, ctx: click.Context, typed: str) -> str:
     nouns = group.list_commands(ctx)
     found = [f"{noun} {typed}" for noun in nouns if typed in _verbs(group, ctx, noun)] or get_close_matches(typed, nouns)
     return f" Did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
+
+
+def meant_name(typed: str, known: Iterable[str]) -> str:
+    """`Did you mean hello? `, or nothing."""
+    found = get_close_matches(typed, known, n=1)
+    return f"Did you mean {found[0]}? " if found else ""
 
 
 def _verbs(group: click.Group, ctx: click.Context, noun: str) -> list[str]:

@@ -1,7 +1,8 @@
 """`holdfast policy`: what counts for kinds and tiers, and where each number comes from."""
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,7 @@ import msgspec
 
 from holdfast.cli.envelope import misuse
 from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
+from holdfast.cli.meant import meant_name
 from holdfast.cli.page import Page
 from holdfast.core.policy import FIELDS, Source, Sourced
 
@@ -111,7 +113,7 @@ def set_(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, request_
             raise misuse(f"there is no policy field {name!r}")
         fields[name] = _value(value)
     ledger.amend_policy(kind, tier=tier, request_id=request_id, **fields)
-    return _shown(ledger, kind, tier)
+    return _shown(ledger, kind, tier, [*_undeclared(ledger, kind), *_outweighed(ledger, kind, tier, fields)])
 
 
 @policy.command()
@@ -131,8 +133,9 @@ def unset(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, declare
       holdfast policy unset --tier in_home
     """
     kind, fields = _split(words, tier)
+    remarks = _unset_already(ledger, kind, tier, fields, declared)
     ledger.unset_policy(kind, fields, tier=tier, declared=declared, request_id=request_id)
-    return _shown(ledger, kind, tier)
+    return _shown(ledger, kind, tier, remarks)
 
 
 def _split(words: Sequence[str], tier: str | None) -> tuple[str | None, list[str]]:
@@ -141,7 +144,52 @@ def _split(words: Sequence[str], tier: str | None) -> tuple[str | None, list[str
         return None, list(words)
     if not words:
         raise misuse("name a kind, or a tier with --tier")
+    name, equals, _ = words[0].partition("=")
+    if equals and name in FIELDS:
+        raise misuse("the kind is missing", action=f"Name it first: holdfast policy set KIND {shlex.join(words)}")
     return words[0], list(words[1:])
+
+
+def _undeclared(ledger: "Ledger", kind: str | None) -> list[str]:
+    """A remark on a kind whose name may be a slip."""
+    declared = ledger.declarations()
+    if kind is None or kind in declared:
+        return []
+    return [
+        f"No worker has declared the kind {kind}. {meant_name(kind, declared)}The policy counts once there are jobs of this kind."
+    ]
+
+
+def _outweighed(ledger: "Ledger", kind: str | None, tier: str | None, fields: Iterable[str]) -> list[str]:
+    """A remark on fields that were set and whose value does not count."""
+    set_by = Source.OPERATOR_TIER if kind is None else Source.OPERATOR_KIND
+    found = {one.name: one for one in ledger.policy_sources(kind, tier=tier)}
+    remarks = []
+    for field in fields:
+        one = found.get(FIELDS[field])
+        if one is None or one.layers.get(set_by) in (None, one.value):
+            continue
+        said = f"{field}={_told(one.name, one.layers[set_by])} is set, but {_told(one.name, one.value)} counts"
+        remarks.append(f"{said}: {_WHY.get(one.name, 'another value outweighs it')}.")
+    return remarks
+
+
+_WHY = {
+    "lease_ttl_ms": "a lease does not end before stall_after, which is heartbeat_interval times missed_beats_max",
+    "signed": "the strictest of all values counts",
+}
+
+
+def _unset_already(ledger: "Ledger", kind: str | None, tier: str | None, fields: list[str], declared: bool) -> list[str]:
+    """A remark on what is to be unset and was not set."""
+    of = f"tier {tier}" if kind is None else f"kind {kind}"
+    if declared:
+        return [] if kind in ledger.declarations() else [f"No handler has declared {of}: nothing has changed."]
+    known = ledger.policies()
+    there = known["tier"].get(tier or "", {}) if kind is None else known["kind"].get(kind, {})
+    if not there:
+        return [f"Nothing was set for {of}: nothing has changed."]
+    return [f"{field} was not set for {of}." for field in fields if FIELDS.get(field) not in there]
 
 
 def _value(text: str) -> bool | int | float | str:
@@ -152,7 +200,7 @@ def _value(text: str) -> bool | int | float | str:
     return float(text) if _DECIMAL.fullmatch(text) else text
 
 
-def _shown(ledger: "Ledger", kind: str | None, tier: str | None) -> Answer:
+def _shown(ledger: "Ledger", kind: str | None, tier: str | None, remarks: Sequence[str] = ()) -> Answer:
     found = ledger.policy_sources(kind, tier=tier)
     declared = None if kind is None else ledger.declarations().get(kind)
     names = [f"kind {kind}"] if kind is not None else []
@@ -160,12 +208,16 @@ def _shown(ledger: "Ledger", kind: str | None, tier: str | None) -> Answer:
 
     def show(page: Page) -> None:
         page.line(f"Policy of {', '.join(names) or 'a kind that sets nothing'}", bold=True)
-        rows = [(_NAMES[one.name], _told(one.name, one.value), _source(one, kind, tier), _others(one)) for one in found]
+        rows = [
+            (_NAMES[one.name], _told(one.name, one.value), _source(one, kind, tier), _others(one, kind, tier)) for one in found
+        ]
         page.table(("field", "value", "from", "overrides"), rows)
         if declared is not None:
             page.line(f"The handler's declaration is by worker {declared.declared_by}, for queue {declared.queue}.")
+        for remark in remarks:
+            page.line(remark, fg="yellow")
 
-    data = {"kind": kind, "tier": tier, "fields": msgspec.to_builtins(found), "handler": declared}
+    data = {"kind": kind, "tier": tier, "fields": msgspec.to_builtins(found), "handler": declared, "remarks": list(remarks)}
     return Answer(data, show)
 
 
@@ -188,6 +240,11 @@ def _told(name: str, value: Any) -> str:
 def _source(found: Sourced, kind: str | None, tier: str | None) -> str:
     if found.name == "stall_after_ms":
         return "heartbeat_interval, missed_beats_max"
+    return _layer(found.source, kind, tier)
+
+
+def _layer(source: Source, kind: str | None, tier: str | None) -> str:
+    """Where a value comes from, in the same words in every column."""
     return {
         Source.OPERATOR_TIER: f"operator, for tier {tier}",
         Source.OPERATOR_KIND: f"operator, for kind {kind}",
@@ -195,10 +252,10 @@ def _source(found: Sourced, kind: str | None, tier: str | None) -> str:
         Source.TIER: f"tier {tier}",
         Source.DERIVED: "stall_after",
         Source.DEFAULT: "default",
-    }[found.source]
+    }[source]
 
 
-def _others(found: Sourced) -> str:
+def _others(found: Sourced, kind: str | None, tier: str | None) -> str:
     """What farther layers say, or a nearer one whose value does not count."""
     said = {source: value for source, value in found.layers.items() if source is not found.source}
-    return ", ".join(f"{source.value} {_told(found.name, value)}" for source, value in said.items()) or "–"
+    return "; ".join(f"{_layer(source, kind, tier)} {_told(found.name, value)}" for source, value in said.items()) or "–"

@@ -8,7 +8,9 @@ import click
 from holdfast.cli.ending import exit_code_of
 from holdfast.cli.envelope import REQUEST_ID, Failed, misuse
 from holdfast.cli.frame import Drawn
+from holdfast.cli.page import Page
 from holdfast.cli.progress import Progress
+from holdfast.core.model import Status
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -36,16 +38,48 @@ def each(ids: Iterable[int], verb: "Callable[[int], Job]") -> Outcomes:
     return done
 
 
-def refusal(done: Outcomes, so_far: dict[str, Any]) -> Failed | None:
-    """What to say of those that were refused; what was done for the others goes with it."""
-    refused = {id_: answer for id_, answer in done.items() if isinstance(answer, HoldfastError)}
+def refusal(done: Outcomes, so_far: dict[str, Any], verb: str) -> Failed | None:
+    """What to say of jobs that were refused; what was done for the others goes with it. `verb` is `moved`, `cancelled`."""
+    refused = _refused(done)
     if not refused:
         return None
     first = next(iter(refused.values()))
     listed = [{"job_id": id_ or None, "error_code": error.code, "error": error.message} for id_, error in refused.items()]
-    whole = first.message if len(refused) == 1 else f"{len(refused)} were refused, the first since {first.message}"
+    were = "was" if len(refused) == 1 else "were"
+    whole = first.message if len(done) == 1 else f"{len(refused)} of {len(done)} jobs {were} not {verb}"
+    if len(done) > 1 and (lost := next((error for error in refused.values() if error.fault == "store"), None)) is not None:
+        whole = f"{whole}: {lost.message}"  # the others were not asked about
     exit_code = exit_code_of(max(refused.values(), key=exit_code_of))
     return Failed(first.code, whole, action=first.action, exit_code=exit_code, refused=listed, **so_far)
+
+
+def show_refused(page: Page, done: Outcomes, verb: str) -> None:
+    """One line for each job that was refused, where there were several: `15: not moved, it has succeeded`."""
+    if len(done) > 1:
+        for id_, error in _refused(done).items():
+            page.line(f"  {id_}: {_why(id_, error, verb)}" if id_ else f"  {error.message}")
+
+
+def _refused(done: Outcomes) -> dict[int, HoldfastError]:
+    return {id_: answer for id_, answer in done.items() if isinstance(answer, HoldfastError)}
+
+
+def _why(id_: int, error: HoldfastError, verb: str) -> str:
+    if error.message == f"there is no job {id_}":
+        return "there is no such job"
+    status = error.context.get("status")
+    if status in _STANDS and error.message == f"{error.context.get('verb')}: job {id_} is {status}":
+        return f"not {verb}, it {_STANDS[status]}"
+    return f"not {verb}: {error.message}"
+
+
+_STANDS: dict[object, str] = {
+    Status.SUCCEEDED.value: "has succeeded",
+    Status.FAILED.value: "has failed",
+    Status.CANCELLED.value: "was cancelled",
+    Status.DEAD_LETTERED.value: "was dead-lettered",
+    **{status.value: f"is {status.value}" for status in (Status.QUEUED, Status.CLAIMED, Status.RUNNING, Status.STALLED)},
+}
 
 
 def request_for(ids: tuple[int, ...], request_id: str) -> str | None:

@@ -15,11 +15,11 @@ from holdfast.cli.ending import forget_output
 from holdfast.cli.envelope import misuse, success
 from holdfast.cli.frame import as_json_option, db_option, open_ledger
 from holdfast.cli.page import Page
-from holdfast.cli.values import EVENT_TYPE, dialect_option, stamp
+from holdfast.cli.values import EventTypes, dialect_option, stamp, type_option
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import EventType
 from holdfast.core.vocabulary import Dialect
-from holdfast.core.words import event_words
+from holdfast.core.words import RETRIED, event_words
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ STYLES: dict[EventType, dict[str, Any]] = {
     "--after", type=click.IntRange(0, JOB_ID_MAX), help="Only events after this position. [default: now; with --once, 0]"
 )
 @click.option("--job", "job_id", type=click.IntRange(1, JOB_ID_MAX), metavar="ID", help="Only events of this job.")
-@click.option("--type", "types", multiple=True, type=EVENT_TYPE, help="Only events of these types. Names of dialects work too.")
+@type_option
 @click.option("--no-beats", is_flag=True, help="Leave out heartbeats, which are most of the events.")
 @click.option("--follow/--once", default=True, help="Wait for more events, or end. [default: follow]")
 @dialect_option
@@ -49,7 +49,7 @@ def tail(
     *,
     after: int | None,
     job_id: int | None,
-    types: tuple[str, ...],
+    types: tuple[tuple[str, ...], ...],
     no_beats: bool,
     follow: bool,
     dialect: str,
@@ -76,7 +76,7 @@ def tail(
     with _until_told(), open_ledger(ledger_url(db), create=False) as ledger:
         seen = (ledger.position() if follow else 0) if after is None else after
         try:
-            for event in _following(ledger, seen, job_id, set(wanted)) if follow else _there(ledger, seen, job_id, wanted):
+            for event in _following(ledger, seen, job_id, wanted) if follow else _there(ledger, seen, job_id, wanted):
                 tell(event, *ledger.in_dialect([event], dialect))
                 seen = event.pos
         except Unavailable as error:
@@ -84,27 +84,30 @@ def tail(
             raise
 
 
-def _wanted(types: tuple[str, ...], no_beats: bool) -> tuple[str, ...]:
-    """Empty where all are."""
-    if no_beats and EventType.HEARTBEAT in types:
+def _wanted(types: tuple[tuple[str, ...], ...], no_beats: bool) -> EventTypes:
+    found = EventTypes.of(types)
+    if no_beats and EventType.HEARTBEAT.value in found.shown:
         raise misuse("--no-beats leaves nothing of --type heartbeat", action="Leave out one of them.")
-    return types or tuple(kind.value for kind in EventType if no_beats and kind is not EventType.HEARTBEAT)
+    if found.shown or not no_beats:
+        return found
+    return EventTypes.of([[kind.value for kind in EventType if kind is not EventType.HEARTBEAT], [RETRIED]])
 
 
-def _following(ledger: "Ledger", after: int, job_id: int | None, types: set[str]) -> "Iterator[Event]":
+def _following(ledger: "Ledger", after: int, job_id: int | None, types: EventTypes) -> "Iterator[Event]":
     for event in ledger.follow(after):
-        if (job_id is None or event.job_id == job_id) and (not types or event.type.value in types):
+        if (job_id is None or event.job_id == job_id) and types.has(event):
             yield event
 
 
-def _there(ledger: "Ledger", after: int, job_id: int | None, types: tuple[str, ...]) -> "Iterator[Event]":
+def _there(ledger: "Ledger", after: int, job_id: int | None, types: EventTypes) -> "Iterator[Event]":
     """What is there now. What comes meanwhile does not keep it from ending."""
     until = ledger.position()
-    while page := ledger.events(job_id, types=list(types) or None, after=after):
+    while page := ledger.events(job_id, types=types.stored, after=after):
         for event in page:
             if event.pos > until:
                 return
-            yield event
+            if types.has(event):
+                yield event
         after = page[-1].pos
 
 

@@ -36,7 +36,7 @@ from holdfast.cli.frame import (
     say,
 )
 from holdfast.cli.page import Page
-from holdfast.cli.values import duration, stamp
+from holdfast.cli.values import WholeNumber, duration, stamp
 from holdfast.core import policy
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAGE_MAX
 from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
@@ -77,7 +77,7 @@ def start(agent: "Agent", id_: int, **options: Any) -> "Task":
 
 @task.command()
 @click.option("--stage", metavar="NAME", help="The stage of the work.")
-@click.option("--progress", type=click.IntRange(0, INTEGER_MAX), metavar="N", help="The progress of the work.")
+@click.option("--progress", type=WholeNumber(0, INTEGER_MAX), metavar="N", help="The progress of the work.")
 @json_option("--checkpoint", "What the next attempt needs to know.")
 @on_a_task
 def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "Task":

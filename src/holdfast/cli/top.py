@@ -77,9 +77,9 @@ def _doing(ledger: "Ledger") -> "Callable[[Wish], str | list[str]]":
         match wish.verb:
             case "cancel":
                 over = ledger.cancel(wish.job_id).finished_at is not None
-                return f"Job {wish.job_id} is {'cancelled' if over else 'asked to make its safe exit'}."
+                return f"Job {wish.job_id} is {'cancelled' if over else 'asked to stop'}."
             case "replay":
-                return f"Job {wish.job_id} is replayed as {ledger.replay(wish.job_id).id}."
+                return _replayed(ledger, wish.job_id)
             case "pause":
                 ledger.pause(wish.queue)
                 return f"Queue {wish.queue} is paused."
@@ -91,6 +91,15 @@ def _doing(ledger: "Ledger") -> "Callable[[Wish], str | list[str]]":
         return _opened(ledger, wish.job_id)
 
     return do
+
+
+def _replayed(ledger: "Ledger", job_id: int) -> str:
+    from holdfast.cli.replaying import replayed_before
+
+    before = replayed_before(ledger, job_id)
+    if before is not None:
+        return f"Job {job_id} was replayed before, as {before.id} ({before.status.value}): holdfast job replay {job_id} --again"
+    return f"Job {job_id} is replayed as {ledger.replay(job_id).id}."
 
 
 def _opened_queue(ledger: "Ledger", name: str) -> list[str]:

@@ -1,7 +1,10 @@
 """Larger things that people type: JSON, from the command line, a file or standard input."""
 
+import json
 import os
+import shlex
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,12 +15,28 @@ from holdfast.errors import HoldfastError, ValidationError
 from holdfast.plainfile import read_plain
 
 
-def json_object(value: str) -> dict[str, Any]:
-    """A JSON object as it is typed, from a @FILE, or from standard input as -."""
-    try:
-        return object_of(typed_bytes(value))
-    except HoldfastError as error:
-        raise click.BadParameter(error.message) from None
+def json_object(option: str) -> Callable[[str], dict[str, Any]]:
+    """Reads what is given to this option: a JSON object as it is typed, from a @FILE, or from standard input as -."""
+
+    def read(value: str) -> dict[str, Any]:
+        try:
+            return object_of(typed_bytes(value))
+        except HoldfastError as error:
+            raise click.BadParameter(error.message + _hint(option, value)) from None
+
+    return read
+
+
+def _hint(option: str, value: str) -> str:
+    """For `name=x`, which is how other tools take arguments."""
+    name, equals, text = value.partition("=")
+    if not equals or not name.isidentifier() or len(value) > HINT_CHARACTERS_MAX:
+        return ""
+    written = json.dumps({name: int(text) if text.isdecimal() and text.isascii() else text}, ensure_ascii=False)
+    return f". Write {option} {shlex.quote(written)}"
+
+
+HINT_CHARACTERS_MAX = 80
 
 
 def json_lines(file: str, limit: int) -> list[dict[str, Any]]:

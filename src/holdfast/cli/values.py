@@ -1,8 +1,9 @@
 """What people type, read; what people want to see, written."""
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -11,13 +12,25 @@ from holdfast.core import vocabulary
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import EventType
 from holdfast.core.vocabulary import Dialect
+from holdfast.core.words import RETRIED, is_retry
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.ledger import Ledger
+    from holdfast.ledger import Event, Ledger
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _AGO_MS_MAX = 3_650 * policies.DAY_MS
+
+
+class WholeNumber(click.IntRange):
+    """A whole number in a range, and said so in plain words where it is not one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            int(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r:.80} is not a whole number", param, ctx)
+        return int(super().convert(value, param, ctx))
 
 
 class JobId(click.IntRange):
@@ -38,21 +51,55 @@ JOB_ID = JobId(1, JOB_ID_MAX)
 
 
 class EventName(click.Choice[str]):
-    """The type of an event, by any of the names that dialects have for it; its own name is what comes out."""
+    """The type of an event as people are shown it, where an ordinary retry is `retried`; or the name that a dialect has for it.
+
+    What comes out are the types to show. A dialect has one name for stalls and retries alike.
+    """
 
     name = "event type"
 
     def __init__(self) -> None:
-        super().__init__([kind.value for kind in EventType])
+        super().__init__([*(kind.value for kind in EventType), RETRIED])
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            return vocabulary.event_type(value).value
-        except ValueError:
-            return super().convert(value, param, ctx)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value not in self.choices:
+            try:
+                found = vocabulary.event_type(value).value
+            except ValueError:
+                pass
+            else:
+                return (found, RETRIED) if found == EventType.STALLED else (found,)
+        return (super().convert(value, param, ctx),)
 
 
-EVENT_TYPE = EventName()
+type_option = click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=EventName(),
+    help="Only events of these types: retried is a retry, stalled any other stall. Names of dialects work too.",
+)
+
+
+class EventTypes(NamedTuple):
+    """The types of events to show; all of them where it is empty."""
+
+    shown: frozenset[str]
+
+    @classmethod
+    def of(cls, given: Iterable[Iterable[str]]) -> "EventTypes":
+        return cls(frozenset(name for names in given for name in names))
+
+    @property
+    def stored(self) -> list[str] | None:
+        """By the names that the ledger has for them; None for all."""
+        return sorted({EventType.STALLED.value if name == RETRIED else name for name in self.shown}) or None
+
+    def has(self, event: "Event") -> bool:
+        kind = RETRIED if is_retry(event.type, event.reason) else event.type.value
+        return not self.shown or kind in self.shown
+
+
 dialect_option = click.option(
     "--dialect",
     type=click.Choice([dialect.value for dialect in Dialect]),
@@ -134,3 +181,9 @@ def lasted(passed: timedelta) -> str:
 
 def stamp(at: datetime | None) -> str:
     return "–" if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """The time of day, in UTC; with its date unless that is today's."""
+    at, now = at.astimezone(UTC), now.astimezone(UTC)
+    return f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"

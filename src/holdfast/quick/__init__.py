@@ -21,6 +21,6 @@ def beat(arguments: list[str]) -> str | None:
         return None
     if wish.as_json:
         return encode({"schema_version": "v1", "success": True, "data": {"task": task}, "request_id": wish.request_id}) + "\n"
-    told = " Somebody wants it cancelled: make your safe exit, and release it." if task["cancel_requested"] else ""
+    told = " Somebody wants it cancelled: stop, and release it." if task["cancel_requested"] else ""
     until = (task["claim_expires_at"].rstrip("Z") + ".000")[:23]
     return f"Task {wish.id} is {wish.agent}'s until {until}Z.{told}\n"

@@ -175,7 +175,7 @@ def _commands(event: Event) -> list[Remedy]:
     return [
         *wished,
         remedy("says where the job stands now, what happens next and what can be done", "explain", event.job_id),
-        remedy("ends it; a holder is asked to make its safe exit", "job", "cancel", event.job_id),
+        remedy("ends it; a holder is asked to stop", "job", "cancel", event.job_id),
     ]
 
 

@@ -1,11 +1,11 @@
 """What the panes show: a heading, and rows that can be stood on."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.cli.presence import SILENT, last_seen, replaced
 from holdfast.cli.values import age
-from holdfast.cli.worker import SILENT
 from holdfast.core.model import EventType
 from holdfast.core.words import RETRIED, is_retry
 
@@ -54,15 +54,20 @@ def _rate(per_s: float | None) -> str:
 
 
 def _workers(picture: "Picture") -> list[Row]:
-    return [_worker(one, picture.now - one.seen_at) for one in picture.workers]
+    gone = replaced(picture.workers)
+    return [_worker(one, picture.now, gone) for one in picture.workers]
 
 
-def _worker(one: "WorkerRecord", unseen: timedelta) -> Row:
+def _worker(one: "WorkerRecord", now: datetime, gone: set[tuple[str, str]]) -> Row:
     said = one.details
     queues = said.get("queues")
     names = ", ".join(map(str, queues)) if isinstance(queues, list) else "–"
-    cells = (one.name, f"{age(unseen)} ago", str(one.holding), names, f"{said.get('host', '–')}")
-    return Row(f"{one.name} {one.incarnation}", cells, tone="bad" if unseen > SILENT else "")
+    cells = (one.name, last_seen(one, now, gone), str(one.holding), names, f"{said.get('host', '–')}")
+    return Row(
+        f"{one.name} {one.incarnation}",
+        cells,
+        tone="dim" if (one.name, one.incarnation) in gone else "bad" if now - one.seen_at > SILENT else "",
+    )
 
 
 def _running(picture: "Picture") -> list[Row]:

@@ -27,7 +27,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "explain": (Explanation,),
     "gate": (fleet.Gated,),
     "job assist": (jobs.Assisted,),
-    "job cancel": (jobs.CancelledMany,),
+    "job cancel": (jobs.CancelledMany, jobs.CancelledAll),
     "job discard": (jobs.Discarded,),
     "job enqueue": (jobs.Enqueued, jobs.EnqueuedMany),
     "job events": (jobs.EventPage,),

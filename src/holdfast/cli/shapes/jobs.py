@@ -41,13 +41,23 @@ class Cancelled(Shape, frozen=True):
     status: Status
     rev: int
     is_over: bool
-    """False where its holder was asked to make its safe exit."""
+    """False where its holder was asked to stop."""
     changed: bool
     """False where it was cancelled, or its holder was asked, already."""
 
 
 class CancelledMany(Shape, frozen=True):
     cancelled: list[Cancelled]
+
+
+class CancelledAll(CancelledMany, frozen=True):
+    """With `--all`."""
+
+    count: int
+    """How many were cancelled or asked to stop; with `--dry-run`, how many would be."""
+    skipped: int
+    """How many were claimed or changed between being found and being cancelled."""
+    dry_run: bool
 
 
 class Placed(Shape, frozen=True):
@@ -75,13 +85,23 @@ class Replayed(Shape, frozen=True):
     is_new: bool
 
 
+class ReplayedBefore(Shape, frozen=True):
+    job_id: int
+    replayed_as: int
+    """The newest finished replay that counts."""
+    status: Status
+    """Of that replay."""
+
+
 class ReplayedMany(Shape, frozen=True):
     replayed: list[Replayed]
+    skipped: int
+    """How many have been replayed before and were not replayed again."""
+    skipped_jobs: list[ReplayedBefore]
+    """Those of them that were named by their ids; empty with `--all`."""
 
 
 class LettersReplayed(ReplayedMany, frozen=True):
-    skipped: int
-    """How many have been replayed before and were not replayed again."""
     discarded: list[int]
     """Those that were put aside, with `--discard`."""
 

@@ -38,6 +38,8 @@ class OnePolicy(Shape, frozen=True):
     fields: list[Sourced]
     handler: DeclarationRecord | None
     """What the kind's handler declares."""
+    remarks: list[str]
+    """What is worth knowing of a change that was made: that no worker knows the kind, or that a value does not count."""
 
 
 class Sinks(Shape, frozen=True):

@@ -136,9 +136,14 @@ def _stopped(pid: int) -> Finding:
 def _clock(skew: Skew) -> Finding:
     side = "ahead of" if skew.ahead_us >= 0 else "behind"
     words = (
-        f"the ledger's clock is {span(abs(skew.ahead_us))} {side} this machine's, give or take {span(skew.round_trip_us // 2)}"
+        f"the ledger's clock is {span(abs(skew.ahead_us))} {side} this machine's, give or take {_margin(skew.round_trip_us // 2)}"
     )
     if abs(skew.ahead_us) - skew.round_trip_us // 2 <= SKEW_US_MAX:
         return Finding("clock", Severity.WELL, words)
     action = "Set the clocks by the same source. The ledger's alone decides; what is signed with another is refused beyond 5 min."
     return Finding("clock", Severity.WARNING, words, action)
+
+
+def _margin(us: int) -> str:
+    """In milliseconds below 100 ms, where `span` has nothing to tell."""
+    return span(us) if us >= 100_000 else f"{max(1, us // 1_000)} ms"  # noqa: PLR2004

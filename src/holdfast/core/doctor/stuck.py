@@ -11,6 +11,8 @@ from holdfast.core.model import Micros
 
 READY_US_MAX = 60_000_000
 """How long jobs may be ready before it is worth a word that nobody serves them."""
+REPLACED_US = 30_000_000
+"""Workers say every 15 s that they are there. Of two of one name, one that was seen so much earlier has gone."""
 UNSEALED_US_MAX = 10 * 60_000_000
 NAMED_MAX = 5
 
@@ -35,7 +37,8 @@ def of_contents(census: Census) -> Iterator[Finding]:
 
 def _workers(census: Census) -> Finding:
     lately = _lately(census)
-    silent = len(census.workers) - len(lately)
+    there = {worker.name for worker in lately}
+    silent = sum(worker.name not in there for worker in census.workers)
     if not lately:
         action = "Start one: holdfast worker run MODULE:APP. One that runs may be on another ledger: its log says on which."
         return Finding("workers", Severity.NOTE, "no worker is signed in to this ledger", action)
@@ -46,7 +49,15 @@ def _workers(census: Census) -> Finding:
 
 
 def _lately(census: Census) -> list[SeenWorker]:
-    return [worker for worker in census.workers if census.now - worker.seen_at <= WORKER_SEEN_US]
+    """Workers that are there. One that was replaced by a newer one of its name is not: it is not seen any more, the other is."""
+    newest: dict[str, Micros] = {}
+    for worker in census.workers:
+        newest[worker.name] = max(newest.get(worker.name, 0), worker.seen_at)
+    return [
+        worker
+        for worker in census.workers
+        if census.now - worker.seen_at <= WORKER_SEEN_US and newest[worker.name] - worker.seen_at <= REPLACED_US
+    ]
 
 
 def _ages(workers: list[SeenWorker], now: Micros) -> str:
@@ -107,7 +118,10 @@ def _paused(census: Census) -> Iterator[Finding]:
     for ready in census.ready:
         waiting[ready.queue] += ready.jobs
     for queue, pause in census.paused.items():
-        words = f"{count(waiting[queue], 'job')} of queue {queue} could be claimed, but it was {paused(pause, census.now)}"
+        since = f"it was {paused(pause, census.now)}"
+        words = f"{count(waiting[queue], 'job')} of queue {queue} could be claimed, but {since}"
+        if not waiting[queue]:
+            words = f"queue {queue} is paused; nothing waits in it; {since}"
         action = f"Let it go on: holdfast queue unpause {typed(queue)}."
         yield Finding("queue_paused", Severity.WARNING if waiting[queue] else Severity.NOTE, words, action)
 
@@ -163,7 +177,8 @@ def _sinks(census: Census) -> Finding:
 
 def _failed(census: Census) -> Finding:
     if not census.failed:
-        return Finding("failed_jobs", Severity.WELL, "there are no failed jobs")
+        words = "there are no failed jobs" + ("; there are dead letters, see below" if census.dead_letters else "")
+        return Finding("failed_jobs", Severity.WELL, words)
     words = f"{_at_most(census.failed, 'failed job')}, neither replayed nor discarded"
     action = "Look at them (holdfast job list --failed), then holdfast job replay or holdfast job discard."
     return Finding("failed_jobs", Severity.WARNING, words, action)

@@ -46,11 +46,12 @@ def _how(job: Job, now: Micros) -> str:
             return f"It was cancelled {at}: {job.cancel_reason}."
         case _:
             broke = f"It was dead-lettered {at} ({job.reason_code}, in {job.failure_stage})"
-            return f"{broke}, after {_tried(job)}{_limit(job)}{error}."
+            return f"{broke}, after {_tried(job)}{error}."
 
 
 def _tried(job: Job) -> str:
-    return count(tries(job), "attempt that counts", "attempts that count")
+    """`1 of 1 attempts`; without the limit where it did not end the job."""
+    return f"{tries(job)}{limit} attempts" if (limit := _limit(job)) else count(tries(job), "attempt")
 
 
 def _limit(job: Job) -> str:
@@ -70,6 +71,8 @@ def _afterwards(job: Job, facts: Facts) -> Iterator[Account]:
         yield Account(_outcome(job), ("What it had done was undone.",))
     elif facts.unmet:
         yield _unavailable(job, facts)
+    if job.status is Status.DEAD_LETTERED and job.reason_code == ReasonCode.PARSE_ERROR:
+        yield Account(_outcome(job), ("A replay has the same arguments: it fails again unless the handler takes them now.",))
     if facts.replays:
         newest = facts.replays[-1]
         words = f"It was replayed as job {newest.job_id}, which is {newest.status.value}."
@@ -110,9 +113,16 @@ def _commands(job: Job, facts: Facts) -> Iterator[Remedy]:
     if job.status is Status.SUCCEEDED or any(replay.status in LIVE for replay in facts.replays):
         return
     if job.status is not Status.DEAD_LETTERED:
-        yield remedy("starts it over, as a new job", "job", "replay", job.id)
+        yield _start_over(job, facts, "job")
         return
-    yield remedy("starts it over, as a new job", "dlq", "replay", job.id)
-    yield remedy("shows its error and its history", "dlq", "get", job.id)
-    if job.note != EventType.DISCARDED:
-        yield discard(job)
+    over = _start_over(job, facts, "dlq")
+    put_aside = (discard(job),) if job.note != EventType.DISCARDED else ()
+    get = remedy("shows its error and its history", "dlq", "get", job.id)
+    yield from (*put_aside, get, over) if job.reason_code == ReasonCode.PARSE_ERROR else (over, get, *put_aside)
+
+
+def _start_over(job: Job, facts: Facts, noun: str) -> Remedy:
+    """A replay that succeeded or was dead-lettered keeps `replay` from making another one, unless --again is given."""
+    before = any(link.status in (Status.SUCCEEDED, Status.DEAD_LETTERED) for link in facts.replays)
+    words = "starts it over once more, as a new job" if before else "starts it over, as a new job"
+    return remedy(words, noun, "replay", job.id, *(("--again",) if before else ()))

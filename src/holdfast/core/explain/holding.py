@@ -26,7 +26,7 @@ def holding(job: Job, facts: Facts, now: Micros) -> Account:
     wished = (assist(job),) if job.assist_requested and job.phase is Phase.EXECUTING else ()
     commands = (cancel_hard(job),) if job.phase is Phase.ABORTING else (*wished, cancel(job))
     gated = remedy("says whether its holder may take a step that cannot be taken back", "gate", job.id)
-    return Account(situation, words, (_expected(job, job.policy, now), _end(job, facts, due, grace, moved)), (*commands, gated))
+    return Account(situation, words, (_expected(job, job.policy), _end(job, facts, due, grace, moved)), (*commands, gated))
 
 
 def _standing(
@@ -36,7 +36,7 @@ def _standing(
     assert job.policy is not None and job.last_beat_at is not None
     beat = _last_beat(job, now)
     if grace is not None:
-        why = f"It is being cancelled ({job.cancel_reason}): {job.owner} may make its safe exit {until(grace, now)}."
+        why = f"It is being cancelled ({job.cancel_reason}): {job.owner} is asked to stop, and may go on {until(grace, now)}."
         return Situation.ABORTING, (why, beat)
     if now > job.last_beat_at + job.policy.heartbeat_interval_ms * MS:
         missed = f"{job.owner} is late: it means to beat every {span(job.policy.heartbeat_interval_ms * MS)}."
@@ -66,10 +66,10 @@ def _grace_over_at(job: Job, policy: Policy) -> Micros | None:
     return job.cancel_requested_at + policy.cancel_grace_ms * MS
 
 
-def _expected(job: Job, policy: Policy, now: Micros) -> NextStep:
+def _expected(job: Job, policy: Policy) -> NextStep:
     assert job.last_beat_at is not None and job.owner is not None
     what = "a beat renews the lease" if job.status is Status.RUNNING else "it begins, or a beat renews the lease"
-    return step(what, max(now, job.last_beat_at + policy.heartbeat_interval_ms * MS), job.owner)
+    return step(what, job.last_beat_at + policy.heartbeat_interval_ms * MS, job.owner)
 
 
 def _end(job: Job, facts: Facts, due: Micros, grace: Micros | None, moved: Micros | None) -> NextStep:

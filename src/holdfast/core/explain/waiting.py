@@ -140,7 +140,9 @@ def _no_worker(job: Job, facts: Facts, now: Micros) -> Account:
         words = f"No worker serves {job.kind} in {job.queue}. It is served in {_named(elsewhere)}."
     elif once:
         last = max(once, key=lambda worker: worker.seen_at)
-        words = f"No worker for it is there: {last.name}, the last that served {job.kind}, was seen {when(last.seen_at, now)}."
+        words = (
+            f"No worker that serves {job.kind} is there now. {last.name}, which served it, fell silent {when(last.seen_at, now)}."
+        )
     elif any(now - worker.seen_at <= WORKER_SEEN_US for worker in facts.workers):
         words = f"No worker for it is there: the workers that are signed in do not serve {job.kind} in {job.queue}."
     else:

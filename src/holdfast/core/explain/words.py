@@ -130,12 +130,12 @@ def assist(job: Job) -> Remedy:
 
 
 def cancel(job: Job) -> Remedy:
-    does = "ends it; a holder is asked to make its safe exit"
+    does = "ends it; a holder is asked to stop"
     return remedy(does + _by_key(job, EventType.CANCELLED), "job", "cancel", job.id)
 
 
 def cancel_hard(job: Job) -> Remedy:
-    does = "ends it at once, whatever its holder does"
+    does = "ends it at once: what its holder writes is refused, and the handler is told with its next heartbeat"
     return remedy(does + _by_key(job, EventType.CANCELLED), "job", "cancel", job.id, "--hard")
 
 
