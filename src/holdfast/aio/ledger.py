@@ -597,6 +597,7 @@ class AsyncLedger(Calling):
         self,
         *,
         jobs_before: datetime | None = None,
+        failed_before: datetime | None = None,
         beats_before: datetime | None = None,
         requests_before: datetime | None = None,
         workers_before: datetime | None = None,
@@ -604,10 +605,14 @@ class AsyncLedger(Calling):
         batch: int = 1000,
     ) -> dict[str, int]:
         """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times,
-        workers not seen since, and where agents stood that were not at work since and hold nothing."""
+        workers not seen since, and where agents stood that were not at work since and hold nothing.
+
+        Failed and dead-lettered jobs that are neither discarded nor replayed are kept; only `failed_before` deletes them.
+        """
         return await self._call(
             lambda ledger: ledger.prune(
                 jobs_before=jobs_before,
+                failed_before=failed_before,
                 beats_before=beats_before,
                 requests_before=requests_before,
                 workers_before=workers_before,
