@@ -59,7 +59,7 @@ LIMITS = {
     "LEASE_MS_MAX": "the longest `ttl` of a claim, and the longest `lease_ttl` unless `lease_widened` is set, in milliseconds",
     "JOB_ID_MAX": "a job id, and a position",
     "REV_MAX": "a revision, and an attempt",
-    "PRUNE_BATCH_MAX": "rows looked at in one step of `prune`",
+    "PRUNE_BATCH_MAX": "rows looked at in one step of `prune`; `jobs_before` and `failed_before` share them",
     "SWEEP_MAX": "jobs in one `sweep`",
     "SWEEP_BATCH": "jobs of those that share a transaction",
     "DUTY_MS_MAX": "the longest `ttl` of a duty, in milliseconds; the shortest is that of a lease",

@@ -119,6 +119,24 @@ class RefusedByValidator(HoldfastError):
     action = "The message says why. The job is still yours: complete it with another result, or fail it."
 
 
+class ResultTimeout(HoldfastError, TimeoutError):
+    """The job has not ended within the time that `result` was given. It goes on; `context` has its status."""
+
+    code = "result_timeout"
+    retryable = True
+    http_status = 504
+    fault = "rival"
+    action = "Ask again, with more time. holdfast explain JOB says what the job waits for."
+
+
+class NoResult(HoldfastError):
+    """The job has ended and has no result: it failed, was dead-lettered or cancelled. `context` has its status and last error."""
+
+    code = "no_result"
+    http_status = 409
+    action = "Mend the cause, then replay the job."
+
+
 class GateDenied(HoldfastError):
     """What is known of a worker does not permit it to go on; `context` has the reason, the detail and the receipt."""
 

@@ -408,6 +408,15 @@ def test_the_same_request_makes_nothing_twice(ledger: Ledger) -> None:
         ledger.enqueue_many([{**items[0]}, {"kind": "b", "depends_on": []}], request_id="r")
 
 
+def test_dependencies_are_sorted_and_stay_those_that_were_named(ledger: Ledger) -> None:
+    first, second = failed(ledger), succeeded(ledger)
+    job_id = after(ledger, second.id, first.id, on_dependency_failure="wait")
+    assert ledger.get(job_id).depends_on == (first.id, second.id)
+    again = ledger.replay(first.id)
+    assert ledger.get(job_id).depends_on == (first.id, second.id)
+    assert ledger.newest_replays(ledger.get(job_id).depends_on)[first.id].id == again.id
+
+
 # Retention
 
 
@@ -416,10 +425,10 @@ def test_a_job_that_somebody_waits_for_is_not_pruned(ledger: Ledger, clock: Manu
     first = BUILDERS[how](ledger)
     job_id = after(ledger, first.id, on_dependency_failure="wait")
     clock.advance(1)
-    assert ledger.prune(jobs_before=clock.now())["jobs"] == 0
+    assert sum(ledger.prune(jobs_before=clock.now(), failed_before=clock.now()).values()) == 0
     ledger.cancel(job_id)
     clock.advance(1)
-    assert ledger.prune(jobs_before=clock.now())["jobs"] == 2
+    assert sum(ledger.prune(jobs_before=clock.now(), failed_before=clock.now()).values()) == 2
     assert ledger.list() == []
 
 

@@ -120,6 +120,7 @@ MORE = {
 """Arguments that the signature does not name."""
 CALLED = {"write", "progress", "clock"}
 """Functions of the caller's. What goes wrong in one is the caller's to see."""
+WAITS = ("wait", "result", "follow")
 NOT_CALLED = {"close", "waiter"}
 """They take nothing."""
 
@@ -137,8 +138,10 @@ class Place(NamedTuple):
 
     def usual(self, verb: str, name: str) -> Any:
         """What is given for an argument that is not the odd one."""
-        if verb in ("wait", "follow") and name == "timeout":
+        if verb in WAITS and name == "timeout":
             return 0.0
+        if verb in ("wait", "result") and name == "job":
+            return self.ledger.enqueue("note")
         makers: dict[str, Callable[[], Any]] = {
             "fence": self.held,
             "job_id": lambda: self.ledger.enqueue("note").id,
@@ -206,10 +209,10 @@ def failures(place: Place, face: type, verb: str) -> Iterator[str]:
             if name in CALLED and callable(odd.make()):
                 continue
             usual = {other: place.usual(verb, other) for other in needed if other != name}
-            if verb in ("wait", "follow") and name != "timeout":
+            if verb in WAITS and name != "timeout":
                 usual["timeout"] = 0.0
-            if verb == "wait" and name == "timeout":
-                usual["job_id"] = place.ledger.cancel(place.ledger.enqueue("note").id).id
+            if verb in ("wait", "result") and name == "timeout":
+                usual["job"] = place.ledger.cancel(place.ledger.enqueue("note").id).id
             try:
                 answer = getattr(subject, verb)(**usual, **{name: odd.make()})
                 if inspect.isgenerator(answer):

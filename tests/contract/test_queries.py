@@ -1,16 +1,18 @@
 """Reading: jobs, events, counts."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast import Event, Job, Ledger
+from holdfast import Event, Job, Ledger, ResultTimeout
 from holdfast.core import limits
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
     BUILDERS,
     WORKER,
+    Made,
     aborting,
     aborting_stalled,
     assisted,
@@ -388,5 +390,50 @@ def test_waiting_for_an_end(ledger: Ledger) -> None:
     assert ledger.wait(made.id, timeout=0).status == "queued"
     ledger.cancel(made.id)
     assert ledger.wait(made.id).status == "cancelled"
+    assert ledger.wait(made).status == "cancelled"
     with refused("not_found"):
         ledger.wait(made.id + 1)
+
+
+def test_a_result(ledger: Ledger) -> None:
+    made = ledger.enqueue("k")
+    with pytest.raises(TimeoutError) as late:
+        ledger.result(made, timeout=0)
+    assert isinstance(late.value, ResultTimeout)
+    assert (late.value.code, late.value.retryable) == ("result_timeout", True)
+    assert (late.value.message, late.value.context["status"]) == (f"job {made.id} is still queued after 0 s", "queued")
+    [held] = ledger.claim("w", start=True)
+    assert held.fence is not None
+    ledger.complete(held.fence, {"pages": 3})
+    assert ledger.result(made) == ledger.result(made.id) == {"pages": 3}
+    with refused("not_found"):
+        ledger.result(made.id + 1)
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (failed, "failed: no such page"),
+        (dead_lettered, "was dead-lettered (policy_violation)"),
+        (cancelled, "was cancelled: requested"),
+    ],
+)
+def test_a_job_without_a_result_says_why(ledger: Ledger, build: Callable[[Ledger], Made], said: str) -> None:
+    made = build(ledger)
+    with refused("no_result") as found:
+        ledger.result(made.id)
+    assert found.value.message == f"job {made.id} {said}"
+    assert found.value.context["status"] == ledger.get(made.id).status
+    assert found.value.context["last_error"] == ledger.get(made.id).last_error
+
+
+def test_an_error_and_a_reason_are_in_the_message(ledger: Ledger) -> None:
+    for_error, for_reason = running(ledger), running(ledger)
+    ledger.fail(for_error.fence, ValueError("boom"), retryable=False)
+    ledger.cancel(for_reason.id, hard=True, reason="not needed")
+    with refused("no_result") as found:
+        ledger.result(for_error.id)
+    assert found.value.message == f"job {for_error.id} failed: ValueError: boom"
+    with refused("no_result") as found:
+        ledger.result(for_reason.id)
+    assert found.value.message == f"job {for_reason.id} was cancelled: not needed"

@@ -8,7 +8,20 @@ import pytest
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.testing import ManualClock
-from tests.contract.builders import BUILDERS, FINISHED, LIVE, failed, queued, refused, refused_without_trace, running, succeeded
+from tests.contract.builders import (
+    BUILDERS,
+    FINISHED,
+    LIVE,
+    claim,
+    failed,
+    queued,
+    refused,
+    refused_without_trace,
+    running,
+    succeeded,
+)
+
+OPEN = ("failed", "dead_lettered")
 
 # Jobs
 
@@ -17,17 +30,70 @@ from tests.contract.builders import BUILDERS, FINISHED, LIVE, failed, queued, re
 def test_a_finished_job_goes_with_its_events(ledger: Ledger, clock: ManualClock, status: str):
     made = BUILDERS[status](ledger)
     clock.advance(1)
-    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 1}
+    went = ledger.prune(jobs_before=clock.now(), failed_before=clock.now())
+    assert went == ({"jobs": 0, "failed": 1} if status in OPEN else {"jobs": 1, "failed": 0})
     assert ledger.events() == []
     with refused("not_found"):
         ledger.get(made.id)
+
+
+@pytest.mark.parametrize("status", OPEN)
+def test_a_failure_stays_until_it_is_handled(ledger: Ledger, clock: ManualClock, status: str):
+    discarded, replayed, in_vain, failed_again, left = (BUILDERS[status](ledger).id for _ in range(5))
+    ledger.discard(discarded)
+    live, given_up, again = (ledger.replay(first).id for first in (replayed, in_vain, failed_again))
+    ledger.cancel(given_up)
+    held = claim(ledger, again)
+    ledger.start(held.fence)
+    ledger.fail(held.fence, "no", retryable=False)
+    clock.advance(86_400)
+    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 3}
+    assert sorted(job.id for job in ledger.list()) == [in_vain, failed_again, left, live, again]
+    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 0}
+
+
+@pytest.mark.parametrize("status", OPEN)
+def test_failures_go_with_a_time_of_their_own(ledger: Ledger, clock: ManualClock, status: str):
+    made, other, handled = BUILDERS[status](ledger), succeeded(ledger), BUILDERS[status](ledger)
+    ledger.discard(handled.id)
+    clock.advance(1)
+    assert ledger.prune(failed_before=clock.now() - timedelta(seconds=1)) == {"failed": 0}
+    assert ledger.prune(failed_before=clock.now()) == {"failed": 1}
+    assert sorted(job.id for job in ledger.list()) == [other.id, handled.id]
+    with refused("not_found"):
+        ledger.get(made.id)
+
+
+def test_failures_go_in_bounded_batches_beside_a_walk_for_other_jobs(ledger: Ledger, clock: ManualClock):
+    for build in (succeeded, failed) * 3:
+        build(ledger)
+    clock.advance(1)
+    taken = [
+        (ledger.prune(jobs_before=clock.now(), batch=2)["jobs"], ledger.prune(failed_before=clock.now(), batch=2)["failed"])
+        for _ in range(6)
+    ]
+    assert max(max(step) for step in taken) <= 2
+    assert [sum(counts) for counts in zip(*taken, strict=True)] == [3, 3]
+
+
+def test_a_replay_stays_while_the_job_that_it_replays_is_there(ledger: Ledger, clock: ManualClock):
+    """Otherwise the first one would seem to be an open failure for ever."""
+    made = running(ledger)
+    ledger.heartbeat(made.fence, undo={"kind": "rename_back", "args": {}})
+    ledger.fail(made.fence, "no", retryable=False)
+    replay = claim(ledger, ledger.replay(made.id).id)
+    ledger.start(replay.fence)
+    ledger.complete(replay.fence)
+    clock.advance(1)
+    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 0}
+    assert {job.id for job in ledger.list()} >= {made.id, replay.id}
 
 
 @pytest.mark.parametrize("status", LIVE)
 def test_a_live_job_survives(ledger: Ledger, clock: ManualClock, status: str):
     made = BUILDERS[status](ledger)
     clock.advance(86_400)
-    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 0}
+    assert ledger.prune(jobs_before=clock.now(), failed_before=clock.now()) == {"jobs": 0, "failed": 0}
     assert ledger.check(made.id) == []
 
 

@@ -14,7 +14,7 @@ from holdfast.services.prune import Prune
 from holdfast.services.sweep import Sweep
 from holdfast.services.ticker import Ticker
 from holdfast.testing import ManualClock
-from tests.contract.builders import claimed, running, succeeded
+from tests.contract.builders import claimed, dead_lettered, failed, running, succeeded
 
 
 def test_a_sweep_looks_only_where_there_is_something_to_watch(ledger: Ledger) -> None:
@@ -97,6 +97,28 @@ def test_finished_jobs_go_where_the_operator_lets_them(ledger: Ledger, clock: Ma
     clock.advance(3_601)
     assert Prune(ledger, "a", jobs="2h").tick()["jobs"] == 1
     assert not [job for job in ledger.list() if job.id == made.id]
+
+
+def test_failures_are_kept_until_they_are_named(ledger: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    made = failed(ledger), dead_lettered(ledger)
+    succeeded(ledger)
+    clock.advance(3_601)
+    with caplog.at_level("INFO", logger="holdfast.services"):
+        assert Prune(ledger, "a", jobs="1h").tick()["jobs"] == 1
+        assert sorted(job.id for job in ledger.list()) == [made[0].id, made[1].id]
+        assert Prune(ledger, "a", jobs="1h", failed="1h").tick()["failed"] == 2
+        Prune(ledger, "a", jobs="1h", failed="1h").tick()
+    assert ledger.list() == []
+    said = [(line.message, line.__dict__.get("jobs"), line.__dict__.get("failed")) for line in caplog.records]
+    assert said == [("pruned", 1, None), ("pruned", None, 2)]
+
+
+def test_a_tick_goes_on_past_jobs_that_stay(ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.services.prune.BATCH", 2)
+    for build in (failed, succeeded) * 3:
+        build(ledger)
+    clock.advance(3_601)
+    assert Prune(ledger, "a", jobs="1h").tick()["jobs"] == 3
 
 
 def test_one_prunes_at_a_time(ledger: Ledger) -> None:

@@ -341,9 +341,9 @@ def test_a_job_that_owes_steps_is_kept_with_its_undo_job(ledger: Ledger, clock: 
     undo = _undo_held(ledger, made)
     ledger.fail(held(undo), "no", retryable=False)
     clock.advance(1)
-    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 1}
+    assert ledger.prune(jobs_before=clock.now(), failed_before=clock.now()) == {"jobs": 1, "failed": 0}
     with refused("not_found"):
         ledger.get(other.id)
     assert ledger.sweep() == {"compensation_failed": 1}
-    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 2}
+    assert ledger.prune(jobs_before=clock.now(), failed_before=clock.now()) == {"jobs": 0, "failed": 2}
     assert ledger.sweep() == {}

@@ -20,6 +20,7 @@ from docs.generate import ROOT
 from tests.docs.pages import Block, blocks, name, with_blocks
 from tests.mcp.conftest import TOKEN, Served
 
+MODULE = re.compile(r"# (\w+)\.py\n")
 SCRIPT = re.compile(r"# \w+\.sh\n")
 """A block that is a file: run by test_commands, which types its name."""
 
@@ -61,9 +62,19 @@ def test_python_blocks_run_in_order(
 
 
 def run_page(page: Path) -> None:
+    """In the current folder. A block that begins with the name of a module is that module, too: later blocks may import it."""
     names: dict[str, Any] = {"__name__": "example"}
-    for block in blocks(page, "python"):
-        run(block, names)
+    modules = {found[1]: block for block in blocks(page, "python") if (found := MODULE.match(block.text))}
+    for module, block in modules.items():
+        Path(f"{module}.py").write_text(block.text)
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        for block in blocks(page, "python"):
+            run(block, names)
+    finally:
+        sys.path.remove(str(Path.cwd()))
+        for module in modules:
+            sys.modules.pop(module, None)
 
 
 def run_elsewhere(page: Path) -> None:

@@ -724,6 +724,7 @@ class Model:
         self,
         *,
         jobs_before: datetime | None = None,
+        failed_before: datetime | None = None,
         beats_before: datetime | None = None,
         requests_before: datetime | None = None,
         batch: int = 1_000,
@@ -731,7 +732,9 @@ class Model:
         """With a batch that is larger than everything there is."""
         done = {}
         if jobs_before is not None:
-            done["jobs"] = self._prune_jobs(micros(jobs_before))
+            done["jobs"] = self._prune_jobs(micros(jobs_before), is_open=False)
+        if failed_before is not None:
+            done["failed"] = self._prune_jobs(micros(failed_before), is_open=True)
         if beats_before is not None:
             done["beats"] = sum(self._prune_beats(events, micros(beats_before)) for events in self.history.values())
         if requests_before is not None:
@@ -741,7 +744,20 @@ class Model:
                 del self.requests[key]
         return done
 
-    def _prune_jobs(self, before: Micros) -> int:
+    def _is_replayed(self, job: Job) -> bool:
+        """A replay that failed or was cancelled does not count, unless it was replayed itself."""
+        return any(
+            other.replay_of == job.id and (other.status not in (Status.FAILED, Status.CANCELLED) or self._is_replayed(other))
+            for other in self.jobs.values()
+        )
+
+    def _is_open(self, job: Job) -> bool:
+        """Whether it failed or was dead-lettered, and is neither discarded nor replayed."""
+        is_discarded = any(event.type is EventType.DISCARDED for event in self.history[job.id])
+        return job.status in (Status.FAILED, Status.DEAD_LETTERED) and not is_discarded and not self._is_replayed(job)
+
+    def _prune_jobs(self, before: Micros, *, is_open: bool) -> int:
+        are_open = {job.id for job in self.jobs.values() if self._is_open(job)}
         owed = {undo_key(job.id) for job in self.jobs.values() if owes_undo(job)}
         awaited = {on for job in self.jobs.values() for on in job.waits_for}
         old = [
@@ -752,7 +768,14 @@ class Model:
             and job.undo_owed == 0
             and job.dedupe_key not in owed
             and job.id not in awaited
+            and (job.id in are_open) is is_open
         ]
+        for job_id in sorted(old):
+            job = self.jobs[job_id]
+            first = self.jobs.get(job.replay_of or 0)
+            is_failed = first is not None and first.status in (Status.FAILED, Status.DEAD_LETTERED)
+            if first and is_failed and first.id not in old and job.status is not Status.CANCELLED:
+                old.remove(job_id)
         for job_id in old:
             del self.jobs[job_id], self.history[job_id]
             self.edges.pop(job_id, None)

@@ -814,7 +814,7 @@ class ThreeWays(RuleBasedStateMachine):
             case _:
                 self.tell(what, queue, **rest)
 
-    @rule(what=st.sampled_from(["jobs", "beats", "requests"]), ago=st.sampled_from([0, 10, 60]))
+    @rule(what=st.sampled_from(["jobs", "failed", "beats", "requests"]), ago=st.sampled_from([0, 10, 60]))
     def prune(self, what: str, ago: int) -> None:
         self.tell("prune", **{f"{what}_before": self.clock.now() - timedelta(seconds=ago)}, batch=10_000)
         for twin in self.twins:

@@ -50,6 +50,9 @@ async def use_with_await() -> None:
         assert_type(await ledger.list(status="queued"), JobPage)
         async for event in ledger.follow(timeout=1):
             assert_type(event, Event)
+    added = await app.aio.enqueue(add, 1)
+    assert_type(await app.aio.ledger.wait(added, timeout=1), Job[int | None])
+    assert_type(await app.aio.ledger.result(added, timeout=1), int)
     opened = await holdfast.aio.open("sqlite:///typed.db")
     await opened.close()
 
@@ -63,6 +66,13 @@ def use() -> None:
     jobs = app.options(priority=3, delay="5m", dedupe_key="k", queue="other").enqueue(add, a=1)
     assert_type(jobs, Job[int | None])
     app.enqueue_many(add, [{"a": 1}, {"a": 2}])
+    assert_type(app.ledger.wait(jobs, timeout=1), Job[int | None])
+    assert_type(app.ledger.wait(jobs.id), Job)
+    assert_type(app.ledger.result(jobs, timeout=1), int)
+    assert_type(app.ledger.result(app.enqueue(fetch, url="u")), dict[str, int])
+    anything: str = app.ledger.result(jobs.id)
+    assert anything
+    app.ledger.result(app.enqueue(tidy))
     fetch_again: Job = app.ledger.get(jobs.id)
     assert fetch_again.result["anything"]
     assert add(1, 2) == 3

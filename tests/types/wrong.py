@@ -24,6 +24,10 @@ async def send(job: AsyncContext, to: str) -> bool:
     return bool(child)
 
 
+@app.handler()
+def tidy() -> None: ...
+
+
 async def use_with_await() -> None:
     await app.aio.enqueue(add)  # wrong
     await app.aio.enqueue(add, a="one")  # wrong
@@ -60,6 +64,10 @@ def use() -> None:
     holdfast.open("sqlite:///typed.db", creat=False)  # wrong
     text: str = app.enqueue(add, a=1).result  # wrong
     assert text
+    app.ledger.result(app.enqueue(tidy))
+    late: str = app.ledger.result(app.enqueue(add, a=1))  # wrong
+    assert late
     with holdfast.open("sqlite:///typed.db") as ledger:
+        ledger.wait("1")  # wrong
         ledger.enqueue("add", prority=1)  # wrong
         ledger.enqueue("add", on_dependency_failure="explode")  # wrong

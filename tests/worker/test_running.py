@@ -487,3 +487,18 @@ def test_a_worker_says_how_long_it_keeps_what_heartbeats_said(
     wait_until(app.ledger.workers)
     [found] = [finding for finding in app.ledger.diagnose().findings if finding.code == "retention"]
     assert found.words == f"what heartbeats said is {said}, finished jobs are kept"
+
+
+def test_a_worker_keeps_open_failures_unless_it_is_told_how_long(app: App) -> None:
+    @app.handler()
+    def noop() -> None: ...
+
+    done, left = app.ledger.enqueue("other"), app.ledger.enqueue("other")
+    app.ledger.cancel(done.id)
+    app.ledger.dead_letter(left.id, reason_code="timeout")
+    with app.worker(keep_jobs="0s") as worker:
+        worker.start()
+        wait_until(lambda: [job.id for job in app.ledger.list()] == [left.id])
+    with app.worker(keep_failed="0s") as worker:
+        worker.start()
+        wait_until(lambda: not app.ledger.list())

@@ -18,7 +18,7 @@ from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
 from holdfast.ledger.desk import JobOrFence
 from holdfast.ledger.exporting import Progress, Write
-from holdfast.ledger.face import Beat, Change, Event, Job, JobPage, WorkerRecord
+from holdfast.ledger.face import Beat, Change, Event, Job, JobPage, R, WorkerRecord
 from holdfast.ledger.keys import KeyRecord, PublicLike
 from holdfast.ledger.options import Duration, EnqueueOptions
 from holdfast.ledger.outbox import SinkState
@@ -597,6 +597,7 @@ class AsyncLedger(Calling):
         self,
         *,
         jobs_before: datetime | None = None,
+        failed_before: datetime | None = None,
         beats_before: datetime | None = None,
         requests_before: datetime | None = None,
         workers_before: datetime | None = None,
@@ -604,10 +605,14 @@ class AsyncLedger(Calling):
         batch: int = 1000,
     ) -> dict[str, int]:
         """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times,
-        workers not seen since, and where agents stood that were not at work since and hold nothing."""
+        workers not seen since, and where agents stood that were not at work since and hold nothing.
+
+        Failed and dead-lettered jobs that are neither discarded nor replayed are kept; only `failed_before` deletes them.
+        """
         return await self._call(
             lambda ledger: ledger.prune(
                 jobs_before=jobs_before,
+                failed_before=failed_before,
                 beats_before=beats_before,
                 requests_before=requests_before,
                 workers_before=workers_before,
@@ -747,6 +752,14 @@ class AsyncLedger(Calling):
         Conflict while it is supervised.
         """
         return await self._call(lambda ledger: ledger.reset_run(name, actor=actor))
+
+    async def result(self, job: Job[R | None] | int, *, timeout: float | None = None) -> R:
+        """The result of a job once it has succeeded. Takes a job or its id.
+
+        ResultTimeout, which is a TimeoutError, if it has not ended after `timeout` seconds; by default it waits as long as it
+        takes. NoResult, with the job's last error, if it failed, was dead-lettered or cancelled.
+        """
+        return await self._wait(lambda ledger: ledger.result(job, timeout=timeout))
 
     async def resume(
         self,
@@ -931,9 +944,12 @@ class AsyncLedger(Calling):
         """
         return await self._call(lambda ledger: ledger.until_ready(queues, kinds=kinds))
 
-    async def wait(self, job_id: int, *, timeout: float | None = None) -> Job:
-        """The job once it is terminal, or as it stands when the time is over. It waits for the bell."""
-        return await self._wait(lambda ledger: ledger.wait(job_id, timeout=timeout))
+    async def wait(self, job: Job[R] | int, *, timeout: float | None = None) -> Job[R]:
+        """The job once it has ended: succeeded, failed, was dead-lettered or cancelled. Takes a job or its id.
+
+        When `timeout` seconds are over, the job as it is then, unfinished: look at its `status`. `result` raises instead.
+        """
+        return await self._wait(lambda ledger: ledger.wait(job, timeout=timeout))
 
     async def wants_sweeping(self, holder: str) -> bool:
         """Whether `holder` should take the duty to sweep: there are jobs to watch, and nobody else does. One statement."""

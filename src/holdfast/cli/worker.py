@@ -59,6 +59,9 @@ def worker() -> None:
 @click.option("--workers", type=click.IntRange(1, WORKERS_MAX), help="Run this many worker processes, and keep them running.")
 @click.option("--shutdown-timeout", type=duration, help="How long to wait at the end for running jobs. [default: 30s]")
 @click.option("--keep-jobs", type=duration_or_never, help="Delete finished jobs after this time. [default: never]")
+@click.option(
+    "--keep-failed", type=duration_or_never, help="Delete failed jobs and dead letters after this time. [default: never]"
+)
 @click.option("--keep-beats", type=duration_or_never, help="Delete the contents of heartbeats after this time. [default: 30d]")
 @click.option("--seal", is_flag=True, help="Seal the log as well; needs a key of a server.")
 @anchor_options

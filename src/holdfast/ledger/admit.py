@@ -60,6 +60,11 @@ def job_id(given: Any) -> int:
     return limits.check_integer("job_id", given, 1, limits.JOB_ID_MAX)
 
 
+def job_id_of(given: Any) -> int:
+    """Of a job or an id."""
+    return job_id(given.id if isinstance(given, Job) else given)
+
+
 def rev(given: Any) -> int | None:
     return None if given is None else limits.check_integer("expected_rev", given, 1, limits.REV_MAX)
 
@@ -429,7 +434,7 @@ def availability(available_at: Any, delay: Any) -> tuple[Micros | None, int]:
 
 
 def _dependencies(given: Any) -> tuple[int, ...]:
-    found = {job_id(one.id if isinstance(one, Job) else one) for one in items("depends_on", given)}
+    found = {job_id_of(one) for one in items("depends_on", given)}
     limits.check_count("depends_on", len(found), limits.DEPENDENCIES_MAX)
     return tuple(sorted(found))
 

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
+    R = TypeVar("R", default=Any)
 else:
     from typing import TypeVar
 
     R_co = TypeVar("R_co", covariant=True)
+    R = TypeVar("R")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

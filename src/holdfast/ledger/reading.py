@@ -12,14 +12,19 @@ import msgspec
 from holdfast.core import limits, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.audit import Violation, check_history
-from holdfast.core.model import TERMINAL, EventType
-from holdfast.errors import NotFound, ValidationError
+from holdfast.core.model import TERMINAL, EventType, Status
+from holdfast.core.words import error_line
+from holdfast.errors import NoResult, NotFound, ResultTimeout, ValidationError
 from holdfast.ledger import admit, dialects
 from holdfast.ledger.desk import Desk, shown
-from holdfast.ledger.face import Event, Job, JobPage, public_event, to_datetime
+from holdfast.ledger.face import Event, Job, JobPage, R, public_event, to_datetime
 from holdfast.store.awaiting import stop_if_abandoned
 from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
 from holdfast.telemetry.metrics import Readings
+
+ERROR_CHARACTERS_MAX = 1_000
+"""Of a job's error in a message. `context` has all of it."""
+_ENDED = {Status.FAILED: "failed", Status.DEAD_LETTERED: "was dead-lettered", Status.CANCELLED: "was cancelled"}
 
 
 class Order(StrEnum):
@@ -228,8 +233,33 @@ class Reading(Desk):
         """The newest position that was drawn, to follow from; whether its event is committed is another matter."""
         return self._store.peek(lambda session: session.last_pos())
 
-    def wait(self, job_id: int, *, timeout: float | None = None) -> Job:
-        """The job once it is terminal, or as it stands when the time is over. It waits for the bell."""
+    def result(self, job: Job[R | None] | int, *, timeout: float | None = None) -> R:
+        """The result of a job once it has succeeded. Takes a job or its id.
+
+        ResultTimeout, which is a TimeoutError, if it has not ended after `timeout` seconds; by default it waits as long as it
+        takes. NoResult, with the job's last error, if it failed, was dead-lettered or cancelled.
+        """
+        found = self.wait(job, timeout=timeout)
+        status = found.status
+        if status is Status.SUCCEEDED:
+            return found.result  # type: ignore[return-value]
+        facts = {"job_id": found.id, "status": status.value}
+        if status not in TERMINAL:
+            raise ResultTimeout(f"job {found.id} is still {status.value} after {timeout} s", **facts)
+        reason = None if found.reason_code is None else found.reason_code.value
+        code = f" ({reason})" if reason and status is Status.DEAD_LETTERED else ""
+        error = found.cancel_reason if status is Status.CANCELLED else found.last_error
+        words = f"job {found.id} {_ENDED[status]}{code}"
+        if error is not None:
+            words += f": {error_line(error, ERROR_CHARACTERS_MAX)}"
+        raise NoResult(words, **facts, reason_code=reason, last_error=found.last_error)
+
+    def wait(self, job: Job[R] | int, *, timeout: float | None = None) -> Job[R]:
+        """The job once it has ended: succeeded, failed, was dead-lettered or cancelled. Takes a job or its id.
+
+        When `timeout` seconds are over, the job as it is then, unfinished: look at its `status`. `result` raises instead.
+        """
+        job_id = admit.job_id_of(job)
         if timeout is not None:
             timeout = policies.duration_ms("timeout", timeout, 0, policies.DAY_MS) / 1_000
         deadline = None if timeout is None else time.monotonic() + timeout

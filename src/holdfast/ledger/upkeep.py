@@ -32,14 +32,18 @@ class Upkeep(Desk):
         """
         return self._sweeper.tick(limit)
 
-    def prune(self, *, jobs_before: datetime | None = None, beats_before: datetime | None = None,
-              requests_before: datetime | None = None, workers_before: datetime | None = None,
-              agents_before: datetime | None = None, batch: int = 1_000) -> dict[str, int]:  # fmt: skip
+    def prune(self, *, jobs_before: datetime | None = None, failed_before: datetime | None = None,
+              beats_before: datetime | None = None, requests_before: datetime | None = None,
+              workers_before: datetime | None = None, agents_before: datetime | None = None,
+              batch: int = 1_000) -> dict[str, int]:  # fmt: skip
         """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times,
-        workers not seen since, and where agents stood that were not at work since and hold nothing."""
+        workers not seen since, and where agents stood that were not at work since and hold nothing.
+
+        Failed and dead-lettered jobs that are neither discarded nor replayed are kept; only `failed_before` deletes them."""
         limits.check_integer("batch", batch, 1, limits.PRUNE_BATCH_MAX)
         wanted = {
             "jobs": jobs_before,
+            "failed": failed_before,
             "beats": beats_before,
             "requests": requests_before,
             "workers": workers_before,
@@ -49,12 +53,14 @@ class Upkeep(Desk):
 
         def work(session: Session) -> dict[str, int]:
             steps: dict[str, Callable[[Micros, int], int]] = {
-                "jobs": session.prune_jobs,
                 "beats": session.prune_beats,
                 "requests": session.prune_requests,
                 "workers": session.prune_workers,
                 "agents": session.prune_agents,
             }
-            return {name: steps[name](at, batch) for name, at in before.items()}
+            done: dict[str, int] = {}
+            if "jobs" in before or "failed" in before:
+                done["jobs"], done["failed"] = session.prune_jobs(before.get("jobs"), before.get("failed"), batch)
+            return {name: done[name] if name in done else steps[name](at, batch) for name, at in before.items()}
 
         return self._carrier.alone(work)

@@ -1,5 +1,6 @@
 """Retention as a service: answers kept for repeated requests go after a day, and what else the operator lets go."""
 
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -7,10 +8,14 @@ from holdfast.core import policy as policies
 from holdfast.core.limits import AGENT_KEPT_MS
 from holdfast.ledger import Ledger
 
+log = logging.getLogger("holdfast.services")
+
 DUTY_SECONDS = 120
 STEPS_MAX = 100
 """Bounded steps of one tick, a thousand rows each."""
 BATCH = 1_000
+SAME_WALK = {"jobs", "failed"}
+"""One walk through the jobs looks for both."""
 KEEP_MS_MAX = 3_660 * policies.DAY_MS
 KEEP_BEATS = "30d"
 """How long a worker keeps what heartbeats said, unless it is told otherwise. Their hashes stay, and so does every outcome."""
@@ -29,12 +34,14 @@ class Prune:
         workers: Any = "1d",
         agents: Any = timedelta(milliseconds=AGENT_KEPT_MS),
         jobs: Any = None,
+        failed: Any = None,
         beats: Any = None,
     ) -> None:
-        """How long to keep each; None or "never" deletes nothing."""
+        """How long to keep each; None or "never" deletes nothing. `failed` are failed and dead-lettered jobs that are neither
+        discarded nor replayed, `jobs` all other finished jobs."""
         self._ledger = ledger
         self._holder = holder
-        given = {"requests": requests, "workers": workers, "agents": agents, "jobs": jobs, "beats": beats}
+        given = {"requests": requests, "workers": workers, "agents": agents, "jobs": jobs, "failed": failed, "beats": beats}
         self.kept_ms = {
             name: policies.duration_ms(name, kept, 0, KEEP_MS_MAX)
             for name, kept in given.items()
@@ -51,10 +58,15 @@ class Prune:
         before = {name: now - kept for name, kept in self._keep.items()}
         for _ in range(STEPS_MAX):
             step = self._ledger.prune(**before, batch=BATCH)
-            found = {name: found.get(name, 0) + count for name, count in step.items()}
-            before = {name: at for name, at in before.items() if step[name.removesuffix("_before")] >= BATCH}
+            found |= {name: found.get(name, 0) + count for name, count in step.items()}
+            more = {name for name, count in step.items() if count}
+            if more & SAME_WALK:
+                more |= SAME_WALK
+            before = {name: at for name, at in before.items() if name.removesuffix("_before") in more}
             if not before:
                 break
+        if any(found.values()):
+            log.info("pruned", extra={name: count for name, count in found.items() if count})
         return found
 
     def close(self) -> None:

@@ -3,11 +3,25 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.core import payloads
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import UNDO_KIND, Micros
+
+
+class _Walked(NamedTuple):
+    """A job that a walk has come to."""
+
+    id: int
+    is_bad: bool
+    """It has not succeeded."""
+    is_failure: bool
+    """It failed or was dead-lettered, and is not discarded."""
+    by_jobs: bool | None
+    by_failed: bool | None
+    may_go: bool | None
+    replayed: int | None
 
 
 class Retention(ABC):
@@ -38,26 +52,38 @@ class Retention(ABC):
         found = self.sealed_pos()
         return JOB_ID_MAX if found is None else found
 
-    def prune_jobs(self, before: Micros, limit: int) -> int:
+    def prune_jobs(self, before: Micros | None, failed_before: Micros | None, limit: int) -> tuple[int, int]:
         """Delete finished jobs among the next `limit` by id, with their events; the walk starts over at the end.
 
-        Jobs that another transaction has locked, or is making a dependent of, stay until the next walk.
+        Failed and dead-lettered jobs that are neither discarded nor replayed go by `failed_before`, all others by `before`. The
+        answer is how many others and how many of those went. What counts as replayed is said at the statement `replayed`.
+
+        Jobs that another transaction has locked, or is making a dependent of, stay until the next walk. A replay stays while the
+        job that it replays is there: that one would seem not to be replayed.
 
         Where the log is sealed, what is not in the tree yet stays.
         """
-        after = self._place("prune_jobs")
-        sealed = self._sealed()
-        rows = self.rows("walk_jobs", after=after, before_at=before, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
-        locked = self.try_lock_unshared([id_ for id_, _, is_old in rows if is_old])
-        old_rows = [(id_, failed) for id_, failed, is_old in rows if is_old and id_ not in locked]
-        gone = [id_ for id_, failed in old_rows if not failed]
-        gone += self._unwanted([id_ for id_, failed in old_rows if failed])
-        old = self._list(gone)
-        self.rows("delete_dependencies", ids=old)
-        self.rows("delete_events", ids=old)
-        self.rows("delete_jobs", ids=old)
-        self.rows("set_cursor", name="prune_jobs", pos=rows[-1][0] if len(rows) == limit else 0)
-        return len(gone)
+        walk = "prune_failed" if before is None else "prune_jobs"
+        times = {"before_at": before, "failed_at": failed_before}
+        after, sealed = self._place(walk), self._sealed()
+        rows = self.rows("walk_jobs", after=after, **times, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
+        known = [row for row in map(_Walked._make, rows) if row.may_go]
+        unhandled = {row.id for row in known if row.is_failure}
+        unhandled -= {id_ for (id_,) in self.rows("replayed", ids=self._list(sorted(unhandled)))}
+        old = [row for row in known if (row.by_failed if row.id in unhandled else row.by_jobs)]
+        locked = self.try_lock_unshared([row.id for row in old])
+        bad = [row.id for row in old if row.is_bad and row.id not in locked]
+        staying = locked | (set(bad) - set(self._unwanted(bad)))
+        gone: set[int] = set()
+        for row in old:
+            if row.id not in staying and (row.replayed is None or row.replayed in gone):
+                gone.add(row.id)
+        ids = self._list(sorted(gone))
+        self.rows("delete_dependencies", ids=ids)
+        self.rows("delete_events", ids=ids)
+        self.rows("delete_jobs", ids=ids)
+        self.rows("set_cursor", name=walk, pos=rows[-1][0] if len(rows) == limit else 0)
+        return len(gone - unhandled), len(gone & unhandled)
 
     def prune_beats(self, before: Micros, limit: int) -> int:
         """Replace payloads of old beats by their hash. The last beat of a job stays, and so do its last checkpoint and its

@@ -62,6 +62,7 @@ class WorkerSettings(TypedDict, total=False):
     processes: int | None
     shutdown_timeout: Duration
     keep_jobs: Duration | None
+    keep_failed: Duration | None
     keep_beats: Duration | None
     relay_duty_ttl: Duration
     seal: bool
@@ -86,6 +87,7 @@ class Worker:
         processes: int | None = None,
         shutdown_timeout: Any = SHUTDOWN_SECONDS,
         keep_jobs: Any = None,
+        keep_failed: Any = None,
         keep_beats: Any = KEEP_BEATS,
         sinks: "Sequence[Sink]" = (),
         relay_duty_ttl: Any = TTL_SECONDS,
@@ -116,7 +118,7 @@ class Worker:
         self._beater = Beater(shift, beats, self._deadlines.doom)
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
-        self._prune = Prune(ledger, holder, jobs=keep_jobs, beats=keep_beats)
+        self._prune = Prune(ledger, holder, jobs=keep_jobs, failed=keep_failed, beats=keep_beats)
         presence = Presence(ledger, self.name, self._description)
         self._services = Ticker([Sweep(ledger, holder), presence, self._prune, *self._pulse()])
         # A thread of its own: a ledger out of reach holds up the other services, and is no reason to start a worker again.

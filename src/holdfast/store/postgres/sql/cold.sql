@@ -382,12 +382,20 @@ INSERT INTO holdfast.cursors (name, pos) VALUES (%(name)s, %(pos)s) ON CONFLICT 
 
 -- What still has to be undone is kept, and so is the job that undoes it: it would be made again.
 
+-- Jobs by id: whether one came to nothing, whether it is a failure that is not discarded, whether it ended before either time,
+-- whether it may go if so, and which failed job that is still there it replays.
+
 -- name: walk_jobs
-SELECT j.id, j.status <> 'succeeded', j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND j.finished_at < %(before_at)s
+SELECT j.id, j.status <> 'succeeded',
+    j.status IN ('failed', 'dead_lettered')
+        AND (j.note IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded')),
+    j.finished_at < %(before_at)s, j.finished_at < %(failed_at)s,
+    j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND (j.finished_at < %(before_at)s OR j.finished_at < %(failed_at)s)
     AND j.undo_owed = 0 AND NOT (j.kind = %(undo_kind)s::text AND EXISTS (
         SELECT 1 FROM holdfast.jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
           AND %(undo_kind)s::text || '/' || o.id = j.dedupe_key))
-    AND NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.pos > %(sealed)s)
+    AND NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.pos > %(sealed)s),
+    (SELECT CASE WHEN o.status IN ('failed', 'dead_lettered') THEN o.id END FROM holdfast.jobs o WHERE o.id = j.replay_of AND j.status <> 'cancelled')
 FROM holdfast.jobs j WHERE j.id > %(after)s ORDER BY j.id LIMIT %(limit)s;
 
 -- name: delete_events
