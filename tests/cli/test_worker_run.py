@@ -347,6 +347,20 @@ def test_several_workers_wait_for_their_ledger_until_a_signal(start: Start) -> N
     assert (done.code, done.answer["error_code"]) == (3, "unavailable")
 
 
+def test_a_worker_that_is_given_up_ends_the_others_in_order(folder: Path, start: Start) -> None:
+    """A release breaks the module while the workers run."""
+    with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
+        crew = start("worker", "run", "shop:app", "--workers", 2, "--name", "shop", "--json")
+        wait_until(lambda: sorted(record.name for record in ledger.workers()) == ["shop-1", "shop-2"])
+        (folder / "shop.py").write_text("1 / 0\n")
+        [pid] = [record.details["pid"] for record in ledger.workers() if record.name == "shop-1"]
+        os.kill(pid, signal.SIGKILL)
+        crew.says("worker is not started again, and the others are stopped")
+        done = crew.rest()
+        assert (done.code, done.answer["error_code"]) == (1, "gave_up")
+        assert [record.name for record in ledger.workers()] == ["shop-1"]
+
+
 def test_what_was_typed_wrongly_is_not_tried_again(run: Run) -> None:
     done = run("worker", "run", "shop:words", "--workers", 2, "--json")
     assert (done.code, done.answer["error_code"]) == (2, "gave_up")

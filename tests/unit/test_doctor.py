@@ -280,14 +280,20 @@ def test_letters_that_were_replayed_worry_nobody(letters: int, replayed: int, se
     assert (found.severity, found.words) == (severity, words)
 
 
+OPEN = "failed jobs and dead letters that are neither replayed nor discarded are"
+
+
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ([{}], "what heartbeats said is kept, finished jobs are kept"),
-        ([{"beats": 30 * DAY_MS}], "what heartbeats said is deleted after 30 d, finished jobs are kept"),
+        ([], "everything is kept while no worker is there: workers delete what is too old"),
+        ([{}], f"answers to requests are kept, what heartbeats said is kept, finished jobs are kept, {OPEN} kept"),
         (
-            [{"beats": 30 * DAY_MS, "jobs": 2 * DAY_MS}, {"beats": 3 * DAY_MS}],
-            "what heartbeats said is deleted after 3 d, finished jobs are deleted after 2 d",
+            [{"requests": DAY_MS, "beats": 30 * DAY_MS, "jobs": 2 * DAY_MS}, {"beats": 3 * DAY_MS, "failed": DAY_MS}],
+            (
+                "answers to requests are deleted after 24 h, what heartbeats said is deleted after 3 d, "
+                f"finished jobs are deleted after 2 d, {OPEN} deleted after 24 h"
+            ),
         ),
     ],
 )

@@ -17,6 +17,7 @@ from holdfast.cli.envelope import Failed, misuse
 from holdfast.cli.frame import Answer, Noun, as_json_option, key_option, loaded_keys, reads_a_ledger, say
 from holdfast.cli.page import Page
 from holdfast.cli.pasting import note_ledger
+from holdfast.cli.presence import last_seen, replaced
 from holdfast.cli.values import age, duration, duration_or_never, queues
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 
@@ -31,8 +32,6 @@ WORKERS_MAX = 1_000
 PORT_MAX = 65_535
 GRACE_SECONDS = 2.0
 """How long threads that handlers have started may run on when the worker has stopped."""
-SILENT = timedelta(seconds=45)
-"""Workers say every 15 s that they are there: one that has not for so long is shown as silent."""
 
 
 @click.group(cls=Noun)
@@ -221,10 +220,11 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
     """
     now = ledger.now()
     found = ledger.workers(seen_within=seen_within)
+    gone = replaced(found if seen_within is None else ledger.workers())
     rows = [
         (
             record.name,
-            f"{age(now - record.seen_at)} ago" + (", silent" if now - record.seen_at > SILENT else ""),
+            last_seen(record, now, gone),
             record.holding,
             _joined(record.details.get("queues")),
             age(now - record.started_at),
@@ -237,7 +237,7 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
         if rows:
             page.table(("worker", "last seen", "holding", "queues", "up", "host, pid"), rows)
         else:
-            page.line("Nobody is there.")
+            page.line("No workers.")
 
     return Answer({"workers": found, "now": now}, show)
 

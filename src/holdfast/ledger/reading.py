@@ -243,7 +243,7 @@ class Reading(Desk):
         status = found.status
         if status is Status.SUCCEEDED:
             return found.result  # type: ignore[return-value]
-        facts = {"job_id": found.id, "status": status.value}
+        facts: dict[str, Any] = {"job_id": found.id, "status": status.value}
         if status not in TERMINAL:
             raise ResultTimeout(f"job {found.id} is still {status.value} after {timeout} s", **facts)
         reason = None if found.reason_code is None else found.reason_code.value

@@ -143,12 +143,8 @@ class WorkerProcesses:
             log.info("worker ended", extra=told)
             return
         if code == MISUSE:
-            self._exit_code = MISUSE
-            self._stop()
-            for other in self._places:
-                if other.pid is not None:
-                    os.kill(other.pid, signal.SIGTERM)
             log.error("worker cannot be started", extra=told)
+            self._give_up(MISUSE)
             return
         if code == UNREACHABLE:
             wait_s = min(self._backoff_s(place.unreachable), self._policy.backoff_max_ms / 1_000)
@@ -157,12 +153,20 @@ class WorkerProcesses:
             return
         decision = self._again(place)
         if decision is None:
-            self._exit_code = 1
-            log.error("worker is not started again", extra=told)
+            log.error("worker is not started again, and the others are stopped", extra=told)
+            self._give_up(1)
         else:
             self._restarts += 1
             place.due_at = time.monotonic() + decision
             log.warning("worker ended, and is started again", extra={**told, "wait_ms": round(decision * 1_000)})
+
+    def _give_up(self, exit_code: int) -> None:
+        """Stop the other workers in order, so that the exit of all tells what has become of one."""
+        self._exit_code = exit_code
+        self._stop()
+        for place in self._places:
+            if place.pid is not None:
+                os.kill(place.pid, signal.SIGTERM)
 
     def _again(self, place: _Place) -> float | None:
         """How long to wait before the next start; None where there have been too many."""

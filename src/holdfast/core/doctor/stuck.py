@@ -78,19 +78,26 @@ def _sweeping(census: Census) -> Finding:
     )
 
 
+_RETAINED = {
+    "requests": "answers to requests are",
+    "beats": "what heartbeats said is",
+    "jobs": "finished jobs are",
+    "failed": "failed jobs and dead letters that are neither replayed nor discarded are",
+}
+"""What a worker may delete, by the name that it signs in with."""
+
+
 def _retention(census: Census) -> Iterator[Finding]:
     """The shortest time that any worker was told: each of them may be the one that deletes."""
     lately = _lately(census)
-    if lately:
-        beats, jobs = (
-            [kept for worker in lately if (kept := worker.keep_ms.get(name)) is not None] for name in ("beats", "jobs")
-        )
-        words = f"what heartbeats said is {_kept(beats)}, finished jobs are {_kept(jobs)}"
-        yield Finding("retention", Severity.WELL, words)
-
-
-def _kept(times_ms: list[int]) -> str:
-    return f"deleted after {span(min(times_ms) * 1_000)}" if times_ms else "kept"
+    if not lately:
+        yield Finding("retention", Severity.WELL, "everything is kept while no worker is there: workers delete what is too old")
+        return
+    words = []
+    for name, what in _RETAINED.items():
+        times_ms = [kept for worker in lately if (kept := worker.keep_ms.get(name)) is not None]
+        words.append(f"{what} deleted after {span(min(times_ms) * 1_000)}" if times_ms else f"{what} kept")
+    yield Finding("retention", Severity.WELL, ", ".join(words))
 
 
 def _history(census: Census) -> Iterator[Finding]:
