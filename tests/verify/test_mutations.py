@@ -640,14 +640,14 @@ def a_policy_cannot_be_read(file: File) -> Place:
 def a_field_that_nobody_knows(file: File) -> Place:
     number = file.event_at("plain", 4)
     file.of(number)["more"] = 1
-    return Place("file", number)
+    return Place("value", number, "plain", 4)
 
 
 @form
 def a_number_beyond_all_bounds(file: File) -> Place:
     number = file.event_at("plain", 4)
     file.of(number)["received_at"] = 10**30
-    return Place("file", number)
+    return Place("value", number, "plain", 4)
 
 
 @form
