@@ -156,6 +156,7 @@ def test_a_row_that_cannot_be_read_any_more(store_url: str, vkey: str):
     tamper(store_url, f"UPDATE {{events}} SET payload = {_bytes(store_url, 'no')} WHERE job_id = 2 AND rev = 1")
     found = _found(store_url, vkey)
     assert [(finding.rule, finding.job_id) for finding in found] == [("changed", 2), ("payload", 2), ("fold", 2)]
+    assert found[2].detail == "its row does not fit its history: the payload of its event 1 cannot be read"
 
 
 def test_a_job_without_its_events(store_url: str, vkey: str):

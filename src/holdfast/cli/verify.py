@@ -139,7 +139,9 @@ def _show(page: Page, verdict: "Verdict") -> None:
             "who did them is the server's word only."
         )
     if checked.deleted:
-        page.line(f"Of {counted(checked.deleted, 'leaf', 'leaves')} only the hash is left, though retention did not take them.")
+        leaves, is_one = counted(checked.deleted, "leaf", "leaves"), checked.deleted == 1
+        left = "is missing: only its hash is left" if is_one else "are missing: only their hashes are left"
+        page.line(f"{leaves} {left}. Retention did not do that.")
     if checked.gone > checked.deleted:
         left = counted(checked.gone - checked.deleted, "leaf", "leaves")
         page.line(f"Of {left} only the hash is left: retention took what they were.")

@@ -98,6 +98,15 @@ def _hash(line: EventLine, policy: str | None) -> bytes | None:
         return None
 
 
+def _is_readable(kind: str, payload: bytes | None) -> bool:
+    """Whether an event of this type, if there is such a type, carries such a payload."""
+    shape = {type_.value: shape for type_, shape in payloads.SHAPES.items()}.get(kind)
+    try:
+        return shape is None or payloads.decode(shape, payload) is not None
+    except _UNREADABLE:
+        return False
+
+
 class _Export:
     """One file, out of one snapshot."""
 
@@ -244,13 +253,12 @@ class _Export:
 
     def _why(self, job_id: int, error: Exception) -> str:
         """What of a row, or of the events that it refers to, keeps it from being read."""
-        first = next((row for row in self._session.leaf_rows(job_id) if row[2] == 1), None)
-        if first is None:
+        rows = self._session.leaf_rows(job_id)
+        if not any(row[2] == 1 for row in rows):
             return "the job has no first event"
-        try:
-            payloads.decode(payloads.Enqueued, first[13])
-        except _UNREADABLE:
-            return "the payload of its first event cannot be read"
+        for row in rows:
+            if not _is_readable(row[3], row[13]):
+                return f"the payload of its event {row[2]} cannot be read"
         spoilt = [id_ for id_, body in self._texts.items() if read_policy(body) is None]
         if spoilt:
             return f"policy {spoilt[0]} of the ledger cannot be read"

@@ -32,6 +32,9 @@ class KeyCheck:
                 if self._is_trusted(change):
                     self._rooted.add(change.key_id)
         if wrong is not None:
+            known = self.book.find(change.key_id)
+            if known is not None:
+                wrong = wrong.replace(repr(known.name), shown(known.name))
             self._findings.add(line, "keys", f"key {change.key_id:.80}, {change.change:.20}: {wrong}", pos=change.pos)
 
     @property

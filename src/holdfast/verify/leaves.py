@@ -14,7 +14,7 @@ from holdfast.verify.jobs import Jobs
 from holdfast.verify.keys import KeyCheck
 from holdfast.verify.missing import Missing
 from holdfast.verify.tree import Changed, Leaves, Placed, Places
-from holdfast.verify.wording import decoded, in_words, shown
+from holdfast.verify.wording import decoded, in_words, plain, shown
 
 ACTORS_MAX = 10_000
 POLICY_CHARACTERS_MAX = 16_384
@@ -63,7 +63,7 @@ class LeafCheck:
         actor = self._actor(line.actor)
         if actor is None:
             detail = f"its actor is {shown(line.actor)}, which is no worker, operator or other actor of Holdfast's"
-            self._findings.add(number, "role", detail, job_id=line.job_id, rev=line.rev, pos=line.pos)
+            self._findings.add(number, "role", detail, job_id=line.job_id, rev=line.rev, pos=line.pos, event=str(line.type))
             return
         if line.correlation_id is None:
             correlation_id, trace_id = self.jobs.correlation(line.job_id)
@@ -73,7 +73,7 @@ class LeafCheck:
             correlation_id, trace_id = line.correlation_id, line.trace_id
         for wrong in self.jobs.feed(event_of(line, actor, policy, correlation_id, trace_id)):
             self._findings.add(
-                number, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev, pos=line.pos, event=str(line.type)
+                number, wrong.rule, plain(wrong.detail), job_id=wrong.job_id, rev=wrong.rev, pos=line.pos, event=str(line.type)
             )
 
     def _attempt(self, number: int, line: EventLine, policy: Policy | None) -> None:

@@ -9,6 +9,8 @@ SHOWN_CHARACTERS_MAX = 80
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 _NAMED = re.compile(r"\bObject (missing required|contains unknown) field `(.*?)`", re.DOTALL)
 
+_SHAPE = "a statement of another shape: "
+
 
 def shown(value: object) -> str:
     """A value that anybody may have written: short, and without characters that a terminal acts upon."""
@@ -41,10 +43,16 @@ def in_words(message: str, value: Any) -> str:
     if named is not None:
         field = shown(named[2])
         return f"the field {field} is missing" if named[1] == "missing required" else f"{field} is no field of Holdfast's"
-    if not path or not isinstance(value, dict):
+    if not path:
         return "it is not what Holdfast writes"
     for part in path:
         if not isinstance(value, dict) or part not in value:
             return f"{shown(path[-1])} is not what Holdfast writes"
         value = value[part]
     return f"its {path[-1]} is {shown(value)}, which Holdfast does not write there"
+
+
+def plain(detail: str) -> str:
+    """A rule's words, without those of a decoder at their end."""
+    start, colon, rest = detail.partition(_SHAPE)
+    return start + colon + in_words(rest, None) if colon else detail
