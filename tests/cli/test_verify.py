@@ -79,6 +79,39 @@ def test_a_changed_event_is_named_though_there_is_one_head(run: Run, ledger: Pat
     assert {found["rule"] for found in done.answer["error_context"]["violations"]} == {"sealed", "tree"}
 
 
+@pytest.mark.parametrize(
+    ("forge", "said"),
+    [
+        (
+            "DELETE FROM holdfast_events WHERE job_id = 2",
+            "job 2, event 1, line 4, position 3: the job has no first event: it was deleted, and the job has no other events\n",
+        ),
+        (
+            "UPDATE holdfast_events SET pos = pos + 100 WHERE job_id = 3",
+            "job 3, event 1 (enqueued), line 6, position 104: the sealed event at position 4 is missing there: it was moved to ",
+        ),
+        (
+            "UPDATE holdfast_events SET type = 'nosuch' WHERE job_id = 2",
+            "job 2, event 1 (nosuch), line 4: the event cannot be read: its type is nosuch, which Holdfast does not write ",
+        ),
+        (
+            "UPDATE holdfast_jobs SET checkpoint_rev = 1 WHERE id = 1",
+            "job 1, line 6: its row does not fit its history: checkpoint_rev in its row names an event of another type\n",
+        ),
+    ],
+)
+def test_the_best_finding_comes_first_in_plain_words(run: Run, ledger: Path, forge: str, said: str):
+    import apsw
+
+    connection = apsw.Connection(str(ledger / "holdfast.db"))
+    connection.execute(forge)
+    connection.close()
+    assert run("events", "export", "--out", "forged.jsonl").code == 0
+    done = run("verify", "forged.jsonl", "--keys", "keys.json")
+    assert done.code == 1 and done.err.startswith(f"Failed: {said}"), done.err
+    assert "Error" not in done.err and "retention took" not in done.out
+
+
 def test_without_keys_it_is_not_enough(run: Run, ledger: Path):
     done = run("verify", "all.jsonl")
     assert done.code == 1 and "vouches for itself only" in done.err

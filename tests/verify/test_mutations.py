@@ -1,6 +1,7 @@
 """Whatever somebody changes in an export is noticed, and the place is told."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -242,6 +243,12 @@ def what_was_signed_is_spelled_anew(file: File) -> Place:
 @rule
 def what_was_signed_cannot_be_read(file: File) -> Place:
     return _edited(file, "illegible", "live", 5, statement="{")
+
+
+@rule
+def what_was_signed_has_another_shape(file: File) -> Place:
+    statement = file.event("live", 5)["statement"].replace('"attempt":1', '"attempt":"x"')
+    return _edited(file, "statement", "live", 5, statement=statement)
 
 
 @rule
@@ -640,14 +647,14 @@ def a_policy_cannot_be_read(file: File) -> Place:
 def a_field_that_nobody_knows(file: File) -> Place:
     number = file.event_at("plain", 4)
     file.of(number)["more"] = 1
-    return Place("file", number)
+    return Place("value", number, "plain", 4)
 
 
 @form
 def a_number_beyond_all_bounds(file: File) -> Place:
     number = file.event_at("plain", 4)
     file.of(number)["received_at"] = 10**30
-    return Place("file", number)
+    return Place("value", number, "plain", 4)
 
 
 @form
@@ -674,11 +681,17 @@ def _shift(file: File, number: int) -> None:
 ALL = {**BY_RULE, **BY_SEAL, **BY_FORM}
 
 
+_PYTHON = re.compile(r"Error\b|Exception\b|`|\$\.|'\w*'|\bNone\b|<\w")
+"""What only programmers read: names of exceptions, paths of a decoder, quoted values."""
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_it_is_noticed_where_it_is(name: str, export: Exported):
     file = File(export)
     place = ALL[name](file)
-    found = first(verified(file.body(), export))
+    verdict = verified(file.body(), export)
+    found = first(verdict)
+    assert not any(_PYTHON.search(other.detail) for other in verdict.findings), verdict.findings
     if place.rule == "tree" or (place.changed is not None and found.rule == "tree"):
         changed = place.changed or place.line
         assert found.rule == "tree" and found.from_line is not None and found.from_line <= changed <= found.line, found

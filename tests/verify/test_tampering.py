@@ -1,13 +1,14 @@
 """What somebody changes in the database itself shows in the next export."""
 
 import io
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 import holdfast
 from holdfast.services.seal import Sealer
 from holdfast.testing import ManualClock
-from holdfast.verify import Finding, Wishes, parse_trusted, verify_file
+from holdfast.verify import Finding, Verdict, Wishes, parse_trusted, verify_file
 from tests.contract.builders import claim
 from tests.support.sealing import tamper
 from tests.support.signers import enrol, opened
@@ -35,11 +36,20 @@ def vkey(store_url: str, clock: ManualClock) -> str:
         return str(public_keys(ledger)["vkey"])
 
 
+def _jobs(url: str) -> str:
+    """The table of jobs, in the words of each store."""
+    return "holdfast_jobs" if url.startswith("sqlite") else f"{parse_qs(urlsplit(url).query)['schema'][0]}.jobs"
+
+
 def _found(url: str, vkey: str) -> list[Finding]:
+    return _verdict(url, vkey).findings
+
+
+def _verdict(url: str, vkey: str) -> Verdict:
     with holdfast.open(url) as ledger:
         out = io.BytesIO()
         ledger.export(out.write)
-    return verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=parse_trusted(vkey))).findings
+    return verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=parse_trusted(vkey)))
 
 
 def test_nothing_is_wrong_to_begin_with(store_url: str, vkey: str):
@@ -53,11 +63,82 @@ def test_a_result_that_was_changed(store_url: str, vkey: str):
     assert (found.rule, found.job_id, found.rev, found.event) == ("changed", 1, 4, "succeeded")
 
 
-def test_an_event_that_was_deleted_is_not_said_to_be_gone_by_itself(store_url: str, vkey: str):
-    """Its leaf is still in the tree, so its line is a hash; but its job is there, with a hole."""
-    tamper(store_url, "DELETE FROM {events} WHERE job_id = 1 AND type = 'started'")
+@pytest.mark.parametrize(
+    ("where", "rev", "pos", "detail"),
+    [
+        ("job_id = 2 AND rev = 1", 1, 5, "the job has no first event: it was deleted"),
+        ("job_id = 1 AND rev = 1", 1, 4, "the job has no first event: it was deleted"),
+        ("job_id = 1 AND rev = 3", 3, 8, "it was deleted after it was sealed"),
+        ("job_id = 1 AND rev = 4", 4, 9, "it was deleted after it was sealed"),
+    ],
+)
+def test_an_event_that_was_deleted_is_named(store_url: str, vkey: str, where: str, rev: int, pos: int, detail: str):
+    job_id = int(where[9])
+    tamper(store_url, f"DELETE FROM {{events}} WHERE {where}")
+    verdict = _verdict(store_url, vkey)
+    found = verdict.findings[0]
+    assert (found.rule, found.job_id, found.rev, found.pos) == ("deleted", job_id, rev, pos)
+    assert found.detail.startswith(detail) and found.place().startswith(f"job {job_id}, event {rev}, line ")
+    assert (verdict.checked.gone, verdict.checked.deleted) == (1, 1)
+
+
+def test_the_only_event_of_a_job_without_its_row_is_retention_s(store_url: str, vkey: str):
+    tamper(store_url, "DELETE FROM {events} WHERE job_id = 2")
+    tamper(store_url, f"DELETE FROM {_jobs(store_url)} WHERE id = 2")
+    verdict = _verdict(store_url, vkey)
+    assert verdict.intact and (verdict.checked.gone, verdict.checked.deleted) == (1, 0)
+
+
+def test_deleted_events_are_told_apart_from_retention(store_url: str, vkey: str):
+    """Job 2 is gone as a whole, and job 1 lacks its claim and its start: of three hashes two are of deleted events."""
+    tamper(store_url, "DELETE FROM {events} WHERE job_id = 2 OR (job_id = 1 AND rev IN (2, 3))")
+    tamper(store_url, f"DELETE FROM {_jobs(store_url)} WHERE id = 2")
+    verdict = _verdict(store_url, vkey)
+    assert [(found.job_id, found.rev) for found in verdict.findings if found.rule == "deleted"] == [(1, 2), (1, 3)]
+    assert (verdict.checked.gone, verdict.checked.deleted) == (3, 2)
+    assert all("one of several" in found.detail for found in verdict.findings[:2])
+
+
+def test_a_row_whose_rev_was_changed_lacks_no_event(store_url: str, vkey: str):
+    """Not even where retention took another job."""
+    tamper(store_url, "DELETE FROM {events} WHERE job_id = 3")
+    tamper(store_url, f"DELETE FROM {_jobs(store_url)} WHERE id = 3")
+    tamper(store_url, f"UPDATE {_jobs(store_url)} SET rev = rev + 1 WHERE id = 2")
+    [found] = _found(store_url, vkey)
+    assert (found.rule, found.detail) == ("fold", "rev in its row is 2, its events say 1")
+
+
+@pytest.mark.parametrize("where", ["job_id = 1 AND rev = 4", "job_id = 1 AND rev = 3", "job_id = 2"])
+def test_a_sealed_event_that_was_moved_is_missing_at_its_position(store_url: str, vkey: str, where: str):
+    tamper(store_url, f"UPDATE {{events}} SET pos = pos + 100 WHERE {where}")
+    verdict = _verdict(store_url, vkey)
+    found, pos = verdict.findings[0], verdict.findings[0].pos
+    assert (found.rule, found.job_id) == ("changed", int(where[9])) and pos is not None and pos > 100
+    assert found.detail == f"the sealed event at position {pos - 100} is missing there: it was moved to position {pos}"
+    assert "deleted" not in {other.rule for other in verdict.findings} and verdict.checked.deleted == 1
+    assert "unsealed" in {other.rule for other in verdict.findings}
+
+
+def test_a_type_that_there_is_not_is_told_with_job_and_event(store_url: str, vkey: str):
+    tamper(store_url, "UPDATE {events} SET type = 'nosuch' WHERE job_id = 1 AND rev = 3")
     found = _found(store_url, vkey)[0]
-    assert (found.rule, found.job_id, found.rev) == ("rev", 1, 4)
+    assert (found.rule, found.job_id, found.rev, found.event) == ("value", 1, 3, "nosuch")
+    assert found.detail == "the event cannot be read: its type is nosuch, which Holdfast does not write there"
+
+
+@pytest.mark.parametrize(
+    ("change", "job_id", "detail"),
+    [
+        ("result_rev = 1", 1, "result_rev or checkpoint_rev in its row names an event of another type"),
+        ("checkpoint_rev = 1", 2, "checkpoint_rev in its row names an event of another type"),
+        ("policy_id = 99", 2, "policy_id in its row is 99, and there is no such policy"),
+        ("phase = 'nosuch'", 2, "phase in its row is nosuch, and there is no such phase"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_told_with_its_field(store_url: str, vkey: str, change: str, job_id: int, detail: str):
+    tamper(store_url, f"UPDATE {_jobs(store_url)} SET {change} WHERE id = {job_id}")
+    [found] = _found(store_url, vkey)
+    assert (found.rule, found.job_id, found.detail) == ("fold", job_id, f"its row does not fit its history: {detail}")
 
 
 def test_an_event_that_was_put_in(store_url: str, vkey: str):
@@ -75,11 +156,14 @@ def test_a_row_that_cannot_be_read_any_more(store_url: str, vkey: str):
     tamper(store_url, f"UPDATE {{events}} SET payload = {_bytes(store_url, 'no')} WHERE job_id = 2 AND rev = 1")
     found = _found(store_url, vkey)
     assert [(finding.rule, finding.job_id) for finding in found] == [("changed", 2), ("payload", 2), ("fold", 2)]
+    assert found[2].detail == "its row does not fit its history: the payload of its event 1 cannot be read"
 
 
-def test_a_job_without_its_first_event(store_url: str, vkey: str):
-    tamper(store_url, "DELETE FROM {events} WHERE job_id = 2")
-    assert [(finding.rule, finding.job_id) for finding in _found(store_url, vkey)] == [("fold", 2)]
+def test_a_job_without_its_events(store_url: str, vkey: str):
+    tamper(store_url, "DELETE FROM {events} WHERE job_id = 1")
+    [found] = _found(store_url, vkey)
+    assert (found.rule, found.job_id, found.rev) == ("deleted", 1, None)
+    assert found.detail == "the job has no first event: it was deleted, and the job has no other events"
 
 
 @pytest.mark.parametrize(

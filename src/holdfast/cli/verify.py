@@ -138,8 +138,13 @@ def _show(page: Page, verdict: "Verdict") -> None:
             f"Of {counted(checked.attempts, 'attempt')} {checked.unsigned_attempts:,} {were} claimed under signed=none: "
             "who did them is the server's word only."
         )
-    if checked.gone:
-        page.line(f"Of {counted(checked.gone, 'leaf', 'leaves')} only the hash is left: retention took what they were.")
+    if checked.deleted:
+        leaves, is_one = counted(checked.deleted, "leaf", "leaves"), checked.deleted == 1
+        left = "is missing: only its hash is left" if is_one else "are missing: only their hashes are left"
+        page.line(f"{leaves} {left}. Retention did not do that.")
+    if checked.gone > checked.deleted:
+        left = counted(checked.gone - checked.deleted, "leaf", "leaves")
+        page.line(f"Of {left} only the hash is left: retention took what they were.")
     if verdict.unsealed and verdict.root is not None:
         newer = "1 is" if verdict.unsealed == 1 else f"{verdict.unsealed:,} are"
         page.line(f"{newer} newer than the newest head: not yet sealed.")

@@ -175,7 +175,8 @@ def _check_event(job: Job | None, event: Event, *, blurred: bool) -> Iterable[tu
 
 def _check_first(event: Event, *, is_unreadable: bool) -> Iterable[tuple[str, str]]:
     if event.type is not EventType.ENQUEUED:
-        yield "first event", f"a history starts with enqueued, not {event.type.value}"
+        missing = "the job has no first event: " if event.rev != 1 else ""
+        yield "first event", f"{missing}a history starts with enqueued, not {event.type.value}"
     elif (event.type, event.from_status, event.to_status) not in STEPS:
         yield "step", f"it goes from {_status(event.from_status)} to {_status(event.to_status)}, but a job begins as queued"
     if event.rev != 1:
@@ -212,8 +213,8 @@ def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
             found = payloads.decode(shape, event.payload)
             if isinstance(found, payloads.Beat) and found.pruned is not None and pruned_sha256(event.payload or b"") is None:
                 yield "payload", "a beat whose contents retention took has their hash, and nothing else"
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            yield "payload", f"the payload of {event.type.value} cannot be read: {error}"
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            yield "payload", f"its payload is not what {event.type.value} carries"
     if event.statement is not None:
         try:
             counter_of(event.statement)

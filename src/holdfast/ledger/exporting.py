@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core import payloads
 from holdfast.core.limits import EXPORT_HEADS_MAX, JOB_ID_MAX
-from holdfast.core.model import Job
+from holdfast.core.model import Job, Status
 from holdfast.core.proof import tiles
 from holdfast.core.proof.book import KeyChange
 from holdfast.core.proof.exported import (
@@ -95,6 +96,15 @@ def _hash(line: EventLine, policy: str | None) -> bytes | None:
         return sha256(b"\0" + line.leaf(policy)).digest()
     except _UNREADABLE:
         return None
+
+
+def _is_readable(kind: str, payload: bytes | None) -> bool:
+    """Whether an event of this type, if there is such a type, carries such a payload."""
+    shape = {type_.value: shape for type_, shape in payloads.SHAPES.items()}.get(kind)
+    try:
+        return shape is None or payloads.decode(shape, payload) is not None
+    except _UNREADABLE:
+        return False
 
 
 class _Export:
@@ -237,9 +247,30 @@ class _Export:
                 job = self._session.load([job_id], lock=False)[job_id]
             policy_id = None if job.policy is None else self._ids[job.policy]
         except _UNREADABLE as error:
-            self._line("jobs", Line(unreadable=Unreadable(job_id, f"{type(error).__name__}: {error}")))
+            self._line("jobs", Line(unreadable=Unreadable(job_id, self._why(job_id, error))))
             return
         self._line("jobs", Line(job=job_fields(job, policy_id)))
+
+    def _why(self, job_id: int, error: Exception) -> str:
+        """What of a row, or of the events that it refers to, keeps it from being read."""
+        rows = self._session.leaf_rows(job_id)
+        if not any(row[2] == 1 for row in rows):
+            return "the job has no first event"
+        for row in rows:
+            if not _is_readable(row[3], row[13]):
+                return f"the payload of its event {row[2]} cannot be read"
+        spoilt = [id_ for id_, body in self._texts.items() if read_policy(body) is None]
+        if spoilt:
+            return f"policy {spoilt[0]} of the ledger cannot be read"
+        if isinstance(error, KeyError):
+            [value] = error.args
+            field, what = ("policy_id", "policy") if isinstance(value, int) else ("phase", "phase")
+            return f"{field} in its row is {value}, and there is no such {what}"
+        if not isinstance(error, msgspec.MsgspecError):
+            return "a field of its row has a value that no ledger writes"
+        status = self._session.standings([job_id])[job_id].status
+        field = "result_rev or checkpoint_rev" if status is Status.SUCCEEDED else "checkpoint_rev"
+        return f"{field} in its row names an event of another type"
 
     def _chosen_heads(self) -> list[SignedHead]:
         """The first, and the newest."""

@@ -1,11 +1,13 @@
 """Verifying a file offline: from its lines, the keys that are trusted and the heads that were anchored, and nothing else."""
 
+import re
 from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
 from msgspec import UnsetType
 
+from holdfast.core.model import Job
 from holdfast.core.proof.exported import EndLine, ForOtherReaders, Header, Line, Unreadable, job_of
 from holdfast.core.proof.notes import origin_of
 from holdfast.errors import ValidationError
@@ -13,10 +15,14 @@ from holdfast.verify.findings import Checked, Findings, Verdict
 from holdfast.verify.heads import HeadCheck, Wishes
 from holdfast.verify.keys import KeyCheck
 from holdfast.verify.leaves import LeafCheck
-from holdfast.verify.reading import header_of, lines_of
+from holdfast.verify.reading import BadLine, header_of, lines_of
+from holdfast.verify.wording import in_words, shown
 
 PROGRESS_LINES = 10_000
 _LEAVES, _ROWS, _HEADS, _END = range(4)
+_FIELDS = frozenset(Job.__struct_fields__)
+_EXCEPTION = re.compile(r"\w*(Error|Exception)\b")
+"""How the reason for an unreadable row begins in exports of older versions."""
 _PARTS = ("leaves", "rows", "heads", "the end")
 
 
@@ -55,11 +61,11 @@ class _Check:
         if wishes.trusted is not None and wishes.trusted.origin != self._origin:
             findings.add(1, "keys", f"the file is of {self._origin:.80}, the trusted keys of {wishes.trusted.origin:.80}")
 
-    def feed(self, number: int, line: Line | ValidationError) -> None:
+    def feed(self, number: int, line: Line | BadLine) -> None:
         self._line = number
-        if isinstance(line, ValidationError):
+        if isinstance(line, BadLine):
             self._leaves.tree.skip()
-            self._findings.torn(number, line.message)
+            self._findings.torn(number, line.message, line.job_id, line.rev, line.event)
         elif not isinstance(line.event, UnsetType):
             self._enter(_LEAVES)
             self._leaves.event(number, line.event, line.leaf)
@@ -109,21 +115,35 @@ class _Check:
         number = fields.get("policy")
         try:
             if not isinstance(number, int | None) or isinstance(number, bool):
-                raise ValidationError("the row's policy is no number")
+                raise ValidationError("the row cannot be read: its policy is no number")
             row = job_of(fields, None)
         except ValidationError as error:
-            self._findings.add(self._line, "file", error.message)
+            self._bad_row(fields, error.message)
             return
         row = msgspec.structs.replace(row, policy=self._leaves.policy_of(self._line, number, row.id, row.rev)[1])
         self._told_job(row.id)
-        for wrong in self._leaves.jobs.close(row):
+        wrongs = self._leaves.jobs.close(row)
+        fits = wrongs is not None and len(wrongs) <= 1
+        self._leaves.missing.row(self._line, row.id, row.rev, fits=fits)
+        for wrong in wrongs or ():
             self._findings.add(self._line, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev)
+
+    def _bad_row(self, fields: dict[str, str | int | bool | None], message: str) -> None:
+        """A row with a field that is none, or has a value that it cannot have."""
+        id_ = fields.get("id")
+        job_id = id_ if type(id_) is int else None
+        others = sorted(fields.keys() - _FIELDS)
+        detail = f"the row has a field {shown(others[0])}, which no job has" if others else _in_row(message, fields)
+        self._findings.add(self._line, "file", detail, job_id=job_id)
 
     def _unreadable(self, line: Unreadable) -> None:
         self._rows += 1
         self._told_job(line.job_id)
         self._leaves.jobs.drop(line.job_id)
-        self._findings.add(self._line, "fold", f"the row could not be read: {line.why}", job_id=line.job_id)
+        if self._leaves.missing.unreadable(self._line, line.job_id):
+            return
+        why = "" if _EXCEPTION.match(line.why) else f": {shown(line.why)}"
+        self._findings.add(self._line, "fold", f"its row does not fit its history{why}", job_id=line.job_id)
 
     def _told_job(self, job_id: int) -> None:
         if job_id <= self._job_id:
@@ -143,8 +163,10 @@ class _Check:
     def verdict(self) -> Verdict:
         if self._part != _END:
             self._findings.torn(self._line, "the file ends before its end: it was cut off")
-        self._keys.finish(self._line, self._leaves.pos)
+        for pos in self._keys.finish(self._line, self._leaves.pos):
+            self._leaves.missing.key(pos)
         sealed = self._heads.finish(self._line)
+        self._leaves.missing.tell(sealed, self._findings)
         if self._wishes.trusted is None:
             self._findings.add(self._line, "trust", "no keys were given: the file vouches for itself only")
         unsealed, first = self._leaves.newer_than(sealed)
@@ -157,8 +179,12 @@ class _Check:
         size, anchors = len(leaves.places if leaves.is_proof else leaves.tree), len(self._wishes.anchors)
         return Verdict(
             "proof" if leaves.is_proof else "export", self._header.ledger,
-            Checked(leaves.events, self._rows, leaves.changes, leaves.gone, leaves.signatures, size, self._heads.count, anchors,
-                    leaves.attempts, leaves.unsigned_attempts, self._keys.workers),
+            Checked(leaves.events, self._rows, leaves.changes, leaves.gone, leaves.missing.deleted, leaves.signatures, size,
+                    self._heads.count, anchors, leaves.attempts, leaves.unsigned_attempts, self._keys.workers),
             sealed, unsealed, None if newest is None else newest.head.root.hex(),
             self._findings.total, self._findings.first(),
         )  # fmt: skip
+
+
+def _in_row(message: str, fields: dict[str, str | int | bool | None]) -> str:
+    return f"the row cannot be read: {in_words(message, fields)}"

@@ -23,6 +23,8 @@ MEANINGS = {
     "time": "An event was dated back, or events were put in another order.",
     "signed": "Whoever may set policies wanted less to be signed than you require: who did this is the server's word only.",
     "unsigned": "The signature was taken away, or the event was made by somebody without the key.",
+    "value": "The event was changed in the database, or its line was changed in the file.",
+    "deleted": "The event was deleted from the database. Retention deletes whole jobs, never single events.",
     "changed": "Somebody has changed this event. Compare it with a backup of the ledger or with an older export.",
     "sealed": "The event was changed together with others, or the line behind it was put in.",
     "tree": "An event in that range was changed, taken out or put in after it was sealed.",
@@ -74,6 +76,8 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
             return where
         if self.event is not None:
             return f"job {self.job_id}, event {self.rev} ({self.event}), {where}"
+        if self.rule == "deleted" and self.rev is not None:
+            return f"job {self.job_id}, event {self.rev}, {where}"
         return f"job {self.job_id}, {where}"
 
 
@@ -85,12 +89,13 @@ class Findings:
         self._kept: list[Finding] = []
         self._torn: list[Finding] = []
 
-    def torn(self, line: int, detail: str) -> None:
+    def torn(self, line: int, detail: str, job_id: int | None = None, rev: int | None = None, event: str | None = None) -> None:
         """A line that cannot be read, or an end that is missing: what else is found from then on may only follow from that, and
-        is not told."""
+        is not told. `job_id`, `rev` and `event` are given where the line is about an event."""
         self.total += 1
         if len(self._torn) < KEPT_MAX:
-            self._torn.append(Finding(line, "file", detail[:DETAIL_CHARACTERS_MAX]))
+            rule = "file" if job_id is None else "value"
+            self._torn.append(Finding(line, rule, detail[:DETAIL_CHARACTERS_MAX], job_id, rev, event=event))
 
     def add(
         self,
@@ -107,12 +112,12 @@ class Findings:
         if self._torn:
             return
         self.total += 1
-        if len(self._kept) < KEPT_MAX or rule in ("tree", "head", "anchor", "trust", "changed"):
+        if len(self._kept) < KEPT_MAX or rule in ("tree", "head", "anchor", "trust", "changed", "deleted"):
             self._kept.append(Finding(line, rule, detail[:DETAIL_CHARACTERS_MAX], job_id, rev, pos, from_line, event))
 
     def first(self, count: int = SHOWN_MAX) -> list[Finding]:
-        """The best first: what is wrong with the file as a file, events that were changed, then the others in the order of the
-        file, and older heads last. A range of lines follows whatever is known to be wrong with a job."""
+        """The best first: what is wrong with the file as a file, events that were changed or deleted, then the others in the
+        order of the file, and older heads last. A range of lines follows whatever is known to be wrong with a job."""
         last = max((found.line for found in self._kept if found.job_id is not None), default=0)
         return sorted(self._torn + self._kept, key=lambda found: _turn(found, last))[:count]
 
@@ -121,7 +126,7 @@ def _turn(found: Finding, last: int) -> tuple[bool, bool, bool, int, bool]:
     """`last` is the last line in which something is wrong with a job."""
     is_range = found.from_line is not None
     line = max(found.line, last) if is_range else found.line
-    return found.rule != "file", found.rule != "changed", found.line == 0, line, is_range
+    return found.rule not in ("file", "value"), found.rule not in ("changed", "deleted"), found.line == 0, line, is_range
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -131,6 +136,9 @@ class Checked(msgspec.Struct, frozen=True):
     jobs: int = 0
     keys: int = 0
     gone: int = 0
+    """Leaves of which only the hash is left."""
+    deleted: int = 0
+    """Those of them that retention did not take."""
     signatures: int = 0
     leaves: int = 0
     heads: int = 0

@@ -79,9 +79,9 @@ class Jobs:
             return []
         try:
             wrong = found.feed(event)
-        except (*_BAD, RecursionError) as error:
+        except (*_BAD, RecursionError):
             found.ended = True
-            return [Violation(event.job_id, event.rev, "unreadable", f"a value that no ledger writes: {error!r}")]
+            return [Violation(event.job_id, event.rev, "unreadable", "it has a value that no ledger writes")]
         job = found.job
         if job is not None and not found.ended:
             found.job = job = _shrunk(job)
@@ -98,13 +98,13 @@ class Jobs:
         """Nothing can be compared with its row."""
         self._found.pop(job_id, None)
 
-    def close(self, row: Job) -> list[Violation]:
-        """What is wrong with a row, as what its job's events come to. The job is done with."""
+    def close(self, row: Job) -> list[Violation] | None:
+        """What is wrong with a row, as what its job's events come to; None where they come to nothing. The job is done with."""
         found = self._found.pop(row.id, None)
         if found is None:
             return [Violation(row.id, row.rev, "row", "a row without events")]
         audit = Audit(None, found.job(), blurred=found.blurred) if isinstance(found, _Resting) else found
-        return [] if audit.ended else audit.check_row(_shrunk(row))
+        return None if audit.ended else audit.check_row(_shrunk(row))
 
 
 def _shrunk(job: Job) -> Job:

@@ -5,6 +5,7 @@ from holdfast.core.proof.book import ENROLLED, REVOKED, Book, KeyChange
 from holdfast.core.proof.keys import KeyRole
 from holdfast.verify.findings import Findings
 from holdfast.verify.trusted import Trusted
+from holdfast.verify.wording import shown
 
 
 class KeyCheck:
@@ -31,6 +32,9 @@ class KeyCheck:
                 if self._is_trusted(change):
                     self._rooted.add(change.key_id)
         if wrong is not None:
+            known = self.book.find(change.key_id)
+            if known is not None:
+                wrong = wrong.replace(repr(known.name), shown(known.name))
             self._findings.add(line, "keys", f"key {change.key_id:.80}, {change.change:.20}: {wrong}", pos=change.pos)
 
     @property
@@ -47,7 +51,7 @@ class KeyCheck:
         if known is None:
             return "the trusted keys do not have it, though they are newer" if change.pos <= self._trusted_stand else None
         if (known.role, known.name, known.public) != (change.role, change.name, change.public.hex()):
-            return f"it is that of {known.role} {known.name!r:.80}"
+            return f"it is that of the {known.role} {shown(known.name)}"
         pos = known.enrolled_pos if change.change == ENROLLED else known.revoked_pos
         if pos == change.pos or (pos is None and change.pos > self._trusted_stand):
             return None
@@ -62,17 +66,21 @@ class KeyCheck:
         known = trusted.keys.get(change.key_id)
         return known is not None and (known.enrolled_pos, known.public) == (change.pos, change.public.hex())
 
-    def finish(self, line: int, last_pos: int) -> None:
-        """Whether a change is missing that happened before `last_pos`."""
+    def finish(self, line: int, last_pos: int) -> list[int]:
+        """Tell which changes are missing that happened before `last_pos`. Answers their positions."""
+        missing: list[int] = []
         if self._trusted is None:
-            return
+            return missing
         for known in self._trusted.keys.values():
             found = self.book.find(known.key_id)
             if found is None and known.enrolled_pos <= last_pos:
                 self._findings.add(line, "keys", f"key {known.key_id} was {ENROLLED} at {known.enrolled_pos}, but not here")
-            is_over = known.revoked_pos is not None and known.revoked_pos <= last_pos
-            if found is not None and is_over and found.revoked_pos is None:
-                self._findings.add(line, "keys", f"key {known.key_id} was {REVOKED} at {known.revoked_pos}, but not here")
+                missing.append(known.enrolled_pos)
+            revoked_pos = known.revoked_pos
+            if found is not None and revoked_pos is not None and revoked_pos <= last_pos and found.revoked_pos is None:
+                self._findings.add(line, "keys", f"key {known.key_id} was {REVOKED} at {revoked_pos}, but not here")
+                missing.append(revoked_pos)
+        return missing
 
     def rooted(self) -> set[str]:
         """The keys that are trusted, and those that follow from them: enrolled by one that is, or by one that follows.

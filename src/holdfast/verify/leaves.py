@@ -12,7 +12,9 @@ from holdfast.core.proof.merkle import Hash
 from holdfast.verify.findings import Findings
 from holdfast.verify.jobs import Jobs
 from holdfast.verify.keys import KeyCheck
+from holdfast.verify.missing import Missing
 from holdfast.verify.tree import Changed, Leaves, Placed, Places
+from holdfast.verify.wording import decoded, in_words, plain, shown
 
 ACTORS_MAX = 10_000
 POLICY_CHARACTERS_MAX = 16_384
@@ -37,7 +39,7 @@ class LeafCheck:
         self._policies: dict[int, tuple[str, Policy | None]] = {}
         self._actors: dict[str, Actor] = {}
         self.jobs = Jobs(header.ledger, keys.book)
-        self.tree, self.places = Leaves(), Places()
+        self.tree, self.places, self.missing = Leaves(), Places(), Missing()
         self.events = self.changes = self.gone = self.signatures = 0
         self.attempts = self.unsigned_attempts = 0
         self.unplaced = 0
@@ -52,14 +54,16 @@ class LeafCheck:
         self.events += 1
         self.signatures += line.signature is not None
         text, policy = self.policy_of(number, line.policy, line.job_id, line.rev)
-        self._take(number, line.pos, sha256(b"\0" + line.leaf(text)).digest(), place, (line.job_id, line.rev))
-        self._newest = Changed(number, line.pos, line.job_id, line.rev, line.type)
+        leaf = line.leaf(text)
+        self._take(number, line.pos, sha256(b"\0" + leaf).digest(), place, (line.job_id, line.rev))
+        self._newest = found = Changed(number, line.pos, line.job_id, line.rev, line.type)
+        self.missing.event(len(self.tree) - 1, found, leaf)
         if line.type is EventType.CLAIMED:
             self._attempt(number, line, policy)
         actor = self._actor(line.actor)
         if actor is None:
-            detail = f"{line.actor!r:.80} is nobody"
-            self._findings.add(number, "role", detail, job_id=line.job_id, rev=line.rev, pos=line.pos)
+            detail = f"its actor is {shown(line.actor)}, which is no worker, operator or other actor of Holdfast's"
+            self._findings.add(number, "role", detail, job_id=line.job_id, rev=line.rev, pos=line.pos, event=str(line.type))
             return
         if line.correlation_id is None:
             correlation_id, trace_id = self.jobs.correlation(line.job_id)
@@ -69,7 +73,7 @@ class LeafCheck:
             correlation_id, trace_id = line.correlation_id, line.trace_id
         for wrong in self.jobs.feed(event_of(line, actor, policy, correlation_id, trace_id)):
             self._findings.add(
-                number, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev, pos=line.pos, event=str(line.type)
+                number, wrong.rule, plain(wrong.detail), job_id=wrong.job_id, rev=wrong.rev, pos=line.pos, event=str(line.type)
             )
 
     def _attempt(self, number: int, line: EventLine, policy: Policy | None) -> None:
@@ -89,7 +93,9 @@ class LeafCheck:
 
     def lost(self, number: int, line: GoneLine) -> None:
         self.gone += 1
-        self._take(number, line.pos, bytes.fromhex(line.hash), msgspec.UNSET)
+        leaf = bytes.fromhex(line.hash)
+        self._take(number, line.pos, leaf, msgspec.UNSET)
+        self.missing.gone(number, line.pos, leaf)
 
     def sealed(self, number: int, line: SealedLine) -> None:
         """The event before this line was sealed with another hash, as the file says."""
@@ -113,7 +119,7 @@ class LeafCheck:
         try:
             self._policies[line.id] = (line.body, _policy.decode(line.body))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self._findings.add(number, "policy", f"policy {line.id} cannot be read: {error}")
+            self._findings.add(number, "policy", f"policy {line.id} cannot be read: {in_words(str(error), decoded(line.body))}")
             self._policies[line.id] = (line.body, None)
 
     def policy_of(self, number: int, policy_id: int | None, job_id: int, rev: int) -> tuple[str | None, Policy | None]:

@@ -8,6 +8,7 @@ from holdfast.core.proof.keys import KeyRole, PublicKey
 from holdfast.core.proof.notes import origin_of, parse_key
 from holdfast.core.proof.spelling import from_hex
 from holdfast.errors import ValidationError
+from holdfast.verify.wording import decoded, in_words
 
 VERSION = 1
 
@@ -59,7 +60,7 @@ def parse_trusted(text: str) -> Trusted:
                 value.pop("file", None)
         found = msgspec.convert(value, type=_Document)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ValidationError(f"these are no keys of Holdfast's: {error}", field="keys") from None
+        raise ValidationError(f"these are no keys of Holdfast's: {in_words(str(error), decoded(text))}", field="keys") from None
     if found.holdfast_keys != VERSION:
         raise ValidationError(f"there are no keys of version {VERSION} here", field="keys")
     if not found.keys:
