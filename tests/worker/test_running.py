@@ -384,6 +384,17 @@ def test_what_a_newer_version_no_longer_declares_no_longer_counts(app: App) -> N
     assert app.ledger.declarations()["declared"].queue == "mail"
 
 
+def test_an_app_declares_a_kind_that_no_worker_has_declared(app: App) -> None:
+    first, newer = _version(app, attempts=2), _version(app, attempts=3)
+    first.enqueue("declared")
+    found = app.ledger.declarations()["declared"]
+    assert (found.queue, found.policy) == ("default", {"attempts_max": 2})
+    newer.enqueue("declared")
+    assert app.ledger.declarations()["declared"] == found
+    for one in (first, newer):
+        one.close()
+
+
 def test_two_versions_side_by_side_do_not_overwrite_each_others_declarations(app: App) -> None:
     older, newer = _version(app, attempts=1).worker(name="older"), _version(app, attempts=2).worker(name="newer")
     with older, newer:

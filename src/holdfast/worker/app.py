@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast import settings
-from holdfast.errors import ValidationError
+from holdfast.errors import Forbidden, ValidationError
 from holdfast.keyfiles import KeySource
 from holdfast.ledger import Job, Ledger, admit
 from holdfast.ledger.options import CallOptions, Duration, HandlerOptions, PolicyFields
@@ -18,9 +18,9 @@ from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validating import Hooks, Validator
 from holdfast.opening import Clock, open
 from holdfast.worker.enqueues import Enqueues, check_options
-from holdfast.worker.handlers import Check, Isolation, make
+from holdfast.worker.handlers import Check, Handler, Isolation, make
 from holdfast.worker.registry import Registry
-from holdfast.worker.worker import Worker, WorkerSettings
+from holdfast.worker.worker import Worker, WorkerSettings, declare
 
 if TYPE_CHECKING:
     from holdfast.services.sinks import Sink
@@ -43,6 +43,7 @@ class Enqueuer(Enqueues):
     def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
         """Many jobs for one handler in one transaction: all or none."""
         items = [self._app.registry.item(handler, given, self._options) for given in args]
+        self._app.declare_new(self._app.registry.find(handler))
         return self._app.ledger.enqueue_many(items, **self._call)
 
 
@@ -69,6 +70,7 @@ class App(Enqueues):
         self._checks: list[Check] = []
         self._validators: list[Validator] = []
         self._conflicts: list[Validator] = []
+        self._declared: tuple[Ledger | None, set[str]] = (None, set())
         self.sinks: list[Sink] = []
 
     def _bind(self, url: str | Ledger, clock: Clock | None, entropy: Entropy | None, keys: Iterable[KeySource] | None) -> None:
@@ -249,6 +251,19 @@ class App(Enqueues):
         """Enqueue with the options of `ledger.enqueue`: priority, delay, dedupe_key, queue, tier, request_id, connection…"""
         check_options("enqueue", options)
         return Enqueuer(self, options)
+
+    def declare_new(self, handler: Handler) -> None:
+        """Declare a kind that no worker has declared yet, so that commands know its queue and policy. Looked at once a ledger."""
+        ledger = self.ledger
+        if self._declared[0] is not ledger:
+            self._declared = (ledger, set())
+        kinds = self._declared[1]
+        if handler.kind in kinds:
+            return
+        if handler.kind not in ledger.declarations():
+            with contextlib.suppress(Forbidden):  # a policy that takes a key to set: a worker's
+                declare(ledger, [handler], None)
+        kinds.add(handler.kind)
 
     # Work
 

@@ -286,10 +286,11 @@ class Worker:
         return True
 
 
-def declare(ledger: Ledger, handlers: Sequence[Handler], worker: str) -> None:
+def declare(ledger: Ledger, handlers: Sequence[Handler], worker: str | None) -> None:
     """Declare the handlers' queues and policies, where the ledger has another declaration or none.
 
-    Only a start calls this. Two versions of an app that run side by side do not overwrite each other's declarations in turn.
+    Only the start of a worker calls this, and an app for a kind that has no declaration yet. Two versions of an app that run
+    side by side do not overwrite each other's declarations in turn.
     """
     known = ledger.declarations()
     for handler in handlers:
