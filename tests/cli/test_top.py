@@ -299,7 +299,7 @@ def test_a_queue_is_opened(ledger: Ledger, watch: Watch) -> None:
     top.until("crawl")
     top.type("\r")
     top.until("by ada: reindexing")
-    top.until("queued, retried: TransientError: 503")
+    top.until("retried: TransientError: 503")
     top.until("queued, waits for 1")
     top.until("esc back")
     top.type("q")

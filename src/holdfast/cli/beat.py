@@ -5,12 +5,11 @@ import click
 from holdfast import supervised
 from holdfast.cli.envelope import Failed
 from holdfast.cli.frame import Answer, as_json_option, say
-from holdfast.cli.values import WholeNumber
 
 
 @click.command()
 @click.option("--stage", help="The stage of the program's work.")
-@click.option("--progress", type=WholeNumber(), help="The progress of the program's work.")
+@click.option("--progress", type=int, help="The progress of the program's work.")
 @as_json_option
 def beat(*, stage: str | None, progress: int | None, as_json: bool) -> None:
     """Tell `holdfast supervise` that the program is alive.
