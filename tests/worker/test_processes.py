@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import EventType, Job, Ledger
+from holdfast.worker.processes import Child
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Fleet
 
@@ -290,3 +291,13 @@ def test_a_wrong_call_to_holdfast_in_a_child_process_is_tried_again(fleet: Fleet
     found = ended(real, real.enqueue("miscalls"))
     assert (found.attempt, found.reason_code, found.failure_stage) == (2, "exhausted_retries", "exec")
     assert found.last_error["type"] == "ValidationError"
+
+
+def test_a_process_that_was_killed_is_given_no_other_job() -> None:
+    """Between the kill and the end of the process there is a moment in which it still looks alive."""
+    child = Child()
+    child.kill()
+    try:
+        assert child.is_spent
+    finally:
+        child.close()

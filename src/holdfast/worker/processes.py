@@ -111,7 +111,7 @@ class Child:
             self.kill()
             said = "its process has written to the worker's own socket"
             raise _died(said) from error
-        self.is_spent = reply.spent
+        self.is_spent |= reply.spent
         if reply.lost:
             raise LeaseConflictError("the lease is over", job_id=context.job.id)
         if reply.cancelled:
@@ -173,6 +173,8 @@ class Child:
         return self._process.poll() is None
 
     def kill(self) -> None:
+        """End the process and what it has started. It is given no more tasks, even if it has not ended yet."""
+        self.is_spent = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
