@@ -280,7 +280,8 @@ def command_table() -> str:
     rows = []
     for path, command in _leaves_of(main_command, ()):
         arguments = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
-        options = [name for p in command.params if isinstance(p, click.Option) for name in (p.opts[0], *p.secondary_opts)]
+        shown = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+        options = [name for p in shown for name in (p.opts[0], *p.secondary_opts)]
         what = inspect.cleandoc(command.help or "").partition("\n\n")[0].replace("\n", " ")
         rows.append([f"`{' '.join(['holdfast', *path, *arguments])}`", what, _code(options)])
     return _table(["command", "what it does", "options"], rows)

@@ -82,6 +82,7 @@ def test_filters_choose(dlq: Letters) -> None:
     assert dlq.ids("--kind", "index") == [first, third]
     assert dlq.ids("--queue", "out") == [second]
     assert dlq.ids("--reason", "parse_error") == [third]
+    assert dlq.ids("--reason-code", "parse_error") == [third]
     assert dlq.ids("--stage", "fetch") == []
     assert dlq.ids("--since", "1h") == [first, second, third]
     assert dlq.ids("--since", "2999-01-01") == []

@@ -14,17 +14,17 @@ from holdfast.cli.many_letters import chosen_ids, either, replay_all
 from holdfast.cli.page import Page
 from holdfast.cli.replaying import replay_named, replayed
 from holdfast.cli.several import each, refusal, show_refused
-from holdfast.cli.values import JOB_ID, age, moment, when
+from holdfast.cli.values import JOB_ID, age, moment, reason_code_option, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
-from holdfast.core.model import EventType, FailureStage, ReasonCode
+from holdfast.core.model import EventType, FailureStage
 from holdfast.errors import HoldfastError, NotFound
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
 
-def filters(*reason_names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Which dead letters are meant. `reason_names` are what the option for their code is called."""
+def filters(*, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Which dead letters are meant. With `older`, their code may be given as `--reason` too."""
 
     def choose(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
@@ -37,12 +37,7 @@ def filters(*reason_names: str) -> Callable[[Callable[..., Any]], Callable[..., 
                 type=click.Choice([stage.value for stage in FailureStage]),
                 help="Only jobs that failed in this stage.",
             ),
-            click.option(
-                *reason_names,
-                "reason_code",
-                type=click.Choice([code.value for code in ReasonCode]),
-                help="Only jobs with this reason code.",
-            ),
+            reason_code_option("Only jobs with this reason code.", older=older),
             click.option("--kind", help="Only jobs of this kind."),
             click.option("--queue", type=QUEUE, help="Only jobs in this queue."),
         ):
@@ -52,7 +47,6 @@ def filters(*reason_names: str) -> Callable[[Callable[..., Any]], Callable[..., 
     return choose
 
 
-CODE = ("--reason-code", "--reason")
 NAMED_MAX = 20
 
 
@@ -67,7 +61,7 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@filters(*CODE)
+@filters()
 @click.option("--discarded", is_flag=True, help="Include discarded ones.")
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: jobs after this id.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most rows to show.")
@@ -133,11 +127,11 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
-@filters(*CODE)
+@filters()
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--again", is_flag=True, help="Replay dead letters that were replayed before, too.")
 @click.option("--discard", "aside", is_flag=True, help="Discard each one that was replayed.")
-@click.option("--because", help="Why, for the record. --reason filters by reason code.")
+@click.option("--because", help="Why, for the record.")
 @asks_a_ledger
 def replay(
     ledger: "Ledger",
@@ -189,7 +183,7 @@ def _put_aside(ledger: "Ledger", replay: "Job") -> int:
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
-@filters("--reason-code")
+@filters(older=False)
 @click.option("--replayed", "started_over", is_flag=True, help="With --all: only those that were replayed.")
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--reason", help="Why, for the record.")

@@ -36,10 +36,10 @@ from holdfast.cli.frame import (
     say,
 )
 from holdfast.cli.page import Page
-from holdfast.cli.values import WholeNumber, duration, stamp
+from holdfast.cli.values import WholeNumber, duration, reason_code_option, stamp
 from holdfast.core import policy
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAGE_MAX
-from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
+from holdfast.core.model import FailureStage, Phase, Status
 from holdfast.errors import Conflict
 
 if TYPE_CHECKING:
@@ -108,12 +108,7 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
 @task.command()
 @click.option("--error", required=True, metavar="TEXT", help="What went wrong.")
 @click.option("--permanent", is_flag=True, help="Do not try again.")
-@click.option(
-    "--reason",
-    "reason_code",
-    type=click.Choice([code.value for code in ReasonCode]),
-    help="Why. With --permanent: dead-letter it, for this reason.",
-)
+@reason_code_option("Why, as a code. With --permanent: dead-letter the task, for this reason.")
 @click.option(
     "--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help="The stage that failed."
 )

@@ -1,7 +1,7 @@
 """What people type, read; what people want to see, written."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +10,7 @@ import click
 from holdfast.core import policy as policies
 from holdfast.core import vocabulary
 from holdfast.core.limits import JOB_ID_MAX
-from holdfast.core.model import EventType
+from holdfast.core.model import EventType, ReasonCode
 from holdfast.core.vocabulary import Dialect
 from holdfast.core.words import RETRIED, is_retry
 from holdfast.errors import HoldfastError
@@ -187,3 +187,27 @@ def clock(at: datetime, now: datetime) -> str:
     """The time of day, in UTC; with its date unless that is today's."""
     at, now = at.astimezone(UTC), now.astimezone(UTC)
     return f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"
+
+
+_OLDER = f"{__name__}.reason_code"
+
+
+def _note_older(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta[_OLDER] = value
+
+
+def _older_or(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return value or ctx.meta.get(_OLDER)
+
+
+def reason_code_option(words: str, *, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`--reason-code`. With `older`, `--reason` is another name of it that the help does not show."""
+    codes = click.Choice([code.value for code in ReasonCode])
+    hidden: dict[str, Any] = {"hidden": True, "is_eager": True, "expose_value": False, "callback": _note_older}
+
+    def options(function: Callable[..., Any]) -> Callable[..., Any]:
+        if older:
+            function = click.option("--reason", type=codes, help="Another name of --reason-code.", **hidden)(function)
+        return click.option("--reason-code", type=codes, callback=_older_or, help=words)(function)
+
+    return options
