@@ -12,8 +12,8 @@ CODE := $(wildcard src tests tools bench)
 
 # Further arguments: make test ARGS="tests/tools -k restart"
 ARGS ?=
-# Processes that run the tests. Many tests wait for something, so there is one more than the two cores that are asked for.
-JOBS ?= 3
+# Processes that run the tests. Many tests wait for something, so there are more than the two cores that are asked for.
+JOBS ?= 4
 # make lock LOCKFLAGS=--upgrade takes the newest versions
 LOCKFLAGS ?=
 

@@ -111,7 +111,7 @@ def test_the_demo_runs_from_the_wheel(programs: Path, tmp_path: Path) -> None:
 
 def test_an_sdist_makes_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path)  # noqa: S202 - made by this test; 3.11.2 knows no filter
     [source] = tmp_path.iterdir()
     build(source, tmp_path / "again", "wheel")
     [again] = (tmp_path / "again").iterdir()
