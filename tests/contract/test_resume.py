@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast import Ledger
 from holdfast.agent import Agent, look
-from holdfast.agent.patience import _until_due
+from holdfast.agent.waiting import _until_due
 from holdfast.testing import ManualClock
 from tests.contract.builders import held, queued, refused
 from tests.support.histories import problems

@@ -8,10 +8,10 @@ from holdfast.agent.brief import Brief, brief_of, weighed
 from holdfast.agent.collecting import collect
 from holdfast.agent.idle import Wish, idleness
 from holdfast.agent.looking import look
-from holdfast.agent.patience import wait_for
 from holdfast.agent.rule import choose, take_up
 from holdfast.agent.steps import Steps
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
+from holdfast.agent.waiting import wait_for
 from holdfast.core import limits, payloads
 from holdfast.core import policy as policies
 from holdfast.core.commands import Objection

@@ -29,7 +29,7 @@ class DeclarationRecord(msgspec.Struct, frozen=True):
     """The fields it declares, durations in milliseconds (`lease_ttl_ms`)."""
     declared_at: datetime
     declared_by: str
-    """The worker that wrote the declaration."""
+    """The worker or the program that wrote the declaration."""
 
 
 class Policies(Desk):
