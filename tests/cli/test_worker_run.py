@@ -105,7 +105,7 @@ def test_queues_may_have_weights(folder: Path, start: Start) -> None:
 def test_a_queue_by_name_is_served_by_all_handlers(folder: Path, start: Start, queues: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         ledger.enqueue_many([{"kind": "note", "queue": "slow"}, {"kind": "mark", "queue": "slow"}])
-    worker = start("worker", "run", "shop:app", "--queues", queues)
+    worker = start("worker", "run", "shop:app", "--queues", queues, "--threads", 1)
     assert worker.logged("no handler declares the queue slow, only a, b, hold")["level"] == "WARNING"
     assert {worker.line(), worker.line()} == {"note", "mark"}
 

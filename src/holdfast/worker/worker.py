@@ -166,7 +166,6 @@ class Worker:
         self._beater.start()
         self._deadlines.start()
         self._settler.start()
-        self._intake.start()
         for name, service in (("relay", self._relay), ("sealer", self._sealer)):
             if service is not None:
                 thread = threading.Thread(target=self._keep_up, args=(name, service), name=f"holdfast-{name}", daemon=True)
@@ -174,6 +173,7 @@ class Worker:
                 thread.start()
         told = {"worker": self.name, "queues": list(self._queues), "ledger": without_password(self._url)}
         log.info("worker started", extra=told)
+        self._intake.start()
 
     def _keep_up(self, name: str, service: "Relay | Sealer") -> None:
         while not self._gone.is_set():
