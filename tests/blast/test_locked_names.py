@@ -42,7 +42,7 @@ def stranger(url: str) -> Iterator[Stranger]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls give up on a lock after little more than a second."""
-    monkeypatch.setattr("holdfast.ledger.carry.PAUSES", (0.0, 1.1))
+    monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0, 1.1))
     monkeypatch.setattr(postgres, "_READ", postgres._READ.replace(str(postgres.READ_LOCK_MS), "1100"))
 
 
@@ -162,7 +162,7 @@ def test_a_frozen_process_does_not_keep_the_locks_of_its_migration(
 def test_a_sink_whose_row_is_locked_holds_up_no_other(
     url: str, ledger: Ledger, stranger: Stranger, monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
-    monkeypatch.setattr("holdfast.ledger.carry.PAUSES", (0.0,))
+    monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0,))
     heard: dict[str, list[int]] = {"one": [], "two": []}
 
     def hears(name: str) -> CallableSink:

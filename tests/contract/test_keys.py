@@ -245,7 +245,7 @@ def test_the_book_is_read_again_when_it_has_moved(server: Ledger, opened: Open):
     other = opened()
 
     def current() -> Any:
-        return other._carrier.alone(other._books.current)
+        return other._pipeline.transact(other._books.current)
 
     book = current()
     assert book.stand == server.keys()[0].enrolled_pos

@@ -1,14 +1,15 @@
 """A worker's completions in bulk come to the same as completions one by one."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from holdfast import Ledger, Status
 from holdfast.core.commands import Settle
-from holdfast.ledger.door import Call
 from holdfast.ledger.execute import execute
 from holdfast.ledger.holding import _completions
+from holdfast.ledger.requests import Request
 from holdfast.store.sqlite.session import SETTLE_BYTES_MAX
 from holdfast.testing import ManualClock
 from tests.contract.builders import Made, claimed, running
@@ -94,9 +95,6 @@ def test_a_holder_whose_lease_ran_out_loses_no_work(ledger: Ledger, clock: Manua
 
 def test_batches_of_several_callers_keep_their_own_ids(ledger: Ledger):
     jobs = [running(ledger) for _ in range(3)]
-    calls = [
-        Call("complete", _completions(Settle, [(made.fence, None)], f"r-{made.id}"), repeat=False, keep=False, body_hash=b"")
-        for made in jobs
-    ]
-    ledger._store.transact("work", lambda session: execute(session, calls, ledger._notary))
+    requests = [Request("complete", _completions(Settle, [(made.fence, None)], f"r-{made.id}")) for made in jobs]
+    ledger._store.transact("work", partial(execute, requests, ledger._notary, False))
     assert [ledger.events(made.id)[-1].request_id for made in jobs] == [f"r-{made.id}" for made in jobs]

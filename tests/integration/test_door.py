@@ -63,7 +63,7 @@ class Hook:
         leader = pool.submit(self.ledger.enqueue, "leader")
         assert self.entered.wait(30)
         futures = []
-        waiting = self.ledger._carrier._doors["work"]._waiting
+        waiting = self.ledger._pipeline._groups["work"]._waiting
         for number, call in enumerate(calls, 1):
             futures.append(pool.submit(call))
             wait_until(lambda number=number: len(waiting) == number)  # type: ignore[misc]
@@ -159,7 +159,7 @@ def test_every_follower_is_answered_when_the_leader_breaks(real: Ledger, hook: H
         hook.hold()
         first = pool.submit(real.enqueue, "leader")
         assert hook.entered.wait(30)
-        waiting = real._carrier._doors["work"]._waiting
+        waiting = real._pipeline._groups["work"]._waiting
         answers: list[object] = []
 
         def call(number: int) -> None:
@@ -194,7 +194,7 @@ def test_an_error_of_the_program_itself_hurts_nobody_else(real: Ledger, hook: Ho
         hook.hold()
         pool.submit(real.enqueue, "leader")
         assert hook.entered.wait(30)
-        waiting = real._carrier._doors["work"]._waiting
+        waiting = real._pipeline._groups["work"]._waiting
         calls = []
         for number in range(6):
             calls.append(pool.submit(real.enqueue, "work", {"n": number}))

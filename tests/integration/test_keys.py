@@ -39,7 +39,7 @@ def test_a_revocation_waits_for_whoever_relies_on_the_key(store_url: str, postgr
             good = book.valid(WORKER.key_id, "worker", "arm-1")
             return good, _add_event(session, job.id)
 
-        relying = pool.submit(other._carrier.alone, rely)
+        relying = pool.submit(other._pipeline.transact, rely)
         assert relied.wait(30)
         revoking = pool.submit(ledger.revoke_key, WORKER.key_id)
         if store_url.startswith("postgresql"):
@@ -50,7 +50,7 @@ def test_a_revocation_waits_for_whoever_relies_on_the_key(store_url: str, postgr
         revoked = revoking.result(30)
         assert good and revoked.revoked_pos is not None
         assert revoked.enrolled_pos < pos < revoked.revoked_pos
-        assert not other._carrier.alone(other._books.current).valid(WORKER.key_id, "worker", "arm-1")
+        assert not other._pipeline.transact(other._books.current).valid(WORKER.key_id, "worker", "arm-1")
 
 
 def _add_event(session: Session, job_id: int) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -35,8 +36,8 @@ def stranger(postgres_url: str) -> "Iterator[psycopg.Connection[Any]]":
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls on one job give up on a lock after some tries, not after seconds."""
-    monkeypatch.setattr("holdfast.ledger.carry.PAUSES", (0.0, 0.01))
-    monkeypatch.setattr("holdfast.ledger.carry.MANY_PAUSES", (0.0, 0.01))
+    monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0, 0.01))
+    monkeypatch.setattr("holdfast.ledger.commit.MANY_PAUSES", (0.0, 0.01))
 
 
 def lock(stranger: "psycopg.Connection[Any]", pg_url: str, *jobs: Job) -> None:
@@ -318,6 +319,6 @@ def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledg
     assert job.fence is not None
     lock(stranger, pg_url, job)
     beat = Heartbeat(**ledger._holder(job.fence, "R", None), beat=NO_BEAT)
-    calls = [ledger._quick("heartbeat", [beat], "R") for _ in range(2)]
-    ledger._store.transact("work", lambda session: execute(session, calls, ledger._notary, careful=True))
-    assert [is_locked(call.answers[0]) for call in calls] == [True, True]
+    requests = [ledger._quick("heartbeat", [beat], "R") for _ in range(2)]
+    results = ledger._store.transact("work", partial(execute, requests, ledger._notary, True))
+    assert [is_locked(result.answers[0]) for result in results] == [True, True]

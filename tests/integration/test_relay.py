@@ -196,7 +196,7 @@ class PatientOutbox(Outbox):
     """Waits in no time at all, and keeps count of how long it would have been."""
 
     def __init__(self, ledger: Ledger, stop: threading.Event, seconds: float) -> None:
-        super().__init__(ledger._store, ledger._carrier, ledger._entropy, self._passed)
+        super().__init__(ledger._store, ledger._pipeline, ledger._entropy, self._passed)
         self.waited = 0.0
         self._stop, self._seconds = stop, seconds
 

@@ -144,7 +144,7 @@ def test_everybody_in_a_group_hears_that_its_outcome_is_unknown(
         leader = pool.submit(enqueue, 0)
         assert first_runs.wait(30)
         group = [pool.submit(enqueue, number) for number in range(1, 9)]
-        waiting = cut_off._carrier._doors["work"]._waiting
+        waiting = cut_off._pipeline._groups["work"]._waiting
         wait_until(lambda: len(waiting) == 8, what="everybody waits at the door")
         proxy.cut("after", then_gone=True)
         # The leader's own commit is the one that is cut; the group then finds nobody there.
@@ -189,7 +189,7 @@ def test_a_group_whose_commit_is_cut_is_unknown_to_all_of_it(
         leader = pool.submit(enqueue, 0)
         assert entered.wait(30)
         group = [pool.submit(enqueue, number) for number in range(1, 9)]
-        waiting = cut_off._carrier._doors["work"]._waiting
+        waiting = cut_off._pipeline._groups["work"]._waiting
         wait_until(lambda: len(waiting) == 8, what="everybody waits at the door")
         proxy.cut("after", then_gone=True)
         go_on.set()

@@ -106,7 +106,7 @@ async def test_tools_beside_a_locked_table_answer_or_say_who_is_in_the_way(
     place: Place, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     """A refusal has changed nothing: once the table is free, the same calls are answered."""
-    monkeypatch.setattr("holdfast.ledger.carry.PAUSES", (0.0, 1.1))
+    monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0, 1.1))
     monkeypatch.setattr(postgres, "_READ", postgres._READ.replace(str(postgres.READ_LOCK_MS), "1100"))
     job = ledger.enqueue("draft")
     calls = [

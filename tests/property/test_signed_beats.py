@@ -20,7 +20,7 @@ from holdfast.core.payloads import Beat
 from holdfast.core.proof.signed import Signed
 from holdfast.core.proof.statements import encode, message
 from holdfast.core.signing import statement_of
-from holdfast.ledger.door import Call
+from holdfast.ledger.requests import Request
 from holdfast.store.base import EventFilter
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema
@@ -103,7 +103,7 @@ class Side:
             expected: Any = decide(before, command, now)
         except HoldfastError as refusal:
             expected = refusal.code
-        [answer] = self.ledger._carrier.go(Call("append", [command], repeat=False, keep=False, body_hash=b""))
+        [answer] = self.ledger._pipeline.submit(Request("append", [command])).answers
         after = self._row(job.id)
         if isinstance(expected, str):
             assert (getattr(answer, "code", answer), after) == (expected, before)

@@ -10,11 +10,11 @@ from holdfast.core import payloads
 from holdfast.core.model import SYSTEM, TERMINAL, Actor, EventType, FailureStage, Fence, Job, ReasonCode
 from holdfast.errors import FenceLost, HoldfastError, NotFound, SignatureInvalid
 from holdfast.ledger import admit, tally
-from holdfast.ledger.carry import Carrier
+from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.deciding import apply
-from holdfast.ledger.door import Call
 from holdfast.ledger.notary import Notary, Sitting
 from holdfast.ledger.repeating import kept_answer
+from holdfast.ledger.requests import Request, Result
 from holdfast.ledger.sweep import Entropy
 from holdfast.store.base import Kept, Session, Store
 from holdfast.telemetry.metrics import Metrics
@@ -43,17 +43,17 @@ class Acts:
     Fences are found here, by who holds the job, and never leave the transaction.
     """
 
-    def __init__(self, session: Session, sitting: Sitting, call: Call, who: Actor, request_id: str, entropy: Entropy) -> None:
+    def __init__(self, session: Session, sitting: Sitting, result: Result, who: Actor, request_id: str, entropy: Entropy) -> None:
         self.session = session
         self._sitting = sitting
         self.who = who
-        self._call = call
+        self._result = result
         self._request_id = request_id
         self._entropy = entropy
 
     @property
     def changed(self) -> bool:
-        return self._call.changed
+        return self._result.changed
 
     def job(self, job_id: int) -> Job:
         """Locked until the transaction ends."""
@@ -90,9 +90,9 @@ class Acts:
 
     def sweep(self, job_id: int) -> tuple[EventType, ...]:
         """Whatever is due for a job; the events that made."""
-        before = len(self._call.outcomes)
+        before = len(self._result.outcomes)
         self._do(c.Sweep, job_id, actor=SYSTEM, jitter=self._entropy.jitter())
-        return tuple(event.type for outcome in self._call.outcomes[before:] for event in outcome.events)
+        return tuple(event.type for outcome in self._result.outcomes[before:] for event in outcome.events)
 
     def _by_holder(self, kind: type[c.JobCommand], job: Job, **fields: Any) -> Job:
         if not self.holds(job) or job.token is None:
@@ -101,7 +101,7 @@ class Acts:
         return self._do(kind, job.id, actor=self.who, fence=fence, **fields)
 
     def _do(self, kind: type[c.JobCommand], job_id: int, **fields: Any) -> Job:
-        done = apply(self.session, self._call, kind(request_id=self._request_id, job_id=job_id, **fields), self._sitting)
+        done = apply(self.session, self._result, kind(request_id=self._request_id, job_id=job_id, **fields), self._sitting)
         if done is None:
             raise NotFound(f"there is no job {job_id}", job_id=job_id)
         return done
@@ -114,9 +114,9 @@ def _standing(job: Job) -> str:
 class Acting:
     """The way to the door for verbs that take several commands."""
 
-    def __init__(self, store: Store, carrier: Carrier, notary: Notary, entropy: Entropy, metrics: Metrics) -> None:
+    def __init__(self, store: Store, pipeline: CommitPipeline, notary: Notary, entropy: Entropy, metrics: Metrics) -> None:
         self._store = store
-        self._carrier = carrier
+        self._pipeline = pipeline
         self._notary = notary
         self._entropy = entropy
         self._metrics = metrics
@@ -134,28 +134,28 @@ class Acting:
 
         What `work` refuses leaves no trace. An answer is kept where a job was changed.
         """
-        request = admit.request_id(request_id) or self._entropy.nonce()
-        call = Call(verb, [], repeat=request_id is not None, keep=True, body_hash=admit.body_hash(verb, *body))
+        drawn = admit.request_id(request_id) or self._entropy.nonce()
+        request = Request(verb, [], request_id is not None, keep=True, body_hash=admit.body_hash(verb, *body))
 
-        def once(session: Session) -> Acted:
-            call.outcomes, call.wakes, call.changed = [], set(), False
-            kept = kept_answer(session, who, request, verb, call.body_hash) if call.repeat else None
+        def once(session: Session) -> tuple[Acted, Result]:
+            result = Result(request)
+            kept = kept_answer(session, who, drawn, verb, request.body_hash) if request.repeat else None
             if kept is not None:
-                return Acted(kept, replayed=True)
+                return Acted(kept, replayed=True), result
             sitting = self._notary.sit(session)
-            answer = msgspec.json.encode(work(Acts(session, sitting, call, who, request, self._entropy)))
-            if call.changed:
-                session.keep_requests([Kept(who.name, request, verb, call.body_hash, answer)])
-                session.wake(call.wakes)
-            return Acted(answer, replayed=False)
+            answer = msgspec.json.encode(work(Acts(session, sitting, result, who, drawn, self._entropy)))
+            if result.changed:
+                session.keep_requests([Kept(who.name, drawn, verb, request.body_hash, answer)])
+                session.wake(result.queues)
+            return Acted(answer, replayed=False), result
 
         try:
-            acted: Acted = self._carrier.alone(once)
+            acted, result = self._pipeline.transact(once)
         except HoldfastError as error:
             if verb == "task_start":
                 tally.conflict(self._metrics, error)
             raise
-        tally.answered(self._metrics, call)
+        tally.answered(self._metrics, result)
         return acted
 
     def look(self, work: Callable[[Session], Any]) -> Any:

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.core.model import Job
-from holdfast.ledger.door import Call
+from holdfast.ledger.requests import Result
 from holdfast.store.base import Change, Made
 
 
@@ -51,9 +51,10 @@ def decode(body: bytes) -> Answer:
     return _decoder.decode(body)
 
 
-def encode(call: Call) -> bytes:
-    found = call.answers[0] if call.verb in ("claim", "replay_many") else call.answers
-    token = call.answers[0].token if call.verb == "claim_job" else getattr(call.commands[0], "token", None)
+def encode(result: Result) -> bytes:
+    verb, answers = result.request.verb, result.answers
+    found = answers[0] if verb in ("claim", "replay_many") else answers
+    token = answers[0].token if verb == "claim_job" else getattr(result.request.commands[0], "token", None)
     return msgspec.json.encode(Answer(tuple(_item(answer) for answer in found), token))
 
 

@@ -6,19 +6,19 @@ from typing import Any
 from holdfast.core.model import Event, Role
 from holdfast.core.proof.signed import counter_of
 from holdfast.errors import HoldfastError
-from holdfast.ledger.door import Call
+from holdfast.ledger.requests import Result
 from holdfast.store.base import Session
 
 
-def answer_appends(session: Session, calls: Iterable[Call]) -> None:
-    """With the last event that came of each; also where it was refused because it is the newest of its signer already."""
-    for call in calls:
-        if call.verb == "append":
-            [command] = call.commands
+def answer_appends(session: Session, results: Iterable[Result]) -> None:
+    """Answer with the last event that came of each; also where it was refused because it is the newest of its signer already."""
+    for result in results:
+        if result.request.verb == "append":
+            [command] = result.request.commands
             found = _made_by(session, command)
-            is_refused = isinstance(call.answers[0], HoldfastError)
+            is_refused = isinstance(result.answers[0], HoldfastError)
             if found is not None and (not is_refused or _is_newest(session, found)):
-                call.answers[0] = found
+                result.answers[0] = found
 
 
 def _made_by(session: Session, command: Any) -> Event | None:

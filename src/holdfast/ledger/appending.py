@@ -15,9 +15,10 @@ from holdfast.core.proof.stated import EMPTY_SHA256, Statement
 from holdfast.core.signing import content_of
 from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.ledger import admit
+from holdfast.ledger.commit import only_answer
 from holdfast.ledger.desk import Desk
-from holdfast.ledger.door import Call
 from holdfast.ledger.face import Event, public_event
+from holdfast.ledger.requests import Request
 
 E = EventType
 
@@ -36,8 +37,7 @@ class Appending(Desk):
         command = _command(signed, content)
         if isinstance(command, c.Complete):
             [command] = self._weighed([command])
-        call = Call("append", [command], repeat=False, keep=False, body_hash=b"")
-        return public_event(self._carrier.one(call))
+        return public_event(only_answer(self._pipeline.submit(Request("append", [command]))))
 
 
 def _object(given: Any) -> Any:

@@ -10,9 +10,8 @@ from holdfast.core.model import TERMINAL, Event, EventType, Job, Status
 from holdfast.errors import HoldfastError, IdempotencyConflict
 from holdfast.ledger import linked, telling
 from holdfast.ledger.compensate import compensate
-from holdfast.ledger.door import Call
-from holdfast.ledger.items import Item, change_of, note_told
 from holdfast.ledger.notary import Sitting
+from holdfast.ledger.requests import Item, Result, change_of
 from holdfast.store.base import Change, Session
 
 
@@ -41,31 +40,31 @@ def _decide_one(session: Session, jobs: dict[int, Job], item: Item, now: int, si
         command = msgspec.structs.replace(command, policy=policy, paused=paused)
     if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None:
         command = msgspec.structs.replace(command, key_holder=session.key_holder(command.queue, job.dedupe_key))
-    outcome = sitting.decide(job, command, now, own=item.call.verb != "append")
+    outcome = sitting.decide(job, command, now, own=item.result.request.verb != "append")
     if outcome.events:
         session.save(outcome.job, outcome.events)
-        item.call.changed = True
-        item.call.outcomes.append(outcome)
+        item.result.changed = True
+        item.result.outcomes.append(outcome)
         if outcome.job.status is Status.QUEUED:
-            item.call.wakes.add(outcome.job.queue)
+            item.result.queues.add(outcome.job.queue)
         if outcome.job.status in TERMINAL and not isinstance(command, c.Annotate):
             told = telling.told_of(session, outcome.job, now, command.request_id)
-            note_told(item.call, told)
+            item.result.note(told)
             jobs |= {other.job.id: other.job for other in told}
     if isinstance(command, c.Sweep):
         return tuple(event.type for event in outcome.events)
     return change_of(outcome.job) if isinstance(command, _CHANGE_ONLY) else outcome.job
 
 
-def apply(session: Session, call: Call, command: c.JobCommand, sitting: Sitting) -> Job | None:
-    """Decide one of several commands of a call, and save what it says; the job afterwards.
+def apply(session: Session, result: Result, command: c.JobCommand, sitting: Sitting) -> Job | None:
+    """Decide one of several commands of a request, save what it says, and return the job afterwards.
 
     A refusal is raised, and what was saved before it must not be committed.
     """
     jobs = session.load([command.job_id], lock=True)
-    before = len(call.outcomes)
-    _decide_one(session, jobs, Item(call, 0, command), session.now(), sitting)
-    return call.outcomes[before].job if len(call.outcomes) > before else jobs.get(command.job_id)
+    before = len(result.outcomes)
+    _decide_one(session, jobs, Item(result, 0, command), session.now(), sitting)
+    return result.outcomes[before].job if len(result.outcomes) > before else jobs.get(command.job_id)
 
 
 _MAY_STALL = (c.ClaimJob, c.Stall, c.Sweep)
@@ -107,8 +106,8 @@ def compensate_each(session: Session, items: Sequence[Item], sitting: Sitting) -
             continue
         item.answer(made)
         if job is not None and made:
-            item.call.changed = True
-            item.call.wakes.add(job.queue)
+            item.result.changed = True
+            item.result.queues.add(job.queue)
 
 
 def tell_on(session: Session, items: Sequence[Item], _: Sitting) -> None:
@@ -118,8 +117,8 @@ def tell_on(session: Session, items: Sequence[Item], _: Sitting) -> None:
     for item in items:
         item.answer(())
     first.answer(tuple(event.type for outcome in told for event in outcome.events))
-    note_told(first.call, told)
-    first.call.changed = first.call.changed or bool(told)
+    first.result.note(told)
+    first.result.changed = first.result.changed or bool(told)
 
 
 def link_late(session: Session, items: Sequence[Item], _: Sitting) -> None:
@@ -129,8 +128,8 @@ def link_late(session: Session, items: Sequence[Item], _: Sitting) -> None:
     for item in items:
         item.answer(())
     first.answer(tuple(event.type for outcome in outcomes for event in outcome.events))
-    note_told(first.call, outcomes)
-    first.call.changed = first.call.changed or bool(done)
+    first.result.note(outcomes)
+    first.result.changed = first.result.changed or bool(done)
 
 
 def _event_change(event: Event) -> Change:

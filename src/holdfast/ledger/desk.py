@@ -13,12 +13,12 @@ from holdfast.core.model import Job as Record
 from holdfast.errors import HoldfastError
 from holdfast.ledger import admit
 from holdfast.ledger.acting import Acting
-from holdfast.ledger.carry import Carrier
-from holdfast.ledger.door import Call
+from holdfast.ledger.commit import CommitPipeline, only_answer
 from holdfast.ledger.face import Beat, Change, Job, to_datetime
 from holdfast.ledger.keyring import Books, Keyring
 from holdfast.ledger.notary import Notary
 from holdfast.ledger.repeating import repeats
+from holdfast.ledger.requests import Request
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.ledger.totals import Totals
 from holdfast.ledger.validating import Source, Validation
@@ -55,9 +55,9 @@ class Desk:
         """What this process signs with."""
         self._books = Books()
         self._notary = Notary(store, ring, self._books, wall)
-        self._carrier = Carrier(store, self.metrics, self._notary)
-        self._sweeper = Sweeper(store, self._carrier, entropy, monotonic)
-        self.acting = Acting(store, self._carrier, self._notary, entropy, self.metrics)
+        self._pipeline = CommitPipeline(store, self.metrics, self._notary)
+        self._sweeper = Sweeper(store, self._pipeline, entropy, monotonic)
+        self.acting = Acting(store, self._pipeline, self._notary, entropy, self.metrics)
         """Several commands as one transaction: what the verbs of agents are made of."""
         self._totals = Totals(store)
         self._enqueues = admit.Enqueues()
@@ -141,18 +141,28 @@ class Desk:
             if request is None or not repeats(session, who, request, verb, admit.body_hash(verb, *body)):
                 work(session)
 
-        self._carrier.alone(once)
+        self._pipeline.transact(once)
 
     def _weighed(self, commands: Sequence[c.Complete]) -> Sequence[c.Complete]:
         """Each completion with what validators object to."""
         return commands if self.validation is None else self.validation.weighed(commands)
 
-    def _quick(self, verb: str, commands: Sequence[Any], request_id: str | None, *, keep: bool = False) -> Call:
-        """A call of a hot verb: its answer is kept only where the caller may ask for it again by a name of its own, or where it
-        must not be done twice."""
+    def _quick(
+        self,
+        verb: str,
+        commands: Sequence[Any],
+        request_id: str | None,
+        *,
+        keep: bool = False,
+        chunk: int = 0,
+        waits: bool = True,
+        beats: Sequence[c.Heartbeat] = (),
+    ) -> Request:
+        """A request of a hot verb. Its answer is kept if the caller chose the request id, or if it must not be done twice."""
         named = request_id is not None
         body = admit.body_hash(verb, [body_of(command) for command in commands]) if named or keep else b""
-        return Call(verb, self._notary.sign_many(commands), repeat=named, keep=named or keep, body_hash=body)
+        signed = self._notary.sign_many(commands)
+        return Request(verb, signed, named, named or keep, body, chunk, waits, self._notary.sign_many(beats) if beats else ())
 
     def _many(
         self,
@@ -161,24 +171,21 @@ class Desk:
         request_id: str | None,
         dress: Callable[[Any], Any],
         *,
-        patient: bool = True,
-        said: Sequence[c.Heartbeat] = (),
+        waits: bool = True,
+        beats: Sequence[c.Heartbeat] = (),
     ) -> list[Any]:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
         answers: list[Any] = []
         for number, part in enumerate(chunks(commands, limits.WRITE_CHUNK)):
-            call = self._quick(verb, part, request_id)
-            call.chunk, call.patient = number, patient
-            if said and number == 0:
-                call.said = self._notary.sign_many(said)
-            answers += self._carrier.go(call)
+            request = self._quick(verb, part, request_id, chunk=number, waits=waits, beats=beats if number == 0 else ())
+            answers += self._pipeline.submit(request).answers
         return [answer if isinstance(answer, HoldfastError) else dress(answer) for answer in answers]
 
     def _on_job(self, verb: str, command: c.JobCommand, request_id: str | None, body: tuple[Any, ...] = ()) -> Job:
         fence = getattr(command, "fence", None)
         hashed = admit.body_hash(verb, command.job_id, command.expected_rev, fence and (fence.attempt, fence.token), body)
-        call = Call(verb, [command], repeat=request_id is not None, keep=True, body_hash=hashed)
-        return shown(self._carrier.one(call))
+        request = Request(verb, [command], request_id is not None, keep=True, body_hash=hashed)
+        return shown(only_answer(self._pipeline.submit(request)))
 
 
 D = TypeVar("D", bound=Desk)

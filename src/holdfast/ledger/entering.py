@@ -8,9 +8,8 @@ from holdfast.core.lifecycle import decide, replay_of
 from holdfast.core.limits import PAGE_MAX
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.ledger import answers, linked
-from holdfast.ledger.door import Call
-from holdfast.ledger.items import Item, note_told
 from holdfast.ledger.notary import Sitting
+from holdfast.ledger.requests import Item, Result
 from holdfast.store.base import LetterFilter, Made, Session
 
 
@@ -22,38 +21,38 @@ def enqueue(session: Session, items: Sequence[Item], _: Sitting) -> None:
             for item in run:
                 _enqueue_keyed(session, item)
         else:
-            for (call, place, command), made in zip(run, session.enqueue([item[2] for item in run]), strict=True):
-                call.answers[place] = made
-                _note_work(call, command)
+            for (result, place, command), made in zip(run, session.enqueue([item[2] for item in run]), strict=True):
+                result.answers[place] = made
+                _note_work(result, command)
 
 
 def enqueue_linked(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
     """Call by call: the jobs of one may depend on each other."""
-    for _, group in groupby(items, lambda item: id(item.call)):
+    for _, group in groupby(items, lambda item: id(item.result)):
         run = list(group)
         made = linked.make(session, [item.command for item in run])
         for item, answer in zip(run, made.answers, strict=True):
             item.answer(answer)
             if answer.is_new:
-                _note_work(item.call, item.command)
-        note_told(run[0].call, made.outcomes)
+                _note_work(item.result, item.command)
+        run[0].result.note(made.outcomes)
 
 
 def _is_keyed(item: Item) -> bool:
     return item[2].dedupe_key is not None
 
 
-def _note_work(call: Call, command: c.Enqueue) -> None:
-    """Delayed work rings too: whoever is idle learns when to look."""
-    call.changed = True
-    call.wakes.add(command.queue)
+def _note_work(result: Result, command: c.Enqueue) -> None:
+    """Delayed jobs wake idle workers too, so that they know when to look again."""
+    result.changed = True
+    result.queues.add(command.queue)
 
 
 def _enqueue_keyed(session: Session, item: Item) -> None:
     made = session.enqueue_keyed(item.command)
     if made.is_new:
         item.answer(made)
-        _note_work(item.call, item.command)
+        _note_work(item.result, item.command)
     else:
         item.answer(answers.Found(session.load([made.job_id], lock=False)[made.job_id], False))
 
@@ -62,7 +61,7 @@ def claim(session: Session, items: Sequence[Item], _: Sitting) -> None:
     for item in items:
         held = session.claim(item.command)
         item.answer(held)
-        item.call.changed = item.call.changed or bool(held)
+        item.result.changed = item.result.changed or bool(held)
 
 
 def replay(session: Session, items: Sequence[Item], _: Sitting) -> None:
@@ -125,18 +124,18 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> answers.Foun
     living = session.live_replay(job.id)
     if living is not None:
         return answers.Found(session.load([living], lock=False)[living], False)
-    made = _make_replay(session, item.call, fresh)
+    made = _make_replay(session, item.result, fresh)
     if not made.is_new:
         raise Conflict(f"the dedupe key {fresh.dedupe_key!r} is held by job {made.job_id}", holder=made.job_id, rev=job.rev)
     session.hand_on(job.id, made.job_id)
-    item.call.wakes.add(job.queue)
-    item.call.changed = True
+    item.result.queues.add(job.queue)
+    item.result.changed = True
     return answers.Found(session.load([made.job_id], lock=False)[made.job_id], True)
 
 
-def _make_replay(session: Session, call: Call, fresh: c.Enqueue) -> Made:
+def _make_replay(session: Session, result: Result, fresh: c.Enqueue) -> Made:
     if isinstance(fresh, c.EnqueueLinked):
         made = linked.make(session, [fresh])
-        note_told(call, made.outcomes)
+        result.note(made.outcomes)
         return Made(made.answers[0].job.id, 0, made.answers[0].is_new)
     return session.enqueue([fresh])[0] if fresh.dedupe_key is None else session.enqueue_keyed(fresh)

@@ -24,7 +24,7 @@ class Fleet(Desk):
         limits.check_name("name", name)
         limits.check_name("holder", holder)
         ttl_us = policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.DUTY_MS_MAX) * 1_000
-        return self._carrier.at_once(lambda session: session.take_duty(name, holder, ttl_us))
+        return self._pipeline.run_statement(lambda session: session.take_duty(name, holder, ttl_us))
 
     def wants_sweeping(self, holder: str) -> bool:
         """Whether `holder` should take the duty to sweep: there are jobs to watch, and nobody else does. One statement."""
@@ -35,18 +35,18 @@ class Fleet(Desk):
         """Others may take the duty at once. Nothing happens where another holder has it."""
         limits.check_name("name", name)
         limits.check_name("holder", holder)
-        self._carrier.at_once(lambda session: session.drop_duty(name, holder))
+        self._pipeline.run_statement(lambda session: session.drop_duty(name, holder))
 
     def sign_in(self, worker: str, *, incarnation: str | None = None, body: Mapping[str, Any] | None = None) -> None:
         """A worker is there; said again, it still is. `body` is what it tells of itself; without one, the last one stays."""
         who = admit.worker(worker, self.incarnation if incarnation is None else incarnation)
         text = None if body is None else _body(body)
-        self._carrier.at_once(lambda session: session.sign_in(who.name, who.incarnation, text))
+        self._pipeline.run_statement(lambda session: session.sign_in(who.name, who.incarnation, text))
 
     def sign_out(self, worker: str, incarnation: str | None = None) -> None:
         """The worker is gone, in good order."""
         who = admit.worker(worker, self.incarnation if incarnation is None else incarnation)
-        self._carrier.at_once(lambda session: session.sign_out(who.name, who.incarnation))
+        self._pipeline.run_statement(lambda session: session.sign_out(who.name, who.incarnation))
 
     def workers(self, *, seen_within: Any = None, limit: int = limits.PAGE_MAX) -> list[WorkerRecord]:
         """Who has signed in and not out, by name: all, or those seen lately. Beyond `limit`, those seen last."""

@@ -9,6 +9,7 @@ from holdfast.core import policy as policies
 from holdfast.core.model import FailureStage, Fence, ReasonCode
 from holdfast.errors import HoldfastError
 from holdfast.ledger import admit
+from holdfast.ledger.commit import only_answer
 from holdfast.ledger.desk import Desk, Workers, beat_of, change_of, given
 from holdfast.ledger.face import Beat, Change, Job
 
@@ -17,7 +18,7 @@ class Holding(Desk):
     def start(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Change:
         """User code begins."""
         command = c.Start(**self._holder(fence, request_id, expected_rev))
-        return change_of(self._carrier.one(self._quick("start", [command], request_id)))
+        return change_of(only_answer(self._pipeline.submit(self._quick("start", [command], request_id))))
 
     def heartbeat(
         self,
@@ -39,7 +40,8 @@ class Holding(Desk):
         beat = admit.beat(stage, progress, assist_requested, checkpoint, undo)
         plain = beat.checkpoint is payloads.UNSET and beat.undo is payloads.UNSET
         command = c.Heartbeat(beat=beat, **self._holder(fence, request_id, expected_rev, draw=not plain))
-        return beat_of(self._carrier.one(self._quick("heartbeat", [command], request_id, keep=undo is not None)))
+        request = self._quick("heartbeat", [command], request_id, keep=undo is not None)
+        return beat_of(only_answer(self._pipeline.submit(request)))
 
     def heartbeat_many(
         self, fences: Iterable[Fence | tuple[Fence, Mapping[str, Any]]], *, wait: bool = True
@@ -50,7 +52,7 @@ class Holding(Desk):
         has locked is tried again for some two seconds, after the others; with `wait=False` it is answered at once.
         """
         commands = _beats(admit.items("heartbeat_many", fences))
-        return self._many("heartbeat", commands, None, beat_of, patient=admit.switch("wait", wait))
+        return self._many("heartbeat", commands, None, beat_of, waits=admit.switch("wait", wait))
 
     def complete(
         self,
@@ -68,7 +70,8 @@ class Holding(Desk):
         body = payloads.result_payload(admit.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
         verb = c.CompleteGated if admit.switch("gate", gate) else c.Complete
         command = verb(payload=body, **self._holder(fence, request_id, expected_rev))
-        return change_of(self._carrier.one(self._quick("complete", self._weighed([command]), request_id)))
+        request = self._quick("complete", self._weighed([command]), request_id)
+        return change_of(only_answer(self._pipeline.submit(request)))
 
     def complete_many(
         self, results: Iterable[tuple[Fence, Any]], *, request_id: str | None = None
@@ -95,8 +98,8 @@ class Holding(Desk):
         completion, in the same transaction.
         """
         commands = _completions(c.Settle, results, limits.check_key("request_id", request_id))
-        said = _beats(admit.items("told", told)) if told != () else ()
-        return self._many("complete", commands, None, lambda _: None, patient=False, said=said)
+        beats = _beats(admit.items("told", told)) if told != () else ()
+        return self._many("complete", commands, None, lambda _: None, waits=False, beats=beats)
 
     def fail(
         self,

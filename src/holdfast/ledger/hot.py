@@ -6,9 +6,8 @@ from typing import Any
 from holdfast.core.model import TAIL
 from holdfast.core.signing import BARE, is_plain
 from holdfast.ledger.deciding import decide_each
-from holdfast.ledger.door import Call
-from holdfast.ledger.items import Item, Runner
 from holdfast.ledger.notary import Sitting
+from holdfast.ledger.requests import Item, Result, Runner
 from holdfast.store.base import Change, Session
 
 SETTLED = "settled"
@@ -62,8 +61,8 @@ def _ran(items: Sequence[Item], changes: Sequence[Change | None]) -> list[Item]:
         if change is None:
             refused.append(item)
         else:
-            item.call.answers[item.place] = change
-            item.call.changed = True
+            item.result.answers[item.place] = change
+            item.result.changed = True
     return refused
 
 
@@ -83,15 +82,16 @@ def beat(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
         decide_each(session, rest, sitting)
 
 
-def settle_call(session: Session, call: Call, sitting: Sitting) -> None:
-    """A worker's everyday completions: no job is in it twice and nothing else goes with it."""
-    if any(map(_is_odd, call.commands)):
-        settle(session, [Item(call, place, command) for place, command in enumerate(call.commands)], sitting)
+def settle_all(session: Session, result: Result, sitting: Sitting) -> None:
+    """Complete all jobs of a worker's request, which has no job in it twice."""
+    commands: Sequence[Any] = result.request.commands
+    if any(map(_is_odd, commands)):
+        settle(session, [Item(result, place, command) for place, command in enumerate(commands)], sitting)
         return
-    done = session.settle(call.commands)  # type: ignore[arg-type]
-    refused = [Item(call, place, command) for place, command in enumerate(call.commands) if command.job_id not in done]  # type: ignore[attr-defined]
-    call.answers = [SETTLED] * len(call.commands)
-    call.changed = call.changed or len(refused) < len(call.commands)
+    done = session.settle(commands)
+    refused = [Item(result, place, command) for place, command in enumerate(commands) if command.job_id not in done]
+    result.answers = [SETTLED] * len(commands)
+    result.changed = result.changed or len(refused) < len(commands)
     if refused:
         decide_each(session, refused, sitting)
 
@@ -101,8 +101,8 @@ def settle(session: Session, items: Sequence[Item], sitting: Sitting) -> None:
     done = session.settle([item.command for item in plain]) if plain else ()
     for item in plain:
         if item.command.job_id in done:
-            item.call.answers[item.place] = SETTLED
-            item.call.changed = True
+            item.result.answers[item.place] = SETTLED
+            item.result.changed = True
         else:
             rest.append(item)
     if rest:

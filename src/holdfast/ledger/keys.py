@@ -81,7 +81,7 @@ class Keys(Desk):
 
     def _change(self, actor: str | Actor | None, decide: "Callable[[_Amendment], Enrolment]") -> KeyRecord:
         who = admit.actor(actor, Role.OPERATOR, self._actor)
-        found = self._carrier.alone(lambda session: decide(_Amendment(session, self.ring, self.id, who)))
+        found = self._pipeline.transact(lambda session: decide(_Amendment(session, self.ring, self.id, who)))
         self._store.wake([])
         return _shown(found)
 

@@ -9,9 +9,10 @@ from holdfast.core import limits
 from holdfast.core.model import Actor, FailureStage, ReasonCode, Role
 from holdfast.errors import HoldfastError
 from holdfast.ledger import admit
+from holdfast.ledger.commit import only_answer
 from holdfast.ledger.desk import Desk, given, shown
-from holdfast.ledger.door import Call
 from holdfast.ledger.face import Job
+from holdfast.ledger.requests import Request
 from holdfast.store.base import LetterFilter, Session
 
 
@@ -88,7 +89,8 @@ class Letters(Desk):
             **chosen,
         )
         body = admit.body_hash("replay_many", sorted(chosen.items()), *given(reason), *(("again",) if again else ()))
-        answers = self._carrier.one(Call("replay_many", [command], repeat=request_id is not None, keep=True, body_hash=body))
+        request = Request("replay_many", [command], request_id is not None, keep=True, body_hash=body)
+        answers = only_answer(self._pipeline.submit(request))
         return [a if isinstance(a, HoldfastError) else Job(a.job.id, a.job, is_new=a.is_new) for a in answers]
 
 

@@ -1,6 +1,7 @@
 """Verbs that make jobs and hand them out."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 import msgspec
@@ -14,11 +15,12 @@ from holdfast.core.model import Actor, Role
 from holdfast.core.model import Job as Record
 from holdfast.errors import HoldfastError, Unavailable, ValidationError
 from holdfast.ledger import admit
+from holdfast.ledger.commit import only_answer
 from holdfast.ledger.desk import Desk, given, held
-from holdfast.ledger.door import Call
 from holdfast.ledger.face import Job
 from holdfast.ledger.options import EnqueueOptions
 from holdfast.ledger.repeating import drawn
+from holdfast.ledger.requests import Request
 from holdfast.store.base import JobFilter, Made, Session, default_correlation
 from holdfast.telemetry import tracing
 
@@ -49,7 +51,7 @@ class Making(Desk):
         Without a trace_id, a job carries the traceparent of the current OpenTelemetry span, if there is one.
         """
         item = {"kind": kind, "args": args, "queue": queue, **options}
-        return self._enqueue([item], request_id, actor, connection)[0]
+        return self.enqueue_many([item], request_id=request_id, actor=actor, connection=connection)[0]
 
     def enqueue_many(
         self,
@@ -63,11 +65,6 @@ class Making(Desk):
 
         An item may have a `ref`, a name by which others of the same call say in their `depends_on` that they wait for it.
         """
-        return self._enqueue(items, request_id, actor, connection)
-
-    def _enqueue(
-        self, items: Iterable[Mapping[str, Any]], request_id: str | None, actor: str | Actor | None, connection: Any
-    ) -> list[Job]:
         who, request = admit.actor(actor, Role.CLIENT, self._actor), admit.request_id(request_id)
         items = admit.items("enqueue_many", items)
         limits.check_count("enqueue", len(items), limits.ENQUEUE_BATCH_MAX)
@@ -75,24 +72,21 @@ class Making(Desk):
         if not commands:
             return []
         body = admit.body_hash([_said(command) for command in commands]) if request else b""
-        call = Call("enqueue", commands, repeat=request is not None, keep=request is not None, body_hash=body)
+        submit = self._pipeline.submit if connection is None else partial(self._pipeline.submit_within, connection)
         # After the body was hashed: a repetition belongs to another span and is the same request all the same.
         if tracing.is_loaded():
-            commands = call.commands = tracing.correlated(commands)
+            commands = tracing.correlated(commands)
+        named = request is not None
         if tracing.current_traceparent() is None:
-            answers = self._sent(call, connection)
+            answers = submit(Request("enqueue", commands, named, named, body)).answers
         else:
             with tracing.enqueue_span(commands) as commands:
-                call.commands = commands
-                answers = self._sent(call, connection)
+                answers = submit(Request("enqueue", commands, named, named, body)).answers
         fold = self._as_enqueued
         return [
             Job(answer.job_id, None, (fold, answer, command)) if type(answer) is Made else self._found(answer)
             for answer, command in zip(answers, commands, strict=True)
         ]
-
-    def _sent(self, call: Call, connection: Any) -> list[Any]:
-        return self._carrier.go(call) if connection is None else self._carrier.within(connection, call)
 
     def _found(self, answer: Any) -> Job:
         if isinstance(answer, HoldfastError):
@@ -121,7 +115,8 @@ class Making(Desk):
             reason=admit.reason_if_any(reason),
         )
         body = admit.body_hash("replay", job_id, expected_rev, *given(reason))
-        found = self._carrier.one(Call("replay", [command], repeat=request_id is not None, keep=True, body_hash=body))
+        request = Request("replay", [command], request_id is not None, keep=True, body_hash=body)
+        found = only_answer(self._pipeline.submit(request))
         return Job(found.job.id, found.job, is_new=found.is_new)
 
     def claim(
@@ -155,31 +150,31 @@ class Making(Desk):
         if not keep:
             return self._claim_unkept(command)
         body = admit.body_hash("claim", command.queues, limit, command.kinds, start)
-        found = self._carrier.one(Call("claim", [command], repeat=request_id is not None, keep=True, body_hash=body))
+        request = Request("claim", [command], request_id is not None, keep=True, body_hash=body)
+        found = only_answer(self._pipeline.submit(request))
         return [held(job, command.token) for job in found]
 
     def _claim_unkept(self, command: c.ClaimNext) -> list[Job]:
         """Claim. Where the connection broke, return what the lost answer was about, or claim again if nothing was claimed."""
-        try:
-            return self._claim_once(command)
-        except Unavailable as error:
-            if error.outcome != "unknown":
-                raise
+        last = False
+        while True:
             try:
-                found = self._find_unanswered(command)
-            except HoldfastError:
-                raise error from None
-        drawn_again = {"request_id": self._entropy.nonce(), "token": self._entropy.token()}
-        return found or self._claim_once(msgspec.structs.replace(command, **drawn_again))
-
-    def _claim_once(self, command: c.ClaimNext) -> list[Job]:
-        try:
-            found = self._carrier.claim(Call("claim", [command], repeat=False, keep=False, body_hash=b""))
-            return [held(job, command.token) for job in found]
-        except BaseException as error:
-            if not isinstance(error, HoldfastError) or getattr(error, "outcome", "none") == "unknown":
-                self._note_unanswered(command)
-            raise
+                jobs = only_answer(self._pipeline.claim(Request("claim", [command])))
+                return [held(job, command.token) for job in jobs]
+            except BaseException as error:
+                is_unknown = isinstance(error, Unavailable) and error.outcome == "unknown"
+                if is_unknown or not isinstance(error, HoldfastError):
+                    self._note_unanswered(command)
+                if last or not is_unknown:
+                    raise
+                try:
+                    found = self._find_unanswered(command)
+                except HoldfastError:
+                    raise error from None
+                if found:
+                    return found
+            command = msgspec.structs.replace(command, request_id=self._entropy.nonce(), token=self._entropy.token())
+            last = True
 
     def _note_unanswered(self, command: c.ClaimNext) -> None:
         assert command.request_id is not None
@@ -242,8 +237,8 @@ class Making(Desk):
             ttl_ms=None if ttl is None else policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
         )
         body = admit.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
-        record = self._carrier.one(Call("claim_job", [command], repeat=request_id is not None, keep=True, body_hash=body))
-        return held(record)
+        request = Request("claim_job", [command], request_id is not None, keep=True, body_hash=body)
+        return held(only_answer(self._pipeline.submit(request)))
 
 
 def _held_under(session: Session, command: c.ClaimNext) -> list[Record]:

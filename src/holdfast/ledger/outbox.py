@@ -15,7 +15,7 @@ from holdfast.core.model import Event as Record
 from holdfast.core.model import Micros
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Conflict, NotFound
-from holdfast.ledger.carry import Carrier
+from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.desk import Desk
 from holdfast.ledger.dialects import in_dialect
 from holdfast.ledger.face import Event, to_datetime
@@ -45,9 +45,9 @@ class SinkState(msgspec.Struct, frozen=True):
 class Outbox:
     """A relay's side of the ledger. Safe to use from many threads."""
 
-    def __init__(self, store: Store, carrier: Carrier, entropy: Entropy, monotonic: Callable[[], float]) -> None:
+    def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
         self._store = store
-        self._carrier = carrier
+        self._pipeline = pipeline
         self._entropy = entropy
         self.ledger_id = store.ledger_id
         self.monotonic = monotonic
@@ -68,11 +68,11 @@ class Outbox:
 
     def add(self, name: str, *, from_beginning: bool) -> None:
         """A sink that is not there yet, at the beginning of the order or at its present end."""
-        self._carrier.alone(lambda session: session.add_sink(name, 0 if from_beginning else session.last_pos()))
+        self._pipeline.transact(lambda session: session.add_sink(name, 0 if from_beginning else session.last_pos()))
 
     def save(self, place: Place, from_pos: int) -> bool:
         """False where somebody else has moved the sink from `from_pos` meanwhile."""
-        return self._carrier.alone(lambda session: session.save_sink(place, from_pos))
+        return self._pipeline.transact(lambda session: session.save_sink(place, from_pos))
 
     def page(self, after: int, limit: int) -> list[Record]:
         """The next events in the total order, none of which can still be overtaken."""
@@ -98,7 +98,7 @@ class Sinks(Desk):
     @property
     def outbox(self) -> Outbox:
         """What a relay works with."""
-        return Outbox(self._store, self._carrier, self._entropy, self._monotonic)
+        return Outbox(self._store, self._pipeline, self._entropy, self._monotonic)
 
     def sinks(self) -> list[SinkState]:
         """Every sink that a relay has ever served here, by name."""
@@ -132,7 +132,7 @@ class Sinks(Desk):
     def drop_sink(self, name: str) -> None:
         """Forget a sink and its place. A relay that still serves it makes it anew: stop that one first."""
         limits.check_name("sink", name)
-        if not self._carrier.alone(lambda session: session.drop_sink(name)):
+        if not self._pipeline.transact(lambda session: session.drop_sink(name)):
             raise _unknown(name)
 
     def _change_sink(self, name: str, decide: Callable[[Place], Place]) -> SinkState:
@@ -147,7 +147,7 @@ class Sinks(Desk):
             assert saved is not None
             return _shown(saved, session.last_pos())
 
-        state = self._carrier.alone(work)
+        state = self._pipeline.transact(work)
         self._store.wake([])
         return state
 

@@ -9,47 +9,45 @@ from holdfast.core.audit import fold
 from holdfast.core.model import HELD, TAIL, Actor, Job
 from holdfast.errors import HoldfastError, IdempotencyConflict, Unavailable
 from holdfast.ledger import answers
-from holdfast.ledger.door import Call
-from holdfast.ledger.items import change_of
+from holdfast.ledger.requests import Request, Result, change_of
 from holdfast.store.base import Contention, EventFilter, Kept, Session
 
 
-def _key(call: Call) -> tuple[str, str]:
-    command = call.commands[0]
+def _key(request: Request) -> tuple[str, str]:
+    command = request.commands[0]
     assert command.request_id is not None
     # No caller's own id can have a control character in it.
-    return command.actor.name, f"{command.request_id}\x1f{call.chunk}" if call.chunk else command.request_id
+    return command.actor.name, f"{command.request_id}\x1f{request.chunk}" if request.chunk else command.request_id
 
 
-def answer_repeats(session: Session, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Calls still to be run, and those that repeat one of them within this very group.
+def answer_repeats(session: Session, results: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+    """Answer requests that were answered before. Return those to run now, and those that repeat one of them.
 
-    A call whose request id another transaction has taken is refused as locked.
+    A request whose id another transaction has taken is refused as locked.
     """
-    keys = [_key(call) for call in calls if call.repeat]
+    keys = [_key(result.request) for result in results if result.request.repeat]
     if not keys:
-        return list(calls), []
+        return list(results), []
     taken = session.take_requests(keys)
-    if taken:
-        for call in calls:
-            if call.repeat and _key(call) in taken:
-                call.answers = [_in_use(call.commands[0].request_id)] * len(call.commands)
-                call.locked = True
-        calls = [call for call in calls if not (call.repeat and _key(call) in taken)]
     known = session.find_requests(keys)
-    fresh: list[Call] = []
-    twins: list[Call] = []
+    fresh: list[Result] = []
+    twins: list[Result] = []
     seen: set[tuple[str, str]] = set()
-    for call in calls:
-        kept = known.get(_key(call)) if call.repeat else None
-        if kept is not None:
-            call.answers = _repeat(session, call, kept)
-        elif call.repeat and _key(call) in seen:
-            twins.append(call)
+    for result in results:
+        if not result.request.repeat:
+            fresh.append(result)
+            continue
+        key = _key(result.request)
+        if key in taken:
+            result.answers = [_in_use(result.request.commands[0].request_id)] * len(result.answers)
+            result.locked = True
+        elif key in known:
+            result.answers = _repeat(session, result.request, known[key])
+        elif key in seen:
+            twins.append(result)
         else:
-            fresh.append(call)
-            if call.repeat:
-                seen.add(_key(call))
+            fresh.append(result)
+            seen.add(key)
     return fresh, twins
 
 
@@ -86,18 +84,18 @@ def _conflict(kept: Kept) -> IdempotencyConflict:
     )
 
 
-def _repeat(session: Session, call: Call, kept: Kept) -> list[Any]:
-    """What the first call answered; nothing is changed."""
-    if (kept.verb, kept.body_hash) != (call.verb, call.body_hash):
-        return [_conflict(kept)] * len(call.commands)
+def _repeat(session: Session, request: Request, kept: Kept) -> list[Any]:
+    """What the first request was answered. Nothing is changed."""
+    if (kept.verb, kept.body_hash) != (request.verb, request.body_hash):
+        return [_conflict(kept)] * len(request.commands)
     saved = answers.decode(kept.answer)
-    if call.verb == "replay_many":
+    if request.verb == "replay_many":
         return [[item.error() or _job_at(session, "replay", item, None) for item in saved.items]]
-    if call.verb == "claim":
+    if request.verb == "claim":
         found = session.load([item.job_id for item in saved.items], lock=False)
         jobs = [found[item.job_id] for item in saved.items if item.job_id in found]
         return [[job for job in jobs if job.status in HELD and drawn(job) == saved.token]]
-    return [item.error() or _job_at(session, call.verb, item, saved.token) for item in saved.items]
+    return [item.error() or _job_at(session, request.verb, item, saved.token) for item in saved.items]
 
 
 def drawn(job: Job) -> str | None:
@@ -121,12 +119,14 @@ def _job_at(session: Session, verb: str, item: answers.Item, token: str | None) 
     return job
 
 
-def keep(session: Session, calls: Iterable[Call]) -> None:
+def keep(session: Session, results: Iterable[Result]) -> None:
+    """Keep the answers that are to be kept."""
     rows = []
-    for call in calls:
-        if call.keep and not call.locked and any(map(_is_kept, call.answers)):
-            actor, request_id = _key(call)
-            rows.append(Kept(actor, request_id, call.verb, call.body_hash, answers.encode(call)))
+    for result in results:
+        request = result.request
+        if request.keep and not result.locked and any(map(_is_kept, result.answers)):
+            actor, request_id = _key(request)
+            rows.append(Kept(actor, request_id, request.verb, request.body_hash, answers.encode(result)))
     if rows:
         session.keep_requests(rows)
 

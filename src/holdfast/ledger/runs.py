@@ -15,7 +15,7 @@ from holdfast.core.payloads import UNSET, Verbatim
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, LimitExceeded, NotFound
 from holdfast.ledger import admit
-from holdfast.ledger.carry import Carrier
+from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.desk import Desk
 from holdfast.ledger.face import to_datetime
 from holdfast.ledger.sweep import Entropy
@@ -82,9 +82,9 @@ def duty(name: str) -> str:
 class Supervision:
     """A supervisor's side of the ledger. Safe to use from many threads."""
 
-    def __init__(self, store: Store, carrier: Carrier, entropy: Entropy, monotonic: Callable[[], float]) -> None:
+    def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
         self._store = store
-        self._carrier = carrier
+        self._pipeline = pipeline
         self._entropy = entropy
         self.monotonic = monotonic
         self.ledger_id = store.ledger_id
@@ -105,10 +105,10 @@ class Supervision:
 
     def take(self, name: str, holder: str, ttl_s: float) -> bool:
         """Whether `holder` supervises this name from now on; False while another does."""
-        return self._carrier.at_once(lambda session: session.take_duty(duty(name), holder, round(ttl_s * 1_000_000)))
+        return self._pipeline.run_statement(lambda session: session.take_duty(duty(name), holder, round(ttl_s * 1_000_000)))
 
     def drop(self, name: str, holder: str) -> None:
-        self._carrier.at_once(lambda session: session.drop_duty(duty(name), holder))
+        self._pipeline.run_statement(lambda session: session.drop_duty(duty(name), holder))
 
     def was_left(self, name: str) -> bool:
         """Whether a holder took this duty and has not dropped it: it is at work, was killed, or is frozen."""
@@ -125,7 +125,7 @@ class Supervision:
                 raise _taken(name)
             session.save_run(name, text)
 
-        self._carrier.alone(work)
+        self._pipeline.transact(work)
 
 
 class Runs(Desk):
@@ -134,7 +134,7 @@ class Runs(Desk):
     @property
     def supervision(self) -> Supervision:
         """What a supervisor works with."""
-        return Supervision(self._store, self._carrier, self._entropy, self._monotonic)
+        return Supervision(self._store, self._pipeline, self._entropy, self._monotonic)
 
     def runs(self, *, after: str = "", limit: int = 100) -> list[RunState]:
         """The newest run of every name that was ever supervised here, by name. The next page is `after=` the last name."""
@@ -162,7 +162,7 @@ class Runs(Desk):
             assert saved is not None
             return _shown(saved)
 
-        return self._carrier.alone(work)
+        return self._pipeline.transact(work)
 
 
 def _taken(name: str) -> Conflict:

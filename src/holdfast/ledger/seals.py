@@ -12,7 +12,7 @@ from holdfast.core.proof.book import KeyChange
 from holdfast.core.proof.leaves import event_leaf
 from holdfast.errors import NotFound
 from holdfast.ledger import admit
-from holdfast.ledger.carry import Carrier
+from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.desk import Desk
 from holdfast.ledger.face import Event, public_event, to_datetime
 from holdfast.ledger.keyring import Keyring
@@ -60,9 +60,11 @@ class Inclusion(msgspec.Struct, frozen=True):
 class SealedLog:
     """A sealer's side of the ledger. Safe to use from many threads."""
 
-    def __init__(self, store: Store, carrier: Carrier, entropy: Entropy, monotonic: Callable[[], float], ring: Keyring) -> None:
+    def __init__(
+        self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float], ring: Keyring
+    ) -> None:
         self._store = store
-        self._carrier = carrier
+        self._pipeline = pipeline
         self._entropy = entropy
         self.ledger_id = store.ledger_id
         self.monotonic = monotonic
@@ -92,7 +94,7 @@ class SealedLog:
 
     def seal(self, rows: Sequence[TileRow], head: SignedHead, base: SignedHead | None) -> bool:
         """False where `base` is no longer the newest head: somebody else has sealed meanwhile, and nothing is changed."""
-        return self._carrier.alone(lambda session: session.seal(rows, head, base))
+        return self._pipeline.transact(lambda session: session.seal(rows, head, base))
 
     def waiter(self) -> Waiter:
         """Make it before looking, so that nothing that comes in between is missed."""
@@ -105,7 +107,7 @@ class Sealed(Desk):
     @property
     def sealed_log(self) -> SealedLog:
         """What a sealer works with."""
-        return SealedLog(self._store, self._carrier, self._entropy, self._monotonic, self.ring)
+        return SealedLog(self._store, self._pipeline, self._entropy, self._monotonic, self.ring)
 
     def head(self) -> TreeHead | None:
         """The newest signed head; None where nothing was ever sealed."""

@@ -20,9 +20,9 @@ from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, UNTOLD_
 from holdfast.core.model import SYSTEM, EventType, Micros
 from holdfast.core.payloads import Stalled, decode
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
-from holdfast.ledger.carry import Carrier
-from holdfast.ledger.door import Call
+from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.repeating import is_locked
+from holdfast.ledger.requests import Request
 from holdfast.store.base import LeftOver, Session, Store, Watched
 from holdfast.telemetry.logs import JobFields
 from holdfast.telemetry.steps import note
@@ -54,9 +54,9 @@ UNSIGNED = "unsigned"
 
 
 class Sweeper:
-    def __init__(self, store: Store, carrier: Carrier, entropy: Entropy, monotonic: Callable[[], float]) -> None:
+    def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
         self._store = store
-        self._carrier = carrier
+        self._pipeline = pipeline
         self._entropy = entropy
         self._monotonic = monotonic
         self._last: tuple[Micros, float] | None = None
@@ -152,9 +152,9 @@ class Sweeper:
             )
             for id_ in ids
         ]
-        call = _call(sweeps)
-        answers = self._carrier.go(call)
-        for outcome in call.outcomes:
+        result = self._pipeline.submit(_request(sweeps))
+        answers = result.answers
+        for outcome in result.outcomes:
             _note(outcome)
         if len(self._locked) > SWEEP_MAX:
             self._locked.clear()
@@ -180,7 +180,7 @@ class Sweeper:
     def _make(self, kind: type[JobCommand], ids: Sequence[int], made: Counter[str]) -> int:
         request_id = self._entropy.nonce()
         commands = [kind(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in ids]
-        return _count(self._carrier.go(_call(commands)), made) if commands else 0
+        return _count(self._pipeline.submit(_request(commands)).answers, made) if commands else 0
 
     def _tell_unsigned(self, count: int) -> None:
         if count and not self._told_unsigned:
@@ -200,7 +200,7 @@ class Sweeper:
     def _note(self, work: Callable[[Session], None]) -> bool:
         """Whether it could be noted. A locked row does not keep a sweep from going on."""
         try:
-            self._carrier.alone(work, wait=False)
+            self._pipeline.transact(work, wait=False)
         except Unavailable as error:
             if not error.locked:
                 raise
@@ -231,8 +231,8 @@ def _due(after: int, limit: int, session: Session) -> tuple[Micros, Micros, list
     return session.due(after, limit)
 
 
-def _call(commands: Sequence[JobCommand]) -> Call:
-    return Call("sweep", commands, repeat=False, keep=False, body_hash=b"", patient=False)
+def _request(commands: Sequence[JobCommand]) -> Request:
+    return Request("sweep", commands, waits=False)
 
 
 def _count(answers: Sequence[Any], made: Counter[str]) -> int:

@@ -7,7 +7,7 @@ from holdfast.core.model import EventType, Micros, Role, StallReason, Status
 from holdfast.core.payloads import is_release
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, NotClaimable
 from holdfast.ledger.answers import Found
-from holdfast.ledger.door import Call
+from holdfast.ledger.requests import Request, Result
 from holdfast.store.base import Made
 from holdfast.telemetry import families
 from holdfast.telemetry.metrics import Labels, Metrics
@@ -19,26 +19,27 @@ Waits = defaultdict[str, list[Micros]]
 Counts = Counter[tuple[str, Labels]]
 
 
-def answered(metrics: Metrics, call: Call) -> None:
+def answered(metrics: Metrics, result: Result) -> None:
     """A call was answered. A repetition of one that was counted before has changed nothing and counts no job again."""
     counts: Counts = Counter()
     waits: Waits = defaultdict(list)
-    if call.changed:
-        if call.verb == "claim":
-            _claims(call, counts, waits)
-        elif call.verb == "enqueue":
-            _enqueues(call, counts)
-        elif call.verb == "heartbeat":
-            _beats(call, counts)
-        elif call.verb == "append" and not call.outcomes:
+    request = result.request
+    if result.changed:
+        if request.verb == "claim":
+            _claims(result, counts, waits)
+        elif request.verb == "enqueue":
+            _enqueues(result, counts)
+        elif request.verb == "heartbeat":
+            _beats(result, counts)
+        elif request.verb == "append" and not result.outcomes:
             counts[families.LEASE_RENEWALS, ()] += 1
-        elif call.verb == "replay" and not isinstance(call.answers[0], HoldfastError) and call.answers[0].is_new:
-            counts[families.ENQUEUED, (call.answers[0].job.kind,)] += 1
-        for outcome in call.outcomes:
-            _events(call, outcome, counts, waits)
-    for answer in call.answers:
+        elif request.verb == "replay" and not isinstance(result.answers[0], HoldfastError) and result.answers[0].is_new:
+            counts[families.ENQUEUED, (result.answers[0].job.kind,)] += 1
+        for outcome in result.outcomes:
+            _events(request, outcome, counts, waits)
+    for answer in result.answers:
         if isinstance(answer, HoldfastError):
-            _refusal(call, answer, counts)
+            _refusal(request, answer, counts)
     if counts:
         metrics.record(counts, waits)
 
@@ -57,8 +58,8 @@ def conflict(metrics: Metrics, error: HoldfastError) -> None:
         metrics.record({(families.CLAIM_CONFLICTS, ()): 1}, {})
 
 
-def _claims(call: Call, counts: Counts, waits: Waits) -> None:
-    for job in call.answers[0]:
+def _claims(result: Result, counts: Counts, waits: Waits) -> None:
+    for job in result.answers[0]:
         ready_at = job.available_at
         if ready_at < job.created_at:  # noqa: PLR1730 - here max() would be half the cost of counting a batch
             ready_at = job.created_at
@@ -67,32 +68,32 @@ def _claims(call: Call, counts: Counts, waits: Waits) -> None:
         counts[families.CLAIMS, (kind,)] += len(found)
 
 
-def _enqueues(call: Call, counts: Counts) -> None:
+def _enqueues(result: Result, counts: Counts) -> None:
     new = [
         command.kind  # type: ignore[attr-defined]
-        for command, answer in zip(call.commands, call.answers, strict=True)
+        for command, answer in zip(result.request.commands, result.answers, strict=True)
         if type(answer) is Made or (type(answer) is Found and answer.is_new)
     ]
     for kind, count in Counter(new).items():
         counts[families.ENQUEUED, (kind,)] += count
 
 
-def _beats(call: Call, counts: Counts) -> None:
+def _beats(result: Result, counts: Counts) -> None:
     """A beat of a stalled job is evidence of life and renews nothing."""
-    renewed = sum(1 for answer in call.answers if getattr(answer, "lease_expires_at", None) is not None)
+    renewed = sum(1 for answer in result.answers if getattr(answer, "lease_expires_at", None) is not None)
     if renewed:
         counts[families.LEASE_RENEWALS, ()] += renewed
 
 
-def _refusal(call: Call, error: HoldfastError, counts: Counts) -> None:
+def _refusal(request: Request, error: HoldfastError, counts: Counts) -> None:
     counts[families.REFUSALS, (error.code,)] += 1
     if isinstance(error, FenceLost):
         counts[families.FENCES_LOST, ()] += 1
-    elif call.verb == "claim_job" and isinstance(error, LeaseConflictError | NotClaimable):
+    elif request.verb == "claim_job" and isinstance(error, LeaseConflictError | NotClaimable):
         counts[families.CLAIM_CONFLICTS, ()] += 1
 
 
-def _events(call: Call, outcome: Outcome, counts: Counts, waits: Waits) -> None:
+def _events(request: Request, outcome: Outcome, counts: Counts, waits: Waits) -> None:
     """What was decided one by one tells by its events what it did, however many they are."""
     job = outcome.job
     for event in outcome.events:
@@ -101,7 +102,7 @@ def _events(call: Call, outcome: Outcome, counts: Counts, waits: Waits) -> None:
                 counts[families.CLAIMS, (job.kind,)] += 1
                 if event.from_status is Status.QUEUED:
                     waits[job.kind].append(event.received_at - max(job.available_at, job.created_at))
-            case EventType.HEARTBEAT if call.verb != "heartbeat":
+            case EventType.HEARTBEAT if request.verb != "heartbeat":
                 counts[families.LEASE_RENEWALS, ()] += 1
             case EventType.STALLED if event.actor.role is Role.SYSTEM and event.reason in EXPIRIES:
                 counts[families.LEASE_EXPIRIES, (event.reason,)] += 1

@@ -63,4 +63,4 @@ class Upkeep(Desk):
                 done["jobs"], done["failed"] = session.prune_jobs(before.get("jobs"), before.get("failed"), batch)
             return {name: done[name] if name in done else steps[name](at, batch) for name, at in before.items()}
 
-        return self._carrier.alone(work)
+        return self._pipeline.transact(work)

@@ -241,7 +241,7 @@ class App(Enqueues):
     # Jobs
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        return Enqueuer(self, {}).enqueue(handler, *args, **kwargs)
+        return Enqueuer(self, {}).enqueue_many(handler, [self.registry.find(handler).signature.named(args, kwargs)])[0]
 
     def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
         """Many jobs for one handler in one transaction: all or none."""

@@ -34,7 +34,7 @@ def follower(ledger: holdfast.Ledger) -> None:
     leader = threading.Thread(target=lambda: answers.append(ledger.enqueue("leader").id))
     leader.start()
     leading.wait(30)
-    waiting = ledger._carrier._doors["work"]._waiting
+    waiting = ledger._pipeline._groups["work"]._waiting
 
     main = threading.main_thread().ident
     assert main is not None

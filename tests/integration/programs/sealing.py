@@ -12,7 +12,7 @@ if __name__ == "__main__":
     # Small steps, so that a kill falls into the midst of them.
     pages.PAGE_EVENTS = pages.STEP_EVENTS = 50
     with holdfast.open(sys.argv[1], keys=[Path(sys.argv[2])]) as ledger:
-        sealer = Sealer(ledger, duties=Everybody())
-        while done := sealer.tick():
+        service = Sealer(ledger, duties=Everybody())
+        while done := service.tick():
             sys.stdout.write(f"{done.size}\n")
             sys.stdout.flush()

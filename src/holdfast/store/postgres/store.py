@@ -196,27 +196,27 @@ class PostgresStore:
 
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
         connection, used = self._take()
-        try:
-            return self._transact(connection, work)
-        except Unavailable as error:
-            if not (used and error.outcome == "none" and connection.closed):
-                raise
-        return self._transact(self._open(), work)
-
-    def _transact(self, connection: Connection, work: Callable[[Session], T]) -> T:
-        session = self._session(connection, self._bell).begins(self.identity if self._pooled else None)
-        try:
-            answer = work(session)
-        except BaseException as error:
-            self._abandon(connection)
-            raise _translated(error) from error
-        if session.xid is not None:
-            self._commit(connection, session, session.xid)
-        self._memory.keep(session)
-        self._give_back(connection)
-        if session.wakes is not None and (session.wakes - session.rung or not session.rung):
-            self._bell.ring(session.wakes - session.rung)
-        return answer
+        while True:
+            session = self._session(connection, self._bell).begins(self.identity if self._pooled else None)
+            try:
+                try:
+                    answer = work(session)
+                except BaseException as error:
+                    self._abandon(connection)
+                    raise _translated(error) from error
+                if session.xid is not None:
+                    self._commit(connection, session, session.xid)
+            except Unavailable as error:
+                # A connection that has been used before may have died of old age: run it once more on a new one.
+                if not (used and error.outcome == "none" and connection.closed):
+                    raise
+                connection, used = self._open(), False
+            else:
+                self._memory.keep(session)
+                self._give_back(connection)
+                if session.wakes is not None and (session.wakes - session.rung or not session.rung):
+                    self._bell.ring(session.wakes - session.rung)
+                return answer
 
     def _commit(self, connection: Connection, session: PostgresSession, xid: int) -> None:
         try:
@@ -338,9 +338,9 @@ class PostgresStore:
         return self._reading(lambda connection: work(self._session(connection)))
 
     def poke(self, work: Callable[[Session], T], *, again: bool = True) -> T:
-        return self._reading(lambda connection: self._poke(connection, work), outcome="unknown", again=again)
+        return self._reading(partial(self._poke, work), outcome="unknown", again=again)
 
-    def _poke(self, connection: Connection, work: Callable[[Session], T]) -> T:
+    def _poke(self, work: Callable[[Session], T], connection: Connection) -> T:
         session = self._session(connection)
         answer = self._on_server(connection, "BEGIN", lambda _: work(session)) if self._pooled else work(session)
         self._memory.keep(session)

@@ -1,0 +1,395 @@
+"""The commit pipeline. Every change of a ledger goes through it.
+
+    request → group → one transaction (`execute`) → result → wake-ups and metrics
+
+Requests that arrive at the same time share a transaction (`GroupCommit`). A request that met a row locked by another transaction
+is run again by itself, so that no other request waits for that lock.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import methodcaller
+from typing import Any, TypeVar
+
+from holdfast.core.commands import ClaimNext, Enqueue, Replay, ReplayMany
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.ledger import tally
+from holdfast.ledger.execute import execute
+from holdfast.ledger.notary import Notary
+from holdfast.ledger.repeating import is_locked
+from holdfast.ledger.requests import Request, Result
+from holdfast.store.awaiting import use_connection
+from holdfast.store.base import END_IT, Contention, Lane, Session, StatementFailed, Store, locked_out
+from holdfast.store.unwrap import unwrap
+from holdfast.telemetry.metrics import Metrics
+
+T = TypeVar("T")
+
+GROUP_MAX = 1_000
+"""Commands in one transaction, unless a single request alone has more."""
+ALONE_MAX = 8
+"""Requests that run outside of groups at the same time. Each has a connection of its own."""
+ALONE_SECONDS = 30.0
+"""How long such a request waits for its turn."""
+PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, *[0.25] * 19)
+"""Seconds before each try of a request that met a lock of another transaction: five in all, or about eight where each try waits
+for the lock as well."""
+MANY_PAUSES = PAUSES[:13]
+"""The same for requests on many jobs, and in a caller's own transaction: about two seconds."""
+
+Run = Callable[[list[Request]], Sequence[Result | Exception]]
+"""Runs a group. Returns a result or an error for each request; raises HoldfastError if the whole group failed."""
+
+
+class _Entry:
+    """A request in the queue of a group commit, and the thread that waits for it."""
+
+    __slots__ = ("done", "outcome", "parked", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.outcome: Result | Exception | None = None
+        """Set after the commit, or when the request has failed."""
+        self.parked = threading.Lock()
+        self.parked.acquire()
+        self.done = False
+
+    def wake(self) -> None:
+        """Let the waiting thread go on. This may be called again."""
+        if self.parked.locked():
+            self.parked.release()
+
+
+class GroupCommit:
+    """Combine concurrent requests into one transaction.
+
+    The first thread to arrive becomes the leader. It takes every waiting request, runs them in one transaction and wakes their
+    threads. There is no background thread and no timer. If the leader is interrupted, its followers get Unavailable with an
+    unknown outcome, and the next waiting thread becomes the leader.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._mutex = threading.Lock()
+        self._waiting: deque[_Entry] = deque()
+        self._leader: _Entry | None = None
+        self._group: list[_Entry] = []
+        """What the leader runs."""
+        self._pid = os.getpid()
+
+    def submit(self, request: Request) -> Result:
+        """Run the request in the next group and return its result. Raise what made the request, or the whole group, fail."""
+        if os.getpid() != self._pid:
+            raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
+        entry = _Entry(request)
+        try:
+            with self._mutex:
+                self._waiting.append(entry)
+                if self._leader is None:
+                    self._leader = entry
+            if self._leader is not entry:
+                entry.parked.acquire()
+            if not entry.done:
+                with self._mutex:
+                    self._take_group()
+                try:
+                    outcomes = self._run([one.request for one in self._group])
+                except HoldfastError as error:
+                    outcomes = [failure_of(one.request, error) for one in self._group]
+                for one, outcome in zip(self._group, outcomes, strict=True):
+                    one.outcome = outcome
+                with self._mutex:
+                    self._finish()
+        except BaseException as error:
+            self._surely_leave(entry, error)
+            raise
+        if isinstance(entry.outcome, Exception):
+            raise entry.outcome
+        assert entry.outcome is not None
+        return entry.outcome
+
+    def _take_group(self) -> None:
+        size = 0
+        group: list[_Entry] = []
+        for entry in self._waiting:
+            size += len(entry.request.commands)
+            if group and size > GROUP_MAX:
+                break
+            group.append(entry)
+        self._group = group
+        for _ in group:
+            self._waiting.popleft()
+
+    def _finish(self) -> None:
+        """Wake the threads of the group and appoint the next leader. The caller holds the mutex.
+
+        An interrupt may come after any step, and all steps are then done again. So the next leader is woken before it is
+        appointed, and its appointment, which relieves the old leader, comes last.
+        """
+        for entry in self._group:
+            entry.done = True
+            entry.wake()
+        self._group = []
+        following = self._waiting[0] if self._waiting else None
+        if following is not None:
+            following.wake()
+        self._leader = following
+
+    def _surely_leave(self, entry: _Entry, error: BaseException) -> None:
+        """Leave, and start again if that is interrupted as well."""
+        while True:
+            try:
+                return self._leave(entry, error)
+            except BaseException as again:  # noqa: BLE001 - the first one is on its way to the caller
+                error = again
+
+    def _leave(self, entry: _Entry, error: BaseException) -> None:
+        """Remove an interrupted thread's request. If it led a group, the group's other requests have an unknown outcome."""
+        with self._mutex:
+            led = self._group if self._leader is entry else []
+            for one in led:
+                if one.outcome is None:
+                    interrupted = Unavailable(f"the thread that ran this call was interrupted: {error!r}", outcome="unknown")
+                    one.outcome = failure_of(one.request, interrupted)
+            for one in (entry, *led):
+                if one in self._waiting:
+                    self._waiting.remove(one)
+            if self._leader is entry:
+                self._finish()
+
+
+class CommitPipeline:
+    """Runs requests: in the right lane, again where rows are locked, counted, with workers woken."""
+
+    def __init__(self, store: Store, metrics: Metrics, notary: Notary) -> None:
+        self._store = store
+        self._notary = notary
+        self._metrics = metrics
+        self._groups: dict[Lane, GroupCommit] = {
+            lane: GroupCommit(partial(self._run_group, lane)) for lane in store.lanes() if lane != "keyed"
+        }
+        self._alone = threading.BoundedSemaphore(ALONE_MAX)
+
+    def submit(self, request: Request) -> Result:
+        """Run a request in the next group. Then run what it found locked by itself: no other request waits for that."""
+        try:
+            lane = _lane(request)
+            if lane == "keyed" and lane in self._store.lanes():
+                result = self._run_alone(lane, request, careful=False)
+            else:
+                result = self._groups.get(lane, self._groups["work"]).submit(request)
+            if result.locked:
+                result = self._retry_locked(lane, request, result)
+        except HoldfastError as error:
+            tally.refused(self._metrics, error)
+            raise
+        tally.answered(self._metrics, result)
+        return result
+
+    def submit_within(self, connection: Any, request: Request) -> Result:
+        """Run a request in the caller's own transaction. It is counted now: the ledger never learns whether that commits."""
+        with self._counting_refusals():
+            result = self._run_within(connection, request)
+        tally.answered(self._metrics, result)
+        return result
+
+    def claim(self, request: Request) -> Result:
+        """Run a claim whose answer is not kept: one statement without a group, where claims have a lane of their own."""
+        if "claim" not in self._groups:
+            return self.submit(request)
+        [command] = request.commands
+        assert isinstance(command, ClaimNext)
+        result = Result(request)
+        result.answers = [self.run_statement(methodcaller("claim", command), again=False)]
+        result.changed = bool(result.answers[0])
+        tally.answered(self._metrics, result)
+        if result.changed:
+            self._store.wake([])
+        return result
+
+    def transact(self, work: Callable[[Session], T], *, wait: bool = True) -> T:
+        """Run a transaction that is not a command on a job. Without `wait`, try only once if something is locked."""
+        pauses = PAUSES if wait else PAUSES[:1]
+        with self._counting_refusals():
+            return self._retry(partial(self._store.transact, "work", work), pauses, named=wait)
+
+    def run_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
+        """Run one statement that is not a command on a job. It may be run twice, unless `again` is False."""
+        with self._counting_refusals():
+            return self._retry(partial(self._store.poke, work, again=again), PAUSES[:2])
+
+    # Steps
+
+    @contextlib.contextmanager
+    def _counting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except HoldfastError as error:
+            tally.refused(self._metrics, error)
+            raise
+
+    def _run_group(self, lane: Lane, requests: list[Request]) -> Sequence[Result | Exception]:
+        """Run a group. Other requests wait meanwhile, so this never waits for a lock for long, nor twice."""
+        try:
+            return self._store.transact(lane, partial(execute, requests, self._notary, False))
+        except Exception as error:
+            if len(requests) == 1:
+                return [_after(requests[0], error)]
+            if isinstance(error, Unavailable):
+                raise
+            if not isinstance(error, Contention):
+                return [self._run_one(lane, request, careful=True) for request in requests]
+        try:
+            return self._store.transact(lane, partial(execute, requests, self._notary, True))
+        except Contention as error:
+            return [_after(request, error) for request in requests]
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 - one request is at fault: run each by itself, so that only that one fails
+            return [self._run_one(lane, request, careful=True) for request in requests]
+
+    def _run_one(self, lane: Lane, request: Request, *, careful: bool) -> Result | Exception:
+        try:
+            [result] = self._store.transact(lane, partial(execute, [request], self._notary, careful))
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            return _after(request, error)
+        return result
+
+    def _run_alone(self, lane: Lane, request: Request, *, careful: bool = True) -> Result:
+        """Run a request outside of the groups."""
+        if not self._alone.acquire(timeout=ALONE_SECONDS):
+            raise Unavailable("too many calls wait for locks of other transactions", locked=True)
+        try:
+            outcome = self._run_one(lane, request, careful=careful)
+        finally:
+            self._alone.release()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _retry_locked(self, lane: Lane, request: Request, result: Result) -> Result:
+        """Run again what is locked of a request. If that is everything, run the request itself: its answer may be kept."""
+        for pause in (PAUSES if len(request.commands) == 1 else MANY_PAUSES) if request.waits else PAUSES[:1]:
+            _sleep(pause)
+            places = [place for place, answer in enumerate(result.answers) if is_locked(answer)]
+            if len(places) == len(result.answers):
+                result = self._run_alone(lane, request)
+            else:
+                result = self._retry_part(lane, result, places)
+            if not result.locked:
+                return result
+        if len(result.answers) == 1:
+            result.answers = [self._with_holder(result.answers[0])]
+        return result
+
+    def _retry_part(self, lane: Lane, before: Result, places: list[int]) -> Result:
+        """Run some commands of a request again. The others are done, so a failure is the answer to these commands alone."""
+        request = before.request
+        commands = [request.commands[place] for place in places]
+        again = {getattr(command, "job_id", None) for command in commands}
+        beats = [beat for beat in request.beats if beat.job_id in again]
+        try:
+            part = self._run_alone(lane, Request(request.verb, commands, beats=beats))
+        except HoldfastError as error:
+            part = Result(Request(request.verb, commands))
+            part.answers = [error] * len(places)
+        merged = Result(request)
+        merged.answers = list(before.answers)
+        for place, answer in zip(places, part.answers, strict=True):
+            merged.answers[place] = answer
+        merged.locked, merged.changed = part.locked, before.changed or part.changed
+        merged.outcomes, merged.queues = before.outcomes + part.outcomes, before.queues | part.queues
+        return merged
+
+    def _with_holder(self, refused: Unavailable) -> Unavailable:
+        """The refusal with the transaction that holds the lock, where the store can tell."""
+        job_id = refused.context.get("job_id")
+        holder = None if "request_id" in refused.context else self._store.lock_holder(job_id)
+        if holder is None:
+            return refused
+        found = Unavailable(f"{refused.message}: {holder}", locked=True, **({} if job_id is None else {"job_id": job_id}))
+        found.action = END_IT
+        return found
+
+    def _run_within(self, connection: Any, request: Request) -> Result:
+        try:
+            use_connection()
+            connection = unwrap(connection)
+            queues = sorted({command.queue for command in request.commands if isinstance(command, Enqueue)})
+            work = partial(execute, [request], self._notary, False)
+            [result] = self._store.within(connection, work, queues)
+            for pause in MANY_PAUSES[1:]:
+                if result.locked:
+                    _sleep(pause)
+                    [result] = self._store.within(connection, work, queues)
+        except Contention as error:
+            raise locked_out(error, self._store.lock_holder()) from error
+        except StatementFailed as error:
+            raise _refused(error) from error
+        if result.locked:
+            raise result.answers[0]
+        return result
+
+    def _retry(self, work: Callable[[], T], pauses: Sequence[float], *, named: bool = False) -> T:
+        """Run `work`, and again after each pause while it meets locks. With `named`, the refusal says who has the lock."""
+        for number, pause in enumerate(pauses, 1):
+            _sleep(pause)
+            try:
+                return work()
+            except StatementFailed as error:
+                raise _refused(error) from error
+            except Contention as error:
+                if number == len(pauses):
+                    raise locked_out(error, self._store.lock_holder() if named else None) from error
+        raise AssertionError("unreachable")
+
+
+def only_answer(result: Result) -> Any:
+    """The answer of a request that has one command. Raise it if it is an error."""
+    [answer] = result.answers
+    if isinstance(answer, HoldfastError):
+        raise answer
+    return answer
+
+
+def failure_of(request: Request, error: Exception) -> Exception:
+    """The error for a request that failed as a whole. If it may be sent again, attach the request id for that."""
+    if isinstance(error, Unavailable) and error.retryable:
+        action = error.action
+        error = Unavailable(error.message, outcome=error.outcome, locked=error.locked, request_id=request.commands[0].request_id)
+        error.action = action
+    return error
+
+
+def _after(request: Request, error: Exception) -> Result | Exception:
+    """What a request gets whose transaction was rolled back by this error. Nothing of it was done."""
+    if isinstance(error, Contention):
+        result = Result(request)
+        result.answers, result.locked = [locked_out(error, None)] * len(request.commands), True
+        return result
+    return failure_of(request, _refused(error) if isinstance(error, StatementFailed) else error)
+
+
+def _refused(error: StatementFailed) -> Unavailable:
+    return Unavailable(f"the database refused this: {error}")
+
+
+def _sleep(seconds: float) -> None:
+    if seconds:
+        time.sleep(seconds)
+
+
+def _lane(request: Request) -> Lane:
+    first = request.commands[0]
+    if isinstance(first, ClaimNext):
+        return "claim"
+    if isinstance(first, Replay | ReplayMany):
+        return "keyed"
+    if isinstance(first, Enqueue) and any(getattr(command, "dedupe_key", None) for command in request.commands):
+        return "keyed"
+    return "work"
