@@ -61,7 +61,7 @@ check: $(READY) ## check format, lint, types, imports and the core's coverage; r
 	run $(BIN)/ruff check .; \
 	run $(BIN)/mypy $(CODE); \
 	run $(BIN)/lint-imports; \
-	run $(PYTEST) -q -n $(JOBS) tests/unit --cov=holdfast.core --cov-branch --cov-report term --cov-fail-under=100; \
+	run $(PYTEST) -q -n $(JOBS) tests/unit --cov=holdfast.core --cov=holdfast.proof --cov-branch --cov-report term --cov-fail-under=100; \
 	exit $$status
 
 format: $(READY) ## format the code and fix what can be fixed by itself
@@ -78,7 +78,7 @@ peers: $(READY) ## measure beside the peers alone; they are installed into .benc
 
 docs: $(READY) ## make the generated pages and holdfast.aio anew
 	$(BIN)/python -m tools.async_ledger
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 lock: ## make requirements.lock anew of pyproject.toml and requirements.in, and that of the peers
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \

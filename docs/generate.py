@@ -14,16 +14,17 @@ from pathlib import Path
 import click
 import msgspec
 
+from docs import diagrams
 from holdfast import Ledger, errors, liveness
 from holdfast.cli import main as main_command
-from holdfast.core import limits, pictures, vocabulary
+from holdfast.core import limits, vocabulary
 from holdfast.core.audit import WITH_POLICY
 from holdfast.core.model import EventType, Policy
-from holdfast.core.payloads import SHAPES
+from holdfast.core.payloads import PAYLOAD_TYPES
 from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_INTERVAL_MS, UNKNOWN_TIER_INTERVAL_MS
-from holdfast.core.table import MOVES, SIGNERS
-from holdfast.ledger import options
-from holdfast.supervise.policy import COUNTS, DURATIONS_MS, STALL_TIMEOUT_MS, RunPolicy
+from holdfast.core.table import EVENT_ROLES, TRANSITIONS
+from holdfast.ledger import public
+from holdfast.supervise.run import COUNTS, DURATIONS_MS, STALL_TIMEOUT_MS, RunPolicy
 from holdfast.telemetry import families
 
 ROOT = Path(__file__).parents[1]
@@ -234,16 +235,16 @@ def tier_table() -> str:
 def event_table() -> str:
     rows = []
     for kind in EventType:
-        verbs = [move.verb for move in MOVES if kind in move.events]
+        verbs = [move.verb for move in TRANSITIONS if kind in move.events]
         if kind is EventType.ENQUEUED:
             verbs = ["enqueue", "replay", "sweep"]
         if kind is EventType.UNBLOCKED:
             verbs = ["complete (of the last dependency)", "enqueue", "replay"]
         if kind is EventType.STARTED:
             verbs.append("claim with start")
-        fields = [*(msgspec.structs.fields(SHAPES[kind]) if kind in SHAPES else ())]
+        fields = [*(msgspec.structs.fields(PAYLOAD_TYPES[kind]) if kind in PAYLOAD_TYPES else ())]
         names = [field.name for field in fields] + ["policy"] * (kind in WITH_POLICY)
-        by = ", ".join(sorted(role.value for role in SIGNERS[kind]))
+        by = ", ".join(sorted(role.value for role in EVENT_ROLES[kind]))
         rows.append([f"`{kind.value}`", ", ".join(dict.fromkeys(verbs)), by, _code(names) or "–"])
     return _table(["type", "made by", "actor's role", "payload"], rows)
 
@@ -342,8 +343,8 @@ def _options(taken: ast.arg) -> list[str]:
 
 
 def _declared(name: str) -> list[str]:
-    """What a TypedDict of `holdfast.ledger.options` declares, that of its base first."""
-    classes = {one.name: one for one in ast.parse(inspect.getsource(options)).body if isinstance(one, ast.ClassDef)}
+    """What a TypedDict of `holdfast.ledger.public` declares, that of its base first."""
+    classes = {one.name: one for one in ast.parse(inspect.getsource(public)).body if isinstance(one, ast.ClassDef)}
     found = classes[name]
     above = [option for base in found.bases if (known := _text(base)) in classes for option in _declared(known)]
     return above + [f"{_text(one.target)}: {_text(one.annotation)}" for one in found.body if isinstance(one, ast.AnnAssign)]
@@ -376,7 +377,7 @@ def insert(page: str) -> str:
     """`page` with all its generated parts made anew."""
     if page.startswith("# Every verb\n"):
         page = _insert_signatures(page)
-    page = pictures.insert(_EMPTY.sub(r"\1\n\2", page))
+    page = diagrams.insert(_EMPTY.sub(r"\1\n\2", page))
     return _MARKED.sub(lambda found: found[1] + PARTS[found[2]]() + found[3], page)
 
 

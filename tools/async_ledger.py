@@ -17,7 +17,7 @@ HEAD = '''"""Ledger for `await`. Made of the verbs of `Ledger` by tools/async_le
 
 {imports}
 
-class AsyncLedger(Calling):
+class AsyncLedger(AsyncLedgerBase):
     """The verbs of a `Ledger`, to be awaited. Each runs in a thread.
 
     Made by `holdfast.aio.open`. That of an app is `app.aio.ledger`.
@@ -27,8 +27,8 @@ class AsyncLedger(Calling):
 
 def by_hand() -> set[str]:
     """Verbs that are written by hand. The file is read, not imported: what is to be made may be missing or broken."""
-    tree = ast.parse((MADE.parent / "calling.py").read_text())
-    [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Calling"]
+    tree = ast.parse((MADE.parent / "threads.py").read_text())
+    [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "AsyncLedgerBase"]
     return {node.name for node in found.body if isinstance(node, ast.AsyncFunctionDef)}
 
 
@@ -110,7 +110,7 @@ def _end(said: str) -> str:
 
 def made() -> str:
     """The text of the file as it should be."""
-    imports, methods = {"from holdfast.aio.calling import Calling"}, []
+    imports, methods = {"from holdfast.aio.threads import AsyncLedgerBase"}, []
     for module, verb in sorted(verbs(), key=lambda one: one[1].name):
         if verb.name not in by_hand():
             methods.append(method(module, verb, imports))

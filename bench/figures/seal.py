@@ -10,7 +10,7 @@ from bench.report import Heading, Row
 from bench.rounds import median, take_turns, timed
 from bench.sizes import Sizes
 from holdfast import Ledger
-from holdfast.services.seal import Sealer
+from holdfast.services.sealer import Sealer
 
 HEADING = Heading("Sealing: a drain beside a sealer against one alone; a sealer against that drain's events", "sealed", "bare")
 EVENTS_OF_A_JOB = 3

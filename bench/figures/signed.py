@@ -11,8 +11,8 @@ from bench.sizes import Sizes
 from bench.work import KIND
 from holdfast import Fence, HoldfastError, Ledger
 from holdfast.core.model import Actor, EventType, Role
-from holdfast.core.proof.keyfile import KeyFile
-from holdfast.core.proof.statements import encode_holder, message
+from holdfast.proof.keys import KeyFile
+from holdfast.proof.statements import encode_holder_statement, statement_message
 
 LEASES = 1_000
 WORKER = "robot"
@@ -68,8 +68,8 @@ def _sign(ledger: Ledger, key: KeyFile, fences: list[Fence]) -> None:
     for number, fence in enumerate(fences):
         holder, at = Actor(Role.WORKER, fence.worker, fence.incarnation), time.time_ns() // 1_000
         beat = EventType.HEARTBEAT
-        statement = encode_holder(ledger.id, fence.job_id, fence.attempt, beat, holder, counter=at + number, at=at)
-        key.secret.sign(message(statement))
+        statement = encode_holder_statement(ledger.id, fence.job_id, fence.attempt, beat, holder, counter=at + number, at=at)
+        key.secret.sign(statement_message(statement))
 
 
 def _each_us(work: Callable[[], None]) -> float:

@@ -9,11 +9,11 @@ from bench.places import Host, Place
 from bench.report import Heading, Row
 from bench.rounds import median, timed
 from bench.sizes import Sizes
-from holdfast.core.proof.exported import EndLine
-from holdfast.core.proof.keyfile import KeyFile
 from holdfast.ledger import Ledger
-from holdfast.services.seal import Sealer
-from holdfast.verify import Trusted, Verdict, Wishes, verify_file
+from holdfast.proof.export_format import EndLine
+from holdfast.proof.keys import KeyFile
+from holdfast.proof.verify import TrustedKeys, VerificationReport, VerifyOptions, verify_file
+from holdfast.services.sealer import Sealer
 
 HEADING = Heading("Verifying an export, in events/s", ours="verify", base="export", judged="rate")
 PLAIN_TARGET, SIGNED_TARGET = 20_000.0, 5_000.0
@@ -46,8 +46,8 @@ def _row(host: Host, what: str, target: float, fill: Callable[[Ledger], None]) -
     server, worker = holdfast.draw_key("server", "bench"), holdfast.draw_key("worker", "bench")
     with host.place() as place:
         body, made, export_rates = _exported(place, [server, worker], fill)
-    trusted = Trusted(f"holdfast/{made}", server=server.public)
-    verdicts: list[Verdict] = []
+    trusted = TrustedKeys(f"holdfast/{made}", server=server.public)
+    verdicts: list[VerificationReport] = []
     seconds = [1 / timed(1, lambda: verdicts.append(_verified(body, trusted))) for _ in range(ROUNDS)]
     verdict = verdicts[0]
     rates = [verdict.checked.events / taken for taken in seconds]
@@ -71,5 +71,5 @@ def _exported(place: Place, keys: list[KeyFile], fill: Callable[[Ledger], None])
         return out.getvalue(), ledger.id, [rate * made[0].events]
 
 
-def _verified(body: bytes, trusted: Trusted) -> Verdict:
-    return verify_file(io.BytesIO(body), Wishes(trusted=trusted))
+def _verified(body: bytes, trusted: TrustedKeys) -> VerificationReport:
+    return verify_file(io.BytesIO(body), VerifyOptions(trusted=trusted))

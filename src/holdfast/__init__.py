@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from holdfast import aio, errors
+    from holdfast.composition import draw_key, open
     from holdfast.core.model import (
         Actor,
         EventType,
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     )
     from holdfast.fences import check_fence
     from holdfast.ledger import Beat, Change, Event, Job, JobPage, KeyRecord, Ledger, SinkState, WorkerRecord
-    from holdfast.ledger.options import CallOptions, Duration, EnqueueOptions, PolicyFields
-    from holdfast.opening import draw_key, open
+    from holdfast.ledger.public import CallOptions, Duration, EnqueueOptions, PolicyFields
     from holdfast.worker import App, AsyncContext, Context, Worker
     from holdfast.worker.worker import WorkerSettings
 
@@ -87,7 +87,7 @@ __all__ = [
     "open",
 ]
 
-_ROOMS: dict[str, tuple[str, ...]] = {
+_MODULES: dict[str, tuple[str, ...]] = {
     "holdfast.core.model": (
         "Actor",
         "EventType",
@@ -124,13 +124,13 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "SinkState",
         "WorkerRecord",
     ),
-    "holdfast.ledger.options": (
+    "holdfast.ledger.public": (
         "CallOptions",
         "Duration",
         "EnqueueOptions",
         "PolicyFields",
     ),
-    "holdfast.opening": (
+    "holdfast.composition": (
         "draw_key",
         "open",
     ),
@@ -144,7 +144,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "msgspec": ("Raw",),
 }
 """Where each name is. A room is entered when somebody asks for a name in it: a command line that beats once needs few of them."""
-_LATE = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULE_OF = {name: room for room, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
@@ -152,9 +152,9 @@ def __getattr__(name: str) -> object:
 
     if name in {"aio", "errors"}:
         return import_module(f"holdfast.{name}")
-    if name not in _LATE:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_LATE[name]), name)
+    found = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
     return found
 
 

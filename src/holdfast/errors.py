@@ -302,7 +302,7 @@ class Refusal(Protocol):
     def action(self) -> str: ...
 
 
-def told(refusal: Refusal) -> dict[str, Any]:
+def error_fields(refusal: Refusal) -> dict[str, Any]:
     """A refusal as programs are told of it, by whichever way they asked."""
     return {
         "error": refusal.message,

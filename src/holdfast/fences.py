@@ -11,10 +11,9 @@ from typing import Any
 from holdfast.core.limits import check_name
 from holdfast.core.model import Fence
 from holdfast.errors import FenceLost, Unavailable, ValidationError
-from holdfast.ledger import admit
-from holdfast.store.awaiting import is_awaited, use_connection
+from holdfast.ledger import validate
+from holdfast.store.callers import is_awaited, unawaited_connection, unsupported_connection, unwrap, use_connection
 from holdfast.store.statements import statements
-from holdfast.store.unwrap import not_awaited, unsupported, unwrap
 
 
 def check_fence(connection: Any, resource: str, fence: Fence) -> None:
@@ -25,10 +24,10 @@ def check_fence(connection: Any, resource: str, fence: Fence) -> None:
     `holdfast_fences` is made there when it is missing.
     """
     check_name("resource", resource)
-    admit.fence(fence)
+    validate.fence(fence)
     proof = hashlib.sha256(fence.token.encode()).hexdigest()
     use_connection()
-    seen = _database(unwrap(connection))(resource, fence.job_id, fence.attempt, proof)
+    seen = _fence_checker(unwrap(connection))(resource, fence.job_id, fence.attempt, proof)
     if seen is not None:
         raise FenceLost(
             f"{resource} has seen attempt {seen} of job {fence.job_id}; this is attempt {fence.attempt}",
@@ -39,7 +38,7 @@ def check_fence(connection: Any, resource: str, fence: Fence) -> None:
         )
 
 
-def _database(connection: Any) -> Any:
+def _fence_checker(connection: Any) -> Any:
     apsw, psycopg = sys.modules.get("apsw"), sys.modules.get("psycopg")
     if apsw is not None and isinstance(connection, apsw.Connection):
         return lambda *row: _check_sqlite(connection, row)
@@ -47,13 +46,15 @@ def _database(connection: Any) -> Any:
         return lambda *row: _check_postgres(connection, psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row), row)
     if psycopg is not None and isinstance(connection, psycopg.AsyncConnection):
         if not is_awaited():
-            raise not_awaited(connection)
-        from holdfast.store.postgres.onloop import LoopConnection
+            raise unawaited_connection(connection)
+        from holdfast.store.postgres.connections import LoopConnection
 
         usable = LoopConnection(connection)
         return lambda *row: _check_postgres(usable, usable.cursor(), row)
     wanted = "an apsw.Connection or a psycopg.Connection"
-    raise unsupported(connection, wanted, "Use a connection of apsw or psycopg 3, or a SQLAlchemy or Django one over psycopg 3.")
+    raise unsupported_connection(
+        connection, wanted, "Use a connection of apsw or psycopg 3, or a SQLAlchemy or Django one over psycopg 3."
+    )
 
 
 def _check_sqlite(connection: Any, row: tuple[str, int, int, str]) -> int | None:

@@ -4,26 +4,26 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.core.proof.keyfile import FILE_BYTES_MAX, KeyFile, decode_key, encode_key
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.ledger.keyring import Keyring
-from holdfast.plainfile import read_plain
+from holdfast.ledger.signing import Keyring
+from holdfast.proof.keys import KEY_FILE_BYTES_MAX, KeyFile, decode_key, encode_key
+from holdfast.regular_file import read_regular
 
 KeySource = str | os.PathLike[str] | KeyFile
 """A key, or the file it is in."""
-VARIABLE = "HOLDFAST_KEYS"
+KEYS_VARIABLE = "HOLDFAST_KEYS"
 
 
 def keyring(keys: Iterable[KeySource] | None) -> Keyring:
     """The ring of these keys; of the files that HOLDFAST_KEYS names where it is None."""
     if keys is None:
-        keys = [path for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
+        keys = [path for path in os.environ.get(KEYS_VARIABLE, "").split(os.pathsep) if path]
     if isinstance(keys, str | bytes | os.PathLike):
         raise ValidationError("keys must be a list of files or keys", field="keys")
-    return Keyring([_key(key) for key in keys])
+    return Keyring([_to_key_file(key) for key in keys])
 
 
-def _key(given: KeySource) -> KeyFile:
+def _to_key_file(given: KeySource) -> KeyFile:
     if isinstance(given, KeyFile):
         return given
     if isinstance(given, str | os.PathLike):
@@ -34,7 +34,7 @@ def _key(given: KeySource) -> KeyFile:
 def read_key(path: Path) -> KeyFile:
     """The key in a file that nobody but its owner may read. No refusal tells anything of what the file holds."""
     try:
-        body = read_plain(path, FILE_BYTES_MAX, forbidden_mode=0o077)
+        body = read_regular(path, KEY_FILE_BYTES_MAX, forbidden_mode=0o077)
         return decode_key(body.decode())
     except OSError as error:
         raise ValidationError(f"the key file {path} cannot be used: {error.strerror}", field="keys") from None

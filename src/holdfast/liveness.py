@@ -10,14 +10,18 @@ from holdfast.core.liveness import (
     LivenessHeartbeatReceiptV1,
     check_liveness_for_progression,
 )
-from holdfast.core.restart import Allow, Deny, RestartController, RestartDecision, TerminalReason
-from holdfast.core.restart_policy import (
+from holdfast.core.restart import (
     MAX_CIRCUIT_BREAKER_FAILURES,
     MAX_RESTARTS_LIMIT,
+    Allow,
     CircuitBreakerFailuresExceedsLimit,
+    Deny,
     MaxRestartsExceedsLimit,
+    RestartController,
+    RestartDecision,
     RestartPolicyConfig,
     RestartPolicyConfigError,
+    TerminalReason,
 )
 
 __all__ = [

@@ -3,14 +3,14 @@
 import os
 import sys
 
-INTERRUPTED, UNREAD = 130, 141
+INTERRUPTED, OUTPUT_CLOSED = 130, 141
 
 
 def main() -> None:
     """Runs what was typed, and exits."""
     _prepare_streams()
     try:
-        if sys.argv[1:3] == ["task", "heartbeat"] and _beat(sys.argv[3:]):
+        if sys.argv[1:3] == ["task", "heartbeat"] and _try_heartbeat(sys.argv[3:]):
             return
         from holdfast.cli import main as commands
 
@@ -34,16 +34,16 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _beat(arguments: list[str]) -> bool:
+def _try_heartbeat(arguments: list[str]) -> bool:
     """Whether that was an everyday beat, which is done then."""
-    from holdfast.quick import beat
+    from holdfast.fast_heartbeat import try_heartbeat
 
-    said = beat(arguments)
+    said = try_heartbeat(arguments)
     if said is not None:
         try:
             sys.stdout.write(said)
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(UNREAD)
+            sys.exit(OUTPUT_CLOSED)
     return said is not None

@@ -14,8 +14,8 @@ import pytest
 import holdfast
 from holdfast import App, Context, Unavailable
 from holdfast.aio import CALLS_MAX, WAITS_MAX, AsyncLedger
+from holdfast.composition import SystemEntropy
 from holdfast.errors import LimitExceeded, NotFound, ValidationError
-from holdfast.opening import SystemEntropy
 
 SECONDS = 20.0
 """How long a test waits for something that should happen at once."""

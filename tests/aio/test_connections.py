@@ -14,7 +14,7 @@ import holdfast
 from holdfast import App, Unavailable
 from holdfast.aio import AsyncLedger
 from holdfast.errors import FenceLost, UnsupportedConnection, ValidationError
-from holdfast.store import awaiting
+from holdfast.store import callers
 from tests.support.histories import problems
 
 Test = Callable[[AsyncLedger, Any], Awaitable[None]]
@@ -185,7 +185,7 @@ def test_a_cancelled_call_has_ended_when_the_cancellation_is_raised(pg_url: str)
 
 def test_a_loop_that_is_blocked_is_not_waited_for_without_end(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement whose time is over does not run later."""
-    monkeypatch.setattr(awaiting, "LOOP_SECONDS", 0.05)
+    monkeypatch.setattr(callers, "LOOP_SECONDS", 0.05)
 
     async def test(ledger: AsyncLedger, connection: Any) -> None:
         failed = threading.Event()

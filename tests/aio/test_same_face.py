@@ -9,7 +9,7 @@ from typing import Any
 import holdfast
 from holdfast.aio import AsyncLedger, Opening
 from holdfast.aio import ledger as made
-from holdfast.aio.calling import AsyncWaiter
+from holdfast.aio.threads import AsyncWaiter
 from holdfast.ledger import Ledger
 from holdfast.store.base import Waiter
 from holdfast.worker.app import App, Enqueuer

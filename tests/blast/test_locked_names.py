@@ -11,7 +11,7 @@ import holdfast
 from holdfast import App, Ledger, Unavailable
 from holdfast.agent import Agent
 from holdfast.services.relay import Relay
-from holdfast.services.sinks.plain import CallableSink
+from holdfast.services.sinks.base import CallableSink
 from holdfast.store.postgres import store as postgres
 from tests.blast.place import Place
 from tests.support.waiting import wait_until
@@ -126,7 +126,7 @@ def test_a_migration_that_cannot_have_a_table_holds_up_nobody(url: str, ledger: 
 def test_a_migration_that_never_gets_a_table_is_refused_and_changes_nothing(
     url: str, ledger: Ledger, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.upgrade.MIGRATE_LOCK_SECONDS", 1.0)
+    monkeypatch.setattr("holdfast.store.postgres.migration.MIGRATE_LOCK_SECONDS", 1.0)
     ledger.pause("mail")
     go_back(url)
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
@@ -140,7 +140,7 @@ def test_a_migration_that_never_gets_a_table_is_refused_and_changes_nothing(
 def test_a_frozen_process_does_not_keep_the_locks_of_its_migration(
     url: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.upgrade.IDLE_MS", 500)
+    monkeypatch.setattr("holdfast.store.postgres.migration.IDLE_MS", 500)
     go_back(url)
     frozen, free = threading.Event(), threading.Event()
 

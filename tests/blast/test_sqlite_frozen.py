@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Ledger, PolicyFields, Unavailable, quick
-from holdfast.store.sqlite import writelock
+from holdfast import Ledger, PolicyFields, Unavailable, fast_heartbeat
+from holdfast.store.sqlite import write_lock
 from tests.integration.conftest import Opener, opened, sqlite_url
 from tests.support.forked import Nursery
 from tests.support.histories import all_events, problems
@@ -27,7 +27,7 @@ __all__ = ["opened", "sqlite_url"]
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Callers of this process do not wait for long."""
-    monkeypatch.setattr(writelock, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(write_lock, "WAIT_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ BEAT = ["--id", "1", "--agent", "a", "--request-id", "r", "--db"]
 
 
 def test_a_quick_beat_leaves_the_waiting_to_the_command_line(live: Ledger, frozen: Program, sqlite_url: str) -> None:
-    assert quick.beat([*BEAT, sqlite_url]) is None
+    assert fast_heartbeat.try_heartbeat([*BEAT, sqlite_url]) is None
 
 
 @pytest.mark.torture

@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from holdfast.cli.board.draw import pane_lines
-from holdfast.cli.board.panes import PANES, Row
-from holdfast.cli.columns import clipped, folded, padded, shortened, width
-from holdfast.cli.page import Page
+from holdfast.cli.output import Page, clip, display_width, pad, shorten, wrap
+from holdfast.cli.top_screen import render_pane
+from holdfast.cli.top_view import PANES, PaneRow
 
 
 @pytest.mark.parametrize(
@@ -26,7 +25,7 @@ from holdfast.cli.page import Page
     ],
 )
 def test_how_wide_a_text_is(text: str, columns: int) -> None:
-    assert width(text) == columns
+    assert display_width(text) == columns
 
 
 @pytest.mark.parametrize(
@@ -34,13 +33,13 @@ def test_how_wide_a_text_is(text: str, columns: int) -> None:
     [("abc", 2, "ab"), ("日本", 3, "日"), ("日本", 4, "日本"), ("日", 1, ""), ("e\u0301x", 1, "e\u0301"), ("a", 0, "")],
 )
 def test_what_fits(text: str, columns: int, left: str) -> None:
-    assert clipped(text, columns) == left
-    assert width(shortened(text * 9, 8)) <= 8
-    assert width(padded(text, 9)) == width(padded(text, 9, to_right=True)) == 9
+    assert clip(text, columns) == left
+    assert display_width(shorten(text * 9, 8)) <= 8
+    assert display_width(pad(text, 9)) == display_width(pad(text, 9, to_right=True)) == 9
     for room in (1, 2, 3, 7):
-        lines = folded(text * 9, room)
+        lines = wrap(text * 9, room)
         assert "".join(lines) == text * 9
-        assert all(width(line) <= max(room, 2) for line in lines)
+        assert all(display_width(line) <= max(room, 2) for line in lines)
 
 
 NAMES = ["plain", "日本語のキュー", "e\u0301te\u0301", "🚀🚀", "한글", "x" * 300, "長" * 300]
@@ -49,10 +48,10 @@ NAMES = ["plain", "日本語のキュー", "e\u0301te\u0301", "🚀🚀", "한�
 def test_a_table_keeps_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
     Page().table(("name", "then"), [(name, "HERE") for name in NAMES])
     _, *lines = capsys.readouterr().out.splitlines()
-    assert len({width(line[: line.index("HERE")]) for line in lines}) == 1
+    assert len({display_width(line[: line.index("HERE")]) for line in lines}) == 1
 
 
 def test_a_pane_keeps_its_columns() -> None:
-    rows = [Row(name, (name, *["HERE"] * (len(PANES[0].heads) - 1))) for name in NAMES]
-    lines = [line.text for line in pane_lines(PANES[0], rows, 20, 0, focused=True)]
-    assert len({width(line[: re.search("HERE", line).start()]) for line in lines[2:]}) == 1  # type: ignore[union-attr]
+    rows = [PaneRow(name, (name, *["HERE"] * (len(PANES[0].heads) - 1))) for name in NAMES]
+    lines = [line.text for line in render_pane(PANES[0], rows, 20, 0, focused=True)]
+    assert len({display_width(line[: re.search("HERE", line).start()]) for line in lines[2:]}) == 1  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.core.vocabulary import Dialect
-from holdfast.verify import Wishes, verify_file
+from holdfast.proof.verify import VerifyOptions, verify_file
 from tests.cli.conftest import Run, Start
 
 NAMES = {
@@ -78,6 +78,6 @@ def test_an_export_in_a_dialect_is_not_verified(run: Run, folder: Path, job_id: 
     assert run("verify", "other.jsonl", "--json").answer["error_code"] == "usage"
 
     with (folder / "other.jsonl").open("rb") as file:
-        verdict = verify_file(file, Wishes())
+        verdict = verify_file(file, VerifyOptions())
     assert not verdict.intact
     assert [finding.rule for finding in verdict.findings] == ["dialect"]

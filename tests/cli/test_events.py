@@ -6,7 +6,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast import Job
-from holdfast.core.proof.envelopes import seal, seed_envelope
+from holdfast.proof.envelopes import robot_envelope, sign_envelope
 from tests.cli.conftest import Run
 from tests.property.model import micros
 from tests.support.signers import LIVENESS, SERVER, WORKER, enrol
@@ -20,7 +20,7 @@ def robot_beat(folder: Path) -> tuple[Job, str]:
         [job] = ledger.claim("w-1", start=True)
         assert job.fence is not None
         assert WORKER.secret is not None
-        envelope = seed_envelope(
+        envelope = robot_envelope(
             WORKER.secret,
             ledger_id=ledger.id,
             job_id=job.id,
@@ -56,7 +56,7 @@ def test_a_signed_result_is_recorded_with_its_content(run: Run, folder: Path):
             "v": 1, "ledger": ledger.id, "job": job.id, "attempt": 1, "type": "succeeded", "at": at, "counter": at,
             "actor": f"worker:w-1#{job.fence.incarnation}", "payload": hashlib.sha256(b'{"result":{"rooms":2}}').hexdigest(),
         }  # fmt: skip
-    (folder / "done.json").write_text(json.dumps(seal(statement, WORKER.secret)))
+    (folder / "done.json").write_text(json.dumps(sign_envelope(statement, WORKER.secret)))
     words = ["events", "append", "done.json", "--db", "sqlite:///jobs.db", "--json"]
     without = run(*words)
     assert (without.code, without.answer["error_context"]["why"]) == (1, "payload")

@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import Ledger
 from holdfast.cli import main
-from holdfast.cli.pasting import note_ledger, pasteable
+from holdfast.cli.command import remember_ledger, with_db_option
 from holdfast.testing import ManualClock
 from tests.cli.conftest import Run, Start
 from tests.contract.builders import dead_lettered, queued, running
@@ -197,12 +197,12 @@ def test_what_is_suggested_is_for_the_ledger_that_was_asked(run: Run, folder: Pa
 def test_every_command_of_ours_gets_the_url_before_its_arguments(text: str, pasted: str) -> None:
     context = click.Context(main)
     db = context.command.params[0]
-    note_ledger(context, db, "postgresql://ann:secret@h/jobs?password=secret&schema=a")
+    remember_ledger(context, db, "postgresql://ann:secret@h/jobs?password=secret&schema=a")
     with context:
-        assert pasteable(text) == pasted.replace("{}", "'postgresql://ann@h/jobs?schema=a'")
+        assert with_db_option(text) == pasted.replace("{}", "'postgresql://ann@h/jobs?schema=a'")
     with click.Context(main) as another:
-        note_ledger(another, db, None)
-        assert pasteable(text) == text
+        remember_ledger(another, db, None)
+        assert with_db_option(text) == text
 
 
 def test_a_doctor_counts_what_it_finds_twice(run: Run, folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.store.places import Place
+from holdfast.store.outbox import SinkPosition
 from holdfast.testing import ManualClock
 from tests.cli.conftest import Run
 from tests.support.waiting import wait_until
@@ -152,7 +152,7 @@ def test_a_dead_sink_is_revived_skipped_and_dropped(store_url: str, run: Run) ->
         ledger.outbox.add("hook", from_beginning=True)
 
         def fail() -> None:
-            ledger.outbox.save(Place("hook", 0, 9, dead_at=ledger.outbox.now(), last_error="no \x1b route"), 0)
+            ledger.outbox.save(SinkPosition("hook", 0, 9, dead_at=ledger.outbox.now(), last_error="no \x1b route"), 0)
 
         fail()
         listed = run("sink", "list", "--db", store_url).out

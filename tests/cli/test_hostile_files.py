@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import ValidationError
-from holdfast.supervise.settling import read_result
+from holdfast.supervise.lease import read_result
 from tests.cli.conftest import Run
 
 GIB = 1 << 30

@@ -10,9 +10,9 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.core.proof.keyfile import KeyFile, decode_key
-from holdfast.core.proof.notes import parse_key
 from holdfast.keyfiles import write_key
+from holdfast.proof.keys import KeyFile, decode_key
+from holdfast.proof.notes import parse_key
 from tests.cli.conftest import Done, Run
 
 

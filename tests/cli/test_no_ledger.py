@@ -132,9 +132,9 @@ def test_whoever_may_not_write_may_not_read(folder: Path, mode: int) -> None:
 
 
 def test_a_right_that_is_missing_does_not_come_by_waiting(tmp_path: Path) -> None:
-    from holdfast.store.sqlite.place import unopened
+    from holdfast.store.sqlite.files import open_error
 
-    denied, busy = unopened(tmp_path, PermissionError("no")), unopened(tmp_path, apsw.IOError("disk"))
+    denied, busy = open_error(tmp_path, PermissionError("no")), open_error(tmp_path, apsw.IOError("disk"))
     assert (denied.retryable, "takes part in its locks" in denied.action) == (False, True)
     assert (busy.retryable, busy.action) == (True, Unavailable.action)
 

@@ -94,7 +94,7 @@ def test_nothing_of_it_is_in_a_pipe(show: Show, start: Start, folder: Path) -> N
 
 PROGRAM = """
 import sys
-import holdfast.cli.progress as progress
+import holdfast.cli.output as progress
 progress.EVERY_SECONDS = 0.0
 from holdfast.cli import main
 main(sys.argv[1:])

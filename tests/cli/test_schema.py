@@ -12,8 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.cli import main
-from holdfast.cli.schemas import schema_of
-from holdfast.cli.shapes import SHAPES
+from holdfast.cli.answer_shapes import SHAPES, schema_of
 from tests.cli.conftest import Done, Run
 from tests.cli.test_events import robot_beat
 
@@ -174,10 +173,10 @@ def queues_and_policies(said: Said) -> None:
 
 
 def skip_one(said: Said) -> None:
-    from holdfast.store.places import Place
+    from holdfast.store.outbox import SinkPosition
 
     with holdfast.open("sqlite:///holdfast.db") as ledger:
-        ledger.outbox.save(Place("hook", 0, 9, dead_at=ledger.outbox.now(), last_error="no route"), 0)
+        ledger.outbox.save(SinkPosition("hook", 0, 9, dead_at=ledger.outbox.now(), last_error="no route"), 0)
     said("sink", "skip", "hook")
 
 

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast.agent import Agent
 from holdfast.cli import main
-from holdfast.quick import beat
+from holdfast.fast_heartbeat import try_heartbeat
 from tests.cli.conftest import Run
 
 PLACES = ("typed", "env", "toml")
@@ -38,8 +38,8 @@ def test_the_nearest_ledger_is_meant(run: Run, folder: Path, where: tuple[str, .
 
 @pytest.mark.parametrize("where", WHERE)
 def test_the_nearest_keys_are_meant(run: Run, folder: Path, where: tuple[str, ...]) -> None:
+    from holdfast.composition import draw_key
     from holdfast.keyfiles import write_key
-    from holdfast.opening import draw_key
 
     for name in PLACES:
         write_key(folder / f"{name}.key", draw_key("operator", name))
@@ -149,7 +149,7 @@ def test_the_quick_way_means_the_same(
         ledger.enqueue("index")
         Agent(ledger, "ada").start(1)
         words = ["--id", "1", "--request-id", "r", "--json", *typed]
-        said = beat(words)
+        said = try_heartbeat(words)
         assert (said is not None) is is_quick
         assert (ledger.events(1)[-1].request_id == "r") is is_quick
     with pytest.raises(SystemExit) as ended:

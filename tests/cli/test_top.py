@@ -244,9 +244,9 @@ def test_a_signal_gives_the_terminal_back(ledger: Ledger, watch: Watch, number: 
 
 def test_a_fault_of_its_own_gives_the_terminal_back(ledger: Ledger, watch: Watch) -> None:
     program = (
-        "from holdfast.cli import main\nfrom holdfast.cli.board.stand import Stand\n"
+        "from holdfast.cli import main\nfrom holdfast.cli.top_view import ViewState\n"
         "def press(*_): raise RuntimeError('a fault')\n"
-        "Stand.press = press\nmain(['top'])"
+        "ViewState.press = press\nmain(['top'])"
     )
     top = watch(program=[sys.executable, "-c", program])
     top.until("Dead letters (0)")
@@ -270,8 +270,8 @@ def test_where_nobody_watches_it_shows_the_ledger_once(store_url: str, run: Run)
     assert (done.code, done.err, "\x1b" in done.out) == (0, "", False)
     for text in ("Queues (2)", "Running (1)", "Dead letters (1)", "red \\x1b[31m"):
         assert text in done.out
-    picture = run("top", "--db", store_url, "--json").answer["data"]
-    assert [one["name"] for one in picture["queues"]] == ["crawl", "default"]
+    snapshot = run("top", "--db", store_url, "--json").answer["data"]
+    assert [one["name"] for one in snapshot["queues"]] == ["crawl", "default"]
 
 
 def test_silent_and_replaced_workers_are_marked(folder: Path, run: Run) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.services.echoes import ECHO_SECONDS
+from holdfast.services.signals import ECHO_SECONDS
 from tests.cli.conftest import Run, Start
 from tests.support.waiting import wait_until
 
@@ -176,8 +176,8 @@ def test_a_handler_in_a_process_logs_as_its_worker_does(folder: Path, start: Sta
 
 def test_a_worker_that_gives_up_says_so(folder: Path, start: Start) -> None:
     (folder / "stuck.py").write_text(
-        "import threading\nfrom holdfast import App\nfrom holdfast.worker import beats, worker\n"
-        "worker.ABANDONED_MAX, beats.GRACE_SECONDS = 0, 0.0\n"
+        "import threading\nfrom holdfast import App\nfrom holdfast.worker import heartbeats, worker\n"
+        "worker.ABANDONED_MAX, heartbeats.GRACE_SECONDS = 0, 0.0\n"
         "app = App('sqlite:///stuck.db')\n"
         "@app.handler(timeout='1ms')\ndef stuck() -> None:\n    threading.Event().wait()\n"
     )

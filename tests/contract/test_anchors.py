@@ -9,8 +9,8 @@ import pytest
 import holdfast
 from holdfast import Ledger, ValidationError
 from holdfast.services.anchors import FileAnchor, WebhookAnchor
-from holdfast.services.seal import Sealer
-from holdfast.store.seals import SignedHead
+from holdfast.services.sealer import Sealer
+from holdfast.store.sealing import HeadRow
 from holdfast.testing import ManualClock
 from tests.support import auditor
 from tests.support.receiver import SECRET, Receiver, status
@@ -39,7 +39,7 @@ class Refusing:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    def keep(self, head: SignedHead) -> None:
+    def keep(self, head: HeadRow) -> None:
         self.asked.append(head.size)
         raise OSError("no room")
 
@@ -77,10 +77,10 @@ def test_anchors_are_given_a_head_as_often_as_they_may_and_the_last_at_the_end(
         for _ in range(7):
             ledger.enqueue("index")
             sealer.tick()
-            sealer.anchoring.tick()
+            sealer.anchor_service.tick()
             clock.advance(25)
         assert [auditor.read_head(note, SERVER.public.public)[1] for note in notes(file)] == [2, 5, 8]
-        sealer.anchoring.tick()
+        sealer.anchor_service.tick()
         ledger.enqueue("index")
         sealer.tick()
     assert [auditor.read_head(note, SERVER.public.public)[1] for note in notes(file)] == [2, 5, 8, 9]
@@ -94,7 +94,7 @@ def test_an_anchor_that_fails_is_tried_again_with_the_next_head_and_sealing_goes
         for _ in range(2):
             ledger.enqueue("index")
             assert sealer.tick() is not None
-            sealer.anchoring.tick()
+            sealer.anchor_service.tick()
             clock.advance(60)
     assert anchor.asked[:2] == [2, 3]
     assert "the anchor refusing has not got the head of size 2: no room" in caplog.text

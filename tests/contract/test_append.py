@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import Fence, HoldfastError, Ledger
 from holdfast.core.model import SYSTEM, EventType, Policy
-from holdfast.core.payloads import Stalled
-from holdfast.core.proof.envelopes import resumed_envelope, seal, seed_envelope, verdict_envelope
-from holdfast.core.proof.keyfile import KeyFile
+from holdfast.core.payloads import StalledPayload
+from holdfast.proof.envelopes import robot_envelope, server_resume_envelope, server_stall_envelope, sign_envelope
+from holdfast.proof.keys import KeyFile
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
@@ -50,7 +50,7 @@ def seeds(ledger: Ledger, made: Made, counter: int = 1, *, signer: KeyFile = WOR
         "at": micros(ledger.now()),
     }
     assert signer.secret is not None
-    return seed_envelope(signer.secret, **given | changes)
+    return robot_envelope(signer.secret, **given | changes)
 
 
 def ours(ledger: Ledger, made: Made, kind: str, *, signer: KeyFile = WORKER, body: bytes = b"", **changes: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def ours(ledger: Ledger, made: Made, kind: str, *, signer: KeyFile = WORKER, bod
     }
     fields = {name: value for name, value in (fields | changes).items() if value is not None}
     assert signer.secret is not None
-    return seal(fields, signer.secret)
+    return sign_envelope(fields, signer.secret)
 
 
 # What is accepted
@@ -165,7 +165,7 @@ def test_a_holder_acknowledges_a_cancel_by_its_signature(signing: Ledger, ledger
 
 def verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     job = ledger.get(made.id).record
-    body = Stalled(
+    body = StalledPayload(
         holder=job.owner,
         incarnation=job.incarnation,
         last_beat_at=job.last_beat_at,
@@ -206,7 +206,7 @@ def seeds_verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
         "heartbeat_interval_ms": job.policy.heartbeat_interval_ms,
         "stall_after_ms": job.policy.stall_after_ms,
     }
-    return verdict_envelope(signer.secret, **given | changes)
+    return server_stall_envelope(signer.secret, **given | changes)
 
 
 def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock):
@@ -255,7 +255,7 @@ def seeds_return(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
         "robot": "w-1",
         "at": micros(ledger.now()),
     }
-    return resumed_envelope(signer.secret, **given | changes)
+    return server_resume_envelope(signer.secret, **given | changes)
 
 
 def our_return(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.agent import Agent
-from holdfast.core.doctor import Finding, Severity
+from holdfast.core.doctor import HealthFinding, Severity
 from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.services import CallableSink, Relay
 from holdfast.testing import ManualClock
@@ -16,7 +16,7 @@ from tests.contract.builders import trace
 STORE = {"schema", "durability", "permissions", "disk", "oldest_transaction", "horizon", "locked_jobs", "clock"}
 
 
-def wrong(ledger: Ledger) -> dict[str, Finding]:
+def wrong(ledger: Ledger) -> dict[str, HealthFinding]:
     """What somebody has to do something about, but for the machine the tests run on."""
     found = ledger.diagnose().findings
     return {finding.code: finding for finding in found if finding.severity is Severity.WARNING and finding.code not in STORE}

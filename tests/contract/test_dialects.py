@@ -9,13 +9,12 @@ import pytest
 
 from holdfast import HoldfastError, Ledger
 from holdfast.core.model import EventType
-from holdfast.core.proof.envelopes import resumed_envelope, seal, seed_envelope, verdict_envelope
-from holdfast.core.proof.shapes import shaped
-from holdfast.core.proof.stated import EMPTY_SHA256
 from holdfast.core.vocabulary import DIALECTS, Dialect, event_name, has_name
 from holdfast.ledger import dialects
+from holdfast.proof.envelopes import robot_envelope, server_resume_envelope, server_stall_envelope, sign_envelope
+from holdfast.proof.statements import EMPTY_SHA256, parse_statement
 from holdfast.services import CallableSink, Message, Relay
-from holdfast.services.messages import BESIDE
+from holdfast.services.messages import ADDED_FIELDS
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused
@@ -152,13 +151,13 @@ def beat(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
         "at": micros(ledger.now()),
     }
     assert WORKER.secret is not None
-    return seed_envelope(WORKER.secret, **given | changes)
+    return robot_envelope(WORKER.secret, **given | changes)
 
 
 def verdict(ledger: Ledger, made: Made) -> dict[str, Any]:
     job = ledger.get(made.id).record
     assert job.policy is not None and job.last_beat_at is not None and SERVER.secret is not None
-    return verdict_envelope(
+    return server_stall_envelope(
         SERVER.secret, ledger_id=ledger.id, job_id=made.id, attempt=made.fence.attempt, rev=job.rev + 1, server="hq", robot="w-1",
         at=micros(ledger.now()), last_beat_at=job.last_beat_at, heartbeat_interval_ms=job.policy.heartbeat_interval_ms,
         stall_after_ms=job.policy.stall_after_ms,
@@ -167,7 +166,7 @@ def verdict(ledger: Ledger, made: Made) -> dict[str, Any]:
 
 def seen_again(ledger: Ledger, made: Made) -> dict[str, Any]:
     assert SERVER.secret is not None
-    return resumed_envelope(
+    return server_resume_envelope(
         SERVER.secret, ledger_id=ledger.id, job_id=made.id, attempt=made.fence.attempt, rev=ledger.get(made.id).rev + 1,
         server="hq", robot="w-1", at=micros(ledger.now()),
     )  # fmt: skip
@@ -198,8 +197,8 @@ def test_an_envelope_goes_out_as_it_came_in(edge: Ledger, clock: ManualClock):
     for line, envelope in zip(lines, sent, strict=True):
         assert {name: line[name] for name in STATEMENT} == {name: envelope[name] for name in STATEMENT}
         assert (line["keyId"], line["signature"]) == (envelope["keyId"], envelope["signature"])
-        said = shaped({name: line[name] for name in STATEMENT})
-        assert said == shaped(json.loads(line["statement"]))
+        said = parse_statement({name: line[name] for name in STATEMENT})
+        assert said == parse_statement(json.loads(line["statement"]))
 
 
 def own_beat(ledger: Ledger, made: Made, job_id: Any) -> dict[str, Any]:
@@ -225,9 +224,9 @@ def test_envelopes_take_job_ids_as_numbers_or_as_digits(edge: Ledger, as_text: b
 
     robots = {name: value for name, value in beat(edge, made).items() if name in STATEMENT}
     robots["payload"] = robots["payload"] | {"jobId": given}
-    assert edge.append(seal(robots, WORKER.secret)).job_id == made.id
+    assert edge.append(sign_envelope(robots, WORKER.secret)).job_id == made.id
 
-    assert edge.append(seal(own_beat(edge, made, given), WORKER.secret)).job_id == made.id
+    assert edge.append(sign_envelope(own_beat(edge, made, given), WORKER.secret)).job_id == made.id
     assert edge.check(made.id) == []
 
 
@@ -236,7 +235,7 @@ def test_no_other_job_id_is_taken(edge: Ledger, given: Any):
     made = b.running(edge, policy=LIVENESS)
     assert WORKER.secret is not None
     with pytest.raises(HoldfastError) as caught:
-        edge.append(seal(own_beat(edge, made, given), WORKER.secret))
+        edge.append(sign_envelope(own_beat(edge, made, given), WORKER.secret))
     assert caught.value.code in {"validation_error", "limit_exceeded"}
     assert edge.events(made.id)[-1].type == "started"
 
@@ -252,7 +251,7 @@ def test_a_stall_that_the_sweep_found_names_the_robot(ledger: Ledger, clock: Man
     assert list(payload) == ["jobId", "robotId", "detectedAt", "reason", "lastHeartbeatAt", "policy"]
     assert (payload["jobId"], payload["robotId"], payload["detectedAt"]) == (str(made.id), "w-1", told["at"])
     assert (payload["reason"], payload["policy"]) == (event.reason, {"heartbeatIntervalMs": 30_000, "stallAfterMs": 90_000})
-    assert shaped({name: told[name] for name in STATEMENT}).robot == "w-1"
+    assert parse_statement({name: told[name] for name in STATEMENT}).robot == "w-1"
 
 
 def test_a_stall_that_names_its_holder_is_about_that_robot(ledger: Ledger):
@@ -278,7 +277,7 @@ def test_a_sink_is_told_in_its_dialect(ledger: Ledger, dialect: Dialect):
     assert len(told) > len(EventType) - 5
     for message in told:
         document = message.as_dict()["data"]
-        beside = {name: document.pop(name, None) for name in BESIDE}
+        beside = {name: document.pop(name, None) for name in ADDED_FIELDS}
         assert (beside["message"], beside["queue"], beside["kind"]) == (message.data.message, message.data.queue, "index_page")
         assert (beside["silent_ms"] is None) == (message.data.type != "stalled")
         assert document == by_id[message.event.id]

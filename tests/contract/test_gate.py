@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast import Fence, Ledger
-from holdfast.core.receipts import episode_id
+from holdfast.core.liveness import episode_id
 from holdfast.liveness import HealthVerdict, LivenessHeartbeatReceiptV1
 from holdfast.testing import ManualClock
 from tests.contract import builders

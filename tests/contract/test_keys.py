@@ -8,8 +8,8 @@ import pytest
 
 import holdfast
 from holdfast import HoldfastError, KeyRecord, Ledger
-from holdfast.core.proof.keyfile import KeyFile
-from holdfast.core.proof.trust import check
+from holdfast.proof.key_book import check_key_changes
+from holdfast.proof.keys import KeyFile
 from holdfast.testing import ManualClock
 from tests.contract.builders import refused
 
@@ -52,7 +52,7 @@ def log(ledger: Ledger) -> list[Any]:
 
 
 def sound(ledger: Ledger) -> bool:
-    return check(ledger.id, log(ledger)) == []
+    return check_key_changes(ledger.id, log(ledger)) == []
 
 
 def test_the_first_key_vouches_for_itself(opened: Open, clock: ManualClock):

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Ledger, SinkState
 from holdfast.services import CallableSink, DeliveryFailed, Message, Relay
-from holdfast.services.batches import retry_us
+from holdfast.services.relay import retry_us
 from holdfast.testing import ManualClock
 from tests.contract.builders import queued, refused, running, succeeded
 from tests.support.duties import Everybody

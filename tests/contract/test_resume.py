@@ -6,8 +6,8 @@ from datetime import timedelta
 import msgspec
 
 from holdfast import Ledger
-from holdfast.agent import Agent, look
-from holdfast.agent.waiting import _until_due
+from holdfast.agent import Agent, get_task
+from holdfast.agent.agent import _seconds_until_due
 from holdfast.testing import ManualClock
 from tests.contract.builders import held, queued, refused
 from tests.support.histories import problems
@@ -353,7 +353,7 @@ def test_what_waits_for_others_is_not_next_and_a_brief_says_what_a_task_unlocks(
     assert [(task.id, task.waits_for) for task in brief.unlocks] == [(two, 1), (three, 2)]
     nothing = bob.resume()
     assert (nothing.task, nothing.until) == (None, None)
-    assert [task.id for task in look(ledger, three).blocked_by] == [one, two]
+    assert [task.id for task in get_task(ledger, three).blocked_by] == [one, two]
     ada.complete(one)
     brief = bob.resume()
     assert brief.task is not None and brief.task.id == two
@@ -408,12 +408,12 @@ def test_it_does_not_wait_longer_than_it_is_told(ledger: Ledger, ada: Agent) -> 
 def test_when_to_look_again_is_when_something_is_due(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     """The time of the next task, or the end of the next claim; a second where that is past."""
     bob = Agent(ledger, "bob")
-    assert _until_due(ledger, ada.resume(), 300) == 300
+    assert _seconds_until_due(ledger, ada.resume(), 300) == 300
     queued(ledger, delay="60s")
-    assert _until_due(ledger, ada.resume(), 300) == 60.001
+    assert _seconds_until_due(ledger, ada.resume(), 300) == 60.001
     bob.start(queued(ledger).id, ttl="20s")
-    assert _until_due(ledger, brief := ada.resume(), 300) == 20.001
+    assert _seconds_until_due(ledger, brief := ada.resume(), 300) == 20.001
     clock.advance(60)
-    assert _until_due(ledger, brief, 300) == 0.001
+    assert _seconds_until_due(ledger, brief, 300) == 0.001
     clock.advance(1)
-    assert _until_due(ledger, brief, 300) == 1.0
+    assert _seconds_until_due(ledger, brief, 300) == 1.0

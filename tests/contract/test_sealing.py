@@ -8,12 +8,12 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.core.proof import tiles
-from holdfast.core.proof.checks import verify_consistency
-from holdfast.core.proof.keyfile import KeyFile
 from holdfast.errors import Forbidden, LimitExceeded, NotFound, SealBroken
-from holdfast.ledger.seals import tile_reader
-from holdfast.services.seal import Sealer
+from holdfast.ledger.verbs.proofs import tile_reader
+from holdfast.proof import tiles
+from holdfast.proof.keys import KeyFile
+from holdfast.proof.merkle import verify_consistency
+from holdfast.services.sealer import Sealer
 from holdfast.testing import ManualClock
 from tests.contract import builders
 from tests.support import auditor

@@ -9,22 +9,22 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Unavailable
-from holdfast.services.presence import Presence
-from holdfast.services.prune import Prune
-from holdfast.services.sweep import Sweep
+from holdfast.services.presence import PresenceService
+from holdfast.services.pruner import PruneService
+from holdfast.services.sweeper import SweepService
 from holdfast.services.ticker import Ticker
 from holdfast.testing import ManualClock
 from tests.contract.builders import claimed, dead_lettered, failed, running, succeeded
 
 
 def test_a_sweep_looks_only_where_there_is_something_to_watch(ledger: Ledger) -> None:
-    assert Sweep(ledger, "a").tick() == {}
+    assert SweepService(ledger, "a").tick() == {}
     assert ledger.take_duty("sweep", "b", ttl=1), "nobody has taken the duty for nothing"
 
 
 def test_one_sweeps_at_a_time(ledger: Ledger, clock: ManualClock) -> None:
     made = running(ledger)
-    first, second = Sweep(ledger, "a"), Sweep(ledger, "b")
+    first, second = SweepService(ledger, "a"), SweepService(ledger, "b")
     done = []
     for _ in range(31):
         done.append(first.tick())
@@ -38,7 +38,7 @@ def test_one_sweeps_at_a_time(ledger: Ledger, clock: ManualClock) -> None:
 
 def test_a_sweeper_that_falls_silent_is_replaced(ledger: Ledger, clock: ManualClock) -> None:
     running(ledger)
-    first, second = Sweep(ledger, "a"), Sweep(ledger, "b")
+    first, second = SweepService(ledger, "a"), SweepService(ledger, "b")
     first.tick()
     second.tick()
     clock.advance(31)
@@ -48,10 +48,10 @@ def test_a_sweeper_that_falls_silent_is_replaced(ledger: Ledger, clock: ManualCl
 
 def test_a_new_sweeper_hears_of_a_step_from_those_who_noticed(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
     made = running(ledger)
-    watching = Sweep(ledger, "a")
+    watching = SweepService(ledger, "a")
     watching.tick()
     with holdfast.open(store_url, clock=clock) as other:
-        late = Sweep(other, "b")
+        late = SweepService(other, "b")
         clock.jump(3_600)
         assert late.tick() == {}
         watching.tick()
@@ -61,7 +61,7 @@ def test_a_new_sweeper_hears_of_a_step_from_those_who_noticed(ledger: Ledger, st
 
 def test_one_that_leaves_in_order_is_replaced_at_once(ledger: Ledger) -> None:
     claimed(ledger)
-    first = Sweep(ledger, "a")
+    first = SweepService(ledger, "a")
     first.tick()
     assert not ledger.wants_sweeping("b")
     first.close()
@@ -71,7 +71,7 @@ def test_one_that_leaves_in_order_is_replaced_at_once(ledger: Ledger) -> None:
 def test_answers_and_silent_workers_go_after_a_day(ledger: Ledger, clock: ManualClock) -> None:
     ledger.enqueue("k", request_id="kept")
     ledger.sign_in("w")
-    prune = Prune(ledger, "a")
+    prune = PruneService(ledger, "a")
     clock.advance(86_300)
     assert prune.tick() == {"requests": 0, "workers": 0, "agents": 0}
     clock.advance(200)
@@ -83,7 +83,7 @@ def test_where_an_agent_stood_goes_after_thirty_days(ledger: Ledger, clock: Manu
     ada = Agent(ledger, "ada")
     ada.start(made := ledger.enqueue("k").id)
     ada.release(made)
-    prune = Prune(ledger, "a")
+    prune = PruneService(ledger, "a")
     clock.advance(30 * 86_400)
     assert prune.tick()["agents"] == 0
     clock.advance(1)
@@ -93,9 +93,9 @@ def test_where_an_agent_stood_goes_after_thirty_days(ledger: Ledger, clock: Manu
 def test_finished_jobs_go_where_the_operator_lets_them(ledger: Ledger, clock: ManualClock) -> None:
     made = succeeded(ledger)
     clock.advance(3_600)
-    assert Prune(ledger, "a", jobs="2h").tick()["jobs"] == 0
+    assert PruneService(ledger, "a", jobs="2h").tick()["jobs"] == 0
     clock.advance(3_601)
-    assert Prune(ledger, "a", jobs="2h").tick()["jobs"] == 1
+    assert PruneService(ledger, "a", jobs="2h").tick()["jobs"] == 1
     assert not [job for job in ledger.list() if job.id == made.id]
 
 
@@ -104,30 +104,30 @@ def test_failures_are_kept_until_they_are_named(ledger: Ledger, clock: ManualClo
     succeeded(ledger)
     clock.advance(3_601)
     with caplog.at_level("INFO", logger="holdfast.services"):
-        assert Prune(ledger, "a", jobs="1h").tick()["jobs"] == 1
+        assert PruneService(ledger, "a", jobs="1h").tick()["jobs"] == 1
         assert sorted(job.id for job in ledger.list()) == [made[0].id, made[1].id]
-        assert Prune(ledger, "a", jobs="1h", failed="1h").tick()["failed"] == 2
-        Prune(ledger, "a", jobs="1h", failed="1h").tick()
+        assert PruneService(ledger, "a", jobs="1h", failed="1h").tick()["failed"] == 2
+        PruneService(ledger, "a", jobs="1h", failed="1h").tick()
     assert ledger.list() == []
     said = [(line.message, line.__dict__.get("jobs"), line.__dict__.get("failed")) for line in caplog.records]
     assert said == [("pruned", 1, None), ("pruned", None, 2)]
 
 
 def test_a_tick_goes_on_past_jobs_that_stay(ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.services.prune.BATCH", 2)
+    monkeypatch.setattr("holdfast.services.pruner.BATCH", 2)
     for build in (failed, succeeded) * 3:
         build(ledger)
     clock.advance(3_601)
-    assert Prune(ledger, "a", jobs="1h").tick()["jobs"] == 3
+    assert PruneService(ledger, "a", jobs="1h").tick()["jobs"] == 3
 
 
 def test_one_prunes_at_a_time(ledger: Ledger) -> None:
-    assert Prune(ledger, "a").tick() != {}
-    assert Prune(ledger, "b").tick() == {}
+    assert PruneService(ledger, "a").tick() != {}
+    assert PruneService(ledger, "b").tick() == {}
 
 
 def test_a_worker_is_seen_until_it_leaves(ledger: Ledger) -> None:
-    presence = Presence(ledger, "w", lambda: {"pid": 7})
+    presence = PresenceService(ledger, "w", lambda: {"pid": 7})
     presence.tick()
     assert [(worker.name, worker.details) for worker in ledger.workers()] == [("w", {"pid": 7})]
     presence.close()
@@ -172,5 +172,5 @@ def test_a_service_that_fails_ticks_again_and_hurts_no_other(error: Exception) -
 
 
 def test_what_is_never_deleted_is_not_among_what_is_kept_for_a_time(ledger: Ledger):
-    prune = Prune(ledger, "a", jobs="never", beats=None, requests="1h")
+    prune = PruneService(ledger, "a", jobs="never", beats=None, requests="1h")
     assert prune.kept_ms.keys() == {"requests", "workers", "agents"}

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger, Status
-from holdfast.core.commands import Settle
-from holdfast.ledger.execute import execute
-from holdfast.ledger.holding import _completions
+from holdfast.core.commands import CompleteInBatch
+from holdfast.ledger.dispatch import execute
 from holdfast.ledger.requests import Request
+from holdfast.ledger.verbs.holders import _completions
 from holdfast.store.sqlite.session import SETTLE_BYTES_MAX
 from holdfast.testing import ManualClock
 from tests.contract.builders import Made, claimed, running
@@ -95,6 +95,6 @@ def test_a_holder_whose_lease_ran_out_loses_no_work(ledger: Ledger, clock: Manua
 
 def test_batches_of_several_callers_keep_their_own_ids(ledger: Ledger):
     jobs = [running(ledger) for _ in range(3)]
-    requests = [Request("complete", _completions(Settle, [(made.fence, None)], f"r-{made.id}")) for made in jobs]
-    ledger._store.transact("work", partial(execute, requests, ledger._notary, False))
+    requests = [Request("complete", _completions(CompleteInBatch, [(made.fence, None)], f"r-{made.id}")) for made in jobs]
+    ledger._store.transact("work", partial(execute, requests, ledger._signer, False))
     assert [ledger.events(made.id)[-1].request_id for made in jobs] == [f"r-{made.id}" for made in jobs]

@@ -8,7 +8,7 @@ import pytest
 from holdfast import Event, Fence, Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Forbidden, SignatureInvalid
-from holdfast.services.sweep import Sweep
+from holdfast.services.sweeper import SweepService
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
@@ -302,7 +302,7 @@ def test_a_sweeper_without_the_server_key_leaves_them_alone(
 def test_a_sweeper_that_cannot_sign_lets_go_of_its_duty(signing: Ledger, robot: Ledger, clock: ManualClock):
     b.running(signing, policy=LIVENESS)
     clock.advance(61)
-    keyless, keyed = Sweep(robot, "keyless"), Sweep(signing, "keyed")
+    keyless, keyed = SweepService(robot, "keyless"), SweepService(signing, "keyed")
     assert [keyless.tick(), keyless.tick()] == [{}, {"unsigned": 1}]
     assert [keyed.tick(), keyed.tick()] == [{}, {"stalled": 1, "requeued": 1}]
 

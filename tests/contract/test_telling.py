@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.core.limits import CASCADE_MAX, DEPENDENTS_MAX
-from holdfast.services.sweep import Sweep
+from holdfast.services.sweeper import SweepService
 from tests.contract.builders import Made, claim, refused, refused_without_trace, running, types
 from tests.support.histories import problems
 
@@ -17,7 +17,7 @@ LONG = 1_500
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """A transaction brings down this many jobs."""
-    monkeypatch.setattr("holdfast.ledger.telling.CASCADE_MAX", 5)
+    monkeypatch.setattr("holdfast.ledger.dependencies.CASCADE_MAX", 5)
     return 5
 
 
@@ -94,7 +94,7 @@ def test_a_job_has_a_limited_number_of_dependents_and_an_end_of_ends(ledger: Led
 
 
 def test_a_refusal_for_too_many_leaves_no_trace(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.store.waiting.DEPENDENTS_MAX", 3)
+    monkeypatch.setattr("holdfast.store.dependencies.DEPENDENTS_MAX", 3)
     first = running(ledger)
     wide(ledger, first.id, 2)
     with refused_without_trace(ledger, "limit_exceeded"):
@@ -107,7 +107,7 @@ def test_a_sweep_goes_on_in_bounded_steps_until_all_are_told(ledger: Ledger, few
     ids = line(ledger, first.id, 23)
     ledger.cancel(first.id, hard=True)
     assert statuses(ledger, ids) == ["cancelled"] * few + ["queued"] * (23 - few)
-    sweeper = Sweep(ledger, "sweeper")
+    sweeper = SweepService(ledger, "sweeper")
     assert [sweeper.tick(), sweeper.tick()] == [{}, {"cancelled": 23 - few}]
     assert statuses(ledger, ids) == ["cancelled"] * 23
     assert ledger.sweep() == {}

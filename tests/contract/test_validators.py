@@ -9,7 +9,7 @@ import holdfast
 from holdfast import App, Job, Ledger
 from holdfast.agent import Agent
 from holdfast.errors import RefusedByValidator, TransientError
-from holdfast.ledger.validating import Hooks
+from holdfast.ledger.validators import Hooks
 from holdfast.testing import ManualClock
 from tests.contract.builders import WORKER, claimed, queued, refused, refused_without_trace, running, types
 from tests.contract.test_append import ours

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.demo_record import DemoError, verify_job
+from holdfast.demo.verification import DemoError, verify_job
 
 COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 

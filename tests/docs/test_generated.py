@@ -108,10 +108,10 @@ def test_the_bounds_of_a_duration_are_those_of_the_page(field: str) -> None:
     low, high = (milliseconds(side) for side in row[2].split(" – "))
     wide = {"lease_widened": True} if field == "lease_ttl" else {}
     for ms in (low, high):
-        assert getattr(policy.settings({field: ms / 1_000, **wide}), f"{field}_ms") == ms
+        assert getattr(policy.read_settings({field: ms / 1_000, **wide}), f"{field}_ms") == ms
     for ms in (low - 1, high + 1):
         with pytest.raises(errors.LimitExceeded):
-            policy.settings({field: ms / 1_000, **wide})
+            policy.read_settings({field: ms / 1_000, **wide})
 
 
 def milliseconds(shown: str) -> int:

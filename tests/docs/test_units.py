@@ -6,7 +6,7 @@ import shlex
 from docs.generate import ROOT
 from holdfast.cli.worker import run
 from holdfast.core.policy import DAY_MS, duration_ms
-from holdfast.worker.beats import GRACE_SECONDS
+from holdfast.worker.heartbeats import GRACE_SECONDS
 from tests.docs.pages import blocks
 
 

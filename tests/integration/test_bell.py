@@ -32,7 +32,7 @@ def bells(schema: str) -> list[str]:
 def test_a_lone_enqueue_is_two_round_trips_and_rings(
     pg_url: str, on_postgres: Ledger, tmp_path: Path, enqueue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.wake.APART_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.0)
     for _ in range(5):
         ENQUEUES[enqueue](on_postgres)
     [connection] = on_postgres._store._idle  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ def test_a_lone_enqueue_is_two_round_trips_and_rings(
 
 
 def test_a_bell_that_has_just_rung_rings_again_after_a_while(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.wake.APART_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.2)
     waiter = on_postgres.waiter()
     try:
         on_postgres.enqueue("work")
@@ -64,7 +64,7 @@ def test_a_bell_that_has_just_rung_rings_again_after_a_while(on_postgres: Ledger
 
 
 def test_a_job_made_beside_one_that_was_only_found_rings_too(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.wake.APART_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.2)
     waiter = on_postgres.waiter()
     try:
         on_postgres.enqueue("work", dedupe_key="known")
@@ -94,7 +94,7 @@ def test_a_server_without_room_for_a_notification_keeps_nobody_from_enqueueing(
             notify(writer, FULL)
         jobs = [ledger.enqueue("work").id, ledger.enqueue("work", dedupe_key="k").id]
         assert [job.id for job in ledger.list(status="queued")] == jobs
-        wait_until(lambda: ledger._store._bell._pending == set(), what="a ring in vain")  # type: ignore[attr-defined]
+        wait_until(lambda: ledger._store._notifier._pending == set(), what="a ring in vain")  # type: ignore[attr-defined]
         reader.rollback()
         # Asking for it is what makes room again.
         wait_until(lambda: writer.execute("SELECT pg_notification_queue_usage() < 0.1").fetchone() == (True,))

@@ -169,7 +169,7 @@ def test_whoever_begins_to_wait_in_the_middle_of_a_line_that_comes_down_ends_wit
 def test_two_sweeps_that_go_on_with_one_end_tell_everybody_once(
     store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.ledger.telling.CASCADE_MAX", 3)
+    monkeypatch.setattr("holdfast.ledger.dependencies.CASCADE_MAX", 3)
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         [fence] = running(one, 1)

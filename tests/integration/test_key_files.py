@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.core.proof.keyfile import KeyFile, encode_key
 from holdfast.errors import ValidationError
 from holdfast.keyfiles import keyring, read_key, write_key
+from holdfast.proof.keys import KeyFile, encode_key
 
 KEY = holdfast.draw_key("server", "main")
 SECRET = KEY.secret.seed.hex() if KEY.secret is not None else ""

@@ -7,8 +7,8 @@ import psycopg
 
 import holdfast
 from holdfast import Ledger
-from holdfast.core.model import Event
-from holdfast.core.proof.trust import check
+from holdfast.core.model import EventRecord
+from holdfast.proof.key_book import check_key_changes
 from holdfast.store.base import EventFilter, Session
 from tests.support.waiting import wait_until
 
@@ -57,7 +57,7 @@ def _add_event(session: Session, job_id: int) -> int:
     """The position of an event that is written now."""
     record = session.load([job_id], lock=True)[job_id]
     [event] = session.events(EventFilter(job_id=job_id))
-    again = Event(job_id, 2, event.type, event.received_at, event.actor, 0, event.to_status, event.to_status)
+    again = EventRecord(job_id, 2, event.type, event.received_at, event.actor, 0, event.to_status, event.to_status)
     session.save(record, [again])
     return session.events(EventFilter(job_id=job_id))[-1].pos
 
@@ -80,7 +80,7 @@ def test_many_enrolments_at_once_are_one_chain(store_url: str) -> None:
             list(pool.map(enrol, ledgers))
         changes = ledgers[0]._store.read(lambda session: session.key_log())
         assert len(changes) == 1 + 8 + 1
-        assert check(ledgers[0].id, changes) == []
+        assert check_key_changes(ledgers[0].id, changes) == []
     finally:
         for ledger in ledgers:
             ledger.close()

@@ -14,8 +14,8 @@ from holdfast import Job, Ledger, Unavailable
 from holdfast.core.commands import Heartbeat
 from holdfast.core.payloads import NO_BEAT
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.ledger.execute import execute
-from holdfast.ledger.repeating import is_locked
+from holdfast.ledger.dispatch import execute
+from holdfast.ledger.idempotency import is_locked
 from holdfast.testing import ManualClock
 from tests.support.histories import problems
 from tests.support.waiting import wait_until
@@ -100,7 +100,7 @@ def test_a_call_on_a_locked_job_ends_and_says_who_has_it(ledger: Ledger, pg_url:
 def test_explain_and_the_doctor_name_the_process(
     ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.core.doctor.stores.LOCKED_US_MAX", 0)
+    monkeypatch.setattr("holdfast.core.doctor.checks.LOCKED_US_MAX", 0)
     free, job = running(ledger, 2)
     lock(stranger, pg_url, job)
     pid = stranger.info.backend_pid
@@ -262,7 +262,7 @@ def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
 ) -> None:
     monkeypatch.setattr("holdfast.store.session.UNTOLD_BATCH_MAX", 3)
     monkeypatch.setattr("holdfast.ledger.sweep.UNTOLD_BATCH_MAX", 3)
-    monkeypatch.setattr("holdfast.store.waiting.DEPENDENTS_MAX", 5)
+    monkeypatch.setattr("holdfast.store.dependencies.DEPENDENTS_MAX", 5)
     locked, other = running(ledger, 2)
     assert locked.fence is not None and other.fence is not None
     with psycopg.connect(stranger.info.dsn) as caller:
@@ -320,5 +320,5 @@ def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledg
     lock(stranger, pg_url, job)
     beat = Heartbeat(**ledger._holder(job.fence, "R", None), beat=NO_BEAT)
     requests = [ledger._quick("heartbeat", [beat], "R") for _ in range(2)]
-    results = ledger._store.transact("work", partial(execute, requests, ledger._notary, True))
+    results = ledger._store.transact("work", partial(execute, requests, ledger._signer, True))
     assert [is_locked(result.answers[0]) for result in results] == [True, True]

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import Ledger, Unavailable
 from holdfast.errors import ValidationError
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.wake import Listener
+from holdfast.store.postgres.wakeup import NotificationListener
 from holdfast.testing import ManualClock
 from tests.integration.conftest import Opener
 from tests.support.histories import all_jobs, problems
@@ -109,11 +109,11 @@ def test_a_sweep_and_the_migrations(url: str, opened: Opener, clock: ManualClock
 
 def test_waiters_look_for_themselves_or_listen_at_the_server(url: str, pg_server: PostgresServer, opened: Opener) -> None:
     polling = store_of(opened(url)).waiter(events=True)
-    assert isinstance(polling, Listener) and polling._connection is None
+    assert isinstance(polling, NotificationListener) and polling._connection is None
     assert polling.wait(60)
     ledger = opened(f"{url}&listen={pg_server.host}:{pg_server.port}")
     listening = store_of(ledger).waiter(events=True)
-    assert isinstance(listening, Listener) and listening._connection is not None
+    assert isinstance(listening, NotificationListener) and listening._connection is not None
     assert listening._connection.info.port == pg_server.port
     ledger.enqueue("k")
     assert listening.wait(60)
@@ -148,14 +148,14 @@ def test_another_server_is_noticed_though_no_connection_is_lost(restartable_serv
     ):
         ledger.enqueue("k", {}, tier="known")
         store = store_of(ledger)
-        before, memory = store.identity, store._memory
+        before, memory = store.identity, store._cache
         with psycopg.connect(restartable_server.url) as primary, psycopg.connect(standby.url, autocommit=True) as replica:
             [(written,)] = primary.execute("SELECT pg_current_wal_lsn()::text").fetchall()
             wait_until(lambda: replica.execute("SELECT 1 WHERE pg_last_wal_replay_lsn() >= %s", (written,)).fetchone())
         standby.promote()
         bouncer.lead_to(standby.port)
         wait_until(lambda: ledger.counts() and store.identity != before, what="the other server is noticed")
-        assert store._memory is not memory
+        assert store._cache is not memory
         assert ledger.enqueue("k", {}, tier="new").tier == "new"
         with psycopg.connect(standby.url) as replica:
             assert replica.execute("SELECT count(*) FROM holdfast.jobs").fetchone() == (2,)

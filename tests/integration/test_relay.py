@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Ledger, Unavailable
-from holdfast.ledger.outbox import Outbox
+from holdfast.ledger.verbs.sinks import Outbox
 from holdfast.services import CallableSink, Message, Relay
 from tests.integration.conftest import Opener
 from tests.support.duties import Everybody
@@ -218,7 +218,7 @@ class PatientOutbox(Outbox):
 def patient(relay: Relay, ledger: Ledger, stop: threading.Event, seconds: float) -> PatientOutbox:
     """Lets a relay live so many seconds of waiting, which pass at once."""
     outbox = PatientOutbox(ledger, stop, seconds)
-    relay._outbox, relay._watch._monotonic = outbox, outbox._passed
+    relay._outbox, relay._duties._monotonic = outbox, outbox._passed
     return outbox
 
 
@@ -239,7 +239,7 @@ def test_an_idle_relay_costs_next_to_nothing(on_postgres: Ledger, monkeypatch: p
 
     monkeypatch.setattr(psycopg.Cursor, "execute", counted)
     relay.run(stop)
-    renewals = hour / relay._watch.renew_seconds
+    renewals = hour / relay._duties.renew_seconds
     assert renewals < statements <= 0.2 * hour
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import Ledger
-from holdfast.core.proof.keyfile import KeyFile
 from holdfast.errors import SealBroken
 from holdfast.keyfiles import write_key
-from holdfast.ledger.seals import SealedLog
+from holdfast.ledger.verbs.proofs import SealedLog
+from holdfast.proof.keys import KeyFile
 from holdfast.services.anchors import FileAnchor
-from holdfast.services.seal import Sealer
+from holdfast.services.sealer import Sealer
 from tests.integration.conftest import Opener
 from tests.support.processes import Program
 from tests.support.sealing import check_sealed, drawn, enrol, positions, tamper

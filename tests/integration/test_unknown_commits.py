@@ -95,7 +95,7 @@ def test_a_commit_that_never_arrives_leaves_no_trace(cut_off: Ledger, direct: Le
 def test_an_unknown_outcome_is_settled_by_its_request_id(
     cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str, cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.store.SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
     fence = running(cut_off)
     before = positions(direct)
     proxy.cut(cut, then_gone=True)
@@ -120,7 +120,7 @@ def test_an_unknown_outcome_is_settled_by_its_request_id(
 def test_everybody_in_a_group_hears_that_its_outcome_is_unknown(
     cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.store.SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
     running(cut_off)
     before = positions(direct)
     first_runs, go_on = threading.Event(), threading.Event()
@@ -163,7 +163,7 @@ def test_everybody_in_a_group_hears_that_its_outcome_is_unknown(
 def test_a_group_whose_commit_is_cut_is_unknown_to_all_of_it(
     cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.store.SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
     running(cut_off)
     before = positions(direct)
     entered, go_on = threading.Event(), threading.Event()

@@ -21,8 +21,8 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
 from holdfast.ledger import Job, Ledger
-from holdfast.mcp.seats import Seats
-from holdfast.mcp.server import Reception, build
+from holdfast.mcp.server import CallerResolver, build_server
+from holdfast.mcp.sessions import ClientSessions
 from tests.support.processes import ROOT
 
 ENDS: dict[str, dict[str, Any]] = {"complete": {"result": 1}, "fail": {"error": "no route"}, "release": {}}
@@ -75,8 +75,8 @@ def text_of(answer: CallToolResult) -> str:
     return block.text
 
 
-def seated(ledger: Ledger) -> Seats:
-    return Seats(ledger, time.monotonic)
+def seated(ledger: Ledger) -> ClientSessions:
+    return ClientSessions(ledger, time.monotonic)
 
 
 class Watch:
@@ -84,12 +84,12 @@ class Watch:
 
     def __init__(self, ledger: Ledger) -> None:
         self._now = 0.0
-        self.seats = Seats(ledger, lambda: self._now)
+        self.sessions = ClientSessions(ledger, lambda: self._now)
 
     def advance(self, seconds: float) -> None:
-        with self.seats.changed:
+        with self.sessions.changed:
             self._now += seconds
-            self.seats.changed.notify_all()
+            self.sessions.changed.notify_all()
 
 
 def beats(ledger: Ledger, job: Job) -> int:
@@ -98,12 +98,17 @@ def beats(ledger: Ledger, job: Job) -> int:
 
 @asynccontextmanager
 async def desk(
-    seats: Seats, *, agent: str = "ada", session: str | None = "s1", mode: str = "auto", drawn: Iterator[int] | None = None
+    sessions: ClientSessions,
+    *,
+    agent: str = "ada",
+    session: str | None = "s1",
+    mode: str = "auto",
+    drawn: Iterator[int] | None = None,
 ) -> AsyncIterator[Desk]:
-    """A client and a server in this process, at these seats."""
+    """A client and a server in this process, at these sessions."""
     numbers = drawn or count(1)
-    reception = Reception(seats, agent, session, lambda: f"drawn-{next(numbers)}")
-    async with Client(build(reception), mode=mode) as client:
+    reception = CallerResolver(sessions, agent, session, lambda: f"drawn-{next(numbers)}")
+    async with Client(build_server(reception), mode=mode) as client:
         yield Desk(client)
 
 

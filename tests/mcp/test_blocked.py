@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast.ledger import Ledger
-from holdfast.mcp.keeper import Keeper
-from holdfast.services.echoes import ECHO_SECONDS
+from holdfast.mcp.sessions import HeartbeatThread
+from holdfast.services.signals import ECHO_SECONDS
 from holdfast.store.postgres import store as postgres
 from tests.conftest import drop_schema
 from tests.mcp.conftest import Letters, Serve, Served, Watch, beats, desk, seated
@@ -65,8 +65,8 @@ def ledger(place: Place) -> Iterator[Ledger]:
 
 async def test_a_beat_that_is_held_up_holds_up_no_other(place: Place, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     stuck, free, watch = ledger.enqueue("draft"), ledger.enqueue("draft"), Watch(ledger)
-    with Keeper(watch.seats, 10_000, keep=True):
-        async with desk(watch.seats) as ask:
+    with HeartbeatThread(watch.sessions, 10_000, keep=True):
+        async with desk(watch.sessions) as ask:
             for job in (stuck, free):
                 await ask("claim_job", id=job.id, ttl_s=300)
             with place.locked(stuck.id):
@@ -83,8 +83,8 @@ async def test_a_beat_that_is_held_up_holds_up_no_other(place: Place, ledger: Le
 
 async def test_calls_that_wait_keep_no_other_session_waiting(place: Place, ledger: Ledger) -> None:
     stuck, free = ledger.enqueue("draft"), ledger.enqueue("draft")
-    seats, answered = seated(ledger), []
-    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+    sessions, answered = seated(ledger), []
+    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
         await ada("claim_job", id=stuck.id)
         await twin("claim_job", id=free.id)
 
@@ -132,13 +132,13 @@ async def test_tools_beside_a_locked_table_answer_or_say_who_is_in_the_way(
 
 
 async def test_what_comes_in_for_a_session_that_is_over_is_handed_back(place: Place, ledger: Ledger) -> None:
-    job, seats = ledger.enqueue("draft"), seated(ledger)
-    with Keeper(seats, 60, keep=False) as keeper:
-        async with desk(seats) as ask, anyio.create_task_group() as tasks:
+    job, sessions = ledger.enqueue("draft"), seated(ledger)
+    with HeartbeatThread(sessions, 60, keep=False) as keeper:
+        async with desk(sessions) as ask, anyio.create_task_group() as tasks:
             with place.locked(job.id):
                 tasks.start_soon(lambda: ask("claim_job", id=job.id))
                 await anyio.to_thread.run_sync(lambda: wait_until(lambda: place.waiting() == 1))
-                keeper.end("s1")
+                keeper.end_session("s1")
         wait_until(lambda: ledger.get(job.id).status == "queued")
         assert ledger.events(job.id)[-1].reason == "RELEASED"
 

@@ -20,7 +20,7 @@ import holdfast
 from holdfast.cli import main
 from holdfast.core import limits
 from holdfast.ledger import Ledger
-from holdfast.mcp.gate import REFUSALS_S, Refusals
+from holdfast.mcp.access import REFUSALS_S, RefusedTokenLog
 from tests.mcp.conftest import ACCEPT, ENDS, TOKEN, Desk, Letters, Serve, Served
 from tests.support.waiting import wait_until
 
@@ -148,7 +148,7 @@ def test_refused_tokens_are_logged_without_them_and_not_without_end(serve: Serve
 
 def test_refused_tokens_that_were_not_logged_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    refusals = Refusals(lambda: now)
+    refusals = RefusedTokenLog(lambda: now)
     scope = {"type": "http", "client": ("10.0.0.7", 4000)}
     for _ in range(limits.MCP_REFUSALS_LOGGED_MAX + 3):
         refusals.note(scope, Headers({}))

@@ -9,9 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.ledger import Job, Ledger
-from holdfast.mcp.holds import Place
-from holdfast.mcp.keeper import Keeper
-from holdfast.mcp.seats import Seats
+from holdfast.mcp.sessions import ClientSessions, HeartbeatThread, SessionKey
 from tests.mcp.conftest import Watch, beats, desk, seated
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
@@ -29,7 +27,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def seats(ledger: Ledger) -> Seats:
+def sessions(ledger: Ledger) -> ClientSessions:
     return seated(ledger)
 
 
@@ -41,23 +39,23 @@ def outlived(ledger: Ledger, job: Job, claimed: Job) -> bool:
     return ledger.now() > claimed.claim_expires_at and now > ledger.now()
 
 
-async def test_a_long_thought_costs_no_lease(ledger: Ledger, seats: Seats) -> None:
+async def test_a_long_thought_costs_no_lease(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
-    with Keeper(seats, 60, keep=True):
-        async with desk(seats) as ask:
+    with HeartbeatThread(sessions, 60, keep=True):
+        async with desk(sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=3)
             claimed = ledger.get(job.id)
             wait_until(lambda: outlived(ledger, job, claimed))
             done = await ask("complete", id=job.id)
             assert (done["task"]["status"], done["task"]["attempt"]) == ("succeeded", 1)
         assert "stalled" not in [event.type for event in ledger.events(job.id)]
-        assert seats.next_at(60) is None
+        assert sessions.next_at(60) is None
 
 
 async def test_beats_keep_pace_with_a_claim_that_is_renewed_for_another_ttl(ledger: Ledger) -> None:
     job, watch = ledger.enqueue("draft"), Watch(ledger)
-    with Keeper(watch.seats, 10_000, keep=True):
-        async with desk(watch.seats) as ask:
+    with HeartbeatThread(watch.sessions, 10_000, keep=True):
+        async with desk(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=3_000)
             short = (await ask("claim_job", id=job.id, ttl_s=300))["task"]
             assert (short["attempt"], ledger.get(job.id).policy.lease_ttl_ms) == (1, 300_000)  # type: ignore[union-attr]
@@ -71,8 +69,8 @@ async def test_beats_keep_pace_with_a_claim_that_is_renewed_for_another_ttl(ledg
 async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
-    with Keeper(watch.seats, 1_000, keep=True):
-        async with desk(watch.seats) as ask:
+    with HeartbeatThread(watch.sessions, 1_000, keep=True):
+        async with desk(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=300)
             for count in (1, 2):
                 watch.advance(100)
@@ -89,46 +87,46 @@ async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledge
             watch.advance(1_000)
             wait_until(lambda: caplog.text.count("its leases are left to end") == 2)
             watch.advance(300)
-            wait_until(lambda: watch.seats.next_at(1_000) is None)
+            wait_until(lambda: watch.sessions.next_at(1_000) is None)
 
 
-async def test_whatever_a_client_calls_it_is_not_idle(ledger: Ledger, seats: Seats) -> None:
+async def test_whatever_a_client_calls_it_is_not_idle(ledger: Ledger, sessions: ClientSessions) -> None:
     watch = Watch(ledger)
     jobs = [ledger.enqueue("draft").id for _ in range(2)]
-    async with desk(watch.seats) as ada, desk(watch.seats, session=None) as nobody:
+    async with desk(watch.sessions) as ada, desk(watch.sessions, session=None) as nobody:
         await ada("claim_job", id=jobs[0])
         await nobody("claim_job", id=jobs[1], session="s2")
         watch.advance(90)
         await ada.client.read_resource("holdfast://counts")
         await nobody("explain", id=jobs[0], session="s2")
         watch.advance(90)
-        assert watch.seats.idle(100) == []
+        assert watch.sessions.mark_idle(100) == []
 
 
-async def test_a_job_that_comes_for_a_session_that_has_ended_is_handed_back(ledger: Ledger, seats: Seats) -> None:
+async def test_a_job_that_comes_for_a_session_that_has_ended_is_handed_back(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
-    agent = seats.agent(Place("ada", "s1"))
-    with Keeper(seats, 60, keep=False) as keeper:
+    agent = sessions.agent(SessionKey("ada", "s1"))
+    with HeartbeatThread(sessions, 60, keep=False) as keeper:
         taken = agent.start(job.id)
-        keeper.end("s1")
-        seats.heard(agent, taken)
+        keeper.end_session("s1")
+        sessions.track(agent, taken)
         wait_until(lambda: ledger.get(job.id).status == "queued")
 
 
-async def test_a_wrong_attempt_costs_no_beats(ledger: Ledger, seats: Seats) -> None:
+async def test_a_wrong_attempt_costs_no_beats(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
-    async with desk(seats) as ask:
+    async with desk(sessions) as ask:
         await ask("claim_job", id=job.id)
         assert (await ask.refused("heartbeat", id=job.id, attempt=99))["error_code"] == "fence_lost"
-        assert seats.attempt(Place("ada", "s1"), job.id) == 1
+        assert sessions.attempt(SessionKey("ada", "s1"), job.id) == 1
 
 
 @pytest.mark.filterwarnings("ignore:ping is removed")
 async def test_whatever_a_client_asks_for_it_is_there(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
-    with Keeper(watch.seats, 400, keep=True):
-        async with desk(watch.seats, mode="legacy") as ask:
+    with HeartbeatThread(watch.sessions, 400, keep=True):
+        async with desk(watch.sessions, mode="legacy") as ask:
             asked: list[Callable[[], Awaitable[Any]]] = [
                 ask.client.send_ping,
                 lambda: ask.client.read_resource("holdfast://counts"),
@@ -153,32 +151,34 @@ async def test_who_is_idle_has_its_jobs_handed_back_at_the_end_while_its_leases_
 ) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
-    with Keeper(watch.seats, 50, keep=False):
-        async with desk(watch.seats) as ask:
+    with HeartbeatThread(watch.sessions, 50, keep=False):
+        async with desk(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=300)
             watch.advance(50)
             wait_until(lambda: "its leases are left to end" in caplog.text)
         watch.advance(seconds)
         is_over = seconds == 300
-        wait_until(lambda: (watch.seats.next_at(50) is None) == is_over)
+        wait_until(lambda: (watch.sessions.next_at(50) is None) == is_over)
     assert ledger.get(job.id).status == ("running" if is_over else "queued")
 
 
-async def test_a_lost_job_is_told_with_the_next_call(ledger: Ledger, seats: Seats, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lost_job_is_told_with_the_next_call(
+    ledger: Ledger, sessions: ClientSessions, caplog: pytest.LogCaptureFixture
+) -> None:
     job = ledger.enqueue("draft")
-    with Keeper(seats, 60, keep=False):
-        async with desk(seats) as ask:
+    with HeartbeatThread(sessions, 60, keep=False):
+        async with desk(sessions) as ask:
             await ask("claim_job", id=job.id, **SHORT)
             ledger.cancel(job.id, hard=True)
             wait_until(lambda: "the job is lost" in caplog.text)
-            assert seats.attempt(Place("ada", "s1"), job.id) == 1
+            assert sessions.attempt(SessionKey("ada", "s1"), job.id) == 1
             assert (await ask.refused("progress", id=job.id, progress=1))["error_code"] in ("fence_lost", "invalid_transition")
             assert (await ask("explain", id=job.id))["status"] == "cancelled"
 
 
-async def test_a_wish_to_cancel_is_told_in_every_answer_on_the_job(ledger: Ledger, seats: Seats) -> None:
+async def test_a_wish_to_cancel_is_told_in_every_answer_on_the_job(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
-    async with desk(seats) as ask:
+    async with desk(sessions) as ask:
         assert not (await ask("claim_job", id=job.id))["task"]["cancel_requested"]
         ledger.cancel(job.id)
         for tool, more in (("heartbeat", {}), ("progress", {"progress": 1}), ("get_job", {}), ("claim_job", {})):
@@ -188,14 +188,14 @@ async def test_a_wish_to_cancel_is_told_in_every_answer_on_the_job(ledger: Ledge
 
 
 @pytest.mark.parametrize(("keep", "status"), [(False, "queued"), (True, "running")])
-async def test_the_end_hands_back_what_is_held(ledger: Ledger, seats: Seats, keep: bool, status: str) -> None:
+async def test_the_end_hands_back_what_is_held(ledger: Ledger, sessions: ClientSessions, keep: bool, status: str) -> None:
     jobs = [ledger.enqueue("draft") for _ in range(3)]
-    with Keeper(seats, 60, keep=keep) as keeper:
-        async with desk(seats) as ada, desk(seats, session="s2") as twin:
+    with HeartbeatThread(sessions, 60, keep=keep) as keeper:
+        async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
             await ada("claim_job", id=jobs[0].id)
             await ada("claim_job", id=jobs[1].id)
             await twin("claim_job", id=jobs[2].id)
-            keeper.end("s2")
+            keeper.end_session("s2")
             wait_until(lambda: [ledger.get(job.id).status for job in jobs] == ["running", "running", status])
     assert [ledger.get(job.id).status for job in jobs] == [status] * 3
 
@@ -203,8 +203,8 @@ async def test_the_end_hands_back_what_is_held(ledger: Ledger, seats: Seats, kee
 async def test_an_outage_does_not_end_the_keeper(restartable_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
     with holdfast.open(restartable_server.url) as ledger:
         job, watch = ledger.enqueue("draft"), Watch(ledger)
-        with Keeper(watch.seats, 1_000, keep=True):
-            async with desk(watch.seats) as ask:
+        with HeartbeatThread(watch.sessions, 1_000, keep=True):
+            async with desk(watch.sessions) as ask:
                 await ask("claim_job", id=job.id, ttl_s=300)
                 restartable_server.stop_immediate()
                 watch.advance(100)

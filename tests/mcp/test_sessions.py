@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 
 from holdfast.ledger import Ledger
-from holdfast.mcp.holds import Place
+from holdfast.mcp.sessions import SessionKey
 from holdfast.testing import ManualClock
 from tests.mcp.conftest import ENDS, desk, over_stdio, seated, text_of
 
 pytestmark = pytest.mark.anyio
 
-S1 = Place("ada", "s1")
+S1 = SessionKey("ada", "s1")
 
 
 async def test_a_client_whose_transport_has_no_session_is_offered_one(ledger: Ledger) -> None:
     """Nothing is claimed before it has said who it is: else a model that forgets to would take one job after the other."""
-    seats, numbers, job = seated(ledger), count(1), ledger.enqueue("draft").id
-    async with desk(seats, session=None, drawn=numbers) as ada:
+    sessions, numbers, job = seated(ledger), count(1), ledger.enqueue("draft").id
+    async with desk(sessions, session=None, drawn=numbers) as ada:
         found: dict[str, Any] = {}
         for tool, more in (("resume", {}), ("claim_job", {"id": job}), ("complete", {"id": job}), ("list_jobs", {"mine": True})):
             found = await ada.refused(tool, **more)
@@ -35,8 +35,8 @@ async def test_a_client_whose_transport_has_no_session_is_offered_one(ledger: Le
 
 
 async def test_a_client_whose_transport_has_a_session_cannot_be_in_another(ledger: Ledger) -> None:
-    seats, job = seated(ledger), ledger.enqueue("draft").id
-    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+    sessions, job = seated(ledger), ledger.enqueue("draft").id
+    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
         held = (await ada("claim_job", id=job))["task"]
         for tool in ("complete", "release", "heartbeat"):
             found = await twin.refused(tool, id=job, session=held["session"])
@@ -46,8 +46,8 @@ async def test_a_client_whose_transport_has_a_session_cannot_be_in_another(ledge
 
 
 async def test_a_request_is_done_once_and_two_sessions_may_call_theirs_alike(ledger: Ledger) -> None:
-    seats = seated(ledger)
-    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+    sessions = seated(ledger)
+    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
         first = await ada("enqueue", kind="draft", request_id="r1")
         assert (await ada("enqueue", kind="draft", request_id="r1"))["task"] == first["task"]
         assert (await twin("enqueue", kind="draft", request_id="r1"))["task"]["id"] != first["task"]["id"]
@@ -86,8 +86,8 @@ async def test_an_end_that_is_told_twice_over_stdio_is_one(sqlite_url: str, mode
 
 
 async def test_an_answer_of_before_is_not_taken_for_how_it_stands(ledger: Ledger, clock: ManualClock) -> None:
-    seats, job = seated(ledger), ledger.enqueue("draft").id
-    async with desk(seats) as ask:
+    sessions, job = seated(ledger), ledger.enqueue("draft").id
+    async with desk(sessions) as ask:
         await ask("resume", request_id="r1")
         await ask("progress", id=job, progress=1, request_id="p1")
         await ask("fail", id=job, error="no route")
@@ -95,10 +95,10 @@ async def test_an_answer_of_before_is_not_taken_for_how_it_stands(ledger: Ledger
         assert (await ask("claim_job", id=job))["task"]["attempt"] == 2
         answer = await ask.ask("progress", id=job, progress=1, request_id="p1")
         assert "This was answered before" in text_of(answer)
-        assert seats.attempt(S1, job) == 2
+        assert sessions.attempt(S1, job) == 2
         await ask("complete", id=job)
         assert (await ask("resume", request_id="r1"))["replayed"]
-        assert seats.attempt(S1, job) is None
+        assert sessions.attempt(S1, job) is None
     async with desk(other := seated(ledger)) as restarted:
         job = ledger.enqueue("draft").id
         await restarted("claim_job", id=job, request_id="c1")

@@ -16,10 +16,9 @@ import uvicorn
 
 from holdfast.core import limits
 from holdfast.ledger import Ledger
-from holdfast.mcp.connections import connection_kind, connections_max
-from holdfast.mcp.gate import Names, Sessions
-from holdfast.mcp.holds import Place, ServedTooMany
-from holdfast.mcp.seats import Seats
+from holdfast.mcp.access import AllowedHosts, TransportSessions
+from holdfast.mcp.http import connection_class, connections_max
+from holdfast.mcp.sessions import ClientSessions, SessionKey, TooManySessions
 from tests.mcp.conftest import ACCEPT, INITIALIZE, RESUME, Serve, Served
 
 GREEDY, MODEST = "greedy-client-0000", "modest-client-0000"
@@ -162,7 +161,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 def test_a_session_that_was_idle_for_too_long_makes_room() -> None:
     now = 0.0
-    sessions = Sessions(1, 10.0, lambda: now)
+    sessions = TransportSessions(1, 10.0, lambda: now)
     assert sessions.has_room(0)
     sessions.begin(None, 0)
     assert not sessions.has_room(0)
@@ -174,7 +173,7 @@ def test_a_session_that_was_idle_for_too_long_makes_room() -> None:
     sessions.done("secret", 0, None)
     now = 111.0
     assert sessions.has_room(0)
-    assert not sessions.is_anothers("secret", 1)
+    assert not sessions.belongs_to_another("secret", 1)
 
 
 KNOWN = [
@@ -189,10 +188,10 @@ NO_ORIGINS = [
 
 @pytest.mark.parametrize("host", KNOWN)
 def test_a_name_of_the_server_is_known_in_any_spelling(host: str) -> None:
-    names = Names("127.0.0.1", ["mcp.example", "b.example:8443"])
-    assert names.has(host)
-    assert names.has_origin(f"http://{host}")
-    assert names.has_origin(f"HTTPS://{host}")
+    names = AllowedHosts("127.0.0.1", ["mcp.example", "b.example:8443"])
+    assert names.allows(host)
+    assert names.allows_origin(f"http://{host}")
+    assert names.allows_origin(f"HTTPS://{host}")
 
 
 TRICKY = [
@@ -206,14 +205,14 @@ TRICKY = [
 
 @pytest.mark.parametrize("host", TRICKY)
 def test_a_name_that_only_looks_like_it_is_not(host: str) -> None:
-    names = Names("127.0.0.1", ["mcp.example", "b.example:8443"])
-    assert not names.has(host)
-    assert not names.has_origin(f"http://{host}")
+    names = AllowedHosts("127.0.0.1", ["mcp.example", "b.example:8443"])
+    assert not names.allows(host)
+    assert not names.allows_origin(f"http://{host}")
 
 
 @pytest.mark.parametrize("origin", NO_ORIGINS)
 def test_an_origin_is_a_scheme_and_a_place_and_nothing_else(origin: str) -> None:
-    assert not Names("127.0.0.1", []).has_origin(origin)
+    assert not AllowedHosts("127.0.0.1", []).allows_origin(origin)
 
 
 @pytest.mark.parametrize("host", [host for host in TRICKY if host.isascii() and host == host.strip()])
@@ -262,7 +261,7 @@ def test_a_body_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
             assert message["more_body"]
         ended.append(scope["method"])
 
-    config = uvicorn.Config(app, http=connection_kind(5), log_config=None, lifespan="off")
+    config = uvicorn.Config(app, http=connection_class(5), log_config=None, lifespan="off")
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, args=([listening],))
@@ -279,11 +278,11 @@ def test_a_body_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tasks_are_held_for_a_share_of_sessions(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MCP_SESSIONS_MAX", 4)
-    seats = Seats(ledger, lambda: 0.0, clients=2)
+    sessions = ClientSessions(ledger, lambda: 0.0, clients=2)
     for session in ("a", "b"):
-        place = Place("ada", session)
-        seats.check_room(place, None, client=0)
-        seats.heard(seats.agent(place), seats.agent(place).start(ledger.enqueue("draft").id), client=0)
-    with pytest.raises(ServedTooMany, match="at most 2 sessions"):
-        seats.check_room(Place("ada", "c"), None, client=0)
-    seats.check_room(Place("ada", "c"), None, client=1)
+        place = SessionKey("ada", session)
+        sessions.check_capacity(place, None, client=0)
+        sessions.track(sessions.agent(place), sessions.agent(place).start(ledger.enqueue("draft").id), client=0)
+    with pytest.raises(TooManySessions, match="at most 2 sessions"):
+        sessions.check_capacity(SessionKey("ada", "c"), None, client=0)
+    sessions.check_capacity(SessionKey("ada", "c"), None, client=1)

@@ -13,8 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.core import limits
-from holdfast.mcp.lines import Line, Lines
-from holdfast.mcp.stdio import refusal, what_is_wrong
+from holdfast.mcp.stdio import InputLine, LineReader, error_response, validate_message
 from tests.mcp.conftest import INITIALIZE, RESUME, Desk, Serve, environment, over_stdio
 from tests.support.waiting import wait_until
 
@@ -92,9 +91,9 @@ def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: 
     ],
 )
 def test_what_cannot_be_read_is_answered(line: str, id_: Any, code: int | None) -> None:
-    wrong = what_is_wrong(Line(line, is_whole=True))
+    wrong = validate_message(InputLine(line, is_whole=True))
     assert wrong is not None and code in (None, wrong.code)
-    assert json.loads(refusal(Line(line, is_whole=True), wrong))["id"] == id_
+    assert json.loads(error_response(InputLine(line, is_whole=True), wrong))["id"] == id_
 
 
 def test_what_is_too_long_is_refused_to_whoever_asked() -> None:
@@ -103,14 +102,14 @@ def test_what_is_too_long_is_refused_to_whoever_asked() -> None:
     os.write(write, f"{asked}\n{{}}\n".encode())
     os.close(write)
 
-    async def lines() -> list[Line]:
-        return [line async for line in Lines(read, 2_000)]
+    async def lines() -> list[InputLine]:
+        return [line async for line in LineReader(read, 2_000)]
 
     long, short = anyio.run(lines)
     os.close(read)
-    wrong = what_is_wrong(long)
-    assert wrong is not None and json.loads(refusal(long, wrong))["id"] == 5
-    assert short == Line("{}", is_whole=True)
+    wrong = validate_message(long)
+    assert wrong is not None and json.loads(error_response(long, wrong))["id"] == 5
+    assert short == InputLine("{}", is_whole=True)
 
 
 def test_a_client_that_does_not_read_cannot_keep_it_from_ending(sqlite_url: str, serve: Serve) -> None:

@@ -9,12 +9,11 @@ from mcp import MCPError
 from mcp_types import INVALID_PARAMS, Tool
 
 import holdfast
-from holdfast.cli.schemas import schema_of
+from holdfast.cli.answer_shapes import schema_of
 from holdfast.core import limits
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger
-from holdfast.mcp.guidance import INSTRUCTIONS, SESSIONS
-from holdfast.mcp.server import agent_name
+from holdfast.mcp.server import INSTRUCTIONS, SESSION_INSTRUCTIONS, agent_name
 from holdfast.mcp.tools import TOOLS
 from holdfast.testing import ManualClock
 from tests.mcp.conftest import Desk, desk, seated
@@ -98,11 +97,11 @@ async def test_every_tool_answers_in_its_form(ledger: Ledger, mode: str) -> None
 
 
 async def test_refusals_say_what_to_do(ledger: Ledger, clock: ManualClock) -> None:
-    seats = seated(ledger)
+    sessions = seated(ledger)
     job, other = ledger.enqueue("draft").id, ledger.enqueue("draft").id
     ledger.enqueue("draft", queue="paused")
     ledger.pause("paused")
-    async with desk(seats) as ada, desk(seats, agent="bob", session="s2") as bob:
+    async with desk(sessions) as ada, desk(sessions, agent="bob", session="s2") as bob:
         await ada("claim_job", id=job, request_id="r1")
         cases: list[tuple[Desk, str, dict[str, Any], str]] = [
             (ada, "get_job", {"id": 99}, "not_found"),
@@ -136,18 +135,18 @@ async def test_what_a_validator_refuses_stays_with_its_client(ledger: Ledger, st
 
 
 async def test_a_lease_conflict_says_who_has_it_and_until_when(ledger: Ledger) -> None:
-    seats, job = seated(ledger), ledger.enqueue("draft").id
-    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+    sessions, job = seated(ledger), ledger.enqueue("draft").id
+    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
         held = (await ada("claim_job", id=job))["task"]
         found = await twin.refused("claim_job", id=job)
         assert (found["error_code"], found["error_context"]["holder"]) == ("lease_conflict", "ada")
         assert found["error_context"]["held_until"] == held["claim_expires_at"]
         assert found["error_context"]["holder_session"] == "s1"
         assert found["suggested_action"] == "Take another task: call resume"
-    async with desk(seats, session=None) as nobody:
+    async with desk(sessions, session=None) as nobody:
         found = await nobody.refused("claim_job", id=job, session="s4")
         assert found["suggested_action"] == "If that session is you: give session 's1'. If not: call resume"
-    async with desk(seats, agent="bob", session="s3") as bob:
+    async with desk(sessions, agent="bob", session="s3") as bob:
         assert (await bob.refused("claim_job", id=job))["suggested_action"] == "Take another task: call resume"
 
 
@@ -227,7 +226,7 @@ async def test_what_a_client_is_told_of_the_tools(ledger: Ledger) -> None:
         assert [prompt.name for prompt in (await ask.client.list_prompts()).prompts] == ["work"]
         assert "Call resume" in (await ask.client.get_prompt("work")).messages[0].content.model_dump()["text"]
     async with desk(seated(ledger), session=None, mode="legacy") as ask:
-        assert ask.client.instructions == INSTRUCTIONS + SESSIONS
+        assert ask.client.instructions == INSTRUCTIONS + SESSION_INSTRUCTIONS
     assert len(INSTRUCTIONS.splitlines()) <= 15
 
 
@@ -295,8 +294,8 @@ async def test_the_attempt_that_was_claimed_fences_off_what_came_after(ledger: L
 
 
 async def test_resume_takes_over_what_has_expired_where_nobody_sweeps(ledger: Ledger, clock: ManualClock) -> None:
-    job, seats = ledger.enqueue("draft").id, seated(ledger)
-    async with desk(seats) as dead, desk(seats, agent="bob") as bob:
+    job, sessions = ledger.enqueue("draft").id, seated(ledger)
+    async with desk(sessions) as dead, desk(sessions, agent="bob") as bob:
         await dead("resume", ttl_s=1)
         nothing = await bob("resume")
         assert (nothing["task"], nothing["nothing"]["held"], nothing["nothing"]["then"]) == (None, 1, "wait")
@@ -309,8 +308,8 @@ async def test_resume_takes_over_what_has_expired_where_nobody_sweeps(ledger: Le
 async def test_a_session_holds_so_many_jobs_and_no_more(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "OWN_TASKS_MAX", 2)
     monkeypatch.setattr(limits, "MCP_SESSIONS_MAX", 1)
-    jobs, seats = [ledger.enqueue("draft").id for _ in range(3)], seated(ledger)
-    async with desk(seats) as ada, desk(seats, session="s2") as twin:
+    jobs, sessions = [ledger.enqueue("draft").id for _ in range(3)], seated(ledger)
+    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
         for job in jobs[:2]:
             await ada("claim_job", id=job)
         full = await ada.refused("claim_job", id=jobs[2])

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast.core import commands as c
-from holdfast.core import payloads, strictjson
+from holdfast.core import payloads, strict_json
 from holdfast.core import policy as policies
+from holdfast.core.decide import decide, enqueued_event, replay_command
+from holdfast.core.dependencies import DependencyState, failure_command, unblock_command
 from holdfast.core.evolve import evolve
-from holdfast.core.lifecycle import decide, enqueued, replay_of
 from holdfast.core.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX, UNDO_BATCH_MAX
 from holdfast.core.model import (
     HELD,
@@ -26,11 +27,11 @@ from holdfast.core.model import (
     SYSTEM,
     TERMINAL,
     Actor,
-    Event,
+    EventRecord,
     EventType,
     FailureStage,
     Fence,
-    Job,
+    JobRecord,
     Micros,
     Phase,
     Policy,
@@ -39,10 +40,9 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
-from holdfast.core.undo import end_of_undo, owes_undo, undo_key, undo_of
-from holdfast.core.waiting import Standing, consequence, unblocked
+from holdfast.core.undo import has_undo_due, undo_command, undo_key, undo_note
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict, NotClaimable, NotFound
-from holdfast.ledger.refs import in_order
+from holdfast.ledger.dependencies import in_order
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Draws:
 class Seen(NamedTuple):
     """A job as an answer shows it."""
 
-    job: Job
+    job: JobRecord
     fence: Fence | None = None
     is_new: bool = True
 
@@ -118,8 +118,8 @@ class Model:
     ledger_id: str
     actor: str = "client"
     incarnation: str = "nonce-0"
-    jobs: dict[int, Job] = field(default_factory=dict)
-    history: dict[int, list[Event]] = field(default_factory=dict)
+    jobs: dict[int, JobRecord] = field(default_factory=dict)
+    history: dict[int, list[EventRecord]] = field(default_factory=dict)
     requests: dict[tuple[str, str], Kept] = field(default_factory=dict)
     paused_at: dict[str, Micros] = field(default_factory=dict)
     by_kind: dict[str, policies.Settings] = field(default_factory=dict)
@@ -218,10 +218,10 @@ class Model:
 
     def _make(self, job_id: int, command: c.EnqueueLinked, inside: list[int]) -> int:
         if inside:
-            body = payloads.decode(payloads.Enqueued, command.payload)
+            body = payloads.decode(payloads.EnqueuedPayload, command.payload)
             body = msgspec.structs.replace(body, depends_on=tuple(sorted({*command.depends_on, *inside})))
             command = msgspec.structs.replace(command, payload=body.encode())
-        event = enqueued(job_id, command, self.now(), command.correlation_id or f"{self.ledger_id}-{job_id}")
+        event = enqueued_event(job_id, command, self.now(), command.correlation_id or f"{self.ledger_id}-{job_id}")
         self.jobs[job_id] = evolve(None, event)
         self.history[job_id] = [event]
         return job_id
@@ -248,21 +248,21 @@ class Model:
         over: list[int] = []
         for job_id in due:
             if job_id in free:
-                self._decide(unblocked(job_id, None, command.request_id))
+                self._decide(unblock_command(job_id, None, command.request_id))
             elif lost[job_id] and command.replay_of is None:
                 asked = self._consequence(job_id, lost[job_id][0], command.request_id)
                 over += self._ended_by(asked)
         self._tell(over, command.request_id)
         self._refresh()
 
-    def _standing(self, job_id: int) -> Standing:
-        return Standing(job_id, self.jobs[job_id].status, self.jobs[job_id].rev)
+    def _standing(self, job_id: int) -> DependencyState:
+        return DependencyState(job_id, self.jobs[job_id].status, self.jobs[job_id].rev)
 
     def _consequence(self, job_id: int, ended: int, request_id: str | None) -> c.JobCommand | None:
         """What the end of one job asks of another that waits for it."""
         if self.jobs[ended].status is not Status.SUCCEEDED:
-            return consequence(self.jobs[job_id], self._standing(ended), request_id)
-        return None if self._unmet(job_id) else unblocked(job_id, self._standing(ended), request_id)
+            return failure_command(self.jobs[job_id], self._standing(ended), request_id)
+        return None if self._unmet(job_id) else unblock_command(job_id, self._standing(ended), request_id)
 
     def _tell(self, ended: list[int], request_id: str | None) -> None:
         """Those who wait for jobs that are over, and then those who wait for them where that was their end."""
@@ -292,7 +292,7 @@ class Model:
                 self.edges[job.id] = self.edges[job.id] - {from_id} | {to_id}
         self._refresh()
 
-    def _key_holder(self, command: c.Enqueue) -> Job | None:
+    def _key_holder(self, command: c.Enqueue) -> JobRecord | None:
         if command.dedupe_key is None:
             return None
         for job in self.jobs.values():
@@ -315,7 +315,7 @@ class Model:
             raise NotFound("no such job", job_id=command.job_id)
         if command.expected_rev not in (None, job.rev):
             raise Conflict("another rev", expected_rev=command.expected_rev, **job.held_by)
-        fresh = replay_of(job, command)
+        fresh = replay_command(job, command)
         living = [other for other in self.jobs.values() if other.replay_of == job.id and other.status in LIVE]
         if living:
             return Seen(living[0], is_new=False)
@@ -363,7 +363,7 @@ class Model:
                 held.append(Seen(self.jobs[job.id], fence))
         return held
 
-    def _in_order(self, queues: Sequence[str], kinds: Sequence[str] | None) -> list[Job]:
+    def _in_order(self, queues: Sequence[str], kinds: Sequence[str] | None) -> list[JobRecord]:
         """Queues as they were named, higher priority, earlier time, lower id."""
         found = [
             job
@@ -375,7 +375,7 @@ class Model:
         ]
         return sorted(found, key=lambda job: (queues.index(job.queue), -job.priority, job.available_at, job.id))
 
-    def policy_of(self, job: Job) -> Policy:
+    def policy_of(self, job: JobRecord) -> Policy:
         """What a lease issued now would follow."""
         by_job = policies.NO_SETTINGS if job.override is None else msgspec.json.decode(job.override, type=policies.Settings)
         by_kind = self.by_kind.get(job.kind, policies.NO_SETTINGS)
@@ -427,7 +427,7 @@ class Model:
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Beaten:
-        beat = payloads.Beat(
+        beat = payloads.BeatPayload(
             stage=stage,
             progress=progress,
             assist_requested=assist_requested,
@@ -607,7 +607,7 @@ class Model:
         self, kind: str | None = None, *, tier: str | None = None, request_id: Any = None, actor: Any = None, **fields: Any
     ) -> None:
         layers, name = (self.by_kind, kind) if kind is not None else (self.by_tier, tier or "")
-        layer = policies.settings(fields)
+        layer = policies.read_settings(fields)
         self._set(("set_policy", kind, tier, layer), lambda: layers.update({name: layer}), request_id, actor)
 
     def _set(self, body: Any, work: Callable[[], Any], request_id: str | None = None, actor: str | None = None) -> None:
@@ -638,31 +638,31 @@ class Model:
             made[self._compensate(job)] += 1
         return dict(made)
 
-    def undo_job(self, job: Job) -> Job | None:
+    def undo_job(self, job: JobRecord) -> JobRecord | None:
         return next((other for other in self.jobs.values() if other.dedupe_key == undo_key(job.id)), None)
 
-    def _owing(self) -> list[Job]:
+    def _owing(self) -> list[JobRecord]:
         """What has steps to be undone, and no living job that does it."""
-        found = [(job, self.undo_job(job)) for job in self.jobs.values() if owes_undo(job)]
+        found = [(job, self.undo_job(job)) for job in self.jobs.values() if has_undo_due(job)]
         return sorted((job for job, undo in found if undo is None or undo.status not in LIVE), key=lambda job: job.id)
 
-    def _compensate(self, job: Job) -> str:
+    def _compensate(self, job: JobRecord) -> str:
         """The event that what is due for a job's steps makes."""
         command = c.Compensate(actor=SYSTEM, request_id=self.draws.nonce(), job_id=job.id)
         undo = self.undo_job(job)
         if undo is None:
             beats = [event.payload for event in self.history[job.id] if event.type is EventType.HEARTBEAT and event.payload]
             steps = [step for step in map(payloads.undo_step, beats) if step is not None]
-            self._make_all([_linked(undo_of(job, steps, command, self.now()))])
+            self._make_all([_linked(undo_command(job, steps, command, self.now()))])
             return "enqueued"
-        note = end_of_undo(undo, command)
+        note = undo_note(undo, command)
         assert note is not None
         self._decide(note)
         return note.note.value
 
     # Dead letters
 
-    def dead_letters(self, *, queue: str | None = None, reason_code: str | None = None, limit: int = 100) -> list[Job]:
+    def dead_letters(self, *, queue: str | None = None, reason_code: str | None = None, limit: int = 100) -> list[JobRecord]:
         found = [
             job
             for job in self.jobs.values()
@@ -744,21 +744,21 @@ class Model:
                 del self.requests[key]
         return done
 
-    def _is_replayed(self, job: Job) -> bool:
+    def _is_replayed(self, job: JobRecord) -> bool:
         """A replay that failed or was cancelled does not count, unless it was replayed itself."""
         return any(
             other.replay_of == job.id and (other.status not in (Status.FAILED, Status.CANCELLED) or self._is_replayed(other))
             for other in self.jobs.values()
         )
 
-    def _is_open(self, job: Job) -> bool:
+    def _is_open(self, job: JobRecord) -> bool:
         """Whether it failed or was dead-lettered, and is neither discarded nor replayed."""
         is_discarded = any(event.type is EventType.DISCARDED for event in self.history[job.id])
         return job.status in (Status.FAILED, Status.DEAD_LETTERED) and not is_discarded and not self._is_replayed(job)
 
     def _prune_jobs(self, before: Micros, *, is_open: bool) -> int:
         are_open = {job.id for job in self.jobs.values() if self._is_open(job)}
-        owed = {undo_key(job.id) for job in self.jobs.values() if owes_undo(job)}
+        owed = {undo_key(job.id) for job in self.jobs.values() if has_undo_due(job)}
         awaited = {on for job in self.jobs.values() for on in job.waits_for}
         old = [
             job.id
@@ -781,7 +781,7 @@ class Model:
             self.edges.pop(job_id, None)
         return len(old)
 
-    def _prune_beats(self, events: list[Event], before: Micros) -> int:
+    def _prune_beats(self, events: list[EventRecord], before: Micros) -> int:
         """Every beat's contents but those of the last one, of the newest checkpoint and of undo steps."""
         beats = [place for place, event in enumerate(events) if event.type is EventType.HEARTBEAT]
         marked = [place for place in beats if payloads.checkpoint_of(events[place].payload) is not None]
@@ -791,7 +791,7 @@ class Model:
             if event.payload is None or place in marked[-1:] or payloads.undo_step(event.payload) is not None:
                 continue
             if event.received_at < before and b'"pruned"' not in event.payload:
-                digest = payloads.Beat(pruned=hashlib.sha256(event.payload).hexdigest())
+                digest = payloads.BeatPayload(pruned=hashlib.sha256(event.payload).hexdigest())
                 events[place] = msgspec.structs.replace(event, payload=digest.encode())
                 self.stripped.add(event.job_id)
                 done += 1
@@ -799,7 +799,7 @@ class Model:
 
     # Shared steps
 
-    def _decide(self, command: c.JobCommand) -> Job:
+    def _decide(self, command: c.JobCommand) -> JobRecord:
         outcome = decide(self.jobs.get(command.job_id), command, self.now())
         if outcome.events:
             self.jobs[command.job_id] = outcome.job
@@ -859,7 +859,7 @@ def _enqueue_command(
     who: Actor, request_id: str | None, places: Mapping[str, int], kind: str, args: Any = None, **options: Any
 ) -> c.EnqueueLinked:
     body = b"{}" if args is None else _json(args)
-    layer = policies.settings(dict(options.get("policy") or {}))
+    layer = policies.read_settings(dict(options.get("policy") or {}))
     override = None if layer == policies.NO_SETTINGS else msgspec.json.encode(layer)
     available_at = options.get("available_at")
     shared = {
@@ -879,7 +879,7 @@ def _enqueue_command(
         "depends_on": depends_on,
         "on_dependency_failure": options.get("on_dependency_failure", "dead_letter" if on else "wait"),
     }
-    payload = payloads.Enqueued(args=msgspec.Raw(body), policy=policy, **shared, **choice)
+    payload = payloads.EnqueuedPayload(args=msgspec.Raw(body), policy=policy, **shared, **choice)
     return c.EnqueueLinked(
         depends_on=depends_on,
         after=tuple(sorted({places[one] for one in on if isinstance(one, str)})),
@@ -894,31 +894,31 @@ def _enqueue_command(
 
 
 def _json(value: Any) -> bytes:
-    return bytes(value) if isinstance(value, msgspec.Raw) else strictjson.encode("value", value, PAYLOAD_BYTES_MAX)
+    return bytes(value) if isinstance(value, msgspec.Raw) else strict_json.encode("value", value, PAYLOAD_BYTES_MAX)
 
 
 def _error(error: Any) -> bytes:
-    return strictjson.encode("error", {"message": error} if isinstance(error, str) else error, ERROR_BYTES_MAX)
+    return strict_json.encode("error", {"message": error} if isinstance(error, str) else error, ERROR_BYTES_MAX)
 
 
 def _complete(result: Any, holder: dict[str, Any]) -> c.Complete:
-    return c.Complete(payload=payloads.Succeeded(result=msgspec.Raw(_json(result))).encode(), **holder)
+    return c.Complete(payload=payloads.SucceededPayload(result=msgspec.Raw(_json(result))).encode(), **holder)
 
 
 def _said(fence: Fence) -> tuple[int, int, str]:
     return fence.job_id, fence.attempt, fence.token
 
 
-def _held(job: Job) -> Seen:
+def _held(job: JobRecord) -> Seen:
     assert job.owner is not None and job.token is not None
     return Seen(job, Fence(job.id, job.attempt, job.token, job.owner))
 
 
-def _changed(job: Job) -> Changed:
+def _changed(job: JobRecord) -> Changed:
     return Changed(job.id, job.rev, job.status, job.updated_at)
 
 
-def _beaten(job: Job) -> Beaten:
+def _beaten(job: JobRecord) -> Beaten:
     return Beaten(job.id, job.rev, job.status, job.lease_expires_at, job.phase is Phase.ABORTING)
 
 

@@ -7,7 +7,7 @@ import pytest
 from psycopg import sql
 
 from holdfast.ledger import Ledger
-from holdfast.store.postgres.marks import Marks
+from holdfast.store.postgres.low_water_marks import LowWaterMarks
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 
@@ -28,7 +28,7 @@ def analyse(ledger: Ledger) -> None:
 def forget_slow_scans(ledger: Ledger) -> None:
     """A scan that was slow on a busy machine lets later claims begin behind it for half a second."""
     if isinstance(ledger._store, PostgresStore):
-        ledger._store._marks = Marks()
+        ledger._store._marks = LowWaterMarks()
 
 
 @pytest.mark.parametrize("analysed", [False, True], ids=["fresh", "analysed"])

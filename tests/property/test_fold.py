@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 
 from holdfast.core import payloads
 from holdfast.core.audit import check_history, fold
-from holdfast.core.model import Actor, Event, EventType, Fence, Job, Policy, Role, Status
+from holdfast.core.model import Actor, EventRecord, EventType, Fence, JobRecord, Policy, Role, Status
 from holdfast.errors import HoldfastError
 from tests.property.model import Draws, Model
 
@@ -28,8 +28,8 @@ _replace = msgspec.structs.replace
 class Life(NamedTuple):
     """What became of one job."""
 
-    events: list[Event]
-    row: Job
+    events: list[EventRecord]
+    row: JobRecord
 
 
 Step = Callable[[Model, Fence], Any]
@@ -171,41 +171,41 @@ def test_swapped_events_with_new_numbers_are_found_or_lead_to_the_same_row(life:
 
 # One event edited
 
-Edit = Callable[[Sequence[Event], int], Event | None]
+Edit = Callable[[Sequence[EventRecord], int], EventRecord | None]
 """The event at a place, changed; None where the change would be unseen by nature or is none."""
 
 
-def _field(name: str, change: Callable[[Event], Any]) -> Edit:
-    def edit(events: Sequence[Event], place: int) -> Event | None:
+def _field(name: str, change: Callable[[EventRecord], Any]) -> Edit:
+    def edit(events: Sequence[EventRecord], place: int) -> EventRecord | None:
         found = _replace(events[place], **{name: change(events[place])})
         return None if found == events[place] else found
 
     return edit
 
 
-def _said(of: EventType, /, **changes: Callable[[Any, Event], Any]) -> Edit:
+def _said(of: EventType, /, **changes: Callable[[Any, EventRecord], Any]) -> Edit:
     """A payload of one type with a field changed."""
 
-    def edit(events: Sequence[Event], place: int) -> Event | None:
+    def edit(events: Sequence[EventRecord], place: int) -> EventRecord | None:
         event = events[place]
         if event.type is not of:
             return None
-        body = payloads.decode(payloads.SHAPES[of], event.payload)
+        body = payloads.decode(payloads.PAYLOAD_TYPES[of], event.payload)
         changed = _replace(body, **{name: change(getattr(body, name), event) for name, change in changes.items()})
         return None if changed == body else _replace(event, payload=changed.encode())
 
     return edit
 
 
-def _only(edit: Edit, wanted: Callable[[Sequence[Event], int], bool]) -> Edit:
+def _only(edit: Edit, wanted: Callable[[Sequence[EventRecord], int], bool]) -> Edit:
     return lambda events, place: edit(events, place) if wanted(events, place) else None
 
 
-def _more(number: int | None, _: Event) -> int:
+def _more(number: int | None, _: EventRecord) -> int:
     return (number or 0) + 1
 
 
-def _worker_again(events: Sequence[Event], place: int) -> bool:
+def _worker_again(events: Sequence[EventRecord], place: int) -> bool:
     """A worker whom another event of the same attempt, or the row, also names."""
     event, later = events[place], events[place + 1 :]
     if event.actor.role is not Role.WORKER:
@@ -216,20 +216,20 @@ def _worker_again(events: Sequence[Event], place: int) -> bool:
     return bool(same) or not any(other.type is E.CLAIMED for other in later)
 
 
-def _later(kind: EventType) -> Callable[[Sequence[Event], int], bool]:
+def _later(kind: EventType) -> Callable[[Sequence[EventRecord], int], bool]:
     return lambda events, place: not any(event.type is kind for event in events[place + 1 :])
 
 
-def _before_its_predecessor(events: Sequence[Event], place: int) -> Event | None:
+def _before_its_predecessor(events: Sequence[EventRecord], place: int) -> EventRecord | None:
     return _replace(events[place], received_at=(events[place - 1].received_at if place else events[0].received_at) - 1)
 
 
-def _after_its_successor(events: Sequence[Event], place: int) -> Event | None:
+def _after_its_successor(events: Sequence[EventRecord], place: int) -> EventRecord | None:
     after = events[place + 1] if place + 1 < len(events) else events[place]
     return _replace(events[place], received_at=after.received_at + 1)
 
 
-def _other_type(events: Sequence[Event], place: int) -> Event | None:
+def _other_type(events: Sequence[EventRecord], place: int) -> EventRecord | None:
     """Nothing but the word."""
     twins = {E.STARTED: E.RESUMED, E.RESUMED: E.STARTED, E.CANCEL_REQUESTED: E.ASSIST_STARTED}
     event = events[place]
@@ -238,7 +238,7 @@ def _other_type(events: Sequence[Event], place: int) -> Event | None:
     return _replace(event, type=twins.get(event.type, E.HEARTBEAT))
 
 
-def _other_assistance(events: Sequence[Event], place: int) -> Event | None:
+def _other_assistance(events: Sequence[EventRecord], place: int) -> EventRecord | None:
     """Nobody steps back who had not stepped in, and the other way round."""
     twins = {E.ASSIST_STARTED: E.ASSIST_ENDED, E.ASSIST_ENDED: E.ASSIST_STARTED}
     event = events[place]
@@ -296,13 +296,15 @@ EDITS: dict[str, Edit] = {
         lambda events, place: events[place].type in (E.ENQUEUED, E.CLAIMED, E.STARTED, E.HEARTBEAT, E.SUCCEEDED),
     ),
     "reason of failed": _only(_field("reason", lambda e: "because"), lambda events, place: events[place].type is E.FAILED),
-    "payload unreadable": _only(_field("payload", lambda e: b"{"), lambda events, place: events[place].type in payloads.SHAPES),
+    "payload unreadable": _only(
+        _field("payload", lambda e: b"{"), lambda events, place: events[place].type in payloads.PAYLOAD_TYPES
+    ),
     "payload gone": _only(
         _field("payload", lambda e: None),
         lambda events, place: events[place].type in (E.ENQUEUED, E.REQUEUED, E.SUCCEEDED, E.FAILED, E.DEAD_LETTERED),
     ),
     "payload where none is": _only(
-        _field("payload", lambda e: b'{"x":1}'), lambda events, place: events[place].type not in payloads.SHAPES
+        _field("payload", lambda e: b'{"x":1}'), lambda events, place: events[place].type not in payloads.PAYLOAD_TYPES
     ),
     "queue": _said(E.ENQUEUED, queue=lambda queue, _: "another"),
     "kind": _said(E.ENQUEUED, kind=lambda kind, _: "another"),

@@ -13,14 +13,13 @@ from hypothesis import HealthCheck, given, settings
 
 from holdfast import HoldfastError, Job, Ledger
 from holdfast.core import commands as c
-from holdfast.core.lifecycle import decide
+from holdfast.core.decide import decide
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, Fence, Policy, Role
-from holdfast.core.payloads import Beat
-from holdfast.core.proof.signed import Signed
-from holdfast.core.proof.statements import encode, message
-from holdfast.core.signing import statement_of
+from holdfast.core.payloads import BeatPayload
 from holdfast.ledger.requests import Request
+from holdfast.proof.signing import holder_statement
+from holdfast.proof.statements import Signed, encode_statement, statement_message
 from holdfast.store.base import EventFilter
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema
@@ -44,7 +43,7 @@ class Sent(NamedTuple):
     worker: str
     token: str
     rev: int
-    beat: Beat
+    beat: BeatPayload
     extra: dict[str, Any]
     """Stated, and not a beat's to state."""
     stalls: bool
@@ -52,7 +51,7 @@ class Sent(NamedTuple):
 
 
 BEATS = st.builds(
-    Beat,
+    BeatPayload,
     stage=st.sampled_from([None, "A", "B"]),
     progress=st.sampled_from([None, 1, 2]),
     assist_requested=st.sampled_from([None, None, False, True]),
@@ -129,12 +128,12 @@ class Side:
             expected_rev=rev + 1 if sent.rev else None,
         )
         attempt = fence.attempt + sent.attempt
-        said = statement_of(self.ledger.id, command, holder, attempt, counter=counter, at=now + sent.skew_us)
-        statement = encode(said)
+        said = holder_statement(self.ledger.id, command, holder, attempt, counter=counter, at=now + sent.skew_us)
+        statement = encode_statement(said)
         signer = KEYS[sent.worker].secret
         assert signer is not None
         said = msgspec.structs.replace(said, **sent.extra)
-        signed = Signed(signer.key_id, signer.sign(message(statement)), statement, said)
+        signed = Signed(signer.key_id, signer.sign(statement_message(statement)), statement, said)
         return msgspec.structs.replace(command, signed=signed)
 
 

@@ -16,12 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import holdfast
 from holdfast.core import vocabulary
-from holdfast.core.deadlines import progress_limit, stall_limit, window_over_at
-from holdfast.core.model import HELD, LIVE, TERMINAL, UNDO_KIND, Actor, Event, Fence, Job, Phase, Role, Status
+from holdfast.core.deadlines import progress_limit, resume_window_ends_at, stall_limit
+from holdfast.core.model import HELD, LIVE, TERMINAL, UNDO_KIND, Actor, EventRecord, Fence, JobRecord, Phase, Role, Status
 from holdfast.errors import HoldfastError
-from holdfast.ledger import Ledger, face
+from holdfast.ledger import Ledger, public
 from holdfast.store.base import EventFilter, JobFilter
-from holdfast.store.postgres.marks import Marks
+from holdfast.store.postgres.low_water_marks import LowWaterMarks
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema
 from tests.property.model import EPOCH, Beaten, Changed, Draws, Model, Seen, micros
@@ -65,7 +65,7 @@ class Twin:
                 return {name: self.told(item) for name, item in value.items()}
         return value
 
-    def job(self, record: Job) -> Job:
+    def job(self, record: JobRecord) -> JobRecord:
         """A row in the model's numbers."""
         return msgspec.structs.replace(
             record,
@@ -80,7 +80,7 @@ class Twin:
             last_error=record.last_error and self._depending(record.last_error),
         )
 
-    def event(self, event: Event) -> Event:
+    def event(self, event: EventRecord) -> EventRecord:
         payload = None if event.payload is None else self._text(event.payload)
         if event.rev == 1 and payload is not None:
             payload = self._undoing(re.sub(rb'"replay_of":(\d+)', self._replay, payload))
@@ -121,7 +121,7 @@ class Twin:
     def number(self, theirs: Any) -> Any:
         return self._ours.get(theirs, theirs)
 
-    def state(self) -> tuple[list[Job], list[Event]]:
+    def state(self) -> tuple[list[JobRecord], list[EventRecord]]:
         """Every row, and the events since the last time."""
         jobs, events = self.ledger._store.read(
             lambda session: (session.jobs(JobFilter(limit=1_000)), session.events(EventFilter(after=self.pos, limit=100_000)))
@@ -129,7 +129,7 @@ class Twin:
         self.pos = events[-1].pos if events else self.pos
         return [self.job(job) for job in jobs], [self.event(event) for event in events]
 
-    def history(self, ours: int) -> list[Event]:
+    def history(self, ours: int) -> list[EventRecord]:
         chosen = EventFilter(job_id=self._theirs[ours], limit=100_000)
         return [self.event(event) for event in self.ledger._store.read(lambda session: session.events(chosen))]
 
@@ -142,18 +142,18 @@ def plain(answer: Any, twin: Twin | None = None) -> Any:
             return _refusal(answer, number)
         case list():
             return [plain(item, twin) for item in answer]
-        case Seen() | face.Job():
+        case Seen() | public.Job():
             record = answer.job if isinstance(answer, Seen) else answer.record
             fence = None if answer.fence is None else (answer.fence.attempt, answer.fence.token, answer.fence.worker)
             shown = record if twin is None else twin.job(record)
             return "job", msgspec.structs.replace(shown, token=None), fence, answer.is_new
         case Changed():
             return "change", *answer
-        case face.Change():
+        case public.Change():
             return "change", number(answer.job_id), answer.rev, answer.status, micros(answer.at)
         case Beaten():
             return "beat", *answer
-        case face.Beat():
+        case public.Beat():
             lease = None if answer.lease_expires_at is None else micros(answer.lease_expires_at)
             return "beat", number(answer.job_id), answer.rev, answer.status, lease, answer.cancel_requested
     return answer
@@ -327,7 +327,7 @@ class ThreeWays(RuleBasedStateMachine):
         for twin in self.twins:
             if twin.name == "postgres":
                 # A scan that was slow on a busy machine lets later claims begin behind it for half a second.
-                twin.ledger._store._marks = Marks()  # type: ignore[attr-defined]
+                twin.ledger._store._marks = LowWaterMarks()  # type: ignore[attr-defined]
             told = {name: twin.told(value) for name, value in kwargs.items()}
             answer = outcome(getattr(twin.ledger, verb), twin.told(args), told)
             if verb in ("enqueue", "enqueue_many", "replay", "replay_many"):
@@ -346,7 +346,7 @@ class ThreeWays(RuleBasedStateMachine):
         ours = expected if isinstance(expected, list) else [expected]
         theirs = answer if isinstance(answer, list) else [answer]
         for seen, job in zip(ours, theirs, strict=False):
-            if isinstance(seen, Seen) and isinstance(job, face.Job) and seen.is_new and job.is_new:
+            if isinstance(seen, Seen) and isinstance(job, public.Job) and seen.is_new and job.is_new:
                 twin.know(seen.job.id, job.id)
 
     def _shown(self, answer: Any) -> Any:
@@ -356,7 +356,7 @@ class ThreeWays(RuleBasedStateMachine):
             return {name: count for name, count in answer.items() if name != "requests"}
         if isinstance(answer, list):
             return [self._shown(item) for item in answer]
-        if isinstance(answer, tuple) and isinstance(answer[1], Job) and answer[1].id in self.model.stripped:
+        if isinstance(answer, tuple) and isinstance(answer[1], JobRecord) and answer[1].id in self.model.stripped:
             blank = {"stage": None, "progress": None, "progressed_at": None, "assist_requested": False, "checkpoint": None}
             return answer[0], msgspec.structs.replace(answer[1], **blank), *answer[2:]
         return answer
@@ -370,7 +370,7 @@ class ThreeWays(RuleBasedStateMachine):
         for twin in self.twins:
             jobs, events = twin.state()
             _same(f"{twin.name}: rows", {job.id: job for job in jobs}, self.model.jobs)
-            by_job: dict[int, list[Event]] = {}
+            by_job: dict[int, list[EventRecord]] = {}
             for event in events:
                 by_job.setdefault(event.job_id, []).append(event)
             _same(f"{twin.name}: events", by_job, fresh)
@@ -410,7 +410,7 @@ class ThreeWays(RuleBasedStateMachine):
             return {}
         return {"expected_rev": job.rev if choice == "right" else job.rev + 1}
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[JobRecord]:
         """The one touched last comes last."""
         return [self.model.jobs[job_id] for job_id in self.recent if job_id in self.model.jobs]
 
@@ -618,7 +618,7 @@ class ThreeWays(RuleBasedStateMachine):
             case _:
                 self.tell("dead_letter", job_id, reason_code="timeout")
 
-    def _wait(self, job: Job, wait: tuple[str, Any]) -> None:
+    def _wait(self, job: JobRecord, wait: tuple[str, Any]) -> None:
         """For some seconds, or to a microsecond before, at or after a moment on which something hangs."""
         how, amount = wait
         edges = _edges(job)
@@ -895,13 +895,13 @@ class ThreeWays(RuleBasedStateMachine):
             self._wait(job, ("edge", edge))
 
 
-def _edges(job: Job) -> list[int]:
+def _edges(job: JobRecord) -> list[int]:
     """Moments on which something hangs for a job."""
     found = [job.available_at] if job.status is Status.QUEUED and not job.is_waiting else []
     if job.status in HELD and job.lease_expires_at is not None:
         found += [stall_limit(job), job.lease_expires_at, *[at for at in [progress_limit(job)] if at is not None]]
     if job.status is Status.STALLED:
-        found.append(window_over_at(job))
+        found.append(resume_window_ends_at(job))
     if job.cancel_requested_at is not None and job.policy is not None and job.status in LIVE:
         found.append(job.cancel_requested_at + job.policy.cancel_grace_ms * 1_000)
     return found

@@ -10,8 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import supervised
-from holdfast.supervise.ears import Ears, Heard, read
-from holdfast.supervise.watch import Watch
+from holdfast.supervise.heartbeats import HeartbeatListener, HeartbeatMonitor, ReceivedHeartbeat, parse_heartbeat
 from tests.supervise.conftest import QUICK, Ended, Supervise
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
@@ -52,18 +51,18 @@ def test_a_program_that_ends_well_once_it_is_told_to_has_hung_all_the_same(ended
 
 
 def test_a_program_that_never_beats_is_only_watched_for_its_end() -> None:
-    assert Watch(5, from_start=False).silent_since is None
-    assert Watch(5, from_start=True).silent_since == 5
-    watch = Watch(5, from_start=False)
-    assert not watch.hear(9, Heard())
+    assert HeartbeatMonitor(5, from_start=False).silent_since is None
+    assert HeartbeatMonitor(5, from_start=True).silent_since == 5
+    watch = HeartbeatMonitor(5, from_start=False)
+    assert not watch.record(9, ReceivedHeartbeat())
     assert watch.silent_since == 9
 
 
 def test_after_a_freeze_there_is_a_fresh_interval() -> None:
-    watch = Watch(5, from_start=True)
-    watch.excuse(70)
+    watch = HeartbeatMonitor(5, from_start=True)
+    watch.reset_silence(70)
     assert watch.silent_since == 70
-    watch.hear(90, Heard())
+    watch.record(90, ReceivedHeartbeat())
     assert watch.silent_since == 90
 
 
@@ -115,29 +114,29 @@ def test_a_worker_beats_by_itself(supervise: Supervise, folder: Path) -> None:
     ],
 )
 def test_whatever_comes_is_a_beat(line: bytes, told: dict[str, object], refused: bool) -> None:
-    heard = read(line)
-    assert (heard.told, heard.refused is not None) == (told, refused)
+    heard = parse_heartbeat(line)
+    assert (heard.fields, heard.refused is not None) == (told, refused)
 
 
 def test_both_ears_hear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    heard: list[Heard] = []
-    with Ears("ledger/web", heard.append) as ears:
-        for name, value in ears.environment().items():
+    heard: list[ReceivedHeartbeat] = []
+    with HeartbeatListener("ledger/web", heard.append) as listener:
+        for name, value in listener.environment().items():
             monkeypatch.setenv(name, value)
         assert supervised.is_supervised()
         assert supervised.beat(stage="a", progress=1)
-        ears._read_datagram()
+        listener._read_datagram()
         monkeypatch.delenv("HOLDFAST_BEAT_SOCKET")
-        monkeypatch.setenv("HOLDFAST_BEAT_FD", str(ears.told))
+        monkeypatch.setenv("HOLDFAST_BEAT_FD", str(listener.write_fd))
         assert supervised.beat()
-        os.write(ears.told, b"x" * 10_000 + b'\n{"progress":2}\nhalf')
-        ears._read_lines()
-        assert heard == [Heard("a", 1), Heard(), Heard(), Heard(None, 2)]
-        ears.drain()
-        os.write(ears.told, b'{"progress":5}\n')
-        ears._read_lines()
-        assert heard[4:] == [Heard(None, 5)]
+        os.write(listener.write_fd, b"x" * 10_000 + b'\n{"progress":2}\nhalf')
+        listener._read_lines()
+        assert heard == [ReceivedHeartbeat("a", 1), ReceivedHeartbeat(), ReceivedHeartbeat(), ReceivedHeartbeat(None, 2)]
+        listener.discard()
+        os.write(listener.write_fd, b'{"progress":5}\n')
+        listener._read_lines()
+        assert heard[4:] == [ReceivedHeartbeat(None, 5)]
     assert list(tmp_path.rglob("*")) == [tmp_path / f"holdfast-{os.getuid()}"]
 
 
@@ -145,10 +144,10 @@ def test_a_path_that_is_too_long_has_a_short_one_for_every_supervisor_of_a_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sockets: str
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
-    monkeypatch.setattr("holdfast.supervise.ears._SHORT", sockets)
+    monkeypatch.setattr("holdfast.supervise.heartbeats._FALLBACK_FOLDER", sockets)
     found = []
     for _ in range(2):
-        with Ears("ledger/web", lambda _: None) as one:
+        with HeartbeatListener("ledger/web", lambda _: None) as one:
             found.append(one.path)
     assert found[0] == found[1]
     assert list(Path(sockets).rglob("*")) == [found[0].parent]
@@ -158,8 +157,8 @@ def test_where_every_folder_is_somebody_else_s_nothing_is_left(monkeypatch: pyte
     taken = Path(sockets) / f"holdfast-{os.getuid()}"
     taken.write_text("")
     monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
-    monkeypatch.setattr("holdfast.supervise.ears._SHORT", sockets)
-    with Ears("ledger/web", lambda _: None) as one:
+    monkeypatch.setattr("holdfast.supervise.heartbeats._FALLBACK_FOLDER", sockets)
+    with HeartbeatListener("ledger/web", lambda _: None) as one:
         assert one.path.is_socket()
     assert list(Path(sockets).rglob("*")) == [taken]
 
@@ -176,16 +175,16 @@ def test_nobody_hears_a_program_that_is_not_supervised(monkeypatch: pytest.Monke
 
 def test_a_socket_that_a_killed_supervisor_has_left_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
-    first = Ears("ledger/web", lambda _: None)
-    with Ears("ledger/web", lambda _: None) as second:
+    first = HeartbeatListener("ledger/web", lambda _: None)
+    with HeartbeatListener("ledger/web", lambda _: None) as second:
         assert second.path == first.path
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / f"holdfast-{os.getuid()}").mkdir(mode=0o755)
-    with Ears("ledger/web", lambda _: None) as ears:
-        assert not ears.path.is_relative_to(tmp_path)
+    with HeartbeatListener("ledger/web", lambda _: None) as listener:
+        assert not listener.path.is_relative_to(tmp_path)
 
 
 def test_beat_outside_of_a_supervisor_says_so(ended: Ended, folder: Path) -> None:

@@ -9,43 +9,43 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.supervise_voice import LogVoice, sentence
+from holdfast.cli.supervise_output import LogReporter, describe
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError
-from holdfast.supervise import ResetNeeded, RunPolicy, place, run_policy
-from holdfast.supervise.agenda import Agenda
-from holdfast.supervise.run import Run
-from holdfast.supervise.watch import shell_code
+from holdfast.supervise import ResetNeeded, RunPolicy, run, run_policy
+from holdfast.supervise.event_loop import Timers
+from holdfast.supervise.heartbeats import shell_exit_code
+from holdfast.supervise.run import SupervisedRun
 from holdfast.testing import ManualClock
 from tests.cli.conftest import command, environment
 
 
-def begin(ledger: holdfast.Ledger, **numbers: object) -> Run:
-    return Run(ledger.supervision, "web", run_policy(numbers), ["serve"], None)
+def begin(ledger: holdfast.Ledger, **numbers: object) -> SupervisedRun:
+    return SupervisedRun(ledger.supervision, "web", run_policy(numbers), ["serve"], None)
 
 
 # Places
 
 
 def test_a_process_that_is_gone_is_known_to_be_dead() -> None:
-    program = "from holdfast.supervise import place; print(place.holder('n'))"
+    program = "from holdfast.supervise import run; print(run.process_identity('n'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert place.is_dead(done.stdout.strip())
-    assert not place.is_dead(place.holder("n"))
+    assert run.is_dead_process(done.stdout.strip())
+    assert not run.is_dead_process(run.process_identity("n"))
 
 
 @pytest.mark.parametrize("change", ["another boot", "another process under its number"])
 def test_of_others_nothing_is_known(change: str) -> None:
-    system, pid, began, nonce = place.holder("n").split("/")
+    system, pid, began, nonce = run.process_identity("n").split("/")
     if change == "another boot":
-        assert not place.is_dead(f"x{system}/1{pid}/{began}/{nonce}")
+        assert not run.is_dead_process(f"x{system}/1{pid}/{began}/{nonce}")
     else:
-        assert place.is_dead(f"{system}/{pid}/1{began}/{nonce}")
+        assert run.is_dead_process(f"{system}/{pid}/1{began}/{nonce}")
 
 
 @pytest.mark.parametrize("holder", ["", "somebody", "a/b/c/d", "//1/n", "x/1/2"])
 def test_a_holder_of_another_kind_is_not_dead(holder: str) -> None:
-    assert not place.is_dead(holder)
+    assert not run.is_dead_process(holder)
 
 
 # Runs
@@ -54,8 +54,8 @@ def test_a_holder_of_another_kind_is_not_dead(holder: str) -> None:
 def test_what_was_kept_is_continued(ledger: holdfast.Ledger) -> None:
     first = begin(ledger)
     assert [first.restart(tick) for tick in (1_000, 2_000)] == [1, 2]
-    first.keep(first.snapshot())
-    first.drop()
+    first.save(first.snapshot())
+    first.release()
     second = begin(ledger)
     assert (second.is_new, second.run_id, second.body.restarts) == (False, "web/1", 2)
     assert second.body.incarnation == first.body.incarnation
@@ -67,8 +67,8 @@ def test_after_a_terminal_reason(ledger: holdfast.Ledger, reason: TerminalReason
     first = begin(ledger)
     first.end(reason)
     first.end(TerminalReason.CLEAN_EXIT)
-    first.keep(first.snapshot())
-    first.drop()
+    first.save(first.snapshot())
+    first.release()
     if reason in ("clean_exit", "operator_shutdown", "unrecoverable_error"):
         second = begin(ledger)
         assert (second.is_new, second.run_id, second.body.restarts) == (True, "web/2", 0)
@@ -84,21 +84,21 @@ def test_an_older_snapshot_does_not_replace_a_newer_one(ledger: holdfast.Ledger)
     run = begin(ledger)
     older = run.snapshot()
     run.end(TerminalReason.CIRCUIT_BREAKER_OPEN)
-    run.keep(run.snapshot())
-    run.keep(older)
+    run.save(run.snapshot())
+    run.save(older)
     assert ledger.runs()[0].terminal_reason == "circuit_breaker_open"
 
 
 def test_who_was_overtaken_keeps_nothing(ledger: holdfast.Ledger, clock: ManualClock) -> None:
     first = begin(ledger)
-    first.keep(first.snapshot())
+    first.save(first.snapshot())
     with pytest.raises(Conflict):
         begin(ledger)
     clock.advance(16)
     second = begin(ledger)
-    second.keep(second.snapshot())
+    second.save(second.snapshot())
     with pytest.raises(Conflict):
-        first.keep(first.snapshot())
+        first.save(first.snapshot())
 
 
 def test_a_receipt_counts_the_restarts_in_the_window(ledger: holdfast.Ledger) -> None:
@@ -108,7 +108,7 @@ def test_a_receipt_counts_the_restarts_in_the_window(ledger: holdfast.Ledger) ->
     run.restart(1_000)
     run.restart(5_000)
     counts = [
-        run.issue(tick, HealthVerdict.HEALTHY, uptime_ms=1, beat="1 2", episode=None, detail="é" * 300).restart_count
+        run.issue_receipt(tick, HealthVerdict.HEALTHY, uptime_ms=1, beat="1 2", episode=None, detail="é" * 300).restart_count
         for tick in (11_000, 11_001, 15_001)
     ]
     assert counts == [2, 1, 0]
@@ -136,7 +136,7 @@ def test_exit_codes_of_what_cannot_be_started() -> None:
     import errno
 
     numbers = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.EAGAIN, errno.ENOMEM)
-    assert [shell_code(number) for number in numbers] == [127, 127, 126, 126, None, None]
+    assert [shell_exit_code(number) for number in numbers] == [127, 127, 126, 126, None, None]
 
 
 # Time
@@ -144,27 +144,27 @@ def test_exit_codes_of_what_cannot_be_started() -> None:
 
 def test_an_agenda() -> None:
     clock, done = ManualClock(), []
-    agenda = Agenda(clock.monotonic)
-    assert agenda.patience_s() is None
+    timers = Timers(clock.monotonic)
+    assert timers.timeout_s() is None
 
     def first() -> None:
         done.append("first")
-        agenda.drop(second)
+        timers.cancel(second)
 
     def second() -> None:
         done.append("second")
 
-    agenda.after(2, first)
-    agenda.after(5, second)
-    agenda.within(3, second)
-    agenda.within(9, second)
-    assert agenda.patience_s() == 2
-    agenda.act()
+    timers.call_later(2, first)
+    timers.call_later(5, second)
+    timers.call_within(3, second)
+    timers.call_within(9, second)
+    assert timers.timeout_s() == 2
+    timers.run_due()
     assert done == []
     clock.advance(3)
-    assert agenda.patience_s() == 0
-    agenda.act()
-    assert (done, agenda.patience_s()) == (["first"], None)
+    assert timers.timeout_s() == 0
+    timers.run_due()
+    assert (done, timers.timeout_s()) == (["first"], None)
 
 
 # People
@@ -188,15 +188,15 @@ def test_an_agenda() -> None:
     ],
 )
 def test_what_a_person_is_told(what: str, facts: dict[str, object], said: str) -> None:
-    assert sentence(what, facts) == said
+    assert describe(what, facts) == said
 
 
 def test_a_program_that_was_told_to_end_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    voice = LogVoice("web", receipts=False)
-    voice.happened("stopping", signal="SIGTERM")
-    voice.happened("ended", exit_code=-15)
-    voice.happened("over", run_id="web/1", reason="operator_shutdown", restarts=0)
+    observer = LogReporter("web", receipts=False)
+    observer.on_event("stopping", signal="SIGTERM")
+    observer.on_event("ended", exit_code=-15)
+    observer.on_event("over", run_id="web/1", reason="operator_shutdown", restarts=0)
     assert [record.levelname for record in caplog.records] == ["INFO"] * 3
 
 
@@ -235,8 +235,8 @@ def _read(terminal: int) -> bytes:
 
 WAITS = """
 import os, signal
-from holdfast.supervise.policy import RunPolicy
-from holdfast.supervise.workers import WorkerProcesses
+from holdfast.supervise.run import RunPolicy
+from holdfast.supervise.worker_processes import WorkerProcesses
 
 def work(number: int) -> int:
     starts = os.open("starts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -15,8 +15,8 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Conflict
-from holdfast.services.echoes import ECHO_SECONDS
-from holdfast.supervise import task_attempt, tasks
+from holdfast.services.signals import ECHO_SECONDS
+from holdfast.supervise import task_attempt, task_loop
 from tests.cli.conftest import Done, Running, command, environment
 from tests.support.histories import problems
 from tests.support.waiting import wait_until
@@ -58,7 +58,7 @@ def types(ledger: Ledger, id_: int) -> list[str]:
 
 def change_turn(ledger: Ledger, folder: Path, change: str) -> None:
     """Change the turn of ada's loop behind its back: in another process, since closing a file ends this one's locks on it."""
-    duty = tasks.Turn(ledger, Agent(ledger, "ada"), "", lambda: None).duty
+    duty = task_loop.SessionLock(ledger, Agent(ledger, "ada"), "", lambda: None).duty
     program = """
 import sqlite3, sys
 with sqlite3.connect(sys.argv[1]) as db:
@@ -268,14 +268,16 @@ def test_a_command_that_cannot_be_started_costs_no_task(ledger: Ledger, ran: Ran
 
 
 def test_two_processes_are_not_one_agent(ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "TURN_SECONDS", 1.0)
+    monkeypatch.setattr(task_loop, "LOCK_SECONDS", 1.0)
 
-    def loop(session: str) -> tasks.TaskLoop:
+    def loop(session: str) -> task_loop.TaskLoop:
         agent = Agent(ledger, "ada", session=session)
-        return tasks.TaskLoop(ledger, agent, ["true"], tasks.Wish(None, None, 60_000), url=url, grace_s=1.0, say=lambda _: None)
+        return task_loop.TaskLoop(
+            ledger, agent, ["true"], task_loop.TaskSelection(None, None, 60_000), url=url, grace_s=1.0, report=lambda _: None
+        )
 
     first = loop("agent")
-    ledger.take_duty(tasks.Turn(ledger, first.agent, "other", lambda: None).duty, "another process", ttl="1m")
+    ledger.take_duty(task_loop.SessionLock(ledger, first.agent, "other", lambda: None).duty, "another process", ttl="1m")
     with pytest.raises(Conflict, match="another process runs tasks as ada in the session agent"):
         first.run(once=True, wait=False)
     assert loop("other").run(once=True, wait=False)["succeeded"] == 0
@@ -470,7 +472,7 @@ def test_a_loop_that_was_killed_is_followed_by_one_with_its_task(ledger: Ledger,
 
 
 def test_a_signal_ends_the_wait_for_another_process(ledger: Ledger, start: Start) -> None:
-    duty = tasks.Turn(ledger, Agent(ledger, "ada"), "", lambda: None).duty
+    duty = task_loop.SessionLock(ledger, Agent(ledger, "ada"), "", lambda: None).duty
     ledger.take_duty(duty, "another process", ttl="1h")
     running = start("true")
     running.says("Waiting for another process")

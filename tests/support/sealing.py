@@ -10,9 +10,9 @@ import psycopg
 
 import holdfast
 from holdfast import Ledger
-from holdfast.core.proof.keyfile import KeyFile
+from holdfast.proof.keys import KeyFile
 from holdfast.store.base import Session
-from holdfast.store.seals import TileRow, unpacked
+from holdfast.store.sealing import TileRow, unpack_positions
 from tests.support import auditor
 
 
@@ -30,7 +30,7 @@ def hashes(ledger: Ledger) -> list[bytes]:
 
 
 def positions(ledger: Ledger) -> list[int]:
-    return [pos for row in _tiles(ledger) for pos in unpacked(row.positions or b"")]
+    return [pos for row in _tiles(ledger) for pos in unpack_positions(row.positions or b"")]
 
 
 def _tiles(ledger: Ledger) -> list[TileRow]:

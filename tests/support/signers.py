@@ -5,9 +5,8 @@ from typing import Any
 
 import holdfast
 from holdfast import PolicyFields
-from holdfast.core.proof.keyfile import KeyFile
-from holdfast.core.proof.keys import KeyRole, SecretKey
 from holdfast.ledger import Ledger
+from holdfast.proof.keys import KeyFile, KeyRole, SecretKey
 
 LIVENESS: PolicyFields = {"signed": "liveness"}
 ALL: PolicyFields = {"signed": "all"}

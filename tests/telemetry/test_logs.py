@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast import Ledger
 from holdfast.errors import ValidationError
-from holdfast.telemetry import lines, logs
+from holdfast.telemetry import formatters, logs
 
 log = logging.getLogger("shop.orders")
 
@@ -200,14 +200,14 @@ ANYTHING = st.text(st.characters(), max_size=60) | st.sampled_from(
 def test_no_text_can_break_a_json_line(message: str, value: str, key: str) -> None:
     found = record("%s", message, value=value, nested={key: [value]})
     found.name = value or "n"
-    line = lines.JsonFormatter().format(found)
+    line = formatters.JsonFormatter().format(found)
     assert line.isascii() and line.isprintable()
     assert json.loads(line)["message"] == message
     assert json.loads(line)["value"] == value
 
 
 @given(message=ANYTHING, value=ANYTHING, key=ANYTHING)
-@pytest.mark.parametrize("formatter", [lines.TextFormatter(), lines.LogfmtFormatter()])
+@pytest.mark.parametrize("formatter", [formatters.TextFormatter(), formatters.LogfmtFormatter()])
 def test_no_text_can_break_a_line_for_people(formatter: logging.Formatter, message: str, value: str, key: str) -> None:
     found = record("%s", message, value=value, nested={key: [value]})
     with logs.bind(worker=value):
@@ -228,7 +228,7 @@ class Failing(dict[str, int]):
 
 
 def test_a_container_that_fails_while_it_is_looked_at_is_named() -> None:
-    line = json.loads(lines.JsonFormatter().format(record("m", odd=Failing(), fine=1)))
+    line = json.loads(formatters.JsonFormatter().format(record("m", odd=Failing(), fine=1)))
     assert (line["odd"], line["fine"]) == ("<Failing>", 1)
 
 
@@ -244,35 +244,37 @@ def test_values_of_any_make_become_json() -> None:
         "bytes": b"\n",
         "map": {1: None},
     }
-    line = json.loads(lines.JsonFormatter().format(record("m", **given)))
+    line = json.loads(formatters.JsonFormatter().format(record("m", **given)))
     assert line["big"].startswith("0x")
     assert (line["nan"], line["odd"], line["set"], line["bytes"], line["map"]) == ("nan", "<Silent>", [1], "b'\\n'", {"1": None})
 
 
 def test_a_message_that_does_not_fit_its_arguments_is_a_line_all_the_same() -> None:
-    assert json.loads(lines.JsonFormatter().format(record("%d pages", "many")))["message"] == "%d pages ('many',)"
-    assert json.loads(lines.JsonFormatter().format(record("%s", Silent())))["message"].startswith("%s ")
+    assert json.loads(formatters.JsonFormatter().format(record("%d pages", "many")))["message"] == "%d pages ('many',)"
+    assert json.loads(formatters.JsonFormatter().format(record("%s", Silent())))["message"].startswith("%s ")
 
 
 def test_an_extra_cannot_pass_for_the_line_s_own_field() -> None:
-    line = json.loads(lines.JsonFormatter().format(record("m", level="CRITICAL", ts="never", logger="root", exception="none")))
+    line = json.loads(
+        formatters.JsonFormatter().format(record("m", level="CRITICAL", ts="never", logger="root", exception="none"))
+    )
     assert (line["level"], line["logger"], line["level_"], line["ts_"]) == ("INFO", "shop.orders", "CRITICAL", "never")
     assert "exception" not in line
 
 
-@pytest.mark.parametrize("formatter", [lines.JsonFormatter(), lines.LogfmtFormatter(), lines.TextFormatter()])
+@pytest.mark.parametrize("formatter", [formatters.JsonFormatter(), formatters.LogfmtFormatter(), formatters.TextFormatter()])
 def test_lines_are_bounded(formatter: logging.Formatter) -> None:
     huge = "\U0001f600" * 1_000_000
     found = record(huge, **{f"extra-{number}": huge for number in range(100)})
     found.exc_text = found.name = found.levelname = huge
-    with logs.bind(**dict.fromkeys(lines.FIELDS, huge)):
+    with logs.bind(**dict.fromkeys(formatters.FIELDS, huge)):
         logs.ContextFilter().filter(found)
     line = formatter.format(found)
-    if isinstance(formatter, lines.JsonFormatter):
-        assert len(line) <= lines.LINE_BYTES_MAX
+    if isinstance(formatter, formatters.JsonFormatter):
+        assert len(line) <= formatters.LINE_BYTES_MAX
         assert json.loads(line)["truncated"] is True
-    elif isinstance(formatter, lines.LogfmtFormatter):
-        assert len(line.encode()) <= lines.LINE_BYTES_MAX
+    elif isinstance(formatter, formatters.LogfmtFormatter):
+        assert len(line.encode()) <= formatters.LINE_BYTES_MAX
         assert line.endswith("truncated=true")
     else:
         assert len(line) < 200_000

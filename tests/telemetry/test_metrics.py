@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.errors import ValidationError
 from holdfast.telemetry import Metrics, Quantiles, families
-from holdfast.telemetry.metrics import NAMES_MAX, OUTCOMES_MAX
-from holdfast.telemetry.timing import BOUNDS_US, Timing
+from holdfast.telemetry.metrics import BOUNDS_US, NAMES_MAX, OUTCOMES_MAX, Histogram
 
 
 def test_runs_by_kind_and_outcome() -> None:
@@ -63,7 +62,7 @@ def test_an_unknown_counter_is_refused() -> None:
 
 
 def test_durations_fall_into_the_first_bucket_that_holds_them() -> None:
-    timing = Timing()
+    timing = Histogram()
     timing.add([BOUNDS_US[1], 0, BOUNDS_US[0], BOUNDS_US[0] + 1, BOUNDS_US[-1] + 1])
     assert timing.buckets[:3] == [2, 2, 0]
     assert timing.buckets[-1] == 1

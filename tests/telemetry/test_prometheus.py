@@ -16,9 +16,8 @@ from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import ValidationError
 from holdfast.telemetry import Metrics, families
-from holdfast.telemetry.endpoint import Endpoint
 from holdfast.telemetry.metrics import NAMES_MAX
-from holdfast.telemetry.prometheus import CONTENT_TYPE, Collector, render, serve
+from holdfast.telemetry.prometheus import CONTENT_TYPE, Collector, MetricsEndpoint, render, serve
 from holdfast.testing import ManualClock
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -132,7 +131,7 @@ def test_a_page_that_cannot_be_made_is_an_error_and_the_endpoint_goes_on() -> No
     def broken() -> bytes:
         raise RuntimeError("a secret")
 
-    with Endpoint("127.0.0.1", 0, {"/broken": ("text/plain", broken)}) as endpoint:
+    with MetricsEndpoint("127.0.0.1", 0, {"/broken": ("text/plain", broken)}) as endpoint:
         status, _, page = get(f"{endpoint.url}/broken")
         assert status == 500
         assert b"secret" not in page
@@ -210,7 +209,7 @@ def test_an_endpoint_counts_the_ledger_from_when_it_is_made(store_url: str, cloc
 def test_more_ends_than_one_page_holds_are_all_counted(
     small: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.ledger.totals.PAGE", 2)
+    monkeypatch.setattr("holdfast.ledger.metrics.PAGE", 2)
     small.totals()
     for job in small.enqueue_many([{"kind": "a"}] * 5):
         small.cancel(job.id)

@@ -62,7 +62,7 @@ def test_the_test_says_when_to_stop() -> None:
     with pytest.raises(JobCancelled):
         pages(job, 3)
     lost = FakeContext()
-    lost.lose()
+    lost.mark_lost()
     with pytest.raises(LeaseConflictError):
         lost.may_proceed()
 

@@ -398,7 +398,7 @@ def test_a_question_ends_it(app: App) -> None:
 
 
 def test_jobs_that_keep_coming_back_are_named(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.testing.draining.RUNS_MAX", 20)
+    monkeypatch.setattr("holdfast.testing.inline_worker.RUNS_MAX", 20)
 
     @app.handler()
     def forever() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import CallOptions, EnqueueOptions, PolicyFields, WorkerSettings
 from holdfast.core import policy
-from holdfast.ledger import Ledger, admit
-from holdfast.ledger.options import HandlerOptions
+from holdfast.ledger import Ledger, validate
+from holdfast.ledger.public import HandlerOptions
 from holdfast.worker import Worker
 from holdfast.worker.app import App
 from tests.support.processes import ROOT
@@ -89,9 +89,9 @@ def keywords(function: object) -> set[str]:
 
 
 def test_the_options_that_checkers_know_are_those_that_there_are() -> None:
-    assert EnqueueOptions.__annotations__.keys() == admit._OPTIONS
-    assert HandlerOptions.__annotations__.keys() == admit._OPTIONS - {"policy"}
-    assert CallOptions.__annotations__.keys() == admit._OPTIONS | keywords(Ledger.enqueue)
+    assert EnqueueOptions.__annotations__.keys() == validate._OPTIONS
+    assert HandlerOptions.__annotations__.keys() == validate._OPTIONS - {"policy"}
+    assert CallOptions.__annotations__.keys() == validate._OPTIONS | keywords(Ledger.enqueue)
     known = {*policy._DURATIONS, *policy._COUNTS, *policy._CHOICES, *policy._SWITCHES}
     assert PolicyFields.__annotations__.keys() == known
     assert WorkerSettings.__annotations__.keys() == keywords(Worker.__init__) - {"url", "sinks", "monotonic"}

@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
+from holdfast.core.decide import decide, enqueued_event
 from holdfast.core.evolve import evolve
-from holdfast.core.lifecycle import decide, enqueued
-from holdfast.core.model import SYSTEM, Actor, Event, EventType, Fence, Job, Policy, Role
+from holdfast.core.model import SYSTEM, Actor, EventRecord, EventType, Fence, JobRecord, Policy, Role
 from holdfast.errors import HoldfastError
 
 T0 = 1_767_225_600_000_000
@@ -28,11 +28,11 @@ class History:
         self.policy = policy
         self.now = T0
         kind = options.pop("kind", "k")
-        payload = payloads.Enqueued(queue="q", kind=kind, args=msgspec.Raw(b'{"n":1}'), **options).encode()
+        payload = payloads.EnqueuedPayload(queue="q", kind=kind, args=msgspec.Raw(b'{"n":1}'), **options).encode()
         command = c.Enqueue(actor=CLIENT, queue="q", kind=kind, payload=payload)
-        first = enqueued(7, command, T0, "corr-7")
-        self.events: list[Event] = [first]
-        self.job: Job = evolve(None, first)
+        first = enqueued_event(7, command, T0, "corr-7")
+        self.events: list[EventRecord] = [first]
+        self.job: JobRecord = evolve(None, first)
 
     @property
     def fence(self) -> Fence:
@@ -65,7 +65,7 @@ class History:
         return self.claim().do(c.Start)
 
     def beat(self, **fields: Any) -> Self:
-        return self.do(c.Heartbeat, beat=payloads.Beat(**fields))
+        return self.do(c.Heartbeat, beat=payloads.BeatPayload(**fields))
 
     def stall(self) -> Self:
         return self.do(c.Stall)

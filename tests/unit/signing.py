@@ -5,13 +5,11 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.core import commands as c
-from holdfast.core.model import Actor, Event, Policy
-from holdfast.core.proof.book import ENROLLED, Book, KeyChange
-from holdfast.core.proof.keys import SecretKey
-from holdfast.core.proof.signed import Signed
-from holdfast.core.proof.stated import Statement
-from holdfast.core.proof.statements import encode, encode_system, message
-from holdfast.core.signing import STATES, statement_of
+from holdfast.core.model import Actor, EventRecord, Policy
+from holdfast.proof.key_book import ENROLLED, KeyBook, KeyChange
+from holdfast.proof.keys import SecretKey
+from holdfast.proof.signing import STATED_TYPES, holder_statement
+from holdfast.proof.statements import Signed, Statement, encode_ledger_statement, encode_statement, statement_message
 from tests.unit.histories import OPERATOR, T0, WORKER, History
 
 LEDGER = "8f2e"
@@ -24,18 +22,18 @@ KEYS = {
 HOLDER = KEYS["worker", WORKER.name]
 
 
-def book() -> Book:
+def book() -> KeyBook:
     """Everybody's keys, enrolled before everything else."""
     changes = [
         KeyChange(pos, ENROLLED, key.key_id, role, name, key.public_key.public, T0, "operator:ann", key.key_id)
         for pos, ((role, name), key) in enumerate(KEYS.items(), 1)
     ]
-    return Book(changes)
+    return KeyBook(changes)
 
 
 def sealed(said: Statement, key: SecretKey = HOLDER) -> Signed:
-    statement = encode(said)
-    return Signed(key.key_id, key.sign(message(statement)), statement, said)
+    statement = encode_statement(said)
+    return Signed(key.key_id, key.sign(statement_message(statement)), statement, said)
 
 
 class SignedHistory(History):
@@ -52,11 +50,11 @@ class SignedHistory(History):
         """What the holder signs for a command; `changes` forge it."""
         self.counter += 1
         command = kind(job_id=7, **{"actor": WORKER} | fields)
-        said = statement_of(LEDGER, command, WORKER, self.job.attempt, counter=self.counter, at=self.now)
+        said = holder_statement(LEDGER, command, WORKER, self.job.attempt, counter=self.counter, at=self.now)
         return sealed(msgspec.structs.replace(said, **changes))
 
     def do(self, kind: type[c.JobCommand], **fields: Any) -> Self:
-        is_holders = fields.get("actor", WORKER) == WORKER and kind in STATES
+        is_holders = fields.get("actor", WORKER) == WORKER and kind in STATED_TYPES
         if is_holders and "signed" not in fields and not (kind is c.ClaimJob and self.job.owner is None):
             if "fence" in kind.__struct_fields__:
                 fields.setdefault("fence", self.fence)
@@ -67,13 +65,13 @@ class SignedHistory(History):
         self.events[known:] = [self._attested(event, pos) for pos, event in enumerate(self.events[known:], known + 10)]
         return self
 
-    def _attested(self, event: Event, pos: int) -> Event:
+    def _attested(self, event: EventRecord, pos: int) -> EventRecord:
         event = msgspec.structs.replace(event, pos=pos)
         key = _key_of(event.actor)
         if event.statement is not None or key is None:
             return event
-        statement = encode_system(LEDGER, event)
-        signature = key.sign(message(statement))
+        statement = encode_ledger_statement(LEDGER, event)
+        signature = key.sign(statement_message(statement))
         return msgspec.structs.replace(event, key_id=key.key_id, signature=signature, statement=statement)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.services.sinks import DeliveryFailed
-from holdfast.services.sinks.addresses import checked_addresses, is_public, system_resolver
+from holdfast.services.sinks.http_client import checked_addresses, is_public, system_resolver
 
 REFUSED = [
     "0.0.0.0",  # noqa: S104 - an address to refuse

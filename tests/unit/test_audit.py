@@ -12,10 +12,10 @@ from holdfast.core.audit import Violation, check_history, check_status
 from holdfast.core.model import (
     SYSTEM,
     Actor,
-    Event,
+    EventRecord,
     EventType,
     FailureStage,
-    Job,
+    JobRecord,
     Phase,
     Policy,
     ReasonCode,
@@ -28,7 +28,7 @@ replace = msgspec.structs.replace
 ONCE_FAIL = Policy(attempts_max=1, on_exhausted="fail")
 
 
-def _mutated(history: History, rev: int, /, **changes: Any) -> list[Event]:
+def _mutated(history: History, rev: int, /, **changes: Any) -> list[EventRecord]:
     return [replace(event, **changes) if event.rev == rev else event for event in history.events]
 
 
@@ -46,59 +46,59 @@ def _stalled() -> History:
     return History(WINDOW).start().wait(31).sweep().beat().sweep()
 
 
-def _restalled(**changes: Any) -> list[Event]:
+def _restalled(**changes: Any) -> list[EventRecord]:
     """With other things said in the payload of the stall."""
     history = _stalled()
-    body = payloads.decode(payloads.Stalled, history.events[3].payload)
+    body = payloads.decode(payloads.StalledPayload, history.events[3].payload)
     return _mutated(history, 4, payload=replace(body, **changes).encode())
 
 
-def _stalled_at(seconds: int) -> list[Event]:
+def _stalled_at(seconds: int) -> list[EventRecord]:
     at = _stalled().events[2].received_at + seconds * SECOND
     return [replace(event, received_at=at) if event.rev == 4 else event for event in _restalled(detected_at=at)]
 
 
-def _refailed(history: History, **changes: Any) -> list[Event]:
+def _refailed(history: History, **changes: Any) -> list[EventRecord]:
     """A permanent failure with other things said in its payload."""
     history.fail(retryable=False)
-    body = replace(payloads.decode(payloads.Failed, history.events[3].payload), **changes)
+    body = replace(payloads.decode(payloads.FailedPayload, history.events[3].payload), **changes)
     return _mutated(history, 4, payload=body.encode(), reason=body.reason_code)
 
 
-def _without_beat() -> list[Event]:
+def _without_beat() -> list[EventRecord]:
     history = _stalled()
     return [*history.events[:4], replace(history.events[5], rev=5)]
 
 
-def _event(after: History, kind: EventType, to: Status, **fields: Any) -> Event:
+def _event(after: History, kind: EventType, to: Status, **fields: Any) -> EventRecord:
     job = after.job
     given: dict[str, Any] = {"actor": SYSTEM, "attempt": job.attempt, "correlation_id": job.correlation_id} | fields
-    return Event(7, job.rev + 1, kind, after.now, from_status=job.status, to_status=to, **given)
+    return EventRecord(7, job.rev + 1, kind, after.now, from_status=job.status, to_status=to, **given)
 
 
-def _requeued(after: History, actor: Actor = SYSTEM) -> list[Event]:
-    body = payloads.Requeued(available_at=after.now).encode()
+def _requeued(after: History, actor: Actor = SYSTEM) -> list[EventRecord]:
+    body = payloads.RequeuedPayload(available_at=after.now).encode()
     return [*after.events, _event(after, EventType.REQUEUED, Status.QUEUED, payload=body, actor=actor)]
 
 
-def _requeued_while_aborting() -> list[Event]:
+def _requeued_while_aborting() -> list[EventRecord]:
     return _requeued(History(WINDOW).start().cancel().stall())
 
 
-def _requeued_by_its_holder_while_aborting() -> list[Event]:
+def _requeued_by_its_holder_while_aborting() -> list[EventRecord]:
     return _requeued(History(WINDOW).start().cancel().stall(), WORKER)
 
 
-def _requeued_exhausted() -> list[Event]:
+def _requeued_exhausted() -> list[EventRecord]:
     return _requeued(History(Policy(attempts_max=1)).start().stall())
 
 
-def _claimed_exhausted() -> list[Event]:
+def _claimed_exhausted() -> list[EventRecord]:
     history = History(Policy(attempts_max=1)).start().stall()
     return [*history.events, _event(history, EventType.CLAIMED, Status.CLAIMED, attempt=2, actor=WORKER, policy=Policy())]
 
 
-def _after_the_end() -> list[Event]:
+def _after_the_end() -> list[EventRecord]:
     history = _running()
     return [*history.events, _event(history, EventType.HEARTBEAT, Status.SUCCEEDED, actor=WORKER)]
 
@@ -108,12 +108,12 @@ def _asked() -> History:
     return History().start().beat(assist_requested=True).beat()
 
 
-def _undone_undo() -> list[Event]:
+def _undone_undo() -> list[EventRecord]:
     history = History(kind="holdfast.undo").start().beat()
-    return _mutated(history, 4, payload=payloads.Beat(undo=STEP).encode())
+    return _mutated(history, 4, payload=payloads.BeatPayload(undo=STEP).encode())
 
 
-def _uncompensated() -> list[Event]:
+def _uncompensated() -> list[EventRecord]:
     """An undo job's end, told of a job of another kind."""
     end = History(Policy(attempts_max=1), kind="holdfast.undo").start().fail().events[-1]
     return [*History(Policy(attempts_max=1)).start().events, end]
@@ -124,17 +124,17 @@ def _waiting() -> History:
     return History(depends_on=(3, 4), delay_us=5 * SECOND).wait(1).do(c.Unblock, actor=SYSTEM)
 
 
-def _claimed_while_waiting() -> list[Event]:
+def _claimed_while_waiting() -> list[EventRecord]:
     history = History(depends_on=(3,))
     return [*history.events, _event(history, EventType.CLAIMED, Status.CLAIMED, attempt=1, actor=WORKER, policy=Policy())]
 
 
-def _unblocked(history: History, available_at: int) -> list[Event]:
-    body = payloads.Unblocked(available_at=available_at).encode()
+def _unblocked(history: History, available_at: int) -> list[EventRecord]:
+    body = payloads.UnblockedPayload(available_at=available_at).encode()
     return [*history.events, _event(history, EventType.UNBLOCKED, Status.QUEUED, payload=body)]
 
 
-MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = {
+MUTATIONS: dict[str, tuple[Callable[[], list[EventRecord]], list[tuple[int, str]]]] = {
     "no enqueued first": (lambda: _running().events[1:], [(2, "first event"), (2, "rev")]),
     "another type first": (lambda: _mutated(_running(), 1, type=EventType.CLAIMED, payload=None), [(1, "first event")]),
     "the first rev is not 1": (lambda: _mutated(History(), 1, rev=2), [(2, "rev")]),
@@ -163,7 +163,7 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
     "a beat with a reason of its own": (lambda: _mutated(_running(), 4, reason="because"), [(4, "reason")]),
     "a wish that nobody has": (lambda: _mutated(_running(), 4, reason="ASSIST_REQUESTED"), [(4, "reason")]),
     "a wish that was there before": (
-        lambda: _mutated(_asked(), 5, reason="ASSIST_REQUESTED", payload=payloads.Beat(assist_requested=True).encode()),
+        lambda: _mutated(_asked(), 5, reason="ASSIST_REQUESTED", payload=payloads.BeatPayload(assist_requested=True).encode()),
         [(5, "reason")],
     ),
     "a wish without its mark": (lambda: _mutated(_asked(), 4, reason=None), [(4, "reason")]),
@@ -175,7 +175,7 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
     ),
     "another trace": (lambda: _mutated(_running(), 3, trace_id="other"), [(3, "correlation")]),
     "a stall that tells of another beat": (
-        lambda: _mutated(_stalled(), 4, payload=payloads.Stalled(last_beat_at=1).encode()),
+        lambda: _mutated(_stalled(), 4, payload=payloads.StalledPayload(last_beat_at=1).encode()),
         [(4, "record")],
     ),
     "a stall that names another holder": (lambda: _restalled(holder="w-2"), [(4, "record")]),
@@ -241,7 +241,7 @@ MUTATIONS: dict[str, tuple[Callable[[], list[Event]], list[tuple[int, str]]]] = 
 
 
 @pytest.mark.parametrize(("make", "expected"), MUTATIONS.values(), ids=MUTATIONS)
-def test_each_violation_is_found_with_its_place(make: Callable[[], list[Event]], expected: list[tuple[int, str]]):
+def test_each_violation_is_found_with_its_place(make: Callable[[], list[EventRecord]], expected: list[tuple[int, str]]):
     assert _rules(check_history(make())) == expected
 
 
@@ -262,8 +262,8 @@ def test_a_failure_of_an_older_version_is_in_order():
 
 def test_a_release_of_an_older_version_is_in_order():
     history = History(Policy(attempts_max=1)).start().do(c.Release, reason="enough").start()
-    body = payloads.decode(payloads.Requeued, history.events[4].payload)
-    old = _mutated(history, 5, payload=payloads.Requeued(available_at=body.available_at).encode(), reason="RELEASED")
+    body = payloads.decode(payloads.RequeuedPayload, history.events[4].payload)
+    old = _mutated(history, 5, payload=payloads.RequeuedPayload(available_at=body.available_at).encode(), reason="RELEASED")
     assert check_history(old, history.job) == check_history(history.events, history.job) == []
 
 
@@ -325,7 +325,7 @@ CHANGED: dict[str, Any] = {
 
 
 def test_every_field_but_the_token_is_compared():
-    assert CHANGED.keys() == set(Job.__struct_fields__) - {"token"}
+    assert CHANGED.keys() == set(JobRecord.__struct_fields__) - {"token"}
 
 
 @pytest.mark.parametrize("field", CHANGED)
@@ -354,9 +354,9 @@ def test_a_row_without_events_is_found():
 
 def test_a_wish_outlives_the_beat_it_came_with():
     history = _asked()
-    beat = payloads.Beat(pruned="0" * 64).encode()
+    beat = payloads.BeatPayload(pruned="0" * 64).encode()
     assert check_history(_mutated(history, 4, payload=beat)) == []
-    later = _mutated(_asked(), 5, reason="ASSIST_REQUESTED", payload=payloads.Beat(assist_requested=True).encode())
+    later = _mutated(_asked(), 5, reason="ASSIST_REQUESTED", payload=payloads.BeatPayload(assist_requested=True).encode())
     assert check_history([replace(event, payload=beat) if event.rev == 4 else event for event in later]) == []
 
 
@@ -372,7 +372,7 @@ def test_a_stall_has_one_of_the_reasons_to_stall(reason: str | None):
 
 def test_pruned_beats_excuse_only_what_beats_carry():
     history = _running()
-    beat = payloads.Beat(pruned="0" * 64).encode()
+    beat = payloads.BeatPayload(pruned="0" * 64).encode()
     events = _mutated(history, 4, payload=beat)
     assert check_history(events, history.job) == []
     assert check_history(events, replace(history.job, progress=9)) == []

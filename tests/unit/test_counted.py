@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.words import counted, error_line, event_words
+from holdfast.core.formatting import describe_event, format_error, pluralize
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from holdfast.core.words import counted, error_line, event_words
     [(0, "0 leaves, 0 heads"), (1, "1 leaf, 1 head"), (2, "2 leaves, 2 heads"), (1_000, "1,000 leaves, 1,000 heads")],
 )
 def test_one_is_not_many(count: int, said: str):
-    assert f"{counted(count, 'leaf', 'leaves')}, {counted(count, 'head')}" == said
+    assert f"{pluralize(count, 'leaf', 'leaves')}, {pluralize(count, 'head')}" == said
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_one_is_not_many(count: int, said: str):
     ],
 )
 def test_an_error_is_one_line(error: Any, line: str):
-    assert error_line(error, 50) == line
+    assert format_error(error, 50) == line
 
 
 ERROR = {"type": "TransientError", "message": "the server said 503"}
@@ -46,10 +46,10 @@ ERROR = {"type": "TransientError", "message": "the server said 503"}
     ],
 )
 def test_an_event_says_what_happened_and_why(event: tuple[str, str | None, dict[str, Any]], words: tuple[str, str]):
-    assert event_words(*event) == words
+    assert describe_event(*event) == words
 
 
 def test_a_change_of_place_is_shown_with_both_values():
-    assert event_words("moved", None, {"queue": "b", "from_queue": "a"}) == ("moved", "from a to b")
-    assert event_words("reprioritised", None, {"priority": 5, "from_priority": 0}) == ("reprioritised", "from 0 to 5")
-    assert event_words("moved", "later", {}) == ("moved", "later")
+    assert describe_event("moved", None, {"queue": "b", "from_queue": "a"}) == ("moved", "from a to b")
+    assert describe_event("reprioritised", None, {"priority": 5, "from_priority": 0}) == ("reprioritised", "from 0 to 5")
+    assert describe_event("moved", "later", {}) == ("moved", "later")

@@ -8,9 +8,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.audit import check_history
-from holdfast.core.lifecycle import decide
-from holdfast.core.lifecycle.draft import not_from
-from holdfast.core.lifecycle.failure import Failure, failure_of
+from holdfast.core.decide import decide
+from holdfast.core.draft import AttemptFailure, failure_of, invalid_transition
 from holdfast.core.model import (
     SYSTEM,
     Actor,
@@ -172,7 +171,7 @@ def test_a_ttl_is_part_of_the_snapshot():
 
 def test_the_end_of_a_job_has_the_facts_of_its_newest_failure() -> None:
     history = History().start().fail(failure_stage=FailureStage.OUTPUT, reason_code=ReasonCode.PARSE_ERROR, retryable=True)
-    assert failure_of(history.job) == Failure(ERROR, FailureStage.OUTPUT, ReasonCode.PARSE_ERROR)
+    assert failure_of(history.job) == AttemptFailure(ERROR, FailureStage.OUTPUT, ReasonCode.PARSE_ERROR)
 
 
 @pytest.mark.parametrize(("ttl_ms", "length_ms"), [(None, None), (90_000, 90_000)])
@@ -211,4 +210,4 @@ def test_a_requeue_is_no_release() -> None:
 )
 def test_advice_fits_the_status(status: Status, verb: str, advice: str):
     job = msgspec.structs.replace(History().job, id=1, status=status)
-    assert advice in not_from(verb, job).action
+    assert advice in invalid_transition(verb, job).action

@@ -5,8 +5,8 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.deadlines import progress_limit, stall_limit, window_over_at
-from holdfast.core.lifecycle import replay_of
+from holdfast.core.deadlines import progress_limit, resume_window_ends_at, stall_limit
+from holdfast.core.decide import replay_command
 from holdfast.core.model import SYSTEM, Phase, Policy, ReasonCode, StallReason, Status
 from holdfast.errors import HoldfastError
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, SECOND, T0, WINDOW, History, code_of
@@ -68,7 +68,7 @@ def test_the_system_stalls_past_the_limit_of_its_reason(wanted: StallReason | No
 
 
 def test_the_window_is_counted_from_the_stall():
-    assert window_over_at(History(WINDOW).start().wait(5).stall().job) == T0 + 65 * SECOND
+    assert resume_window_ends_at(History(WINDOW).start().wait(5).stall().job) == T0 + 65 * SECOND
 
 
 # The sweep
@@ -178,21 +178,21 @@ def test_a_replay_repeats_what_was_given(forever: bool):
         "policy": msgspec.Raw(b'{"attempts_max":2}'),
     }
     job = History(**options).cancel().job
-    made = replay_of(job, c.Replay(actor=OPERATOR, job_id=7))
+    made = replay_command(job, c.Replay(actor=OPERATOR, job_id=7))
     assert (made.priority, made.tier, made.replay_of, made.override) == (3, "t", 7, b'{"attempts_max":2}')
     assert made.dedupe_key == (None if forever else "d")
-    body = payloads.decode(payloads.Enqueued, made.payload)
+    body = payloads.decode(payloads.EnqueuedPayload, made.payload)
     assert (bytes(body.args), body.replay_of, body.dedupe_key) == (b'{"n":1}', 7, made.dedupe_key)
 
 
 @pytest.mark.parametrize("history", [History(), History().start().complete()], ids=["queued", "succeeded"])
 def test_only_what_ended_badly_is_replayed(history: History):
     with pytest.raises(HoldfastError) as caught:
-        replay_of(history.job, c.Replay(actor=OPERATOR, job_id=7))
+        replay_command(history.job, c.Replay(actor=OPERATOR, job_id=7))
     assert caught.value.code == "invalid_transition"
 
 
 def test_only_an_operator_replays():
     with pytest.raises(HoldfastError) as caught:
-        replay_of(History().cancel().job, c.Replay(actor=CLIENT, job_id=7))
+        replay_command(History().cancel().job, c.Replay(actor=CLIENT, job_id=7))
     assert caught.value.code == "forbidden"

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.doctor import Census, Finding, Severity, Skew, Vitals, diagnose
-from holdfast.core.doctor.shapes import COUNT_MAX, History, LockedJob, OpenTransaction, ReadyJobs, SinkStanding, StoredFile
-from holdfast.core.explain.shapes import Pause, SeenWorker
+from holdfast.core.doctor import HealthFinding, LedgerHealth, Severity, Skew, StoreHealth, diagnose
+from holdfast.core.doctor.model import COUNT_MAX, History, LockedJob, OpenTransaction, ReadyJobs, SinkHealth, StoredFile
+from holdfast.core.explain.model import QueuePause, SeenWorker
 from holdfast.core.policy import DAY_MS
 from tests.unit.histories import SECOND, T0
 
@@ -32,8 +32,8 @@ MINUTE = 60 * SECOND
 HERE = SeenWorker("w-1", T0, frozenset({"q"}), frozenset({"k"}))
 
 
-def finding(code: str, vitals: dict[str, Any] | None = None, skew: Skew | None = None, **census: Any) -> Finding:
-    found = diagnose("abc", Vitals(**(vitals or FILE)), Census(now=T0, **census), skew)
+def finding(code: str, vitals: dict[str, Any] | None = None, skew: Skew | None = None, **census: Any) -> HealthFinding:
+    found = diagnose("abc", StoreHealth(**(vitals or FILE)), LedgerHealth(now=T0, **census), skew)
     [only] = [finding for finding in found.findings if finding.code == code]
     assert found.well == all(finding.severity is not Severity.WARNING for finding in found.findings)
     assert only.action or only.severity is not Severity.WARNING
@@ -57,11 +57,11 @@ def finding(code: str, vitals: dict[str, Any] | None = None, skew: Skew | None =
     ],
 )
 def test_how_much_history_there_is(history: History, words: str):
-    assert finding("history", history=history) == Finding("history", Severity.WELL, words)
+    assert finding("history", history=history) == HealthFinding("history", Severity.WELL, words)
 
 
 def test_a_ledger_that_is_well():
-    found = diagnose("abc", Vitals(**FILE), Census(now=T0, workers=(HERE,)))
+    found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, workers=(HERE,)))
     assert found.well
     assert (found.ledger_id, found.store, found.store_version, found.schema_version) == ("abc", "sqlite", "SQLite 3", 5)
     codes = [
@@ -81,7 +81,7 @@ def test_a_ledger_that_is_well():
 
 
 def test_a_server_has_other_findings():
-    found = diagnose("abc", Vitals(**SERVER), Census(now=T0), Skew(0, 0))
+    found = diagnose("abc", StoreHealth(**SERVER), LedgerHealth(now=T0), Skew(0, 0))
     assert [f.code for f in found.findings][:6] == [
         "schema",
         "durability",
@@ -181,7 +181,7 @@ def test_somebody_has_to_sweep(census: dict[str, Any], severity: Severity, words
 
 
 def test_a_paused_queue_matters_where_jobs_wait():
-    paused = {"it's": Pause(T0 - 90 * SECOND, "ada", "reindexing")}
+    paused = {"it's": QueuePause(T0 - 90 * SECOND, "ada", "reindexing")}
     idle = finding("queue_paused", paused=paused)
     assert (idle.severity, idle.words) == (
         Severity.NOTE,
@@ -193,8 +193,8 @@ def test_a_paused_queue_matters_where_jobs_wait():
     assert found.action == "Let it go on: holdfast queue unpause 'it'\"'\"'s'."
 
 
-def unserved(**census: Any) -> list[Finding]:
-    found = diagnose("abc", Vitals(**FILE), Census(now=T0, **census))
+def unserved(**census: Any) -> list[HealthFinding]:
+    found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census))
     return [finding for finding in found.findings if finding.code == "kind_unserved"]
 
 
@@ -203,7 +203,7 @@ def test_jobs_that_nobody_serves():
     [found] = unserved(ready=(old, new))
     assert "3 jobs of kind k in queue q can be claimed, the first for 61 s" in found.words
     assert unserved(ready=(old,), workers=(HERE,)) == []
-    assert unserved(ready=(old,), paused={"q": Pause(T0)}) == []
+    assert unserved(ready=(old,), paused={"q": QueuePause(T0)}) == []
     assert len(unserved(ready=(ReadyJobs("q", "other", 1, 0),), workers=(HERE,))) == 1
 
 
@@ -215,8 +215,8 @@ def test_jobs_that_are_left_to_agents():
     assert found.severity is Severity.WARNING
 
 
-def backlog(**census: Any) -> list[Finding]:
-    found = diagnose("abc", Vitals(**FILE), Census(now=T0, **census))
+def backlog(**census: Any) -> list[HealthFinding]:
+    found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census))
     assert found.well
     return [finding for finding in found.findings if finding.code == "backlog"]
 
@@ -226,14 +226,14 @@ def test_jobs_that_pile_up_before_who_serves_them():
     [found] = backlog(ready=(old, new), workers=(HERE,))
     assert (found.severity, found.words) == (Severity.NOTE, "3,001 jobs in queue q can be claimed, the first for 12 min")
     assert backlog(ready=(new,), workers=(HERE,)) == []
-    assert backlog(ready=(old,), workers=(HERE,), paused={"other": Pause(T0)}) == [
+    assert backlog(ready=(old,), workers=(HERE,), paused={"other": QueuePause(T0)}) == [
         msgspec.structs.replace(found, words="2,998 jobs in queue q can be claimed, the first for 12 min")
     ]
 
 
 def test_sinks():
-    well, failing = SinkStanding("a", 0, False, None), SinkStanding("b", 2, False, "OSError")
-    dead = SinkStanding("c d", 9, True, "OSError: gone")
+    well, failing = SinkHealth("a", 0, False, None), SinkHealth("b", 2, False, "OSError")
+    dead = SinkHealth("c d", 9, True, "OSError: gone")
     assert finding("sinks", sinks=(well,)).words == "1 sink, none stuck"
     assert finding("sinks").words == "there are no sinks"
     assert finding("sinks", sinks=(well, failing)).severity is Severity.NOTE

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.explain import Explanation, Facts, Situation, explain
-from holdfast.core.explain.shapes import AHEAD_MAX, Linked, Pause, SeenWorker
-from holdfast.core.explain.words import clock, span, told, unpause, when
+from holdfast.core.explain import Explanation, JobFacts, Situation, explain
+from holdfast.core.explain.formatting import format_clock, format_duration, format_error_json, format_when, unpause
+from holdfast.core.explain.model import AHEAD_MAX, LinkedJob, QueuePause, SeenWorker
 from holdfast.core.model import NEVER, SYSTEM, UNDO_KIND, EventType, FailureStage, Policy, ReasonCode, StallReason, Status
-from holdfast.core.payloads import Beat
+from holdfast.core.payloads import BeatPayload
 from tests.unit.histories import OPERATOR, SECOND, STEP, T0, WINDOW, History
 
 HERE = SeenWorker("w-1", T0)
@@ -25,7 +25,7 @@ def signed(history: History, what: str) -> History:
 
 def of(history: History, **facts: Any) -> Explanation:
     given: dict[str, Any] = {"policy": history.policy, "since": T0, "workers": (HERE,), "sweeper": "w-9"} | facts
-    return explain(history.job, Facts(**given), history.now)
+    return explain(history.job, JobFacts(**given), history.now)
 
 
 def commands(found: Explanation) -> list[str]:
@@ -55,14 +55,14 @@ def test_a_lock_on_its_row_is_told():
     ],
 )
 def test_spans_have_the_unit_that_tells_enough(us: int, words: str):
-    assert span(us) == words
+    assert format_duration(us) == words
 
 
 def test_times_have_their_date_unless_it_is_today():
-    assert when(T0 + 12 * SECOND, T0) == "in 12 s (00:00:12Z)"
-    assert when(T0, T0 + 12 * SECOND) == "12 s ago (00:00:00Z)"
-    assert clock(T0 - SECOND, T0) == "2025-12-31 23:59:59Z"
-    assert clock(10**18, T0) == "9999-12-31 23:59:59Z"
+    assert format_when(T0 + 12 * SECOND, T0) == "in 12 s (00:00:12Z)"
+    assert format_when(T0, T0 + 12 * SECOND) == "12 s ago (00:00:00Z)"
+    assert format_clock(T0 - SECOND, T0) == "2025-12-31 23:59:59Z"
+    assert format_clock(10**18, T0) == "9999-12-31 23:59:59Z"
 
 
 @pytest.mark.parametrize(
@@ -76,26 +76,26 @@ def test_times_have_their_date_unless_it_is_today():
     ],
 )
 def test_an_error_is_told_in_a_line(error: bytes, words: str):
-    assert told(error) == words
+    assert format_error_json(error) == words
 
 
 # Queued
 
 
 def test_a_job_waits_for_others():
-    found = of(History(), unmet=(Linked(3, Status.RUNNING),))
+    found = of(History(), unmet=(LinkedJob(3, Status.RUNNING),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "It waits for job 3 (running)." in found.text
     assert commands(found)[0] == "holdfast explain 3"
 
 
 def test_of_many_dependencies_some_are_named():
-    found = of(History(), unmet=tuple(Linked(n, Status.QUEUED) for n in range(10, 17)))
+    found = of(History(), unmet=tuple(LinkedJob(n, Status.QUEUED) for n in range(10, 17)))
     assert "It waits for 7 jobs: 10 (queued), 11 (queued), 12 (queued), 13 (queued), 14 (queued) and 2 more." in found.text
 
 
 def test_a_dependency_that_will_not_succeed_is_to_be_replayed():
-    found = of(History(), unmet=(Linked(3, Status.RUNNING), Linked(4, Status.DEAD_LETTERED)))
+    found = of(History(), unmet=(LinkedJob(3, Status.RUNNING), LinkedJob(4, Status.DEAD_LETTERED)))
     assert found.situation is Situation.DEPENDENCY_FAILED
     assert "and 4 will not succeed" in found.text
     assert commands(found)[0] == "holdfast job replay 4"
@@ -103,7 +103,7 @@ def test_a_dependency_that_will_not_succeed_is_to_be_replayed():
 
 def test_a_waiting_job_is_not_called_scheduled():
     """Its availability is the end of time until the last dependency has succeeded."""
-    found = of(History(available_at=253_402_300_799_000_000), unmet=(Linked(3, Status.QUEUED),))
+    found = of(History(available_at=253_402_300_799_000_000), unmet=(LinkedJob(3, Status.QUEUED),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "9999" not in found.text
 
@@ -111,13 +111,13 @@ def test_a_waiting_job_is_not_called_scheduled():
 def test_a_job_that_waits_for_others_has_a_time_of_its_own():
     history = History(available_at=NEVER)
     history.job = msgspec.structs.replace(history.job, wanted_at=T0 + 60 * SECOND)
-    found = of(history, unmet=(Linked(3, Status.QUEUED),))
+    found = of(history, unmet=(LinkedJob(3, Status.QUEUED),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "Besides: it was enqueued for later, and may not be claimed before its time either: in 60 s (00:01:00Z)." in found.text
     assert [(step.what, step.at and step.at.timestamp() * SECOND) for step in found.next] == [
         ("it may be claimed once they have succeeded", T0 + 60 * SECOND)
     ]
-    found = of(history.wait(61), unmet=(Linked(3, Status.QUEUED),), workers=(SeenWorker("w-1", history.now),))
+    found = of(history.wait(61), unmet=(LinkedJob(3, Status.QUEUED),), workers=(SeenWorker("w-1", history.now),))
     assert (found.next[0].at, "later" in found.text) == (None, False)
 
 
@@ -125,7 +125,7 @@ def test_a_job_that_waits_for_others_has_a_time_of_its_own():
 def test_what_becomes_of_a_job_that_waits_in_vain_comes_next(choice: str, ends: list[str]):
     history = History(available_at=NEVER)
     history.job = msgspec.structs.replace(history.job, on_dependency_failure=choice)
-    found = of(history, unmet=(Linked(3, Status.QUEUED),))
+    found = of(history, unmet=(LinkedJob(3, Status.QUEUED),))
     assert [step.what for step in found.next[1:]] == [f"it is {end} if one of them ends otherwise" for end in ends]
 
 
@@ -144,7 +144,7 @@ def test_to_whom_could_claim_it_it_is_nothing_that_no_worker_is_there():
 
 
 def test_further_obstacles_are_told_too():
-    found = of(History(delay_us=60 * SECOND), pause=Pause(T0, "ada", "reindexing"), workers=())
+    found = of(History(delay_us=60 * SECOND), pause=QueuePause(T0, "ada", "reindexing"), workers=())
     assert found.situation is Situation.QUEUE_PAUSED
     assert "Besides: it was enqueued for later, and may be claimed in 60 s (00:01:00Z)." in found.text
     assert "Besides: no worker for it is there" in found.text
@@ -309,7 +309,7 @@ def test_nothing_is_to_be_swept_before_it_is_due():
 def test_a_claimed_job_that_stalled_and_beats_is_waited_for():
     """Only its holder can begin it: the system does not resume what never started."""
     history = History(WINDOW).claim().stall().wait(5)
-    history.do(c.Heartbeat, beat=Beat())
+    history.do(c.Heartbeat, beat=BeatPayload())
     assert of(history).situation is Situation.RESUME_WINDOW
 
 
@@ -400,18 +400,18 @@ def test_a_discarded_letter_is_not_to_be_discarded_again():
 
 def test_the_newest_replay_counts():
     history = failing(History().start())
-    found = of(history, replays=(Linked(8, Status.FAILED), Linked(9, Status.RUNNING)))
+    found = of(history, replays=(LinkedJob(8, Status.FAILED), LinkedJob(9, Status.RUNNING)))
     assert found.situation is Situation.REPLAYED
     assert "It was replayed as job 9, which is running." in found.text
     assert commands(found) == ["holdfast explain 9"]
-    assert commands(of(history, replays=(Linked(8, Status.FAILED),))) == ["holdfast explain 8", "holdfast job replay 7"]
+    assert commands(of(history, replays=(LinkedJob(8, Status.FAILED),))) == ["holdfast explain 8", "holdfast job replay 7"]
 
 
 def test_a_job_with_a_finished_replay_is_started_over_only_again():
     failed, dead = failing(History().start()), History(Policy(attempts_max=1)).start().fail()
-    found = of(failed, replays=(Linked(8, Status.SUCCEEDED), Linked(9, Status.CANCELLED)))
+    found = of(failed, replays=(LinkedJob(8, Status.SUCCEEDED), LinkedJob(9, Status.CANCELLED)))
     assert commands(found) == ["holdfast explain 9", "holdfast job replay 7 --again"]
-    assert commands(of(dead, replays=(Linked(8, Status.DEAD_LETTERED),)))[1] == "holdfast dlq replay 7 --again"
+    assert commands(of(dead, replays=(LinkedJob(8, Status.DEAD_LETTERED),)))[1] == "holdfast dlq replay 7 --again"
 
 
 def owing(steps: int = 1) -> History:
@@ -426,17 +426,17 @@ def test_what_is_owed_is_told_until_it_is_done():
     assert found.situation is Situation.COMPENSATION_OWED
     assert "It still owes 2 undo steps, and no job undoes them yet." in found.text
     assert commands(found) == ["holdfast sweep", "holdfast job replay 7"]
-    working = of(owing(), undo=Linked(8, Status.RUNNING))
+    working = of(owing(), undo=LinkedJob(8, Status.RUNNING))
     assert "It still owes 1 undo step; job 8, which undoes them, is running." in working.text
     done = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATED)
     assert of(done).situation is Situation.FAILED
     assert "What it had done was undone." in of(done).text
-    assert of(done, replays=(Linked(9, Status.QUEUED),)).situation is Situation.REPLAYED
+    assert of(done, replays=(LinkedJob(9, Status.QUEUED),)).situation is Situation.REPLAYED
 
 
 def test_what_could_not_be_undone_wants_somebody():
     history = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATION_FAILED)
-    assert commands(of(history, undo=Linked(8, Status.DEAD_LETTERED)))[0] == "holdfast explain 8"
+    assert commands(of(history, undo=LinkedJob(8, Status.DEAD_LETTERED)))[0] == "holdfast explain 8"
     assert of(history).situation is Situation.COMPENSATION_FAILED
 
 
@@ -463,7 +463,7 @@ def test_a_clock_that_was_set_back_makes_nothing_negative():
         History(WINDOW).start().stall(),
         History(WINDOW).start().wait(2).cancel().stall(),
         History(msgspec.structs.replace(WINDOW, attempts_max=1)).start().stall(),
-        History(WINDOW).claim().stall().wait(50).do(c.Heartbeat, beat=Beat()),
+        History(WINDOW).claim().stall().wait(50).do(c.Heartbeat, beat=BeatPayload()),
     ],
 )
 def test_a_sweep_does_it_when_it_was_announced_for(history: History):
@@ -480,14 +480,14 @@ def test_a_sweep_does_it_when_it_was_announced_for(history: History):
 @pytest.mark.parametrize(
     ("unmet", "words"),
     [
-        ([Linked(3, Status.FAILED)], "It depends on job 3 (failed). Replay that job and this one"),
+        ([LinkedJob(3, Status.FAILED)], "It depends on job 3 (failed). Replay that job and this one"),
         (
-            [Linked(3, Status.FAILED), Linked(4, Status.CANCELLED)],
+            [LinkedJob(3, Status.FAILED), LinkedJob(4, Status.CANCELLED)],
             "on jobs 3 (failed), 4 (cancelled). Replay those jobs and this",
         ),
     ],
 )
-def test_a_job_that_ended_for_another_names_it(unmet: list[Linked], words: str) -> None:
+def test_a_job_that_ended_for_another_names_it(unmet: list[LinkedJob], words: str) -> None:
     history = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
     found = of(history, unmet=tuple(unmet))
     assert words in found.text

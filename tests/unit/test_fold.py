@@ -177,7 +177,7 @@ def test_a_result_may_be_null_but_is_set():
 def test_a_dead_letter_without_error_has_none():
     history = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.TIMEOUT, failure_stage=FailureStage.EXEC)
     assert history.job.last_error is None
-    body = payloads.decode(payloads.DeadLettered, history.events[-1].payload)
+    body = payloads.decode(payloads.DeadLetteredPayload, history.events[-1].payload)
     assert (body.attempts, body.last_owner, body.last_lease_expires_at, body.correlation_id) == (0, None, None, "corr-7")
     assert b'"last_error":null' in (history.events[-1].payload or b"")
 

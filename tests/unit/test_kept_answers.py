@@ -3,12 +3,12 @@
 import pytest
 
 from holdfast import errors, liveness
-from holdfast.ledger.answers import Item
+from holdfast.ledger.idempotency import KeptItem
 
 
 @pytest.mark.parametrize("kind", [errors.LimitExceeded, errors.GateDenied, errors.FenceLost, errors.LeaseConflictError])
 def test_a_kept_refusal_is_made_of_its_code_and_message(kind: type[errors.HoldfastError]):
     """Whatever else of that code there is, which may be made of more: the errors of `holdfast.liveness` are."""
     assert issubclass(liveness.LivenessGateDenial, errors.GateDenied)
-    found = Item(code=kind.code, message="no").error()
+    found = KeptItem(code=kind.code, message="no").error()
     assert type(found) is kind and found.message == "no"

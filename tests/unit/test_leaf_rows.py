@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.proof.leaves import event_leaf
-from holdfast.core.proof.merkle import leaf_hash
-from holdfast.store.leaves import event_hashes, leaf_row
+from holdfast.proof.leaves import event_leaf
+from holdfast.proof.merkle import leaf_hash
+from holdfast.store.sealing import event_hashes, leaf_row
 
 TEXT = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 BYTES = st.none() | st.binary(max_size=40) | st.just(b'{"pruned":"' + b"ab" * 32 + b'"}')

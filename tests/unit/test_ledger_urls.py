@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from holdfast.core.urls import is_server, read_server, sqlite_file, without_password, without_typed
+from holdfast.core.urls import hide_password, is_server, parse_server_url, redact_urls, sqlite_file
 from holdfast.errors import ValidationError
-from holdfast.store.postgres.address import read_url
+from holdfast.store.postgres.connections import read_url
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from holdfast.store.postgres.address import read_url
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
-    assert without_password(url) == shown
+    assert hide_password(url) == shown
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_url_that_can_be_read_in_two_ways_is_refused_and_not_repeated(url: str
     ],
 )
 def test_a_drivers_message_is_shown_without_the_secrets_of_the_url(url: str, message: str, shown: str) -> None:
-    assert read_server(url).redacted(message) == shown
+    assert parse_server_url(url).redacted(message) == shown
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_drivers_message_is_shown_without_the_secrets_of_the_url(url: str, mes
     ],
 )
 def test_a_message_about_a_command_line_does_not_repeat_its_urls(words: list[str], message: str, shown: str) -> None:
-    assert without_typed(message, words) == shown
+    assert redact_urls(message, words) == shown
 
 
 def test_a_scheme_may_be_typed_in_any_case() -> None:

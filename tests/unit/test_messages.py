@@ -3,32 +3,34 @@
 import msgspec
 import pytest
 
-from holdfast.core.model import SYSTEM, Actor, Event, EventType, Policy, Role, Status
-from holdfast.core.payloads import Stalled
+from holdfast.core.model import SYSTEM, Actor, EventRecord, EventType, Policy, Role, Status
+from holdfast.core.payloads import StalledPayload
 from holdfast.services.messages import Topic, messages, topics
-from holdfast.store.places import Origin
+from holdfast.store.outbox import JobOrigin
 
 WORKER = Actor(Role.WORKER, "w-1", "abc")
 COVERED = Policy(requires_operator_coverage=True)
-ORIGIN = Origin("crawl", "index", "in_home")
+ORIGIN = JobOrigin("crawl", "index", "in_home")
 AT = 1_767_225_600_000_001
 
 
-def event(kind: EventType, before: Status | None, after: Status, **fields: object) -> Event:
+def event(kind: EventType, before: Status | None, after: Status, **fields: object) -> EventRecord:
     given: dict[str, object] = {"actor": WORKER, "attempt": 1, "pos": 17, "correlation_id": "order-17"} | fields
-    return Event(
+    return EventRecord(
         job_id=42, rev=5, type=kind, received_at=AT, from_status=before, to_status=after, **given  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-SILENT = Stalled(holder="w-1", incarnation="abc", last_beat_at=AT - 31_000_000, lease_expires_at=AT + 1, detected_at=AT).encode()
+SILENT = StalledPayload(
+    holder="w-1", incarnation="abc", last_beat_at=AT - 31_000_000, lease_expires_at=AT + 1, detected_at=AT
+).encode()
 
 
-def stalled(policy: Policy, payload: bytes = SILENT, reason: str = "NO_HEARTBEAT") -> Event:
+def stalled(policy: Policy, payload: bytes = SILENT, reason: str = "NO_HEARTBEAT") -> EventRecord:
     return event(EventType.STALLED, Status.RUNNING, Status.STALLED, actor=SYSTEM, reason=reason, policy=policy, payload=payload)
 
 
-def beat(reason: str | None) -> Event:
+def beat(reason: str | None) -> EventRecord:
     return event(EventType.HEARTBEAT, Status.RUNNING, Status.RUNNING, reason=reason, payload=b'{"assist_requested":true}')
 
 
@@ -54,7 +56,7 @@ def beat(reason: str | None) -> Event:
         (beat("ASSIST_REQUESTED"), ["ESCALATION_NEEDED"]),
     ],
 )
-def test_which_messages_an_event_gives(given: Event, expected: list[str]) -> None:
+def test_which_messages_an_event_gives(given: EventRecord, expected: list[str]) -> None:
     assert topics(given) == expected
 
 
@@ -116,7 +118,7 @@ ODD = b'{"type":"password hunter2","message":"x"}'
     ],
 )
 def test_a_retry_is_no_stall_to_those_who_are_told(error: bytes, include_payload: bool, text: str) -> None:
-    retried = stalled(COVERED, Stalled(error=msgspec.Raw(error)).encode(), reason="TRANSIENT_ERROR")
+    retried = stalled(COVERED, StalledPayload(error=msgspec.Raw(error)).encode(), reason="TRANSIENT_ERROR")
     [message] = messages(retried, "abcd2345", ORIGIN, include_payload=include_payload)
     assert (message.event.type, message.data.message) == ("dev.holdfast.job_retried.v1", "JOB_STATUS_CHANGED")
     assert message.data.text == text
@@ -140,7 +142,7 @@ def test_a_wish_for_assistance_names_the_holder() -> None:
 
 
 def test_a_stall_of_an_older_version_names_what_it_knows() -> None:
-    [_, escalation] = messages(stalled(COVERED, Stalled(last_beat_at=AT - 31_000_000).encode()), "abcd2345", ORIGIN)
+    [_, escalation] = messages(stalled(COVERED, StalledPayload(last_beat_at=AT - 31_000_000).encode()), "abcd2345", ORIGIN)
     data = escalation.as_dict()["data"]
     assert (data["holder"], data["incarnation"], data["silent_ms"]) == (None, None, 31_000)
     assert data["detected_at"] == "2026-01-01T00:00:00.000001Z"

@@ -6,7 +6,7 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.audit import check_history
-from holdfast.core.model import SYSTEM, UNDO_KIND, Event, EventType, Status
+from holdfast.core.model import SYSTEM, UNDO_KIND, EventRecord, EventType, Status
 from tests.unit.histories import CLIENT, OPERATOR, SECOND, T0, History, code_of
 
 
@@ -54,7 +54,7 @@ def test_a_job_that_waits_for_others_has_no_time_of_its_own():
 def _forged(history: History, kind: EventType, body: payloads.Payload) -> list[str]:
     """The rules that a history breaks once such an event follows."""
     last = history.events[-1]
-    event = Event(
+    event = EventRecord(
         job_id=7,
         rev=last.rev + 1,
         type=kind,
@@ -72,12 +72,12 @@ def _forged(history: History, kind: EventType, body: payloads.Payload) -> list[s
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        (EventType.MOVED, payloads.Moved(queue="other", from_queue="elsewhere")),
-        (EventType.MOVED, payloads.Moved(queue="q", from_queue="q")),
-        (EventType.REPRIORITISED, payloads.Reprioritised(priority=3, from_priority=1)),
-        (EventType.REPRIORITISED, payloads.Reprioritised(priority=0, from_priority=0)),
-        (EventType.RESCHEDULED, payloads.Rescheduled(available_at=T0, from_at=T0)),
-        (EventType.RESCHEDULED, payloads.Rescheduled(available_at=T0 + 2, from_at=T0 + 1)),
+        (EventType.MOVED, payloads.MovedPayload(queue="other", from_queue="elsewhere")),
+        (EventType.MOVED, payloads.MovedPayload(queue="q", from_queue="q")),
+        (EventType.REPRIORITISED, payloads.ReprioritisedPayload(priority=3, from_priority=1)),
+        (EventType.REPRIORITISED, payloads.ReprioritisedPayload(priority=0, from_priority=0)),
+        (EventType.RESCHEDULED, payloads.RescheduledPayload(available_at=T0, from_at=T0)),
+        (EventType.RESCHEDULED, payloads.RescheduledPayload(available_at=T0 + 2, from_at=T0 + 1)),
     ],
 )
 def test_a_change_that_does_not_fit_the_job_is_found(kind: EventType, body: payloads.Payload):
@@ -86,7 +86,7 @@ def test_a_change_that_does_not_fit_the_job_is_found(kind: EventType, body: payl
 
 def test_a_waiting_job_that_was_rescheduled_is_found():
     assert "waiting" in _forged(
-        History(depends_on=(3,)), EventType.RESCHEDULED, payloads.Rescheduled(available_at=T0, from_at=T0)
+        History(depends_on=(3,)), EventType.RESCHEDULED, payloads.RescheduledPayload(available_at=T0, from_at=T0)
     )
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.core.model import Actor, EventType, Policy, Role
-from holdfast.core.proof.stated import Statement
-from holdfast.core.signing import is_plain
+from holdfast.proof.signing import is_plain_beat
+from holdfast.proof.statements import Statement
 
 
 @pytest.mark.parametrize(
@@ -13,4 +13,4 @@ from holdfast.core.signing import is_plain
 )
 def test_a_beat_that_states_more_is_decided_one_by_one(extra: dict[str, object], plain: bool):
     said = {"ledger": "l", "job_id": 7, "attempt": 1, "type": EventType.HEARTBEAT, "at": 100, "counter": 100}
-    assert is_plain(Statement(actor=Actor(Role.WORKER, "w-1", "boot"), **{**said, **extra})) == plain  # type: ignore[arg-type]
+    assert is_plain_beat(Statement(actor=Actor(Role.WORKER, "w-1", "boot"), **{**said, **extra})) == plain  # type: ignore[arg-type]

@@ -9,17 +9,17 @@ from holdfast.core.model import Fence, Policy
 from holdfast.core.policy import (
     NO_SETTINGS,
     Settings,
-    amended,
+    amend_settings,
     backoff_us,
     duration_ms,
     lowers_signed,
-    merged,
+    merge_settings,
+    read_settings,
     resolve,
-    settings,
-    sourced,
+    source_fields,
     tier_settings,
+    unset_fields,
     with_ttl,
-    without,
 )
 from holdfast.errors import HoldfastError
 
@@ -69,7 +69,7 @@ def test_a_bound_itself_is_within(given: Any):
 
 
 def test_settings_take_the_names_users_write():
-    layer = settings(
+    layer = read_settings(
         {
             "heartbeat_interval": 5,
             "missed_beats_max": 2,
@@ -105,15 +105,15 @@ def test_settings_take_the_names_users_write():
 )
 def test_settings_have_bounds(name: str, value: Any, code: str | None):
     if code is None:
-        assert settings({name: value}) == NO_SETTINGS
+        assert read_settings({name: value}) == NO_SETTINGS
         return
     with pytest.raises(HoldfastError) as caught:
-        settings({name: value})
+        read_settings({name: value})
     assert caught.value.code == code
 
 
 def test_an_operator_may_widen_a_lease_up_to_a_day():
-    assert settings({"lease_ttl": "24h", "lease_widened": True}).lease_ttl_ms == 86_400_000
+    assert read_settings({"lease_ttl": "24h", "lease_widened": True}).lease_ttl_ms == 86_400_000
 
 
 @pytest.mark.parametrize(
@@ -253,11 +253,11 @@ def test_a_token_says_what_its_attempt_owes(signed: str):
 
 
 def test_what_an_amendment_does_not_name_stays():
-    assert amended(Settings(signed="all", attempts_max=2), {"attempts_max": 3, "signed": None}) == Settings(
+    assert amend_settings(Settings(signed="all", attempts_max=2), {"attempts_max": 3, "signed": None}) == Settings(
         signed="all", attempts_max=3
     )
     with pytest.raises(HoldfastError):
-        amended(Settings(lease_ttl_ms=7_200_000, lease_widened=True), {"lease_widened": False})
+        amend_settings(Settings(lease_ttl_ms=7_200_000, lease_widened=True), {"lease_widened": False})
 
 
 @pytest.mark.parametrize(
@@ -274,36 +274,36 @@ def test_less_to_sign_is_told_from_more(before: str | None, after: str | None, l
 
 def test_an_operator_overrides_a_handler_field_by_field():
     declared, by_operator = Settings(attempts_max=7, lease_ttl_ms=90_000), Settings(attempts_max=2, signed="all")
-    assert merged(declared, by_operator) == Settings(attempts_max=2, lease_ttl_ms=90_000, signed="all")
+    assert merge_settings(declared, by_operator) == Settings(attempts_max=2, lease_ttl_ms=90_000, signed="all")
 
 
 def test_an_operator_who_forbids_long_leases_and_a_handler_that_wants_one_contradict_each_other():
     with pytest.raises(HoldfastError) as caught:
-        merged(Settings(lease_ttl_ms=7_200_000, lease_widened=True), Settings(lease_widened=False))
+        merge_settings(Settings(lease_ttl_ms=7_200_000, lease_widened=True), Settings(lease_widened=False))
     assert caught.value.code == "limit_exceeded"
 
 
 def test_fields_are_removed_by_the_names_users_write():
     layer = Settings(attempts_max=7, lease_ttl_ms=90_000)
-    assert without(layer, ["lease_ttl"]) == Settings(attempts_max=7)
-    assert without(layer, ["lease_ttl", "attempts_max", "signed"]) == NO_SETTINGS
+    assert unset_fields(layer, ["lease_ttl"]) == Settings(attempts_max=7)
+    assert unset_fields(layer, ["lease_ttl", "attempts_max", "signed"]) == NO_SETTINGS
 
 
 @pytest.mark.parametrize("name", ["lease_ttl_ms", "colour", 7, None], ids=str)
 def test_a_field_that_does_not_exist_is_not_removed(name: Any):
     with pytest.raises(HoldfastError) as caught:
-        without(NO_SETTINGS, [name])
+        unset_fields(NO_SETTINGS, [name])
     assert caught.value.code == "validation_error"
 
 
 def test_what_a_long_lease_needs_is_not_removed_alone():
     with pytest.raises(HoldfastError) as caught:
-        without(Settings(lease_ttl_ms=7_200_000, lease_widened=True), ["lease_widened"])
+        unset_fields(Settings(lease_ttl_ms=7_200_000, lease_widened=True), ["lease_widened"])
     assert caught.value.code == "limit_exceeded"
 
 
 def _sources(*layers: Any) -> dict[str, tuple[Any, str]]:
-    return {found.name: (found.value, found.source.value) for found in sourced(*layers)}
+    return {found.name: (found.value, found.source.value) for found in source_fields(*layers)}
 
 
 def test_without_settings_every_value_is_a_default():
@@ -352,7 +352,7 @@ def test_signed_comes_from_the_strictest_layer(declared: str, by_kind: str | Non
 def test_every_layer_that_sets_a_value_is_told_the_nearest_first():
     [found] = [
         one
-        for one in sourced("t", Settings(attempts_max=7), Settings(attempts_max=2), Settings(attempts_max=3))
+        for one in source_fields("t", Settings(attempts_max=7), Settings(attempts_max=2), Settings(attempts_max=3))
         if one.name == "attempts_max"
     ]
     assert list(found.layers.items()) == [("operator_tier", 3), ("operator_kind", 2), ("handler", 7)]

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core.liveness import check_gate, episode_id, receipt_of, tick
 from holdfast.core.model import Fence, Policy, StallReason
-from holdfast.core.receipts import check_gate, episode_id, receipt_of, tick
 from holdfast.errors import GateDenied
 from holdfast.liveness import HealthVerdict, LivenessHeartbeatReceiptV1
 from tests.unit.histories import SECOND, T0, WINDOW, History, code_of

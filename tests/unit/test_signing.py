@@ -8,20 +8,19 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.lifecycle import decide
+from holdfast.core.decide import decide
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import SYSTEM, Actor, EventType, Fence, Policy, ReasonCode, Role, StallReason
-from holdfast.core.payloads import Beat
-from holdfast.core.proof.keys import KeyRole
-from holdfast.core.proof.signed import counter_of
-from holdfast.core.proof.stated import Statement
-from holdfast.core.signing import content_of, owes, signer_of
+from holdfast.core.payloads import BeatPayload
 from holdfast.errors import SignatureInvalid, ValidationError
+from holdfast.proof.keys import KeyRole
+from holdfast.proof.signing import must_be_signed, signed_content, signer_of
+from holdfast.proof.statements import Statement, counter_of
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, WORKER, History, refusal_of
 from tests.unit.signing import ALL, LEDGER, LIVENESS, SignedHistory, sealed
 
 E = EventType
-BEAT: dict[str, Any] = {"beat": Beat(stage="A", progress=1)}
+BEAT: dict[str, Any] = {"beat": BeatPayload(stage="A", progress=1)}
 
 
 def signed(history: History) -> list[str]:
@@ -32,12 +31,12 @@ def signed(history: History) -> list[str]:
 
 
 def test_nothing_is_owed_without_a_policy_that_says_so():
-    assert not any(owes(policy, kind) for policy in (None, Policy()) for kind in E)
+    assert not any(must_be_signed(policy, kind) for policy in (None, Policy()) for kind in E)
 
 
 def test_liveness_is_three_events_and_all_is_all_but_three():
-    assert {kind for kind in E if owes(LIVENESS, kind)} == {E.HEARTBEAT, E.STALLED, E.RESUMED}
-    assert set(E) - {kind for kind in E if owes(ALL, kind)} == {E.ENQUEUED, E.CLAIMED, E.STARTED}
+    assert {kind for kind in E if must_be_signed(LIVENESS, kind)} == {E.HEARTBEAT, E.STALLED, E.RESUMED}
+    assert set(E) - {kind for kind in E if must_be_signed(ALL, kind)} == {E.ENQUEUED, E.CLAIMED, E.STARTED}
 
 
 def test_whose_key_signs():
@@ -239,7 +238,7 @@ def test_nor_does_it_outlive_the_fence():
 
 def verdict(history: SignedHistory, **changes: Any) -> Statement:
     at = changes.get("at", history.now)
-    body = payloads.Stalled(
+    body = payloads.StalledPayload(
         holder="w-1", incarnation="boot-1", last_beat_at=history.job.last_beat_at,
         lease_expires_at=history.job.lease_expires_at, detected_at=at,
     ).encode()  # fmt: skip
@@ -273,4 +272,4 @@ def test_which_is_about_this_very_event(changes: dict[str, Any], why: str):
 def test_the_words_of_an_acknowledged_cancel_are_signed() -> None:
     history = History().start().cancel()
     command = c.AcknowledgeCancel(actor=WORKER, job_id=7, fence=history.fence, reason="cleaned up")
-    assert content_of(command) == payloads.Cancelled(comment="cleaned up").encode()
+    assert signed_content(command) == payloads.CancelledPayload(comment="cleaned up").encode()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import strictjson
+from holdfast.core import strict_json
 from holdfast.errors import HoldfastError, LimitExceeded
 
 MOST = 1_000
@@ -19,14 +19,14 @@ def _nested(levels: int, core: Any) -> Any:
 
 def _code_of_encode(value: Any, most: int = MOST) -> str:
     with pytest.raises(HoldfastError) as caught:
-        strictjson.encode("it", value, most)
+        strict_json.encode("it", value, most)
     assert caught.value.context["field"] == "it"
     return caught.value.code
 
 
 def _code_of_check(body: bytes, most: int = MOST) -> str:
     with pytest.raises(HoldfastError) as caught:
-        strictjson.check("it", body, most)
+        strict_json.check("it", body, most)
     assert caught.value.context["field"] == "it"
     return caught.value.code
 
@@ -51,8 +51,8 @@ def _code_of_check(body: bytes, most: int = MOST) -> str:
     ids=lambda value: ascii(value)[:40],
 )
 def test_what_json_has_is_encoded(value: Any, body: bytes):
-    assert strictjson.encode("it", value, MOST) == body
-    assert strictjson.check("it", body, MOST) == body
+    assert strict_json.encode("it", value, MOST) == body
+    assert strict_json.check("it", body, MOST) == body
 
 
 @pytest.mark.parametrize(
@@ -81,20 +81,20 @@ def test_bytes_that_are_no_strict_json_are_refused(body: bytes):
 
 @pytest.mark.parametrize("body", [b' { "a" : 1.0 }\n', b'{"b":1,"a":1}', b"1E2", b'"\\u00e9"', b'"\\u0000"'])
 def test_bytes_are_answered_as_they_came(body: bytes):
-    assert strictjson.check("it", body, MOST) is body
+    assert strict_json.check("it", body, MOST) is body
 
 
 def test_size_is_counted_in_bytes():
-    assert strictjson.encode("it", "é", 4) == '"é"'.encode()
+    assert strict_json.encode("it", "é", 4) == '"é"'.encode()
     assert _code_of_encode("é", 3) == "limit_exceeded"
-    assert strictjson.check("it", b"1234", 4) == b"1234"
+    assert strict_json.check("it", b"1234", 4) == b"1234"
     assert _code_of_check(b"12345", 4) == "limit_exceeded"
 
 
 @pytest.mark.parametrize("core", [[], [1], {"a": "b"}], ids=repr)
 def test_nesting_up_to_the_limit_passes_on_both_roads(core: Any):
-    body = strictjson.encode("it", _nested(64, core), MOST)
-    assert strictjson.check("it", body, MOST) == body
+    body = strict_json.encode("it", _nested(64, core), MOST)
+    assert strict_json.check("it", body, MOST) == body
 
 
 @pytest.mark.parametrize("core", [[], [1], {"a": "b"}, (1,)], ids=repr)
@@ -121,6 +121,6 @@ class Number(int):
 
 def test_kinds_of_texts_and_numbers_are_written_as_what_they_are() -> None:
     value = {Text("a"): [Text("b"), None, True, 1.5, (Number(3), {"c": Text("d")})]}
-    assert strictjson.encode("args", value, 1_000) == b'{"a":["b",null,true,1.5,[3,{"c":"d"}]]}'
+    assert strict_json.encode("args", value, 1_000) == b'{"a":["b",null,true,1.5,[3,{"c":"d"}]]}'
     with pytest.raises(LimitExceeded):
-        strictjson.encode("args", [Text("a" * 1_000)], 1_000)
+        strict_json.encode("args", [Text("a" * 1_000)], 1_000)

@@ -7,11 +7,11 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
+from holdfast.core.decide import enqueued_event
 from holdfast.core.evolve import evolve
-from holdfast.core.lifecycle import enqueued
 from holdfast.core.limits import UNDO_STEPS_MAX
-from holdfast.core.model import SYSTEM, UNDO_KIND, EventType, FailureStage, Job, Policy, ReasonCode, Status
-from holdfast.core.undo import end_of_undo, owes_undo, undo_key, undo_of
+from holdfast.core.model import SYSTEM, UNDO_KIND, EventType, FailureStage, JobRecord, Policy, ReasonCode, Status
+from holdfast.core.undo import has_undo_due, undo_command, undo_key, undo_note
 from tests.unit.histories import CLIENT, OPERATOR, SECOND, STEP, T0, WINDOW, History, code_of
 
 ONCE = Policy(attempts_max=1)
@@ -71,75 +71,79 @@ def test_steps_add_up_over_attempts():
 )
 def test_an_end_settles_what_is_owed_or_leaves_it(end: Any, owed: int):
     history = end(_owing())
-    assert (history.job.undo_owed, owes_undo(history.job)) == (owed, owed > 0)
+    assert (history.job.undo_owed, has_undo_due(history.job)) == (owed, owed > 0)
 
 
 def test_a_live_job_owes_nothing_yet():
-    assert not owes_undo(_owing().job)
+    assert not has_undo_due(_owing().job)
 
 
 def test_an_undo_job_has_no_steps_of_its_own():
-    assert code_of(History(kind=UNDO_KIND).start(), c.Heartbeat, beat=payloads.Beat(undo=STEP)) == "validation_error"
+    assert code_of(History(kind=UNDO_KIND).start(), c.Heartbeat, beat=payloads.BeatPayload(undo=STEP)) == "validation_error"
 
 
 def test_steps_have_a_limit():
     history = History().start()
     history.job = msgspec.structs.replace(history.job, undo_owed=UNDO_STEPS_MAX - 1)
     history.beat(undo=STEP)
-    assert code_of(history, c.Heartbeat, beat=payloads.Beat(undo=STEP)) == "limit_exceeded"
+    assert code_of(history, c.Heartbeat, beat=payloads.BeatPayload(undo=STEP)) == "limit_exceeded"
     assert history.beat().job.undo_owed == UNDO_STEPS_MAX
 
 
 @pytest.mark.parametrize(
     ("beat", "step"),
     [
-        (payloads.Beat(progress=1), None),
-        (payloads.Beat(checkpoint=msgspec.Raw(b'{"undo":1}')), None),
-        (payloads.Beat(undo=STEP), STEP),
+        (payloads.BeatPayload(progress=1), None),
+        (payloads.BeatPayload(checkpoint=msgspec.Raw(b'{"undo":1}')), None),
+        (payloads.BeatPayload(undo=STEP), STEP),
     ],
     ids=["plain", "look-alike", "step"],
 )
-def test_a_step_is_found_in_its_beat(beat: payloads.Beat, step: payloads.UndoStep | None):
+def test_a_step_is_found_in_its_beat(beat: payloads.BeatPayload, step: payloads.UndoStep | None):
     assert payloads.undo_step(beat.encode()) == step
 
 
 def test_what_the_hot_statements_know():
-    cold = [payloads.Beat(checkpoint=msgspec.Raw(b"1")), payloads.Beat(undo=STEP), payloads.Beat(assist_requested=True)]
-    assert [beat.is_everyday for beat in cold] == [False] * 3
-    assert payloads.Beat(stage="A", progress=1, assist_requested=False).is_everyday
+    cold = [
+        payloads.BeatPayload(checkpoint=msgspec.Raw(b"1")),
+        payloads.BeatPayload(undo=STEP),
+        payloads.BeatPayload(assist_requested=True),
+    ]
+    assert [beat.is_plain for beat in cold] == [False] * 3
+    assert payloads.BeatPayload(stage="A", progress=1, assist_requested=False).is_plain
 
 
 # The undo job
 
 
-def _made(command: c.Enqueue) -> Job:
-    return evolve(None, enqueued(8, command, T0, command.correlation_id or ""))
+def _made(command: c.Enqueue) -> JobRecord:
+    return evolve(None, enqueued_event(8, command, T0, command.correlation_id or ""))
 
 
 def test_an_undo_job_is_like_its_original():
     job = _owing().fail(retryable=False).job
-    undo = _made(undo_of(job, [_step(1), _step(2)], COMPENSATE, T0))
+    undo = _made(undo_command(job, [_step(1), _step(2)], COMPENSATE, T0))
     assert (undo.kind, undo.queue, undo.priority, undo.tier) == (UNDO_KIND, "q", 3, "in_home")
     assert (undo.correlation_id, undo.trace_id) == (job.correlation_id, job.trace_id)
     assert (undo.dedupe_key, undo.dedupe_forever, undo.override) == (undo_key(7), True, None)
 
 
 def test_steps_go_backwards_as_they_came():
-    undo = _made(undo_of(_owing().cancel(hard=True).job, [_step(1), _step(2)], COMPENSATE, T0))
+    undo = _made(undo_command(_owing().cancel(hard=True).job, [_step(1), _step(2)], COMPENSATE, T0))
     assert undo.args == b'{"job_id":7,"steps":[{"kind":"delete","args":{"n": 2}},{"kind":"delete","args":{"n": 1}}]}'
 
 
 def test_a_holder_that_ended_it_is_not_waited_for():
     job = _owing().fail(retryable=False).job
-    assert undo_of(job, [STEP], COMPENSATE, T0).available_at is None
+    assert undo_command(job, [STEP], COMPENSATE, T0).available_at is None
 
 
 def test_a_holder_that_did_not_may_be_at_work_until_its_lease_is_over():
     job = _owing().cancel(hard=True).job
     lease = job.last_lease_expires_at
     assert lease is not None
-    assert undo_of(job, [STEP], COMPENSATE, T0).available_at == lease
-    assert undo_of(job, [STEP], COMPENSATE, lease).available_at is None
+    assert undo_command(job, [STEP], COMPENSATE, T0).available_at == lease
+    assert undo_command(job, [STEP], COMPENSATE, lease).available_at is None
 
 
 @pytest.mark.parametrize(
@@ -153,7 +157,7 @@ def test_a_holder_that_did_not_may_be_at_work_until_its_lease_is_over():
     ids=["live", "succeeded", "failed", "exhausted"],
 )
 def test_the_end_of_an_undo_job_is_noted(end: Any, note: EventType | None, reason: str | None):
-    found = end_of_undo(end(History(ONCE, kind=UNDO_KIND).start()).job, COMPENSATE)
+    found = undo_note(end(History(ONCE, kind=UNDO_KIND).start()).job, COMPENSATE)
     assert (found and (found.note, found.reason, found.job_id)) == (note and (note, reason, 7))
 
 

@@ -7,13 +7,12 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.audit import check_history
-from holdfast.core.model import Actor, Event, EventType, Role, StallReason
-from holdfast.core.payloads import Beat
-from holdfast.core.proof.book import REVOKED, Book, KeyChange
-from holdfast.core.proof.envelopes import read_envelope, resumed_envelope, verdict_envelope
-from holdfast.core.proof.signed import Signed
-from holdfast.core.proof.statements import read
+from holdfast.core.model import Actor, EventRecord, EventType, Role, StallReason
+from holdfast.core.payloads import BeatPayload
 from holdfast.errors import InvalidTransition, SignatureInvalid
+from holdfast.proof.envelopes import read_envelope, server_resume_envelope, server_stall_envelope
+from holdfast.proof.key_book import REVOKED, KeyBook, KeyChange
+from holdfast.proof.statements import Signed, read_statement
 from tests.unit.histories import ERROR, OPERATOR, STEP, T0, History, refusal_of
 from tests.unit.signing import ALL, HOLDER, KEYS, LEDGER, LIVENESS, SignedHistory, book
 
@@ -30,7 +29,7 @@ def life() -> SignedHistory:
     return history
 
 
-def problems(events: list[Event], keys: Book | None = None, ledger: str = LEDGER) -> set[str]:
+def problems(events: list[EventRecord], keys: KeyBook | None = None, ledger: str = LEDGER) -> set[str]:
     return {found.rule for found in check_history(events, None, keys or book(), ledger)}
 
 
@@ -69,7 +68,7 @@ def test_a_part_of_a_signature_is_none():
         ({"signature": b""}, {"signature"}),
         ({"key_id": "0" * 16}, {"key", "signature"}),
         ({"statement": b"{}"}, {"statement"}),
-        ({"payload": Beat(stage="B").encode()}, {"statement"}),
+        ({"payload": BeatPayload(stage="B").encode()}, {"statement"}),
         ({"at": T0 + 7}, {"statement"}),
     ],
 )
@@ -105,7 +104,7 @@ def test_a_clock_that_was_set_back_hurts_no_signer():
 
 def test_but_nobody_signs_ahead_of_it():
     history = SignedHistory().start().wait(1).beat().wait(-3_600)
-    fields = {"fence": history.fence, "beat": Beat()}
+    fields = {"fence": history.fence, "beat": BeatPayload()}
     given = history.stated(c.Heartbeat, fields, at=history.now + 3_600_000_000)
     found = refusal_of(history, c.Heartbeat, **fields, signed=given)
     assert (found.context["why"], found.retryable) == ("skew", True)
@@ -118,8 +117,8 @@ def server_says(history: SignedHistory, **changes: Any) -> None:
         "ledger_id": LEDGER, "job_id": 7, "attempt": 1, "rev": job.rev + 1, "server": "hq", "robot": "w-1", "at": history.now,
         "last_beat_at": job.last_beat_at, "heartbeat_interval_ms": 10_000, "stall_after_ms": 30_000,
     }  # fmt: skip
-    statement, key_id, signature = read_envelope(verdict_envelope(KEYS["server", "hq"], **given | changes))
-    said = read(statement)
+    statement, key_id, signature = read_envelope(server_stall_envelope(KEYS["server", "hq"], **given | changes))
+    said = read_statement(statement)
     signed = Signed(key_id, signature, statement, said)
     history.do(c.Stall, actor=said.actor, reason=StallReason.NO_HEARTBEAT, signed=signed)
 
@@ -129,8 +128,8 @@ def server_resumes(history: SignedHistory, **changes: Any) -> None:
         "ledger_id": LEDGER, "job_id": 7, "attempt": 1, "rev": history.job.rev + 1, "server": "hq", "robot": "w-1",
         "at": history.now,
     }  # fmt: skip
-    statement, key_id, signature = read_envelope(resumed_envelope(KEYS["server", "hq"], **given | changes))
-    said = read(statement)
+    statement, key_id, signature = read_envelope(server_resume_envelope(KEYS["server", "hq"], **given | changes))
+    said = read_statement(statement)
     history.do(c.Resume, actor=said.actor, fence=None, signed=Signed(key_id, signature, statement, said))
 
 

@@ -5,10 +5,10 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.audit import check_history
-from holdfast.core.lifecycle import replay_of
+from holdfast.core.decide import replay_command
+from holdfast.core.dependencies import DependencyState, failure_command, unblock_command
 from holdfast.core.limits import TIME_US_MAX
 from holdfast.core.model import NEVER, SYSTEM, ReasonCode, Status
-from holdfast.core.waiting import Standing, consequence, unblocked
 from holdfast.errors import NotClaimable
 from tests.unit.histories import CLIENT, OPERATOR, SECOND, T0, History, code_of
 
@@ -50,12 +50,12 @@ def test_a_finished_job_waits_for_nobody() -> None:
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED, Status.DEAD_LETTERED])
 def test_what_an_end_asks_for_is_the_jobs_choice(status: Status) -> None:
-    ended = Standing(3, status, 7)
-    assert consequence(waiting().job, ended, "r") is None
-    cancel = consequence(waiting("cancel").job, ended, "r")
+    ended = DependencyState(3, status, 7)
+    assert failure_command(waiting().job, ended, "r") is None
+    cancel = failure_command(waiting("cancel").job, ended, "r")
     assert isinstance(cancel, c.Cancel)
     assert (cancel.actor, cancel.request_id, cancel.cause, cancel.reason) == (SYSTEM, "r", "3-7", f"dependency 3 {status.value}")
-    letter = consequence(waiting("dead_letter").job, ended, "r")
+    letter = failure_command(waiting("dead_letter").job, ended, "r")
     assert isinstance(letter, c.DeadLetter)
     assert (letter.cause, letter.reason_code) == ("3-7", ReasonCode.DEPENDENCY_UNAVAILABLE)
     assert msgspec.json.decode(letter.error or b"") == {"message": f"dependency 3 {status.value}"}
@@ -63,12 +63,12 @@ def test_what_an_end_asks_for_is_the_jobs_choice(status: Status) -> None:
 
 def test_the_cause_is_in_the_event() -> None:
     history = waiting()
-    history.do(c.Unblock, actor=SYSTEM, cause=unblocked(7, Standing(4, Status.SUCCEEDED, 5), None).cause)
+    history.do(c.Unblock, actor=SYSTEM, cause=unblock_command(7, DependencyState(4, Status.SUCCEEDED, 5), None).cause)
     assert history.events[-1].cause == "4-5"
 
 
 def test_a_replay_depends_on_the_same() -> None:
-    replay = replay_of(waiting("cancel").cancel().job, c.Replay(actor=OPERATOR, job_id=7))
+    replay = replay_command(waiting("cancel").cancel().job, c.Replay(actor=OPERATOR, job_id=7))
     assert isinstance(replay, c.EnqueueLinked)
     assert replay.depends_on == (3, 4)
     assert b'"depends_on":[3,4],"on_dependency_failure":"cancel"' in replay.payload

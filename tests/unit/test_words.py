@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import limits, payloads, pictures, vocabulary
+from docs import diagrams
+from holdfast.core import limits, payloads, vocabulary
 from holdfast.core.model import Actor, EventType, Phase, Role, StallReason, Status
-from holdfast.core.table import MOVES, SIGNERS, STEPS, outsiders, sources
+from holdfast.core.table import EVENT_ROLES, STEPS, TRANSITIONS, roles_without_fence, source_statuses
 from holdfast.errors import HoldfastError
 
 # Limits
@@ -226,36 +227,36 @@ def test_no_name_of_a_dialect_is_one_of_holdfasts_own():
 @pytest.mark.parametrize("kind", EventType)
 def test_every_event_has_a_step_and_a_signer(kind: EventType):
     assert any(step[0] is kind for step in STEPS)
-    assert SIGNERS[kind]
+    assert EVENT_ROLES[kind]
 
 
 def test_sources_are_those_of_all_lines():
-    assert sources("cancel") == {"queued", "claimed", "running", "stalled"}
-    assert sources("complete") == {"running"}
-    assert sources("juggle") == frozenset()
+    assert source_statuses("cancel") == {"queued", "claimed", "running", "stalled"}
+    assert source_statuses("complete") == {"running"}
+    assert source_statuses("juggle") == frozenset()
 
 
 def test_outsiders_are_everyone_but_holders():
-    assert outsiders("stall") == {"system"}
-    assert outsiders("cancel") == {"client", "operator", "system"}
-    assert outsiders("complete") == frozenset()
+    assert roles_without_fence("stall") == {"system"}
+    assert roles_without_fence("cancel") == {"client", "operator", "system"}
+    assert roles_without_fence("complete") == frozenset()
 
 
 def test_every_move_is_made_of_steps():
-    for move in MOVES:
+    for move in TRANSITIONS:
         for status in move.to:
             assert any(step[2] is status and step[0] in move.events for step in STEPS), move
 
 
 def test_the_table_has_a_line_for_every_move():
-    lines = pictures.table().splitlines()
-    assert len(lines) == 2 + 1 + len(MOVES) + 1
+    lines = diagrams.table().splitlines()
+    assert len(lines) == 2 + 1 + len(TRANSITIONS) + 1
     assert all(line.count("|") == 7 for line in lines)
     assert "| assist | running | same | operator | assist_started | phase executing → assisted |" in lines
 
 
 def test_the_diagram_has_every_change_of_status():
-    text = pictures.diagram()
+    text = diagrams.diagram()
     for kind, source, target in STEPS:
         if source is not None and source is not target:
             assert any(f"{source.value} --> {target.value}:" in line and kind.value in line for line in text.splitlines())
@@ -264,21 +265,21 @@ def test_the_diagram_has_every_change_of_status():
 
 def test_the_pictures_are_put_between_their_marks():
     page = "# A\n<!-- generated: table -->\nOUTDATED\n<!-- end -->\nB\n<!-- generated: diagram -->\nOUTDATED\n<!-- end -->\nC\n"
-    made = pictures.insert(page)
+    made = diagrams.insert(page)
     assert "OUTDATED" not in made
-    assert pictures.table() in made
-    assert f"```mermaid\n{pictures.diagram()}\n```" in made
+    assert diagrams.table() in made
+    assert f"```mermaid\n{diagrams.diagram()}\n```" in made
     assert made.endswith("\n<!-- end -->\nC\n")
-    assert pictures.insert(made) == made
+    assert diagrams.insert(made) == made
 
 
 def test_a_picture_without_an_end_is_refused():
     with pytest.raises(ValueError, match="no end mark"):
-        pictures.insert("<!-- generated: table -->\nOUTDATED\n")
+        diagrams.insert("<!-- generated: table -->\nOUTDATED\n")
 
 
 def test_a_page_without_marks_stays_as_it_is():
-    assert pictures.insert("# A\n") == "# A\n"
+    assert diagrams.insert("# A\n") == "# A\n"
 
 
 # Payloads
@@ -286,11 +287,11 @@ def test_a_page_without_marks_stays_as_it_is():
 
 def test_an_empty_beat_has_no_payload():
     assert payloads.beat_payload(payloads.NO_BEAT) is None
-    assert payloads.beat_payload(payloads.Beat(progress=0)) == b'{"progress":0}'
-    assert payloads.decode(payloads.Beat, None) == payloads.NO_BEAT
+    assert payloads.beat_payload(payloads.BeatPayload(progress=0)) == b'{"progress":0}'
+    assert payloads.decode(payloads.BeatPayload, None) == payloads.NO_BEAT
 
 
 @pytest.mark.parametrize("body", [None, b"null", b'{"a": 1}'])
 def test_what_is_kept_verbatim_reads_back(body: bytes | None):
-    made = payloads.Stalled(error=payloads.verbatim(body)).encode()
-    assert payloads.body_of(payloads.decode(payloads.Stalled, made).error) == body
+    made = payloads.StalledPayload(error=payloads.to_optional_json(body)).encode()
+    assert payloads.json_bytes(payloads.decode(payloads.StalledPayload, made).error) == body

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.proof.exported import KeyLine, Line, encode_line
-from holdfast.core.proof.keyfile import KeyFile
-from holdfast.core.proof.keys import SecretKey
-from holdfast.core.proof.leaves import key_leaf
-from holdfast.core.proof.merkle import leaf_hash, root_of
-from holdfast.core.proof.notes import Head, origin_of, sign_head
-from holdfast.verify import Finding, Verdict, Wishes, parse_trusted, verify_file
+from holdfast.proof.export_format import ExportLine, KeyLine, encode_line
+from holdfast.proof.keys import KeyFile, SecretKey
+from holdfast.proof.leaves import key_leaf
+from holdfast.proof.merkle import leaf_hash, root_of
+from holdfast.proof.notes import LogHead, origin_of, sign_head
+from holdfast.proof.verify import Finding, VerificationReport, VerifyOptions, parse_trusted, verify_file
 from tests.support.signers import SERVER
 from tests.verify.rich import SERVER_2, Exported
 
@@ -24,7 +23,7 @@ def spelled(line: dict[str, Any]) -> bytes:
     """As Holdfast would write it, where it could have."""
     text = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode()
     try:
-        return encode_line(msgspec.json.decode(text, type=Line))
+        return encode_line(msgspec.json.decode(text, type=ExportLine))
     except msgspec.MsgspecError:
         return text + b"\n"
 
@@ -101,11 +100,11 @@ class File:
             self.lines[number - 1] = {"head": self.head(hashes, size, file.secret)}
 
     def head(self, hashes: list[bytes], size: int, secret: SecretKey) -> str:
-        return sign_head(Head(origin_of(self.ledger_id), size, root_of(hashes[:size])), secret)
+        return sign_head(LogHead(origin_of(self.ledger_id), size, root_of(hashes[:size])), secret)
 
 
 def _hash(line: dict[str, Any], policies: dict[int, str]) -> bytes:
-    found = msgspec.json.decode(spelled(line), type=Line)
+    found = msgspec.json.decode(spelled(line), type=ExportLine)
     if not isinstance(found.event, msgspec.UnsetType):
         return leaf_hash(found.event.leaf(policies.get(found.event.policy or 0)))
     if isinstance(found.key, KeyLine):
@@ -114,17 +113,17 @@ def _hash(line: dict[str, Any], policies: dict[int, str]) -> bytes:
     return bytes.fromhex(found.gone.hash)
 
 
-def verified(body: bytes, export: Exported, **wishes: Any) -> Verdict:
+def verified(body: bytes, export: Exported, **wishes: Any) -> VerificationReport:
     wishes = {"trusted": parse_trusted(export.trusted)} | wishes
-    return verify_file(io.BytesIO(body), Wishes(**wishes))
+    return verify_file(io.BytesIO(body), VerifyOptions(**wishes))
 
 
-def first(verdict: Verdict) -> Finding:
+def first(verdict: VerificationReport) -> Finding:
     assert not verdict.intact
     return verdict.findings[0]
 
 
-def names(verdict: Verdict, rule: str, line: int) -> bool:
+def names(verdict: VerificationReport, rule: str, line: int) -> bool:
     """Whether the first thing that is said to be wrong is this, there."""
     found = first(verdict)
     return found.rule == rule and (found.from_line or found.line) <= line <= found.line

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import holdfast
 from holdfast import Ledger
-from holdfast.services.seal import Sealer
+from holdfast.services.sealer import Sealer
 from holdfast.testing import ManualClock
 from tests.contract.builders import claim
 from tests.support.signers import EVERYBODY, SERVER, WORKER, enrol, key
@@ -173,7 +173,7 @@ def _rotations(story: Story) -> None:
 
 
 def exported(url: str) -> Exported:
-    from holdfast.cli.keys import public_keys, written
+    from holdfast.cli.key import encode_document, public_keys
 
     clock = ManualClock()
     with holdfast.open(url, clock=clock, keys=list(KEYS), actor="ann") as ledger:
@@ -186,4 +186,6 @@ def exported(url: str) -> Exported:
             ledger.prove(story.jobs[name], proof.write)
             proofs[name] = proof.getvalue()
         document = public_keys(ledger)
-        return Exported(file.getvalue(), story.anchors, written(document), document["vkey"], ledger.id, story.jobs, proofs)
+        return Exported(
+            file.getvalue(), story.anchors, encode_document(document), document["vkey"], ledger.id, story.jobs, proofs
+        )

@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.proof.book import ENROLLED, REVOKED, KeyChange
-from holdfast.core.proof.exported import EndLine, Header, KeyLine, Line, encode_line
-from holdfast.core.proof.leaves import key_leaf
-from holdfast.core.proof.merkle import Frontier, leaf_hash
-from holdfast.core.proof.notes import Head, NoteKey, origin_of, sign_head
-from holdfast.verify import Wishes, parse_trusted, read_anchor, verify_file
-from holdfast.verify.jobs import _PARKED_BYTES_MAX
-from holdfast.verify.leaves import POLICY_CHARACTERS_MAX
+from holdfast.proof.export_format import EndLine, ExportHeader, ExportLine, KeyLine, encode_line
+from holdfast.proof.key_book import ENROLLED, REVOKED, KeyChange
+from holdfast.proof.leaves import key_leaf
+from holdfast.proof.merkle import Frontier, leaf_hash
+from holdfast.proof.notes import LogHead, NoteKey, origin_of, sign_head
+from holdfast.proof.verify import VerifyOptions, parse_trusted, read_anchor, verify_file
+from holdfast.proof.verify_events import _COMPACT_BYTES_MAX, POLICY_CHARACTERS_MAX
 from tests.support.signers import SERVER, key
 from tests.verify.files import File, verified
 from tests.verify.rich import Exported
@@ -28,7 +27,7 @@ from tests.verify.rich import Exported
 LEDGER = "abcdefgh"
 ORIGIN = origin_of(LEDGER)
 SERVERS = parse_trusted(NoteKey(ORIGIN, SERVER.public).text())
-HEADER = Header(holdfast_export=1, ledger=LEDGER, origin=ORIGIN, exported_at=1, version="1")
+HEADER = ExportHeader(holdfast_export=1, ledger=LEDGER, origin=ORIGIN, exported_at=1, version="1")
 
 
 class Made:
@@ -41,9 +40,9 @@ class Made:
         frontier.append(leaf_hash(key_leaf(*msgspec.structs.astuple(change))) for change in self.changes)
         signer = key("server", "hq", keys)  # the one that a search through all of them finds last
         assert signer.secret is not None
-        self.note = sign_head(Head(ORIGIN, len(self.changes), frontier.root()), signer.secret)
-        lines = [Line(key=_line(change)) for change in self.changes] + [Line(head=self.note)] * heads
-        lines.append(Line(end=EndLine(keys=len(self.changes), heads=heads)))
+        self.note = sign_head(LogHead(ORIGIN, len(self.changes), frontier.root()), signer.secret)
+        lines = [ExportLine(key=_line(change)) for change in self.changes] + [ExportLine(head=self.note)] * heads
+        lines.append(ExportLine(end=EndLine(keys=len(self.changes), heads=heads)))
         self.body = encode_line(HEADER) + b"".join(map(encode_line, lines))
 
     def _change(self, pos: int, number: int, what: str) -> KeyChange:
@@ -66,7 +65,7 @@ def _line(change: KeyChange) -> KeyLine:
     return KeyLine(**{**fields, "public": change.public.hex(), "signature": change.signature.hex()})
 
 
-def cost(body: bytes, wishes: Wishes) -> int:
+def cost(body: bytes, wishes: VerifyOptions) -> int:
     """How many instructions Python executes. All that it may find is that the heads are told again and again."""
     count = 0
 
@@ -87,22 +86,22 @@ def cost(body: bytes, wishes: Wishes) -> int:
 
 def heads_and_keys(heads: int, keys: int) -> int:
     made = Made(keys=keys, heads=heads)
-    return cost(made.body, Wishes(SERVERS))
+    return cost(made.body, VerifyOptions(SERVERS))
 
 
 def anchors_and_keys(anchors: int, keys: int) -> int:
     made = Made(keys=keys, heads=1)
-    return cost(made.body, Wishes(SERVERS, read_anchor("a", made.note * anchors)))
+    return cost(made.body, VerifyOptions(SERVERS, read_anchor("a", made.note * anchors)))
 
 
 def revocations_and_keys(revoked: int, keys: int) -> int:
     made = Made(keys=100 + keys, heads=1, revoked=revoked)
-    return cost(made.body, Wishes(SERVERS))
+    return cost(made.body, VerifyOptions(SERVERS))
 
 
 def changes_and_trusted_keys(changes: int, keys: int) -> int:
     made = Made(keys=keys + changes, heads=1)
-    return cost(made.body, Wishes(parse_trusted(made.trusted(known=keys))))
+    return cost(made.body, VerifyOptions(parse_trusted(made.trusted(known=keys))))
 
 
 @pytest.mark.parametrize("of", [heads_and_keys, anchors_and_keys, revocations_and_keys, changes_and_trusted_keys])
@@ -115,9 +114,9 @@ def test_no_cost_is_a_product_of_two_counts(of: Callable[[int, int], int]) -> No
 
 def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash that a signature names its key by has four bytes; here all keys have the same."""
-    monkeypatch.setattr("holdfast.core.proof.notes.KEY_HASH_BYTES", 0)
+    monkeypatch.setattr("holdfast.proof.notes.KEY_HASH_BYTES", 0)
     made = Made(keys=3, heads=1)
-    assert verify_file(io.BytesIO(made.body), Wishes(parse_trusted(made.trusted()))).intact
+    assert verify_file(io.BytesIO(made.body), VerifyOptions(parse_trusted(made.trusted()))).intact
 
 
 def test_a_policy_is_not_as_long_as_a_file(export: Exported) -> None:
@@ -131,6 +130,6 @@ def test_a_policy_is_not_as_long_as_a_file(export: Exported) -> None:
 def test_a_job_is_not_as_large_as_a_file(export: Exported) -> None:
     file = File(export)
     event = next(line["event"] for line in file.lines if line.get("event", {}).get("type") == "enqueued")
-    event["correlation_id"] = "a" * _PARKED_BYTES_MAX
+    event["correlation_id"] = "a" * _COMPACT_BYTES_MAX
     rules = {finding.rule: finding.detail for finding in verified(file.body(), export).findings}
     assert rules["unreadable"] == "a job larger than any ledger writes"

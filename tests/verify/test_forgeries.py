@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.core.proof.book import KeyChange
-from holdfast.core.proof.keyfile import KeyFile
-from holdfast.services.seal import Sealer
+from holdfast.proof.key_book import KeyChange
+from holdfast.proof.keys import KeyFile
+from holdfast.proof.verify import VerifyOptions, parse_trusted, read_anchor, verify_file
+from holdfast.services.sealer import Sealer
 from holdfast.testing import ManualClock
-from holdfast.verify import Wishes, parse_trusted, read_anchor, verify_file
 from tests.support.signers import OPERATOR, SERVER, enrol, key
 from tests.verify.files import LEAVES, File, first, verified
 from tests.verify.rich import SERVER_2, Exported
@@ -93,7 +93,7 @@ def test_a_rewrite_with_keys_of_one_s_own(export: Exported):
 
 @pytest.mark.parametrize("key_of", [SERVER, SERVER_2])
 def test_one_trusted_key_is_enough_to_notice(key_of: KeyFile, export: Exported):
-    from holdfast.core.proof.notes import NoteKey, origin_of
+    from holdfast.proof.notes import NoteKey, origin_of
 
     file = _rewritten(export)
     _usurped(file)
@@ -141,7 +141,7 @@ def test_an_anchored_head_shows_what_was_cut_back(export: Exported):
 
 def _vkey(export: Exported) -> str:
     """The first server's, as somebody noted it down before the rotation."""
-    from holdfast.core.proof.notes import NoteKey, origin_of
+    from holdfast.proof.notes import NoteKey, origin_of
 
     return NoteKey(origin_of(export.ledger_id), SERVER.public).text()
 
@@ -170,7 +170,7 @@ def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
 
 def test_a_key_vouches_for_those_that_follow_from_it(store_url: str, clock: ManualClock):
     """Each of the keys of three rotations is enough to know; the last signs the newest head."""
-    from holdfast.core.proof.notes import NoteKey, origin_of
+    from holdfast.proof.notes import NoteKey, origin_of
 
     keys = [SERVER, SERVER_2, key("server", "hq", 3)]
     with holdfast.open(store_url, clock=clock, keys=keys, actor="ann") as ledger:
@@ -183,7 +183,7 @@ def test_a_key_vouches_for_those_that_follow_from_it(store_url: str, clock: Manu
         ledger.export(out.write)
         vkeys = [NoteKey(origin_of(ledger.id), known.public).text() for known in keys]
     for vkey in vkeys:
-        assert verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=parse_trusted(vkey))).findings == []
+        assert verify_file(io.BytesIO(out.getvalue()), VerifyOptions(trusted=parse_trusted(vkey))).findings == []
 
 
 @pytest.mark.parametrize("is_keyed", [True, False])
@@ -213,7 +213,7 @@ def test_a_key_that_is_known_to_be_revoked_vouches_for_what_was_kept_only(export
 
 
 def test_in_a_proof_a_revoked_key_vouches_for_nothing_new(store_url: str, clock: ManualClock):
-    from holdfast.cli.keys import public_keys, written
+    from holdfast.cli.key import encode_document, public_keys
 
     with holdfast.open(store_url, clock=clock, keys=[SERVER, SERVER_2], actor="ann") as ledger:
         enrol(ledger, [SERVER])
@@ -225,10 +225,10 @@ def test_in_a_proof_a_revoked_key_vouches_for_nothing_new(store_url: str, clock:
         out = io.BytesIO()
         ledger.prove(job_id, out.write)
         ledger.rotate_key(SERVER.key_id, SERVER_2.public)
-        trusted = parse_trusted(written(public_keys(ledger)))
-    verdict = verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=trusted))
+        trusted = parse_trusted(encode_document(public_keys(ledger)))
+    verdict = verify_file(io.BytesIO(out.getvalue()), VerifyOptions(trusted=trusted))
     assert [finding.rule for finding in verdict.findings] == ["trust"] and "is revoked by now" in first(verdict).detail
-    assert verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=trusted, anchors=read_anchor("anchor", note))).intact
+    assert verify_file(io.BytesIO(out.getvalue()), VerifyOptions(trusted=trusted, anchors=read_anchor("anchor", note))).intact
 
 
 def _enrolled_by(file: File, made: KeyFile, by: KeyFile) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.limits import EXPORT_LINE_BYTES_MAX as LINE_BYTES_MAX
 from holdfast.errors import HoldfastError
-from holdfast.verify import Wishes, parse_trusted, read_anchor, verify_file
+from holdfast.proof.verify import VerifyOptions, parse_trusted, read_anchor, verify_file
 from tests.verify.files import File, first, spelled, verified
 from tests.verify.rich import Exported
 
@@ -37,7 +37,7 @@ DEEP = b"[" * 200_000
     ids=range(12),
 )
 def test_what_is_no_export_is_said_to_be_none(body: bytes):
-    verdict = verify_file(io.BytesIO(body), Wishes())
+    verdict = verify_file(io.BytesIO(body), VerifyOptions())
     assert not verdict.intact and verdict.findings[0].line == 1 and verdict.findings[0].rule == "file"
 
 

@@ -4,9 +4,9 @@ import io
 from pathlib import Path
 
 import holdfast
-from holdfast.cli.keys import public_keys, written
+from holdfast.cli.key import encode_document, public_keys
+from holdfast.proof.verify import parse_trusted, read_anchor
 from holdfast.testing import ManualClock
-from holdfast.verify import parse_trusted, read_anchor
 from tests.contract.builders import claim
 from tests.support.signers import EVERYBODY, enrol
 from tests.verify.files import File, first, verified
@@ -90,7 +90,7 @@ def test_a_lease_that_was_renewed_for_another_ttl(tmp_path: Path):
         story.seal()
         ledger.export(file.write)
         document = public_keys(ledger)
-        export = Exported(file.getvalue(), story.anchors, written(document), document["vkey"], ledger.id, story.jobs, {})
+        export = Exported(file.getvalue(), story.anchors, encode_document(document), document["vkey"], ledger.id, story.jobs, {})
     assert verified(export.body, export).intact
     beats = [line["event"] for line in File(export).lines if line.get("event", {}).get("type") == "heartbeat"]
     assert ["policy" in beat for beat in beats] == [True, False, True]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import holdfast
-from holdfast.services.seal import Sealer
-from holdfast.verify import Wishes, parse_trusted, verify_file
+from holdfast.proof.verify import VerifyOptions, parse_trusted, verify_file
+from holdfast.services.sealer import Sealer
 from tests.support.signers import enrol, opened
 
 JOBS = 2_000
@@ -41,7 +41,7 @@ def _peak(work: Callable[[], object]) -> int:
 
 
 def test_memory_does_not_grow_with_the_record(sealed: str):
-    from holdfast.cli.keys import public_keys
+    from holdfast.cli.key import public_keys
 
     with holdfast.open(sealed) as ledger:
         assert _peak(lambda: ledger.export(len)) < EXPORT_BYTES_MAX
@@ -53,6 +53,6 @@ def test_memory_does_not_grow_with_the_record(sealed: str):
 
     def verified() -> None:
         file.seek(0)
-        assert verify_file(file, Wishes(trusted=trusted)).intact
+        assert verify_file(file, VerifyOptions(trusted=trusted)).intact
 
     assert _peak(verified) < JOBS * BYTES_A_JOB_MAX

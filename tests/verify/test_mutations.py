@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.verify import Finding
+from holdfast.proof.verify import Finding
 from tests.support.signers import OPERATOR, WORKER
 from tests.verify.files import File, first, verified
 from tests.verify.rich import OTHER, Exported
@@ -282,7 +282,7 @@ def a_signed_beat_is_used_again(file: File) -> Place:
     again = {**file.of(number), "rev": 7}
     for rev in range(10, 6, -1):
         file.event("live", rev)["rev"] = rev + 1
-    _shift(file, number)
+    _runtime(file, number)
     file.put(number + 1, {"event": {**again, "pos": again["pos"] + 1}})
     file.recount()
     return Place("counter", number + 1, "live", 7)
@@ -361,7 +361,7 @@ def a_change_of_keys_that_somebody_else_vouches_for(file: File) -> Place:
 @rule
 def a_key_is_enrolled_a_second_time(file: File) -> Place:
     number = file.at("key", key_id=OTHER.key_id)
-    _shift(file, number)
+    _runtime(file, number)
     file.put(number + 1, {"key": {**file.of(number), "pos": file.of(number)["pos"] + 1}})
     file.recount()
     return Place("keys", number + 1)
@@ -444,7 +444,7 @@ def another_request_id(file: File) -> Place:
 @seal
 def other_positions_in_the_same_order(file: File) -> Place:
     number = file.event_at("plain", 6)
-    _shift(file, number - 1)
+    _runtime(file, number - 1)
     return Place("tree", number)
 
 
@@ -472,7 +472,7 @@ def a_whole_job_is_taken_away(file: File) -> Place:
 @seal
 def a_whole_job_is_put_in(file: File) -> Place:
     number = file.event_at("cancelled", 1)
-    _shift(file, number - 1)
+    _runtime(file, number - 1)
     made = {**file.of(number), "job_id": 999, "pos": file.of(number)["pos"] - 1}
     row = {**file.row("replay"), "id": 999, "queue": "cancelled", "args": "{}", "correlation_id": made["correlation_id"]}
     del row["replay_of"]
@@ -670,7 +670,7 @@ def a_line_of_another_kind(file: File) -> Place:
     return Place("file", 5)
 
 
-def _shift(file: File, number: int) -> None:
+def _runtime(file: File, number: int) -> None:
     """Make room for one position after a line."""
     for line in file.lines[number:]:
         for kind in ("event", "key", "gone"):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.verify import parse_trusted, read_anchor
+from holdfast.proof.verify import parse_trusted, read_anchor
 from tests.support.signers import enrol, opened
 from tests.verify.files import first, spelled, verified
 from tests.verify.rich import Exported
@@ -137,7 +137,7 @@ def test_two_heads_of_one_size_cannot_both_be(export: Exported):
 
 
 def test_what_is_newer_than_the_newest_head_is_told(store_url: str, clock: Any):
-    from holdfast.services.seal import Sealer
+    from holdfast.services.sealer import Sealer
     from tests.contract.builders import claim
 
     with opened(store_url, clock) as ledger:
@@ -157,12 +157,12 @@ def test_what_is_newer_than_the_newest_head_is_told(store_url: str, clock: Any):
 
 
 def _vkey(ledger: Any) -> str:
-    from holdfast.cli.keys import public_keys
+    from holdfast.cli.key import public_keys
 
     return str(public_keys(ledger)["vkey"])
 
 
 def _verified(body: bytes, **wishes: Any) -> Any:
-    from holdfast.verify import Wishes, verify_file
+    from holdfast.proof.verify import VerifyOptions, verify_file
 
-    return verify_file(io.BytesIO(body), Wishes(**wishes))
+    return verify_file(io.BytesIO(body), VerifyOptions(**wishes))

@@ -6,9 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 import holdfast
-from holdfast.services.seal import Sealer
+from holdfast.proof.verify import Finding, VerificationReport, VerifyOptions, parse_trusted, verify_file
+from holdfast.services.sealer import Sealer
 from holdfast.testing import ManualClock
-from holdfast.verify import Finding, Verdict, Wishes, parse_trusted, verify_file
 from tests.contract.builders import claim
 from tests.support.sealing import tamper
 from tests.support.signers import enrol, opened
@@ -22,7 +22,7 @@ def _bytes(url: str, text: str) -> str:
 @pytest.fixture
 def vkey(store_url: str, clock: ManualClock) -> str:
     """Three jobs, one of them done, all sealed; the key to check them with."""
-    from holdfast.cli.keys import public_keys
+    from holdfast.cli.key import public_keys
 
     with opened(store_url, clock) as ledger:
         enrol(ledger)
@@ -45,11 +45,11 @@ def _found(url: str, vkey: str) -> list[Finding]:
     return _verdict(url, vkey).findings
 
 
-def _verdict(url: str, vkey: str) -> Verdict:
+def _verdict(url: str, vkey: str) -> VerificationReport:
     with holdfast.open(url) as ledger:
         out = io.BytesIO()
         ledger.export(out.write)
-    return verify_file(io.BytesIO(out.getvalue()), Wishes(trusted=parse_trusted(vkey)))
+    return verify_file(io.BytesIO(out.getvalue()), VerifyOptions(trusted=parse_trusted(vkey)))
 
 
 def test_nothing_is_wrong_to_begin_with(store_url: str, vkey: str):

@@ -10,9 +10,9 @@ from holdfast import App, AsyncContext, Context, Job, JobCancelled, LeaseConflic
 from holdfast.errors import GateDenied, HoldfastError, ValidationError
 from holdfast.liveness import HealthVerdict
 from holdfast.testing import ManualClock, drain
-from holdfast.worker.beats import Beater
-from holdfast.worker.judge import Rules, judge
-from holdfast.worker.shift import Shift
+from holdfast.worker.failures import RetryRules, classify
+from holdfast.worker.heartbeats import HeartbeatLoop
+from holdfast.worker.runtime import WorkerRuntime
 from tests.contract.builders import WINDOW
 from tests.worker.conftest import Starter, ended
 from tests.worker.fleet import Fleet
@@ -23,17 +23,17 @@ class Desk:
 
     def __init__(self, app: App, clock: ManualClock) -> None:
         self.ledger = app.ledger
-        self.shift = Shift(app.ledger, app.registry, "ada", clock.monotonic)
-        self.shift.serve({"default"})
-        self.beater = Beater(self.shift, app.ledger, _never)
+        self.runtime = WorkerRuntime(app.ledger, app.registry, "ada", clock.monotonic)
+        self.runtime.serve({"default"})
+        self.beater = HeartbeatLoop(self.runtime, app.ledger, _never)
 
     def hold(self, *, start: bool = True, **options: Any) -> Context:
         """An attempt at a new job."""
         self.ledger.enqueue("work", **options)
-        sent = self.shift.monotonic()
+        sent = self.runtime.monotonic()
         [job] = self.ledger.claim("ada", start=start)
-        context = Context(job, self.shift.served["work"], self.shift, 10.0, 60.0, sent)
-        self.shift.hold(context)
+        context = Context(job, self.runtime.served["work"], self.runtime, 10.0, 60.0, sent)
+        self.runtime.hold(context)
         return context
 
 
@@ -82,7 +82,7 @@ def test_an_attempts_own_receipt_is_the_ledgers(desk: Desk, clock: ManualClock) 
 def test_a_start_is_a_beat(desk: Desk, clock: ManualClock) -> None:
     context = desk.hold(start=False)
     clock.advance(5)
-    context.begun(desk.ledger.start(context.fence), desk.shift.monotonic())
+    context.apply_start(desk.ledger.start(context.fence), desk.runtime.monotonic())
     clock.advance(2)
     context.beat()
     found = context.receipt()
@@ -140,7 +140,7 @@ def test_an_answer_that_comes_late_is_not_the_newest(desk: Desk, clock: ManualCl
     clock.advance(5)
     context.beat()
     newest = context.receipt()
-    context.heard(late, 0.0)
+    context.apply_answer(late, 0.0)
     assert context.receipt() == newest
 
 
@@ -161,12 +161,12 @@ def test_a_lost_lease_and_a_cancel_come_first(desk: Desk, clock: ManualClock) ->
     clock.advance(30)
     with pytest.raises(LeaseConflictError):
         context.may_proceed()
-    context.lose()
+    context.mark_lost()
     assert context.receipt() is None
 
 
 def test_a_denied_step_is_tried_again_whatever_the_handlers_rules() -> None:
-    verdict = judge(GateDenied("no", reason="stale_heartbeat"), Rules(retry_on=(), fail_on=(HoldfastError,)))
+    verdict = classify(GateDenied("no", reason="stale_heartbeat"), RetryRules(retry_on=(), fail_on=(HoldfastError,)))
     assert verdict.retryable
     assert (verdict.error["type"], verdict.error["code"]) == ("GateDenied", "gate_denied")
 

@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context
-from holdfast.worker.crews import AHEAD_MAX, ThreadCrew
-from holdfast.worker.intake import Order
+from holdfast.worker.claim_loop import QueueOrder
+from holdfast.worker.thread_pool import PREFETCH_MAX, ThreadPool
 from tests.worker.conftest import Starter, ended
 
 
 def test_weights_say_how_often_a_queue_comes_first() -> None:
-    order = Order({"a": 6, "b": 3, "c": 1}, random.Random(7).random)
+    order = QueueOrder({"a": 6, "b": 3, "c": 1}, random.Random(7).random)
     first = Counter(order.next()[0] for _ in range(10_000))
     assert [round(first[name] / 10_000, 1) for name in "abc"] == [0.6, 0.3, 0.1]
 
 
 def test_every_queue_is_in_every_draw() -> None:
-    order = Order({"a": 1_000, "b": 1}, random.Random(7).random)
+    order = QueueOrder({"a": 1_000, "b": 1}, random.Random(7).random)
     assert all(sorted(order.next()) == ["a", "b"] for _ in range(100))
 
 
 def test_a_list_is_kept_in_its_order() -> None:
-    assert Order(["z", "a"]).next() == ["z", "a"]
+    assert QueueOrder(["z", "a"]).next() == ["z", "a"]
 
 
 class Quiet:
@@ -39,52 +39,52 @@ class Quiet:
         return self.now
 
 
-def crew_that_ran(*seconds: float) -> ThreadCrew:
+def pool_that_ran(*seconds: float) -> ThreadPool:
     """A crew of ten after attempts that took so long."""
-    shift = Quiet()
+    runtime = Quiet()
     left = iter(seconds)
 
     def run(context: Any) -> None:
-        shift.now += next(left)
+        runtime.now += next(left)
 
-    crew = ThreadCrew(10, shift, run, lambda: None, "test")  # type: ignore[arg-type]
-    crew._line.extend(SimpleNamespace(abandoned=False) for _ in seconds)  # type: ignore[misc]
-    crew._active = 1
-    crew._serve()
-    return crew
+    pool = ThreadPool(10, runtime, run, lambda: None, "test")  # type: ignore[arg-type]
+    pool._waiting.extend(SimpleNamespace(abandoned=False) for _ in seconds)  # type: ignore[misc]
+    pool._active = 1
+    pool._run_waiting()
+    return pool
 
 
 def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
-    assert crew_that_ran().ahead() == 0
+    assert pool_that_ran().prefetch() == 0
 
 
 def test_nothing_is_claimed_ahead_once_some_have_waited_in_vain() -> None:
-    crew = crew_that_ran(*[0.0001] * 100)
-    assert crew.ahead() > 0
-    crew._line.append(SimpleNamespace(abandoned=False))  # type: ignore[arg-type]
-    assert len(crew.take_back()) == 1
-    assert crew.ahead() == 0
+    pool = pool_that_ran(*[0.0001] * 100)
+    assert pool.prefetch() > 0
+    pool._waiting.append(SimpleNamespace(abandoned=False))  # type: ignore[arg-type]
+    assert len(pool.take_waiting()) == 1
+    assert pool.prefetch() == 0
 
 
 def test_quick_attempts_are_claimed_ahead() -> None:
-    assert crew_that_ran(*[0.000_01] * 100).ahead() == AHEAD_MAX
+    assert pool_that_ran(*[0.000_01] * 100).prefetch() == PREFETCH_MAX
 
 
 def test_slow_attempts_are_not() -> None:
-    assert crew_that_ran(*[2.0] * 100).ahead() == 0
+    assert pool_that_ran(*[2.0] * 100).prefetch() == 0
 
 
 def test_some_are_in_between() -> None:
-    assert 40 < crew_that_ran(*[0.01] * 100).ahead() < 60
+    assert 40 < pool_that_ran(*[0.01] * 100).prefetch() < 60
 
 
 def test_one_slow_attempt_is_noticed() -> None:
-    assert crew_that_ran(*[0.000_01] * 100, 5.0).ahead() == 0
+    assert pool_that_ran(*[0.000_01] * 100, 5.0).prefetch() == 0
 
 
 def test_a_kind_with_a_limit_goes_on_when_its_job_is_settled(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the end of the one job can tell the worker of its room: it would not look for itself in time."""
-    monkeypatch.setattr("holdfast.worker.intake.STALE_SECONDS", 3_600.0)
+    monkeypatch.setattr("holdfast.worker.claim_loop.STALE_SECONDS", 3_600.0)
 
     @app.handler(concurrency=1)
     def one_by_one(n: int) -> int:
@@ -97,7 +97,7 @@ def test_a_kind_with_a_limit_goes_on_when_its_job_is_settled(app: App, start: St
 
 def test_a_kind_with_a_limit_goes_on_beside_one_that_waits(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that waits for the bell of one kind notices that it has room for another."""
-    monkeypatch.setattr("holdfast.worker.intake.SLICE_SECONDS", 3_600.0)
+    monkeypatch.setattr("holdfast.worker.claim_loop.WAIT_SLICE_SECONDS", 3_600.0)
 
     @app.handler(concurrency=1)
     def one_by_one(n: int) -> int:
@@ -126,7 +126,7 @@ def test_undo_jobs_are_never_claimed_alone(app: App, options: Any) -> None:
     app.handler(**options)(work)
     with app.worker() as worker:
         worker.start()
-        assert [set(group.kinds) for group in worker._intake._groups] == [{"work", "holdfast.undo"}]
+        assert [set(group.kinds) for group in worker._claim_loop._groups] == [{"work", "holdfast.undo"}]
 
 
 def work(job: Context) -> None: ...
@@ -135,7 +135,7 @@ def work(job: Context) -> None: ...
 def test_an_attempt_is_held_from_the_line_to_its_end() -> None:
     """A worker that stops waits until nothing is held: what is being taken from the line must not look like nothing."""
     seen: list[int] = []
-    looking = threading.Thread(target=lambda: seen.append(crew.held()))
+    looking = threading.Thread(target=lambda: seen.append(pool.held()))
 
     class Line(deque[Any]):
         def popleft(self) -> Any:
@@ -144,8 +144,8 @@ def test_an_attempt_is_held_from_the_line_to_its_end() -> None:
             looking.join(0.1)
             return taken
 
-    crew = ThreadCrew(1, Quiet(), lambda _: looking.join(), lambda: None, "test")  # type: ignore[arg-type]
-    crew._line = Line([SimpleNamespace(abandoned=False)])
-    crew._active = 1
-    crew._serve()
+    pool = ThreadPool(1, Quiet(), lambda _: looking.join(), lambda: None, "test")  # type: ignore[arg-type]
+    pool._waiting = Line([SimpleNamespace(abandoned=False)])
+    pool._active = 1
+    pool._run_waiting()
     assert seen == [1]

@@ -21,7 +21,7 @@ from holdfast import (
     ValidationError,
 )
 from holdfast.errors import InvalidTransition
-from holdfast.worker import beats
+from holdfast.worker import heartbeats
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, became, dead, ended
 
@@ -30,7 +30,7 @@ TIGHT: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_tt
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beats, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeats, "GRACE_SECONDS", 0.1)
 
 
 def test_beats_keep_a_lease_that_is_shorter_than_the_work(app: App, start: Starter) -> None:
@@ -242,9 +242,9 @@ def test_a_hard_cancel_stops_side_effects_of_a_thread(app: App, start: Starter, 
     app.ledger.cancel(job.id, hard=True)
     wait_until(lambda: seen == [True])
     wait_until(lambda: "abandoned a handler" in caplog.text)
-    assert worker.shift.abandoned == 1
+    assert worker.runtime.abandoned == 1
     free.set()
-    wait_until(lambda: worker.shift.abandoned == 0)
+    wait_until(lambda: worker.runtime.abandoned == 0)
     found = app.ledger.get(job.id)
     assert (found.status, found.result, app.ledger.check(job.id)) == ("cancelled", None, [])
 
@@ -265,7 +265,7 @@ def test_an_abandoned_thread_is_replaced(app: App, start: Starter) -> None:
     became(app, job, "running")
     app.ledger.cancel(job.id, hard=True)
     assert ended(app, app.enqueue(other)).result == "served"
-    assert worker.shift.abandoned == 1
+    assert worker.runtime.abandoned == 1
     free.set()
 
 
@@ -330,7 +330,7 @@ def test_a_thread_that_takes_too_long_is_told_fenced_and_abandoned(app: App, sta
     found = ended(app, job)
     assert (found.reason_code, found.last_error["type"]) == ("timeout", "TimeoutError")
     wait_until(lambda: told == [True])
-    wait_until(lambda: worker.shift.abandoned == 1)
+    wait_until(lambda: worker.runtime.abandoned == 1)
     free.set()
 
 
@@ -387,8 +387,8 @@ def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) ->
     job = app.enqueue(job_of_two)
     worker = start()
     became(app, job, "running")
-    wait_until(lambda: worker.shift.leases)
-    worker.shift.leases.clear()  # nobody beats for it any more
+    wait_until(lambda: worker.runtime.leases)
+    worker.runtime.leases.clear()  # nobody beats for it any more
     found = ended(app, job)
     assert found.result == "attempt 2"
     free.set()
@@ -407,10 +407,10 @@ def test_a_stalled_job_is_resumed_by_its_holders_beat(app: App, start: Starter) 
 
     job = app.enqueue(thought_dead)
     worker = start()
-    context = wait_until(lambda: worker.shift.leases.pop(job.id, None))
+    context = wait_until(lambda: worker.runtime.leases.pop(job.id, None))
     became(app, job, "stalled")
     assert context is not None
-    worker.shift.hold(context)
+    worker.runtime.hold(context)
     became(app, job, "running")
     free.set()
     assert ended(app, job).result == 1

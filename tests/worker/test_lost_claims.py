@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import App, Context, Job, PolicyFields
 from holdfast.core.commands import ClaimNext
-from holdfast.core.model import Job as Record
+from holdfast.core.model import JobRecord as Record
 from holdfast.store.sqlite.session import SqliteSession
 from tests.support.histories import problems
 from tests.support.proxy import Proxy
@@ -114,7 +114,7 @@ def test_a_claim_that_the_server_carries_out_later_costs_no_attempt(cut_off: App
 def test_a_worker_that_is_told_to_stop_hands_back_what_a_lost_answer_gave_it(
     cut_off: App, direct: App, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.intake.TRY_AGAIN_SECONDS", 600.0)
+    monkeypatch.setattr("holdfast.worker.claim_loop.RETRY_SECONDS", 600.0)
     runs = Runs(cut_off)
     with cut_off.worker(name="w", shutdown_timeout=0) as worker:
         proxy.cut("after", then_gone=True, statement=CLAIM)
@@ -162,7 +162,7 @@ def test_on_sqlite_a_lost_answer_to_a_claim_costs_no_attempt(tmp_path: Path, mon
         worker.start()
         jobs = app.ledger.enqueue_many([{"kind": "work"}] * 3)
         assert was_cut.wait(30)
-        wait_until(lambda: worker.shift.ledger.has_unanswered)
+        wait_until(lambda: worker.runtime.ledger.has_unanswered)
         away.rename(place)
         ran_once(app, jobs, runs)
     app.close()

@@ -19,7 +19,7 @@ from holdfast import App, AsyncContext, Context, Job, PermanentError, PolicyFiel
 from holdfast.services import CallableSink
 from holdfast.telemetry import logs
 from holdfast.testing import ManualClock, drain
-from holdfast.worker import shift
+from holdfast.worker import runtime
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, became, ended
 
@@ -206,7 +206,7 @@ def test_a_retry_of_another_day_is_logged_with_its_date(
     @app.handler(attempts=3)
     def limited(job: Context) -> None:
         if job.job.attempt == 1:
-            job.ask_to_leave()
+            job.request_release()
             job.check_cancelled()
         raise TransientError("slow down", retry_after="2d")
 
@@ -290,14 +290,14 @@ def test_a_worker_whose_lines_nobody_reads_looks_at_the_level_once_a_batch(
 ) -> None:
     """A drain of quick jobs must not pay for lines that are not written."""
     asked: list[int] = []
-    enabled = shift.log.isEnabledFor
+    enabled = runtime.log.isEnabledFor
 
     def is_enabled(level: int) -> bool:
         asked.append(level)
         return enabled(level)
 
-    monkeypatch.setattr(shift.log, "isEnabledFor", is_enabled)
-    shift.log.setLevel("WARNING")
+    monkeypatch.setattr(runtime.log, "isEnabledFor", is_enabled)
+    runtime.log.setLevel("WARNING")
 
     @app.handler()
     def quick() -> None: ...
@@ -308,7 +308,7 @@ def test_a_worker_whose_lines_nobody_reads_looks_at_the_level_once_a_batch(
         for job in jobs:
             ended(app, job)
     finally:
-        shift.log.setLevel(logging.NOTSET)
+        runtime.log.setLevel(logging.NOTSET)
     assert len(asked) < len(jobs)
 
 

@@ -28,7 +28,7 @@ def test_claims_go_on_after_a_bell_that_breaks(app: App) -> None:
 
     worker = app.worker(name="w")
     broken = threading.Event()
-    whole = worker.shift.ledger.waiter
+    whole = worker.runtime.ledger.waiter
 
     def waiter() -> object:
         if broken.is_set():
@@ -36,7 +36,7 @@ def test_claims_go_on_after_a_bell_that_breaks(app: App) -> None:
         broken.set()
         return BrokenBell()
 
-    worker.shift.ledger.waiter = waiter  # type: ignore[method-assign, assignment]
+    worker.runtime.ledger.waiter = waiter  # type: ignore[method-assign, assignment]
     with worker:
         worker.start()
         wait_until(broken.is_set)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import EventType, Job, Ledger
-from holdfast.worker.processes import Child
+from holdfast.worker.processes import ChildProcess
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Fleet
 
@@ -295,7 +295,7 @@ def test_a_wrong_call_to_holdfast_in_a_child_process_is_tried_again(fleet: Fleet
 
 def test_a_process_that_was_killed_is_given_no_other_job() -> None:
     """Between the kill and the end of the process there is a moment in which it still looks alive."""
-    child = Child()
+    child = ChildProcess()
     child.kill()
     try:
         assert child.is_spent

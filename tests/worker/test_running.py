@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import App, AsyncContext, Context, PermanentError, PolicyFields, TransientError, ValidationError
-from holdfast.services.presence import Presence
+from holdfast.services.presence import PresenceService
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, dead, ended
 
@@ -404,7 +404,7 @@ def test_two_versions_side_by_side_do_not_overwrite_each_others_declarations(app
         for job in app.ledger.enqueue_many([{"kind": "declared"}] * 20):
             ended(app, job)
         for worker in (older, newer):
-            Presence(worker.shift.ledger, worker.name, dict).tick()
+            PresenceService(worker.runtime.ledger, worker.name, dict).tick()
         assert app.ledger.declarations()["declared"] == before
         assert (before.policy, before.declared_by) == ({"attempts_max": 2}, "newer")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import App, Context
-from holdfast.worker.beats import Beater
+from holdfast.worker.heartbeats import HeartbeatLoop
 from tests.worker.conftest import became
 
 
@@ -15,7 +15,7 @@ def test_beats_are_woken_when_there_is_something_to_beat_for(app: App) -> None:
     def short() -> None: ...
 
     worker = app.worker(name="w")
-    worker.shift.ring = lambda: seen.append(len(worker.shift.leases))  # type: ignore[method-assign]
+    worker.runtime.wake_heartbeats = lambda: seen.append(len(worker.runtime.leases))  # type: ignore[method-assign]
     worker.start()
     became(app, app.enqueue(short), "succeeded")
     worker.close()
@@ -29,16 +29,16 @@ def test_a_heartbeat_that_comes_after_the_outcome_loses_no_lease(app: App, hande
     @app.handler()
     def short() -> None: ...
 
-    shift = app.worker(name="w").shift
+    runtime = app.worker(name="w").runtime
     app.enqueue(short)
     [job] = app.ledger.claim("w", start=True)
-    context = Context(job, shift.registry.find("short"), shift, 1.0, 30.0, -1.0)
-    shift.hold(context)
+    context = Context(job, runtime.registry.find("short"), runtime, 1.0, 30.0, -1.0)
+    runtime.hold(context)
     doomed: list[Context] = []
     assert job.fence is not None
     app.ledger.complete(job.fence)
-    context.handed = handed
-    Beater(shift, app.ledger, doomed.append).tick()
-    assert not shift.leases
+    context.is_settling = handed
+    HeartbeatLoop(runtime, app.ledger, doomed.append).tick()
+    assert not runtime.leases
     assert context.lost is not handed
     assert bool(doomed) is not handed

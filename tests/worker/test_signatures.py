@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast import App, AsyncContext, Context, ValidationError
-from holdfast.worker.enqueues import OPTIONS
+from holdfast.worker.enqueue import OPTIONS
 from tests.support.refusing import refused
 
 

@@ -106,7 +106,7 @@ def test_a_late_outcome_waits_for_a_server_and_is_not_lost(
     app: App, server: Ledger, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody beats, so the lease runs out; the worker cannot put that on record, a sweeper with the key can."""
-    monkeypatch.setattr("holdfast.worker.beats.Beater.tick", lambda self: None)
+    monkeypatch.setattr("holdfast.worker.heartbeats.HeartbeatLoop.tick", lambda self: None)
     free = threading.Event()
 
     @app.handler(policy={**TIGHT, **ALL, "resume_window": 600})
@@ -171,7 +171,7 @@ def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Led
         job.may_proceed()
         begun.set()
         refused.wait(20)
-        wait_until(lambda: job.unsigned)
+        wait_until(lambda: job.signature_refusal)
         try:
             job.may_proceed()
         except GateDenied as denied:

@@ -1,18 +1,61 @@
-"""What an agent is told where it is refused: how the task stands in this moment, and what helps."""
+"""Error messages for agents: the state of the task at the time of the refusal, and the suggested action."""
 
+import shlex
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from holdfast.agent.ways import Ways
 from holdfast.core import limits
-from holdfast.core.model import TERMINAL, Actor, Job, Micros, Status
+from holdfast.core.model import TERMINAL, Actor, JobRecord, Micros, Status
 from holdfast.errors import FenceLost, HoldfastError, InvalidTransition, LeaseConflictError, NotClaimable
-from holdfast.ledger.face import to_datetime
+from holdfast.ledger.public import to_datetime
 from holdfast.store.base import Session
 
-EXPLAINED = (LeaseConflictError, InvalidTransition, NotClaimable)
+DEFAULT_SESSION = "agent"
 
-_NOT_NOW = {
+
+class Suggestions(Protocol):
+    """Each says how one thing is done."""
+
+    def resume(self, who: Actor) -> str: ...
+    def start(self, who: Actor, job_id: int) -> str: ...
+    def explain(self, job_id: int) -> str: ...
+    def get_task(self, job_id: int) -> str: ...
+    def attempt(self, number: int) -> str: ...
+
+    def session(self, name: str) -> str | None:
+        """None where whoever asks cannot be in another session than it is."""
+        ...
+
+
+class CommandSuggestions:
+    """Something to type as this agent."""
+
+    def resume(self, who: Actor) -> str:
+        return self._as(who, "resume")
+
+    def start(self, who: Actor, job_id: int) -> str:
+        return self._as(who, "task", "start", str(job_id))
+
+    def explain(self, job_id: int) -> str:
+        return f"holdfast explain {job_id}"
+
+    def get_task(self, job_id: int) -> str:
+        return f"holdfast task get {job_id}"
+
+    def attempt(self, number: int) -> str:
+        return f"say --attempt {number}"
+
+    def session(self, name: str) -> str:
+        return f"say --session {shlex.quote(name)}"
+
+    def _as(self, who: Actor, *words: str) -> str:
+        session = [] if who.incarnation == DEFAULT_SESSION else ["--session", who.incarnation]
+        return shlex.join(["holdfast", *words, "--agent", who.name, *session])
+
+
+EXPLAINED_ERRORS = (LeaseConflictError, InvalidTransition, NotClaimable)
+
+_NOT_CLAIMABLE = {
     "paused": "its queue {queue} is paused",
     "scheduled": "it is for later",
     "backoff": "it waits before it is tried again",
@@ -22,121 +65,124 @@ _NOT_NOW = {
 }
 
 
-class Asked(NamedTuple):
+class RefusedRequest(NamedTuple):
     """Who asks, in which way, and for which attempt if that was said."""
 
     who: Actor
-    ways: Ways
+    suggestions: Suggestions
     attempt: int | None = None
 
     @property
-    def another(self) -> str:
-        return f"Take another task: {self.ways.resume(self.who)}"
+    def take_another(self) -> str:
+        return f"Take another task: {self.suggestions.resume(self.who)}"
 
 
-class Said(NamedTuple):
+class RefusalText(NamedTuple):
     message: str
     action: str
 
 
-def explained(error: HoldfastError, session: Session, asked: Asked) -> HoldfastError:
+def explain_refusal(error: HoldfastError, session: Session, request: RefusedRequest) -> HoldfastError:
     """The refusal in an agent's words, while the task is still locked; others are passed on as they are."""
     job_id = error.context.get("job_id")
-    if not isinstance(error, EXPLAINED) or job_id is None:
+    if not isinstance(error, EXPLAINED_ERRORS) or job_id is None:
         return error
     job = session.load([job_id], lock=False).get(job_id)
     if job is None:
         return error
-    told = _told(error, session, job, asked)
-    again = type(error)(told.message, **{**error.context, **job.held_by, **_holder(job)})
-    again.action = told.action
+    text = _describe_refusal(error, session, job, request)
+    again = type(error)(text.message, **{**error.context, **job.held_by, **_holder_context(job)})
+    again.action = text.action
     return again
 
 
-def _told(error: HoldfastError, session: Session, job: Job, asked: Asked) -> Said:
+def _describe_refusal(error: HoldfastError, session: Session, job: JobRecord, request: RefusedRequest) -> RefusalText:
     if job.status in TERMINAL:
-        return Said(_over(job), f"There is nothing left to do for it. {asked.another}")
+        return RefusalText(_format_finished(job), f"There is nothing left to do for it. {request.take_another}")
     if isinstance(error, NotClaimable):
-        helps = f"See what it waits for: {asked.ways.explain(job.id)}."
-        if job.token is not None and job.is_of(asked.who):
+        helps = f"See what it waits for: {request.suggestions.explain(job.id)}."
+        if job.token is not None and job.is_of(request.who):
             helps = f"Attempt {job.attempt} is still yours: a heartbeat resumes it, and it can be completed or failed."
-        return Said(_not_now(error, session, job), f"{helps} {asked.another}")
+        return RefusalText(_format_not_claimable(error, session, job), f"{helps} {request.take_another}")
     if isinstance(error, FenceLost):
-        return _lost(job, asked)
+        return _describe_fence_lost(job, request)
     if isinstance(error, LeaseConflictError):
-        return Said(f"task {job.id} is held by {_whom(job, asked)}", _not_yours(job, asked) or asked.another)
-    return Said(f"task {job.id} is {job.status.value}", f"Look at it: {asked.ways.look(job.id)}")
-
-
-def _lost(job: Job, asked: Asked) -> Said:
-    if job.owner is None:
-        at = "" if asked.attempt in (None, job.attempt) else f", at attempt {job.attempt}; you said {asked.attempt}"
-        return Said(
-            f"nobody has task {job.id}: it is {job.status.value}{at}", f"To have it: {asked.ways.start(asked.who, job.id)}"
+        return RefusalText(
+            f"task {job.id} is held by {_format_holder(job, request)}", _suggest_session(job, request) or request.take_another
         )
-    if not _is(job, asked.who):
+    return RefusalText(f"task {job.id} is {job.status.value}", f"Look at it: {request.suggestions.get_task(job.id)}")
+
+
+def _describe_fence_lost(job: JobRecord, request: RefusedRequest) -> RefusalText:
+    if job.owner is None:
+        at = "" if request.attempt in (None, job.attempt) else f", at attempt {job.attempt}; you said {request.attempt}"
+        return RefusalText(
+            f"nobody has task {job.id}: it is {job.status.value}{at}",
+            f"To have it: {request.suggestions.start(request.who, job.id)}",
+        )
+    if not _is_held_by(job, request.who):
         stop = "Stop working on it; nothing you write for it will be accepted."
-        other = _not_yours(job, asked) or f"{stop} {asked.another}"
-        return Said(f"task {job.id} is not {asked.who.name}'s: it is held by {_whom(job, asked)}", other)
-    message = f"task {job.id} is at attempt {job.attempt}, which is yours; you said {asked.attempt}"
-    if (asked.attempt or 0) > job.attempt:
-        return Said(message, f"It is yours: {asked.ways.attempt(job.attempt)}.")
-    newer = f"Stop, if you are the process of attempt {asked.attempt}: a newer one has the task."
-    return Said(message, f"{newer} If you are that one, {asked.ways.attempt(job.attempt)}.")
+        other = _suggest_session(job, request) or f"{stop} {request.take_another}"
+        return RefusalText(f"task {job.id} is not {request.who.name}'s: it is held by {_format_holder(job, request)}", other)
+    message = f"task {job.id} is at attempt {job.attempt}, which is yours; you said {request.attempt}"
+    if (request.attempt or 0) > job.attempt:
+        return RefusalText(message, f"It is yours: {request.suggestions.attempt(job.attempt)}.")
+    newer = f"Stop, if you are the process of attempt {request.attempt}: a newer one has the task."
+    return RefusalText(message, f"{newer} If you are that one, {request.suggestions.attempt(job.attempt)}.")
 
 
-def _is(job: Job, who: Actor) -> bool:
+def _is_held_by(job: JobRecord, who: Actor) -> bool:
     return (job.owner, job.incarnation) == (who.name, who.incarnation)
 
 
-def _whom(job: Job, asked: Asked) -> str:
+def _format_holder(job: JobRecord, request: RefusedRequest) -> str:
     """Whoever holds it, and until when; with the session where the name alone does not tell."""
-    until = "" if job.lease_expires_at is None else f", until {_time(job.lease_expires_at)}"
-    if job.owner != asked.who.name:
+    until = "" if job.lease_expires_at is None else f", until {_format_time(job.lease_expires_at)}"
+    if job.owner != request.who.name:
         return f"{job.owner}{until}"
-    return f"{job.owner} in session {job.incarnation}{until}; you are in session {asked.who.incarnation}"
+    return f"{job.owner} in session {job.incarnation}{until}; you are in session {request.who.incarnation}"
 
 
-def _not_yours(job: Job, asked: Asked) -> str | None:
+def _suggest_session(job: JobRecord, request: RefusedRequest) -> str | None:
     """Where the same agent has it in another session."""
-    if job.owner != asked.who.name or job.incarnation is None:
+    if job.owner != request.who.name or job.incarnation is None:
         return None
-    how = asked.ways.session(job.incarnation)
-    return None if how is None else f"If that session is you: {how}. If not: {asked.ways.resume(asked.who)}"
+    how = request.suggestions.session(job.incarnation)
+    return None if how is None else f"If that session is you: {how}. If not: {request.suggestions.resume(request.who)}"
 
 
-def _over(job: Job) -> str:
+def _format_finished(job: JobRecord) -> str:
     verb = "has" if job.status in (Status.SUCCEEDED, Status.FAILED) else "is"
     by = "" if job.last_owner is None else f", last held by {job.last_owner}"
-    at = "" if job.finished_at is None else f", at {_time(job.finished_at)}"
+    at = "" if job.finished_at is None else f", at {_format_time(job.finished_at)}"
     return f"task {job.id} {verb} {job.status.value.replace('_', '-')} already{by}{at}"
 
 
-def _not_now(error: HoldfastError, session: Session, job: Job) -> str:
+def _format_not_claimable(error: HoldfastError, session: Session, job: JobRecord) -> str:
     why, until = error.context.get("why"), error.context.get("until")
     if why == "dependency":
-        return f"task {job.id} cannot be claimed: it waits for {_blockers(session, job.waits_for)}"
-    told = _NOT_NOW.get(str(why), str(why)).format(queue=job.queue)
-    return f"task {job.id} cannot be claimed: {told}" + ("" if until is None else f", until {_time(until)}")
+        return f"task {job.id} cannot be claimed: it waits for {_format_blockers(session, job.waits_for)}"
+    text = _NOT_CLAIMABLE.get(str(why), str(why)).format(queue=job.queue)
+    return f"task {job.id} cannot be claimed: {text}" + ("" if until is None else f", until {_format_time(until)}")
 
 
-def _blockers(session: Session, ids: Sequence[int]) -> str:
+def _format_blockers(session: Session, ids: Sequence[int]) -> str:
     shown = ids[: limits.BLOCKERS_NAMED_MAX]
     found = session.load(shown, lock=False)
-    names = [f"task {id_} ({_standing(found[id_])})" for id_ in shown if id_ in found]
+    names = [f"task {id_} ({_format_status(found[id_])})" for id_ in shown if id_ in found]
     more = len(ids) - len(shown)
     return ", ".join([*names, *([f"{more:,} more"] if more else [])])
 
 
-def _standing(job: Job) -> str:
+def _format_status(job: JobRecord) -> str:
     return job.status.value + ("" if job.owner is None else f", held by {job.owner}")
 
 
-def _holder(job: Job) -> dict[str, object]:
+def _holder_context(job: JobRecord) -> dict[str, object]:
     if job.owner is None or job.lease_expires_at is None:
         return {}
     return {"holder_session": job.incarnation, "held_until": to_datetime(job.lease_expires_at)}
 
 
-def _time(at: Micros) -> str:
+def _format_time(at: Micros) -> str:
     return to_datetime(at).isoformat().replace("+00:00", "Z")

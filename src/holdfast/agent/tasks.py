@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from holdfast.core.limits import AGENT_VALUE_BYTES_MAX
-from holdfast.core.model import Job, Micros, Phase
-from holdfast.ledger.face import to_datetime
+from holdfast.core.model import JobRecord, Micros, Phase
+from holdfast.ledger.public import to_datetime
 
 UNSET = msgspec.UNSET
 
@@ -55,11 +55,11 @@ class Collected(msgspec.Struct, frozen=True):
     replayed: bool | msgspec.UnsetType = UNSET
 
 
-def _time(at: Micros | None) -> datetime | None:
+def _to_datetime(at: Micros | None) -> datetime | None:
     return None if at is None else to_datetime(at)
 
 
-def task_of(job: Job, contents: dict[str, Any] | None = None) -> Task:
+def task_of(job: JobRecord, contents: dict[str, Any] | None = None) -> Task:
     held = job.owner is not None
     return Task(
         id=job.id,
@@ -72,11 +72,11 @@ def task_of(job: Job, contents: dict[str, Any] | None = None) -> Task:
         rev=job.rev,
         claimed_by=job.owner,
         session=job.incarnation if held else None,
-        claimed_at=_time(job.claimed_at),
-        claim_expires_at=_time(job.lease_expires_at),
-        last_heartbeat_at=_time(job.last_beat_at),
-        started_at=_time(job.started_at),
-        finished_at=_time(job.finished_at),
+        claimed_at=_to_datetime(job.claimed_at),
+        claim_expires_at=_to_datetime(job.lease_expires_at),
+        last_heartbeat_at=_to_datetime(job.last_beat_at),
+        started_at=_to_datetime(job.started_at),
+        finished_at=_to_datetime(job.finished_at),
         available_at=to_datetime(job.available_at),
         created_at=to_datetime(job.created_at),
         stage=job.stage,
@@ -88,7 +88,7 @@ def task_of(job: Job, contents: dict[str, Any] | None = None) -> Task:
     )
 
 
-def contents_of(job: Job, bytes_max: int | None = AGENT_VALUE_BYTES_MAX) -> dict[str, Any]:
+def contents_of(job: JobRecord, bytes_max: int | None = AGENT_VALUE_BYTES_MAX) -> dict[str, Any]:
     """What the task is about, and how long what is left out would be."""
     found = {"args": job.args, "checkpoint": job.checkpoint, "last_error": job.last_error, "result": job.result}
     there = {name: body for name, body in found.items() if body is not None}

@@ -11,21 +11,20 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast import fences
-from holdfast.aio.calling import AsyncWaiter
 from holdfast.aio.ledger import AsyncLedger
-from holdfast.aio.threads import CALLS_MAX, WAITS_MAX, Threads
+from holdfast.aio.threads import CALLS_MAX, WAITS_MAX, AsyncWaiter, ThreadBridge
+from holdfast.composition import Clock
+from holdfast.composition import open as open_blocking
 from holdfast.core.model import Fence
 from holdfast.keyfiles import KeySource
 from holdfast.ledger import Ledger
 from holdfast.ledger.sweep import Entropy
-from holdfast.ledger.validating import Source, Validator
-from holdfast.opening import Clock
-from holdfast.opening import open as open_blocking
+from holdfast.ledger.validators import HookSource, Validator
 from holdfast.telemetry.metrics import Metrics
 
 __all__ = ["CALLS_MAX", "WAITS_MAX", "AsyncLedger", "AsyncWaiter", "Opening", "check_fence", "open"]
 
-_threads = Threads()
+_threads = ThreadBridge()
 """For what needs no ledger."""
 
 
@@ -48,7 +47,7 @@ class Opening:
         await self._ledger.close()
 
     async def _open(self) -> AsyncLedger:
-        threads = Threads()
+        threads = ThreadBridge()
         opened: list[Ledger] = []
         is_wanted = True
 
@@ -79,7 +78,7 @@ def open(
     metrics: Metrics | None = None,
     keys: Iterable[KeySource] | None = None,
     create: bool = True,
-    validators: Mapping[str, Validator | Sequence[Validator]] | Source | None = None,
+    validators: Mapping[str, Validator | Sequence[Validator]] | HookSource | None = None,
 ) -> Opening:
     """The ledger at `url` with verbs to `await`: `async with holdfast.aio.open(url) as ledger:`.
 

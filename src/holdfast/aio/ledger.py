@@ -5,31 +5,29 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
-from holdfast.aio.calling import Calling
+from holdfast.aio.threads import AsyncLedgerBase
 from holdfast.core import limits, payloads
 from holdfast.core.audit import Violation
 from holdfast.core.doctor import Diagnosis
 from holdfast.core.explain import Explanation
 from holdfast.core.liveness import LivenessHeartbeatReceiptV1
 from holdfast.core.model import Actor, FailureStage, Fence, Policy, ReasonCode
-from holdfast.core.policy import Sourced
-from holdfast.core.proof.exported import EndLine
+from holdfast.core.policy import SourcedField
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
-from holdfast.ledger.desk import JobOrFence
-from holdfast.ledger.exporting import Progress, Write
-from holdfast.ledger.face import Beat, Change, Event, Job, JobPage, R, WorkerRecord
-from holdfast.ledger.keys import KeyRecord, PublicLike
-from holdfast.ledger.options import Duration, EnqueueOptions
-from holdfast.ledger.outbox import SinkState
-from holdfast.ledger.policies import DeclarationRecord
-from holdfast.ledger.queues import QueueRecord
-from holdfast.ledger.runs import RunState
-from holdfast.ledger.seals import Inclusion, TreeHead
+from holdfast.ledger.base import JobOrFence
+from holdfast.ledger.export import Progress, Write
+from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, Job, JobPage, R, WorkerRecord
+from holdfast.ledger.verbs.fleet import QueueRecord
+from holdfast.ledger.verbs.policies import DeclarationRecord
+from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
+from holdfast.ledger.verbs.runs import RunState
+from holdfast.ledger.verbs.sinks import SinkState
+from holdfast.proof.export_format import EndLine
 from holdfast.telemetry.metrics import Readings
 
 
-class AsyncLedger(Calling):
+class AsyncLedger(AsyncLedgerBase):
     """The verbs of a `Ledger`, to be awaited. Each runs in a thread.
 
     Made by `holdfast.aio.open`. That of an app is `app.aio.ledger`.
@@ -580,7 +578,7 @@ class AsyncLedger(Calling):
         """The policy that a lease on this job would have if it were issued now."""
         return await self._call(lambda ledger: ledger.policy_of(job_id))
 
-    async def policy_sources(self, kind: str | None = None, *, tier: str | None = None) -> builtins.list[Sourced]:
+    async def policy_sources(self, kind: str | None = None, *, tier: str | None = None) -> builtins.list[SourcedField]:
         """Every field of the policy that a job of this kind and tier would have now, with the layer that its value comes from."""
         return await self._call(lambda ledger: ledger.policy_sources(kind, tier=tier))
 

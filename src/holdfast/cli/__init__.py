@@ -3,11 +3,11 @@
 import click
 
 from holdfast import __version__
-from holdfast.cli.frame import Nouns, db_before_option, json_before_option, no_color_option
+from holdfast.cli.command import LazyGroup, db_group_option, json_group_option, no_color_option
 
 
 @click.group(
-    cls=Nouns,
+    cls=LazyGroup,
     nouns=(
         "beat",
         "completion",
@@ -37,8 +37,8 @@ from holdfast.cli.frame import Nouns, db_before_option, json_before_option, no_c
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="holdfast")
-@db_before_option
-@json_before_option
+@db_group_option
+@json_group_option
 @no_color_option
 def main() -> None:
     """A durable ledger of jobs on SQLite or PostgreSQL.

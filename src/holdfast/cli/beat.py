@@ -3,8 +3,8 @@
 import click
 
 from holdfast import supervised
-from holdfast.cli.envelope import Failed
-from holdfast.cli.frame import Answer, as_json_option, say
+from holdfast.cli.command import CommandResult, as_json_option, print_result
+from holdfast.cli.output import CommandError
 
 
 @click.command()
@@ -19,7 +19,7 @@ def beat(*, stage: str | None, progress: int | None, as_json: bool) -> None:
       holdfast supervise --stall-timeout 30s -- sh -c 'while work; do holdfast beat; done'
     """
     if not supervised.is_supervised():
-        raise Failed("not_supervised", "nobody supervises this program", action="Run it by: holdfast supervise -- COMMAND")
+        raise CommandError("not_supervised", "nobody supervises this program", action="Run it by: holdfast supervise -- COMMAND")
     if not supervised.beat(stage=stage, progress=progress):
-        raise Failed("not_heard", "its supervisor does not hear it", action="It may have ended.")
-    say(Answer({"beat": True}, lambda page: None), as_json)
+        raise CommandError("not_heard", "its supervisor does not hear it", action="It may have ended.")
+    print_result(CommandResult({"beat": True}, lambda page: None), as_json)

@@ -1,9 +1,59 @@
-"""`holdfast completion`: for shells that complete what is typed."""
+"""`holdfast completion`: shell completion, and suggestions for mistyped names."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
-from holdfast.cli.frame import COMPLETE_VARIABLE, Answer, as_json_option, say
+from holdfast.cli.command import COMPLETE_VARIABLE, CommandResult, as_json_option, ledger_from_options, print_result
+from holdfast.cli.config import ledger_url
+
+OFFERED_MAX = 200
+
+
+class QueueName(click.ParamType[str]):
+    """A queue. Those that the ledger has are offered."""
+
+    name = "text"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in _known_queues(ledger_from_options(ctx)) if name.startswith(incomplete)][
+            :OFFERED_MAX
+        ]
+
+
+def _known_queues(db: str | None) -> list[str]:
+    """None where the ledger cannot be asked: nobody who types wants to hear of that."""
+    import holdfast
+
+    try:
+        with holdfast.open(ledger_url(db), keys=(), create=False) as ledger:
+            return [queue.name for queue in ledger.queues()]
+    except Exception:  # noqa: BLE001 - a shell shows whatever is said between what is typed
+        return []
+
+
+QUEUE = QueueName()
+
+
+def command_hint(group: click.Group, ctx: click.Context, typed: str) -> str:
+    """` Did you mean 'job'?`, or nothing. Verbs are known under their nouns: `enqueue` is `job enqueue`."""
+    nouns = group.list_commands(ctx)
+    found = [f"{noun} {typed}" for noun in nouns if typed in _subcommands(group, ctx, noun)] or get_close_matches(typed, nouns)
+    return f" Did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
+
+
+def name_hint(typed: str, known: Iterable[str]) -> str:
+    """`Did you mean hello? `, or nothing."""
+    found = get_close_matches(typed, known, n=1)
+    return f"Did you mean {found[0]}? " if found else ""
+
+
+def _subcommands(group: click.Group, ctx: click.Context, noun: str) -> list[str]:
+    command = group.get_command(ctx, noun)
+    return command.list_commands(ctx) if isinstance(command, click.Group) else []
+
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -28,4 +78,4 @@ def completion(*, shell: str, as_json: bool) -> None:
     root = click.get_current_context().find_root()
     made = kind(root.command, {}, "holdfast", COMPLETE_VARIABLE)
     script = made.source_template % made.source_vars()
-    say(Answer({"shell": shell, "script": script}, lambda page: page.block(script, indent="")), as_json)
+    print_result(CommandResult({"shell": shell, "script": script}, lambda page: page.block(script, indent="")), as_json)

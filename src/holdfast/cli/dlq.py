@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.completing import QUEUE
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
-from holdfast.cli.jobs import shortly
-from holdfast.cli.letters import described, in_full, show_letter, told
-from holdfast.cli.many_letters import chosen_ids, either, replay_all
-from holdfast.cli.page import Page
-from holdfast.cli.replaying import replay_named, replayed
-from holdfast.cli.several import each, refusal, show_refused
-from holdfast.cli.values import JOB_ID, age, moment, reason_code_option, when
+from holdfast.cli.bulk import (
+    apply_to_each,
+    filtered_dead_letter_ids,
+    refusal_error,
+    replay_filtered,
+    replay_ids,
+    replay_result,
+    require_ids_or_filters,
+    show_refused,
+)
+from holdfast.cli.command import CommandResult, NounGroup, with_existing_ledger, with_ledger
+from holdfast.cli.completion import QUEUE
+from holdfast.cli.job_views import dead_letter_details, dead_letter_fields, error_text, shorten_ids, show_dead_letter
+from holdfast.cli.output import Page
+from holdfast.cli.values import JOB_ID, format_age, reason_code_option, resolve_since, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage
 from holdfast.errors import HoldfastError, NotFound
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
 
-def filters(*, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def filter_options(*, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Which dead letters are meant. With `older`, their code may be given as `--reason` too."""
 
     def choose(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,10 +53,10 @@ def filters(*, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..
     return choose
 
 
-NAMED_MAX = 20
+IDS_SHOWN_MAX = 20
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def dlq() -> None:
     """List, replay and discard dead letters.
 
@@ -61,12 +67,12 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@filters()
+@filter_options()
 @click.option("--discarded", is_flag=True, help="Include discarded ones.")
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: jobs after this id.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most rows to show.")
-@reads_a_ledger
-def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, **chosen: Any) -> Answer:
+@with_existing_ledger
+def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, **chosen: Any) -> CommandResult:
     """List dead letters, oldest job first.
 
     \b
@@ -74,7 +80,7 @@ def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, *
       holdfast dlq list --queue crawl --since 2h
     """
     now = ledger.now()
-    found = ledger.dead_letters(since=moment(ledger, since), limit=limit, **chosen)
+    found = ledger.dead_letters(since=resolve_since(ledger, since), limit=limit, **chosen)
     more = found[-1].id if len(found) == limit else None
     replays = ledger.newest_replays(job.id for job in found)
     failed = not found and bool(ledger.list(status="failed", limit=1))
@@ -85,29 +91,31 @@ def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, *
             if failed:
                 page.line("  There are failed jobs: holdfast job list --failed", dim=True)
             return
-        page.table(HEADS, [_row(job, replays.get(job.id), now) for job in found])
+        page.table(DEAD_LETTER_HEADS, [_dead_letter_row(job, replays.get(job.id), now) for job in found])
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
 
-    return Answer({"dead_letters": [described(job, replays.get(job.id)) for job in found], "next_after": more}, show)
+    return CommandResult(
+        {"dead_letters": [dead_letter_fields(job, replays.get(job.id)) for job in found], "next_after": more}, show
+    )
 
 
-HEADS = ("job", "kind", "queue", "reason", "stage", "attempts", "age", "replayed as", "last error")
+DEAD_LETTER_HEADS = ("job", "kind", "queue", "reason", "stage", "attempts", "age", "replayed as", "last error")
 
 
-def _row(job: "Job", replay: "Job | None", now: datetime) -> tuple[object, ...]:
+def _dead_letter_row(job: "Job", replay: "Job | None", now: datetime) -> tuple[object, ...]:
     again = "–" if replay is None else f"{replay.id}, {replay.status.value}"
     letter = job.dead_letter or {}
-    ago = "–" if job.finished_at is None else age(now - job.finished_at)
-    error = told(job.last_error, 60)
+    ago = "–" if job.finished_at is None else format_age(now - job.finished_at)
+    error = error_text(job.last_error, 60)
     why = letter["reason_code"].value, letter["failure_stage"] or "–"
     return (job.id, job.kind, job.queue, *why, job.attempt, ago, again, error)
 
 
 @dlq.command()
 @click.argument("id", type=JOB_ID)
-@reads_a_ledger
-def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
+@with_existing_ledger
+def get(ledger: "Ledger", *, id: int) -> CommandResult:  # noqa: A002 - as it is called in the usage
     """Show one dead letter: fields, last error and history.
 
     The history leaves out heartbeats.
@@ -118,21 +126,21 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
     """
     job = ledger.get(id)
     if job.dead_letter is None:
-        raise _no_letter(job)
+        raise _not_dead_lettered(job)
     events = ledger.events(id, types=[kind.value for kind in EventType if kind is not EventType.HEARTBEAT])
     replays = ledger.list(replay_of=id)
-    return Answer(in_full(job, events, replays), lambda page: show_letter(page, job, events, replays))
+    return CommandResult(dead_letter_details(job, events, replays), lambda page: show_dead_letter(page, job, events, replays))
 
 
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
-@filters()
+@filter_options()
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--again", is_flag=True, help="Replay dead letters that were replayed before, too.")
 @click.option("--discard", "aside", is_flag=True, help="Discard each one that was replayed.")
 @click.option("--because", help="Why, for the record.")
-@asks_a_ledger
+@with_ledger
 def replay(
     ledger: "Ledger",
     *,
@@ -143,7 +151,7 @@ def replay(
     aside: bool,
     because: str | None,
     **chosen: Any,
-) -> Answer:
+) -> CommandResult:
     """Replay dead letters, each as a new job.
 
     Those that were replayed before are skipped. A replay that failed or was cancelled does not count. While a replay is live, the
@@ -153,17 +161,17 @@ def replay(
     Try:
       holdfast dlq replay --all --kind index_page
     """
-    either(ids, everything, {**chosen, "limit": limit})
+    require_ids_or_filters(ids, everything, {**chosen, "limit": limit})
     before: dict[int, Job] = {}
     skipped = 0
     if everything:
-        done, skipped = replay_all(ledger, limit, chosen, again=again, reason=because)
+        done, skipped = replay_filtered(ledger, limit, chosen, again=again, reason=because)
     else:
-        done, before = replay_named(ledger, ids, again=again, reason=because)
+        done, before = replay_ids(ledger, ids, again=again, reason=because)
     made = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    discarded = [_put_aside(ledger, job) for job in made] if aside else []
+    discarded = [_discard_replayed(ledger, job) for job in made] if aside else []
     more: dict[str, Any] = {"discarded": discarded, **({"skipped": skipped} if everything else {})}
-    answer = replayed(done, before, more)
+    answer = replay_result(done, before, more)
 
     def show(page: Page) -> None:
         answer.show(page)
@@ -172,10 +180,10 @@ def replay(
         if discarded:
             page.line(f"{len(discarded)} discarded.")
 
-    return Answer(answer.data, show, answer.failed)
+    return CommandResult(answer.data, show, answer.failed)
 
 
-def _put_aside(ledger: "Ledger", replay: "Job") -> int:
+def _discard_replayed(ledger: "Ledger", replay: "Job") -> int:
     assert replay.replay_of is not None
     return ledger.discard(replay.replay_of, reason=f"replayed as {replay.id}").id
 
@@ -183,11 +191,11 @@ def _put_aside(ledger: "Ledger", replay: "Job") -> int:
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
-@filters(older=False)
+@filter_options(older=False)
 @click.option("--replayed", "started_over", is_flag=True, help="With --all: only those that were replayed.")
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--reason", help="Why, for the record.")
-@asks_a_ledger
+@with_ledger
 def discard(
     ledger: "Ledger",
     *,
@@ -197,7 +205,7 @@ def discard(
     limit: int | None,
     reason: str | None,
     **chosen: Any,
-) -> Answer:
+) -> CommandResult:
     """Mark dead letters as needing no further attention.
 
     They stay in the record.
@@ -210,30 +218,30 @@ def discard(
     Example:
       holdfast dlq discard 12 13 --reason "a typo of ours"
     """
-    either(ids, everything, {**chosen, "limit": limit, "replayed": started_over or None})
-    found = chosen_ids(ledger, limit, started_over, chosen) if everything else ids
-    done = each(found, lambda id_: _discard(ledger, id_, reason))
+    require_ids_or_filters(ids, everything, {**chosen, "limit": limit, "replayed": started_over or None})
+    found = filtered_dead_letter_ids(ledger, limit, started_over, chosen) if everything else ids
+    done = apply_to_each(found, lambda id_: _discard(ledger, id_, reason))
     noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
     def show(page: Page) -> None:
         if noted:
-            page.line(f"{len(noted)} discarded: {shortly(noted, NAMED_MAX)}.")
+            page.line(f"{len(noted)} discarded: {shorten_ids(noted, IDS_SHOWN_MAX)}.")
         elif not done:
             page.line("There are no such dead letters.")
         show_refused(page, done, "discarded")
 
-    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}, "discarded"))
+    return CommandResult({"discarded": noted}, show, refusal_error(done, {"discarded": noted}, "discarded"))
 
 
 def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":
     """Other finished jobs can be noted on too, but not by this noun."""
     job = ledger.get(id_)
     if job.dead_letter is None:
-        raise _no_letter(job)
+        raise _not_dead_lettered(job)
     return ledger.discard(id_, reason=reason)
 
 
-def _no_letter(job: "Job") -> NotFound:
+def _not_dead_lettered(job: "Job") -> NotFound:
     refused = NotFound(f"job {job.id} is not a dead letter: it is {job.status.value}", job_id=job.id, status=job.status.value)
     refused.action = f"See the job: holdfast job get {job.id}"
     return refused

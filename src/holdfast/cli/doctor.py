@@ -8,18 +8,25 @@ import click
 import msgspec
 
 from holdfast import __version__
-from holdfast.cli.address import ledger_url, without_password
-from holdfast.cli.ending import UNAVAILABLE
-from holdfast.cli.envelope import Failed
-from holdfast.cli.frame import Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, say
-from holdfast.cli.page import Page
-from holdfast.cli.pasting import pasteable
+from holdfast.cli.command import (
+    CommandResult,
+    as_json_option,
+    db_option,
+    key_option,
+    load_keys,
+    open_ledger,
+    print_result,
+    with_db_option,
+)
+from holdfast.cli.config import ledger_url, without_password
+from holdfast.cli.exit_codes import UNAVAILABLE
+from holdfast.cli.output import CommandError, Page
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.core.doctor import Diagnosis, Finding
+    from holdfast.core.doctor import Diagnosis, HealthFinding
 
 
 @click.command()
@@ -40,50 +47,50 @@ def doctor(*, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
       holdfast doctor --db postgresql://db.example/jobs --json
     """
     url = ledger_url(db)
-    named, ring = without_password(url), loaded_keys(keys)
+    named, ring = without_password(url), load_keys(keys)
     try:
         with open_ledger(url, ring, create=False) as ledger:
-            found = _with_commands(ledger.diagnose(clock=lambda: datetime.now(UTC)))
+            found = _with_db_options(ledger.diagnose(clock=lambda: datetime.now(UTC)))
     except HoldfastError as error:
-        say(_unseen(error, named), as_json)
+        print_result(_unreachable_result(error, named), as_json)
         return
     whole = {"url": named, "holdfast_version": __version__, **msgspec.structs.asdict(found)}
-    failed = _unwell(found, whole)
-    say(Answer(whole, lambda page: _show(page, found, named, failed), failed), as_json)
+    failed = _unhealthy_error(found, whole)
+    print_result(CommandResult(whole, lambda page: _show(page, found, named, failed), failed), as_json)
 
 
-def _with_commands(found: "Diagnosis") -> "Diagnosis":
-    findings = [msgspec.structs.replace(finding, action=pasteable(finding.action)) for finding in found.findings]
+def _with_db_options(found: "Diagnosis") -> "Diagnosis":
+    findings = [msgspec.structs.replace(finding, action=with_db_option(finding.action)) for finding in found.findings]
     return msgspec.structs.replace(found, findings=findings)
 
 
-def _unseen(error: HoldfastError, named: str) -> Answer:
+def _unreachable_result(error: HoldfastError, named: str) -> CommandResult:
     """Of a ledger that cannot be looked at there is one thing to say: why not."""
-    from holdfast.core.doctor import Finding, Severity
+    from holdfast.core.doctor import HealthFinding, Severity
 
-    finding = Finding("ledger", Severity.WARNING, f"{error.code}: {error.message}", pasteable(error.action))
+    finding = HealthFinding("ledger", Severity.WARNING, f"{error.code}: {error.message}", with_db_option(error.action))
     whole = {**error.context, "url": named, "holdfast_version": __version__, "well": False, "findings": [finding]}
-    failed = Failed(error.code, error.message, action=error.action, exit_code=UNAVAILABLE, **whole)
+    failed = CommandError(error.code, error.message, action=error.action, exit_code=UNAVAILABLE, **whole)
 
     def show(page: Page) -> None:
         page.line(f"{named} cannot be looked at; Holdfast {__version__}", bold=True)
         _show_findings(page, [finding])
 
-    return Answer(whole, show, failed)
+    return CommandResult(whole, show, failed)
 
 
-def _unwell(found: "Diagnosis", whole: dict[str, Any]) -> Failed | None:
+def _unhealthy_error(found: "Diagnosis", whole: dict[str, Any]) -> CommandError | None:
     wrong = Counter(finding.code for finding in found.findings if finding.severity == "warning")
     if not wrong:
         return None
     named = ", ".join(code if times == 1 else f"{code} ({times})" for code, times in wrong.items())
     words = f"{wrong.total()} thing{' needs' if wrong.total() == 1 else 's need'} somebody: {named}"
-    failed = Failed("unwell", words, action="Do what each finding says.", **whole)
+    failed = CommandError("unwell", words, action="Do what each finding says.", **whole)
     failed.is_told = True
     return failed
 
 
-def _show(page: Page, found: "Diagnosis", url: str, failed: Failed | None) -> None:
+def _show(page: Page, found: "Diagnosis", url: str, failed: CommandError | None) -> None:
     page.line(f"Ledger {found.ledger_id} at {url}", bold=True)
     page.line(f"{found.store_version}, schema {found.schema_version}; Holdfast {__version__}")
     _show_findings(page, found.findings)
@@ -94,7 +101,7 @@ def _show(page: Page, found: "Diagnosis", url: str, failed: Failed | None) -> No
         page.line("All is well." if all(f.severity == "well" for f in found.findings) else "Nobody has to do anything.")
 
 
-def _show_findings(page: Page, findings: "Sequence[Finding]") -> None:
+def _show_findings(page: Page, findings: "Sequence[HealthFinding]") -> None:
     page.heading("Findings")
     for finding in findings:
         loud = {"fg": "red"} if finding.severity == "warning" else {}

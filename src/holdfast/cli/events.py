@@ -1,26 +1,227 @@
-"""`holdfast events`: what happened to a job, and events that somebody else has signed."""
+"""`holdfast events`: show, follow, export and append events."""
 
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 import msgspec
 
-from holdfast.cli.agents import json_option
-from holdfast.cli.exporting import export
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
-from holdfast.cli.tail import in_words, tail
-from holdfast.cli.values import JOB_ID, dialect_option, stamp
-from holdfast.core.limits import ENVELOPE_BYTES_MAX
+from holdfast.cli.agent_commands import json_option
+from holdfast.cli.command import (
+    CommandResult,
+    NounGroup,
+    as_json_option,
+    db_option,
+    open_ledger,
+    print_result,
+    with_existing_ledger,
+    with_ledger,
+)
+from holdfast.cli.config import ledger_url
+from holdfast.cli.exit_codes import discard_unwritten_output
+from holdfast.cli.output import Page, success_line, usage_error
+from holdfast.cli.values import JOB_ID, EventTypes, dialect_option, format_time, type_option
+from holdfast.core.formatting import RETRIED, describe_event, pluralize
+from holdfast.core.limits import ENVELOPE_BYTES_MAX, JOB_ID_MAX
+from holdfast.core.model import EventType
 from holdfast.core.vocabulary import Dialect
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
-    from holdfast.cli.page import Page
     from holdfast.ledger import Event, Ledger
 
-PAGE = 1_000
+
+EVENT_STYLES: dict[EventType, dict[str, Any]] = {
+    EventType.HEARTBEAT: {"dim": True},
+    EventType.SUCCEEDED: {"fg": "green"},
+    EventType.STALLED: {"fg": "yellow"},
+    EventType.FAILED: {"fg": "red"},
+    EventType.DEAD_LETTERED: {"fg": "red"},
+}
 
 
-@click.group(cls=Noun)
+@click.command()
+@click.option(
+    "--after", type=click.IntRange(0, JOB_ID_MAX), help="Only events after this position. [default: now; with --once, 0]"
+)
+@click.option("--job", "job_id", type=click.IntRange(1, JOB_ID_MAX), metavar="ID", help="Only events of this job.")
+@type_option
+@click.option("--no-beats", is_flag=True, help="Leave out heartbeats, which are most of the events.")
+@click.option("--follow/--once", default=True, help="Wait for more events, or end. [default: follow]")
+@dialect_option
+@db_option
+@as_json_option
+def tail(
+    *,
+    after: int | None,
+    job_id: int | None,
+    types: tuple[tuple[str, ...], ...],
+    no_beats: bool,
+    follow: bool,
+    dialect: str,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Follow events, one line each.
+
+    It ends at ^C, or when its output is closed.
+
+    With --json, every line is an answer by itself. To go on later, give the last position you have seen to --after.
+
+    \b
+    Try:
+      holdfast events tail --once --no-beats
+
+    \b
+    Example:
+      holdfast events tail --type stalled --type dead_lettered
+      holdfast events tail --dialect liveness --json
+    """
+    tell = _json_printer(dialect) if as_json else _text_printer(Page(), dialect)
+    wanted = _types_to_show(types, no_beats)
+    with _until_interrupted(), open_ledger(ledger_url(db), create=False) as ledger:
+        seen = (ledger.position() if follow else 0) if after is None else after
+        try:
+            for event in (
+                _follow_events(ledger, seen, job_id, wanted) if follow else _existing_events(ledger, seen, job_id, wanted)
+            ):
+                tell(event, *ledger.in_dialect([event], dialect))
+                seen = event.pos
+        except Unavailable as error:
+            error.action = f"Go on where it broke off, with --after {seen}."
+            raise
+
+
+def _types_to_show(types: tuple[tuple[str, ...], ...], no_beats: bool) -> EventTypes:
+    found = EventTypes.of(types)
+    if no_beats and EventType.HEARTBEAT.value in found.shown:
+        raise usage_error("--no-beats leaves nothing of --type heartbeat", action="Leave out one of them.")
+    if found.shown or not no_beats:
+        return found
+    return EventTypes.of([[kind.value for kind in EventType if kind is not EventType.HEARTBEAT], [RETRIED]])
+
+
+def _follow_events(ledger: "Ledger", after: int, job_id: int | None, types: EventTypes) -> "Iterator[Event]":
+    for event in ledger.follow(after):
+        if (job_id is None or event.job_id == job_id) and types.has(event):
+            yield event
+
+
+def _existing_events(ledger: "Ledger", after: int, job_id: int | None, types: EventTypes) -> "Iterator[Event]":
+    """What is there now. What comes meanwhile does not keep it from ending."""
+    until = ledger.position()
+    while page := ledger.events(job_id, types=types.stored, after=after):
+        for event in page:
+            if event.pos > until:
+                return
+            if types.has(event):
+                yield event
+        after = page[-1].pos
+
+
+def _json_printer(dialect: str) -> "Callable[[Event, dict[str, Any]], None]":
+    def tell(event: "Event", words: dict[str, Any]) -> None:
+        click.echo(success_line({"event": event} if dialect == Dialect.HOLDFAST else {"dialect": dialect, "event": words}))
+
+    return tell
+
+
+def _text_printer(page: Page, dialect: str) -> "Callable[[Event, dict[str, Any]], None]":
+    def tell(event: "Event", words: dict[str, Any]) -> None:
+        what, why = event_text(event, words, dialect)
+        head = f"{event.pos:>8}  {format_time(event.received_at)}  {what:<16}"
+        text = f"{head}  job {event.job_id}, attempt {event.attempt}, by {event.actor}"
+        page.line(f"{text}  {why}" if why else text, **EVENT_STYLES.get(event.type, {}))
+
+    return tell
+
+
+def event_text(event: "Event", words: dict[str, Any], dialect: str) -> tuple[str, str]:
+    """What happened and why, for people. In another dialect than Holdfast's own, both have the names of that dialect."""
+    if dialect == Dialect.HOLDFAST:
+        return describe_event(event.type.value, event.reason, event.payload)
+    return words["type"], words["reason"] or ""
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """Within, SIGINT, SIGTERM and a reader that has gone end what is done, in good order."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    over = threading.Event()
+    told = (threading.get_ident(), over)
+    threading.Thread(target=_interrupt_when_output_closes, args=told, name="holdfast-reader", daemon=True).start()
+    try:
+        yield
+    except (KeyboardInterrupt, BrokenPipeError):
+        discard_unwritten_output()
+    finally:
+        over.set()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt_when_output_closes(main_thread: int, over: threading.Event) -> None:
+    """Without this, a tail whose reader has gone would wait for an event to find out. Once it is over, nobody is interrupted."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return
+    poll.poll()
+    if not over.is_set():
+        signal.pthread_kill(main_thread, signal.SIGINT)
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), help="The file to write; else standard output.")
+@dialect_option
+@db_option
+@as_json_option
+def export(*, out: Path | None, dialect: str, db: str | None, as_json: bool) -> None:
+    """Export the whole history as of one moment.
+
+    It holds the events that are sealed and those that are newer.
+
+    With --dialect, the file has the events alone, with the names and shapes of that dialect. It is for other readers: `holdfast
+    verify` refuses it.
+
+    \b
+    Try:
+      holdfast events export --out all.jsonl
+
+    \b
+    Example:
+      holdfast events export --dialect liveness --out robots.jsonl
+    """
+    from holdfast.cli.files import open_output
+    from holdfast.cli.output import ProgressLine
+
+    if out is None and as_json:
+        raise usage_error("--json needs --out: the export itself is JSON")
+    is_on_screen = out is None and sys.stdout.isatty()
+    showing = ProgressLine("positions exported", quiet=is_on_screen)
+    with open_ledger(ledger_url(db), create=False) as ledger, open_output(out) as write, showing as progress:
+        made = ledger.export(write, dialect=dialect, progress=progress)
+    if out is not None and dialect != Dialect.HOLDFAST:
+        events, are = pluralize(made.events, "event"), "is" if made.events == 1 else "are"
+        text = f"{events} {are} in {out}, in the dialect {dialect}. The file is for other readers and cannot be verified."
+        print_result(CommandResult({"file": str(out), "dialect": dialect, "lines": made}, lambda page: page.line(text)), as_json)
+    elif out is not None:
+        are = "is" if made.events == 1 else "are"
+        events, jobs, heads = pluralize(made.events, "event"), pluralize(made.jobs, "job"), pluralize(made.heads, "head")
+        text = f"{events} of {jobs} {are} in {out}, under {heads}."
+        print_result(CommandResult({"file": str(out), "dialect": dialect, "lines": made}, lambda page: page.line(text)), as_json)
+
+
+PAGE_SIZE = 1_000
+
+
+@click.group(cls=NounGroup)
 def events() -> None:
     """Show, follow and export events, and record signed ones.
 
@@ -33,8 +234,8 @@ def events() -> None:
 @events.command()
 @click.argument("job_id", type=JOB_ID, metavar="JOB")
 @dialect_option
-@reads_a_ledger
-def get(ledger: "Ledger", *, job_id: int, dialect: str) -> Answer:
+@with_existing_ledger
+def get(ledger: "Ledger", *, job_id: int, dialect: str) -> CommandResult:
     """Show the events of one job, and which keys signed them.
 
     \b
@@ -43,15 +244,15 @@ def get(ledger: "Ledger", *, job_id: int, dialect: str) -> Answer:
       holdfast events get 12 --dialect jobs --json
     """
     ledger.get(job_id)
-    found = _all(ledger, job_id)
+    found = _all_events(ledger, job_id)
     told = ledger.in_dialect(found, dialect)
     book = ledger.keys() if any(event.key_id for event in found) else []
     names = {record.key_id: record.name for record in book}
-    shown = [in_words(event, words, dialect) for event, words in zip(found, told, strict=True)]
+    shown = [event_text(event, words, dialect) for event, words in zip(found, told, strict=True)]
     rows = [
         (
             event.rev,
-            stamp(event.received_at),
+            format_time(event.received_at),
             what,
             event.actor,
             event.attempt,
@@ -64,12 +265,12 @@ def get(ledger: "Ledger", *, job_id: int, dialect: str) -> Answer:
     def tell(page: "Page") -> None:
         page.table(("rev", "received", "event", "by", "attempt", "reason", "signed by"), rows)
 
-    return Answer({"events": found} if dialect == Dialect.HOLDFAST else {"dialect": dialect, "events": told}, tell)
+    return CommandResult({"events": found} if dialect == Dialect.HOLDFAST else {"dialect": dialect, "events": told}, tell)
 
 
-def _all(ledger: "Ledger", job_id: int) -> "list[Event]":
+def _all_events(ledger: "Ledger", job_id: int) -> "list[Event]":
     found: list[Any] = []
-    while page := ledger.events(job_id, after=found[-1].pos if found else 0, limit=PAGE):
+    while page := ledger.events(job_id, after=found[-1].pos if found else 0, limit=PAGE_SIZE):
         found += page
     return found
 
@@ -77,8 +278,8 @@ def _all(ledger: "Ledger", job_id: int) -> "list[Event]":
 @events.command()
 @click.argument("file", type=click.File("rb"), metavar="FILE")
 @json_option("--content", "The content whose hash is signed: a result, a beat or an error.")
-@asks_a_ledger
-def append(ledger: "Ledger", *, file: BinaryIO, content: msgspec.Raw | None) -> Answer:
+@with_ledger
+def append(ledger: "Ledger", *, file: BinaryIO, content: msgspec.Raw | None) -> CommandResult:
     """Record a signed event from a file, or from - (stdin).
 
     It is a statement in Holdfast's own shape or in a robot's, with its keyId and signature. The newest one of a job may be sent
@@ -92,7 +293,7 @@ def append(ledger: "Ledger", *, file: BinaryIO, content: msgspec.Raw | None) -> 
     given = {} if content is None else {"content": msgspec.json.decode(content)}
     event = ledger.append(file.read(ENVELOPE_BYTES_MAX + 1), **given)
     told = f"Recorded: {event.type.value} of job {event.job_id}, rev {event.rev}, signed by {event.key_id}."
-    return Answer({"event": event}, lambda page: page.line(told))
+    return CommandResult({"event": event}, lambda page: page.line(told))
 
 
 events.add_command(export)

@@ -1,28 +1,28 @@
-"""`holdfast explain`: why a job stands where it stands."""
+"""`holdfast explain` and `holdfast gate`: the state of one job, and whether its holder may proceed."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from holdfast.cli.frame import Answer, reads_a_ledger
-from holdfast.cli.letters import told
-from holdfast.cli.page import Page
-from holdfast.cli.pasting import pasteable
-from holdfast.cli.values import JOB_ID
+from holdfast.cli.command import CommandResult, with_db_option, with_existing_ledger
+from holdfast.cli.job_views import error_text
+from holdfast.cli.output import Page
+from holdfast.cli.values import JOB_ID, format_age
 
 if TYPE_CHECKING:
     from holdfast.core.explain import Explanation
     from holdfast.ledger import Ledger
+
 
 ERROR_CHARACTERS_MAX = 200
 
 
 @click.command()
 @click.argument("job", type=JOB_ID)
-@reads_a_ledger
-def explain(ledger: "Ledger", *, job: int) -> Answer:
+@with_existing_ledger
+def explain(ledger: "Ledger", *, job: int) -> CommandResult:
     """Explain the state of a job and what happens next.
 
     The answer names the commands that would change it.
@@ -33,9 +33,9 @@ def explain(ledger: "Ledger", *, job: int) -> Answer:
       holdfast explain 7 --json
     """
     found = ledger.explain(job)
-    commands = [msgspec.structs.replace(remedy, command=pasteable(remedy.command)) for remedy in found.commands]
+    commands = [msgspec.structs.replace(remedy, command=with_db_option(remedy.command)) for remedy in found.commands]
     found = msgspec.structs.replace(found, commands=commands)
-    return Answer(found, lambda page: _show(page, found))
+    return CommandResult(found, lambda page: _show(page, found))
 
 
 def _show(page: Page, found: "Explanation") -> None:
@@ -65,7 +65,7 @@ def _facts(found: "Explanation") -> list[tuple[str, object]]:
         ("stage", found.stage),
         ("progress", found.progress),
         ("stalls after", f"{policy.stall_after_ms / 1_000:g} s of silence (a beat every {beats})"),
-        ("last error", None if found.last_error is None else told(found.last_error, ERROR_CHARACTERS_MAX)),
+        ("last error", None if found.last_error is None else error_text(found.last_error, ERROR_CHARACTERS_MAX)),
     ]
     return [(name, value) for name, value in pairs if value is not None]
 
@@ -78,7 +78,40 @@ def _due(at: datetime | None, now: datetime) -> str:
 
 
 def _when(at: datetime, now: datetime) -> str:
-    from holdfast.core.explain.words import when
-    from holdfast.ledger.face import to_micros
+    from holdfast.core.explain.formatting import format_when
+    from holdfast.ledger.public import to_micros
 
-    return when(to_micros(at), to_micros(now))
+    return format_when(to_micros(at), to_micros(now))
+
+
+@click.command()
+@click.argument("job", type=JOB_ID)
+@with_existing_ledger
+def gate(ledger: "Ledger", *, job: int) -> CommandResult:
+    """Check whether the holder of a job may go on.
+
+    Exit 0 if it may, 1 if it may not.
+
+    It may while its newest beat is fresh, nothing calls it stalled, and its attempts are within their limit. Whatever is unclear
+    is a no. `--json` has the receipt, and with a no the reason.
+
+    \b
+    Example:
+      holdfast gate 12 && ./move-the-arm
+    """
+    receipt = ledger.gate(job)
+    holder, now_ms = ledger.get(job).owner, int(ledger.now().timestamp() * 1_000)
+
+    def show(page: Page) -> None:
+        silent = format_age(timedelta(milliseconds=now_ms - receipt.emitted_at_tick))
+        page.line(f"Job {job} may proceed: {holder or 'its holder'} is {receipt.health_verdict.value}.")
+        page.fields(
+            [
+                ("last beat", f"{silent} ago"),
+                ("up for", format_age(timedelta(milliseconds=receipt.uptime_ms))),
+                ("restarts", f"{receipt.restart_count} of {receipt.max_restarts}"),
+                ("run", receipt.run_id),
+            ]
+        )
+
+    return CommandResult({"job_id": job, "receipt": receipt.to_object()}, show)

@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.cancelling import as_cancelled, cancel_all, named_or_all
-from holdfast.cli.completing import QUEUE
-from holdfast.cli.enqueuing import enqueue
-from holdfast.cli.envelope import misuse
-from holdfast.cli.frame import Answer, Drawn, Noun, asks_a_ledger, reads_a_ledger, request_option
-from holdfast.cli.page import Page
-from holdfast.cli.replaying import replay_named, replayed
-from holdfast.cli.several import each, only_for_one, refusal, request_for, show_refused
-from holdfast.cli.values import JOB_ID, EventTypes, duration, moment, point, stamp, type_option, when
+from holdfast.cli.bulk import (
+    apply_to_each,
+    cancel_filtered,
+    cancelled_fields,
+    refusal_error,
+    replay_ids,
+    replay_result,
+    request_id_for,
+    require_ids_or_all,
+    require_single_job,
+    show_refused,
+)
+from holdfast.cli.command import CommandResult, GeneratedRequestId, NounGroup, request_option, with_existing_ledger, with_ledger
+from holdfast.cli.completion import QUEUE
+from holdfast.cli.job_enqueue import enqueue
+from holdfast.cli.output import Page, usage_error
+from holdfast.cli.values import JOB_ID, EventTypes, duration, format_time, point, resolve_since, type_option, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import LIVE, TERMINAL, Phase, Status
 from holdfast.errors import HoldfastError
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
 reason_option = click.option("--reason", help="Why, for the record.")
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def job() -> None:
     """Enqueue, list, cancel and replay jobs.
 
@@ -40,26 +48,26 @@ def job() -> None:
 
 @job.command()
 @click.argument("id", type=JOB_ID)
-@reads_a_ledger
-def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called in the usage
+@with_existing_ledger
+def get(ledger: "Ledger", *, id: int) -> CommandResult:  # noqa: A002 - as it is called in the usage
     """Show one job.
 
     \b
     Example:
       holdfast job get 12 --json
     """
-    from holdfast.cli.jobs import ENDS, IDS_MAX, show_attempts, show_job, view
+    from holdfast.cli.job_views import ATTEMPT_END_TYPES, IDS_MAX, job_view, show_attempts, show_job
 
     found = ledger.get(id)
     on = [ledger.get(other) for other in found.waits_for[:IDS_MAX]]
     ended = {job.id: job.status for job in on if job.status in TERMINAL}
-    came = ledger.events(id, types=[kind.value for kind in ENDS], limit=PAGE_MAX) if found.attempt else []
+    came = ledger.events(id, types=[kind.value for kind in ATTEMPT_END_TYPES], limit=PAGE_MAX) if found.attempt else []
 
     def show(page: Page) -> None:
         show_job(page, found, ended)
         show_attempts(page, came)
 
-    return Answer({"job": view(found), "waits_in_vain_for": list(ended)}, show)
+    return CommandResult({"job": job_view(found), "waits_in_vain_for": list(ended)}, show)
 
 
 @job.command("list")
@@ -100,7 +108,7 @@ def get(ledger: "Ledger", *, id: int) -> Answer:  # noqa: A002 - as it is called
 )
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most rows to show.")
 @click.option("--counts", is_flag=True, help="Count jobs in a large ledger too. Below 100,000 jobs they are always counted.")
-@reads_a_ledger
+@with_existing_ledger
 def list_(
     ledger: "Ledger",
     *,
@@ -111,7 +119,7 @@ def list_(
     limit: int,
     counts: bool,
     **chosen: Any,
-) -> Answer:
+) -> CommandResult:
     """List jobs, newest first.
 
     \b
@@ -120,24 +128,24 @@ def list_(
       holdfast job list --failed --since 2h
       holdfast job list --text "connection refused"
     """
-    from holdfast.cli.jobs import HEADS, row, view
+    from holdfast.cli.job_views import JOB_HEADS, job_row, job_view
 
     now = ledger.now()
     statuses = {*status, *((Status.FAILED.value, Status.DEAD_LETTERED.value) if failed else ())}
-    chosen |= {name: moment(ledger, chosen[name]) for name in ("since", "until")}
+    chosen |= {name: resolve_since(ledger, chosen[name]) for name in ("since", "until")}
     if scheduled:
         if statuses or phase or chosen["waiting"]:
-            raise misuse("--scheduled is about queued jobs: --status, --failed, --phase and --waiting do not go with it")
-        found, more = _scheduled(ledger, now, limit, chosen)
+            raise usage_error("--scheduled is about queued jobs: --status, --failed, --phase and --waiting do not go with it")
+        found, more = _scheduled_jobs(ledger, now, limit, chosen)
     else:
         listed = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **chosen)
         found, more = list(listed), listed.next_after
     newest = ledger.list(order="newest", limit=1)
-    counted = _counts(ledger, chosen["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
+    counted = _count_by_status(ledger, chosen["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
 
     def show(page: Page) -> None:
         if found:
-            page.table(HEADS, [row(job, now) for job in found])
+            page.table(JOB_HEADS, [job_row(job, now) for job in found])
         else:
             page.line("There are no such jobs." if more is None else f"None of the jobs up to job {more} is such a job.")
         if more is not None:
@@ -147,12 +155,12 @@ def list_(
             parts = ", ".join(f"{count:,} {name}" for name, count in counted.items())
             page.line(f"  {total:,} {'job' if total == 1 else 'jobs'}{where} in all: {parts}", dim=True)
 
-    return Answer({"jobs": [view(job) for job in found], "next_after": more, "counts": counted}, show)
+    return CommandResult({"jobs": [job_view(job) for job in found], "next_after": more, "counts": counted}, show)
 
 
-def _scheduled(ledger: "Ledger", now: datetime, limit: int, chosen: dict[str, Any]) -> "tuple[list[Job], int | None]":
+def _scheduled_jobs(ledger: "Ledger", now: datetime, limit: int, chosen: dict[str, Any]) -> "tuple[list[Job], int | None]":
     """Queued jobs that are not due yet, and where to go on. The ledger finds queued jobs, and those that are due are left out."""
-    from holdfast.cli.jobs import is_scheduled
+    from holdfast.cli.job_views import is_scheduled
 
     found: list[Job] = []
     after: int | None = chosen["after"]
@@ -172,7 +180,7 @@ COUNTED_MAX = 100_000
 """Counting reads every job. Where the newest id is beyond this, jobs are counted only if that is asked for."""
 
 
-def _counts(ledger: "Ledger", queue: str | None) -> dict[str, int]:
+def _count_by_status(ledger: "Ledger", queue: str | None) -> dict[str, int]:
     """How many jobs there are of each status, in all queues or in one, whatever else was asked for."""
     found = [statuses for name, statuses in ledger.counts().items() if queue in (None, name)]
     totals = {status.value: sum(statuses.get(status.value, 0) for statuses in found) for status in Status}
@@ -196,7 +204,7 @@ def _counts(ledger: "Ledger", queue: str | None) -> dict[str, int]:
 @reason_option
 @click.option("--expected-rev", type=click.IntRange(1, REV_MAX), help="Only if this is the job's revision.")
 @request_option
-@asks_a_ledger
+@with_ledger
 def cancel(
     ledger: "Ledger",
     *,
@@ -207,7 +215,7 @@ def cancel(
     expected_rev: int | None,
     request_id: str,
     **chosen: Any,
-) -> Answer:
+) -> CommandResult:
     """Cancel jobs, by id or with --all and filters.
 
     A running job is asked to stop, unless --hard is given. With --all, queued jobs are cancelled, unless --status is given.
@@ -220,15 +228,15 @@ def cancel(
     Example:
       holdfast job cancel 12 13 --reason "not needed any more"
     """
-    named_or_all(ids, everything, chosen)
+    require_ids_or_all(ids, everything, chosen)
     why = {} if reason is None else {"reason": reason}
     if everything:
-        if expected_rev is not None or not isinstance(request_id, Drawn):
-            raise misuse("--expected-rev and --request-id go with one job, not with --all")
-        request_for((), request_id)
-        return cancel_all(ledger, {**why, "hard": hard}, **chosen)
-    only_for_one(ids, expected_rev=expected_rev)
-    asked = request_for(ids, request_id)
+        if expected_rev is not None or not isinstance(request_id, GeneratedRequestId):
+            raise usage_error("--expected-rev and --request-id go with one job, not with --all")
+        request_id_for((), request_id)
+        return cancel_filtered(ledger, {**why, "hard": hard}, **chosen)
+    require_single_job(ids, expected_rev=expected_rev)
+    asked = request_id_for(ids, request_id)
     changed: set[int] = set()
 
     def call_off(id_: int) -> "Job":
@@ -238,19 +246,19 @@ def cancel(
             changed.add(id_)
         return called_off
 
-    done = each(ids, call_off)
+    done = apply_to_each(ids, call_off)
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    said = [as_cancelled(job, changed=job.id in changed) for job in told]
+    said = [cancelled_fields(job, changed=job.id in changed) for job in told]
 
     def show(page: Page) -> None:
         for job in told:
-            page.line(_cancelled(job, changed=job.id in changed))
+            page.line(_cancel_message(job, changed=job.id in changed))
         show_refused(page, done, "cancelled")
 
-    return Answer({"cancelled": said}, show, refusal(done, {"cancelled": said}, "cancelled"))
+    return CommandResult({"cancelled": said}, show, refusal_error(done, {"cancelled": said}, "cancelled"))
 
 
-def _cancelled(job: "Job", *, changed: bool) -> str:
+def _cancel_message(job: "Job", *, changed: bool) -> str:
     if job.finished_at is not None:
         return f"Job {job.id} is cancelled." if changed else f"Job {job.id} was cancelled already: nothing has changed."
     if changed:
@@ -263,15 +271,15 @@ def _cancelled(job: "Job", *, changed: bool) -> str:
 @click.option("--queue", type=QUEUE, required=True, help="The queue to move them to.")
 @reason_option
 @request_option
-@asks_a_ledger
-def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) -> Answer:
+@with_ledger
+def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) -> CommandResult:
     """Move queued jobs to another queue.
 
     \b
     Example:
       holdfast job move 12 13 --queue fetch
     """
-    return _placed(ids, given, lambda id_, more: ledger.move(id_, queue, **more), "moved")
+    return _placement_result(ids, given, lambda id_, more: ledger.move(id_, queue, **more), "moved")
 
 
 @job.command()
@@ -281,15 +289,15 @@ def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) ->
 )
 @reason_option
 @request_option
-@asks_a_ledger
-def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **given: Any) -> Answer:
+@with_ledger
+def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **given: Any) -> CommandResult:
     """Give queued jobs another priority.
 
     \b
     Example:
       holdfast job reprioritise 12 --priority 10
     """
-    return _placed(ids, given, lambda id_, more: ledger.reprioritise(id_, priority, **more), "reprioritised")
+    return _placement_result(ids, given, lambda id_, more: ledger.reprioritise(id_, priority, **more), "reprioritised")
 
 
 @job.command()
@@ -304,10 +312,10 @@ def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **giv
 )
 @reason_option
 @request_option
-@asks_a_ledger
+@with_ledger
 def reschedule(
     ledger: "Ledger", *, ids: tuple[int, ...], delay: timedelta | None, available_at: datetime | None, **given: Any
-) -> Answer:
+) -> CommandResult:
     """Make queued jobs available now, or at another time.
 
     \b
@@ -316,13 +324,15 @@ def reschedule(
       holdfast job reschedule 12 13
     """
     times: dict[str, Any] = {"delay": delay, "available_at": available_at}
-    return _placed(ids, given, lambda id_, more: ledger.reschedule(id_, **times, **more), "rescheduled")
+    return _placement_result(ids, given, lambda id_, more: ledger.reschedule(id_, **times, **more), "rescheduled")
 
 
-def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]", word: str) -> Answer:
+def _placement_result(
+    ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]", word: str
+) -> CommandResult:
     """Change where queued jobs stand in line, each by itself. `word` is what is then said of them: `moved`."""
-    given["request_id"] = request_for(ids, given["request_id"])
-    done = each(ids, lambda id_: verb(id_, given))
+    given["request_id"] = request_id_for(ids, given["request_id"])
+    done = apply_to_each(ids, lambda id_: verb(id_, given))
     told = [job for job in done.values() if not isinstance(job, HoldfastError)]
     said = [
         {"job_id": job.id, "queue": job.queue, "priority": job.priority, "available_at": job.available_at, "rev": job.rev}
@@ -331,46 +341,46 @@ def _placed(ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, d
 
     def show(page: Page) -> None:
         for job in told:
-            when_ = "once others have succeeded" if job.waits_for else f"from {stamp(job.available_at)}"
+            when_ = "once others have succeeded" if job.waits_for else f"from {format_time(job.available_at)}"
             page.line(f"Job {job.id} is queued in {job.queue}, priority {job.priority}, available {when_}.")
         show_refused(page, done, word)
 
-    return Answer({"jobs": said}, show, refusal(done, {"jobs": said}, word))
+    return CommandResult({"jobs": said}, show, refusal_error(done, {"jobs": said}, word))
 
 
 @job.command()
 @click.argument("id", type=JOB_ID)
 @reason_option
 @request_option
-@asks_a_ledger
-def assist(ledger: "Ledger", *, id: int, **options: Any) -> Answer:  # noqa: A002
+@with_ledger
+def assist(ledger: "Ledger", *, id: int, **options: Any) -> CommandResult:  # noqa: A002
     """Record that an operator helps a running job.
 
     \b
     Example:
       holdfast job assist 12
     """
-    return _assisted(ledger.assist(id, **options), "An operator helps job {}.")
+    return _assist_result(ledger.assist(id, **options), "An operator helps job {}.")
 
 
 @job.command()
 @click.argument("id", type=JOB_ID)
 @reason_option
 @request_option
-@asks_a_ledger
-def unassist(ledger: "Ledger", *, id: int, **options: Any) -> Answer:  # noqa: A002
+@with_ledger
+def unassist(ledger: "Ledger", *, id: int, **options: Any) -> CommandResult:  # noqa: A002
     """Record that the operator's help is over.
 
     \b
     Example:
       holdfast job unassist 12
     """
-    return _assisted(ledger.unassist(id, **options), "Job {} goes on alone.")
+    return _assist_result(ledger.unassist(id, **options), "Job {} goes on alone.")
 
 
-def _assisted(job: "Job", words: str) -> Answer:
+def _assist_result(job: "Job", words: str) -> CommandResult:
     said = {"job_id": job.id, "status": job.status, "phase": job.phase, "rev": job.rev}
-    return Answer(said, lambda page: page.line(words.format(job.id)))
+    return CommandResult(said, lambda page: page.line(words.format(job.id)))
 
 
 @job.command()
@@ -378,8 +388,8 @@ def _assisted(job: "Job", words: str) -> Answer:
 @click.option("--again", is_flag=True, help="Replay jobs that were replayed before, too.")
 @reason_option
 @request_option
-@asks_a_ledger
-def replay(ledger: "Ledger", *, ids: tuple[int, ...], again: bool, reason: str | None, request_id: str) -> Answer:
+@with_ledger
+def replay(ledger: "Ledger", *, ids: tuple[int, ...], again: bool, reason: str | None, request_id: str) -> CommandResult:
     """Replay finished jobs, each as a new job.
 
     A job that was replayed before is skipped. A replay that failed or was cancelled does not count. While a replay is live, the
@@ -389,15 +399,15 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], again: bool, reason: str |
     Example:
       holdfast job replay 12 --reason "the page is back"
     """
-    asked = request_for(ids, request_id)
-    return replayed(*replay_named(ledger, ids, again=again, reason=reason, request_id=asked))
+    asked = request_id_for(ids, request_id)
+    return replay_result(*replay_ids(ledger, ids, again=again, reason=reason, request_id=asked))
 
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
 @reason_option
-@asks_a_ledger
-def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Answer:
+@with_ledger
+def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> CommandResult:
     """Mark finished jobs as needing no further attention.
 
     The jobs stay in the record. The doctor does not count them any more.
@@ -406,17 +416,17 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> An
     Example:
       holdfast job discard 12 13 --reason "a typo of ours"
     """
-    from holdfast.cli.jobs import shortly
+    from holdfast.cli.job_views import shorten_ids
 
-    done = each(ids, lambda id_: ledger.discard(id_, reason=reason))
+    done = apply_to_each(ids, lambda id_: ledger.discard(id_, reason=reason))
     noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
     def show(page: Page) -> None:
         if noted:
-            page.line(f"{len(noted)} discarded: {shortly(noted)}.")
+            page.line(f"{len(noted)} discarded: {shorten_ids(noted)}.")
         show_refused(page, done, "discarded")
 
-    return Answer({"discarded": noted}, show, refusal(done, {"discarded": noted}, "discarded"))
+    return CommandResult({"discarded": noted}, show, refusal_error(done, {"discarded": noted}, "discarded"))
 
 
 @job.command()
@@ -424,15 +434,15 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> An
 @type_option
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: events after this position.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True, help="The most rows to show.")
-@reads_a_ledger
-def events(ledger: "Ledger", *, id: int, types: tuple[tuple[str, ...], ...], after: int, limit: int) -> Answer:  # noqa: A002
+@with_existing_ledger
+def events(ledger: "Ledger", *, id: int, types: tuple[tuple[str, ...], ...], after: int, limit: int) -> CommandResult:  # noqa: A002
     """Show the events of a job, oldest first.
 
     \b
     Example:
       holdfast job events 12 --type stalled --type requeued
     """
-    from holdfast.cli.jobs import show_events
+    from holdfast.cli.job_views import show_events
 
     ledger.get(id)
     wanted = EventTypes.of(types)
@@ -448,7 +458,7 @@ def events(ledger: "Ledger", *, id: int, types: tuple[tuple[str, ...], ...], aft
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
 
-    return Answer({"events": found, "next_after": more}, show)
+    return CommandResult({"events": found, "next_after": more}, show)
 
 
 job.add_command(enqueue)

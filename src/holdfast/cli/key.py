@@ -1,40 +1,104 @@
-"""`holdfast key`: who may sign."""
+"""`holdfast key`: make, enrol, list, rotate, revoke and export signing keys."""
 
+import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.address import is_new, ledger_url
-from holdfast.cli.envelope import Failed, misuse
-from holdfast.cli.frame import (
-    Answer,
-    Noun,
+from holdfast.cli.command import (
+    CommandResult,
+    NounGroup,
     as_json_option,
-    asks_a_ledger,
     db_option,
     key_option,
-    loaded_keys,
+    load_keys,
     open_ledger,
-    reads_a_ledger,
-    remark_new,
-    say,
+    print_result,
+    report_new_ledger,
+    with_existing_ledger,
+    with_ledger,
 )
-from holdfast.cli.keys import named, public_keys, standing, told_made, voucher, written
-from holdfast.cli.page import Page
-from holdfast.cli.values import stamp
+from holdfast.cli.config import is_new, ledger_url
+from holdfast.cli.output import CommandError, Page, usage_error
+from holdfast.cli.values import format_time
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.proof.keys import KeyRole, PublicKey
+from holdfast.proof.notes import NoteKey, origin_of
 
 if TYPE_CHECKING:
-    from holdfast.core.proof.keyfile import KeyFile
     from holdfast.ledger import KeyRecord, Ledger
+    from holdfast.proof.keys import KeyFile
+
+
+DOCUMENT_VERSION = 1
+PUBLIC_KEY_FIELDS = ("key_id", "role", "name", "public", "enrolled_pos", "revoked_pos")
+
+
+def public_keys(ledger: "Ledger") -> dict[str, Any]:
+    """The document that `holdfast verify --keys` takes. `vkey` is what checks the newest heads, None before there is any."""
+    found = ledger.keys()
+    return {
+        "holdfast_keys": DOCUMENT_VERSION,
+        "ledger": ledger.id,
+        "vkey": _vkey(ledger.id, found),
+        "keys": [{name: getattr(record, name) for name in PUBLIC_KEY_FIELDS} for record in found],
+    }
+
+
+def _vkey(ledger_id: str, found: "list[KeyRecord]") -> str | None:
+    good = [record for record in found if record.role is KeyRole.SERVER and record.revoked_pos is None]
+    return NoteKey(origin_of(ledger_id), PublicKey(bytes.fromhex(good[-1].public))).text() if good else None
+
+
+def encode_document(document: dict[str, Any]) -> str:
+    """In ASCII: no name in it can speak to a terminal."""
+    return json.dumps(document, ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def new_key_result(
+    made: "KeyFile", file: Path, record: "KeyRecord | None", why_not: str | None, *, revoked: str | None = None
+) -> CommandResult:
+    said: dict[str, Any] = {
+        "key_id": made.key_id,
+        "role": made.role.value,
+        "name": made.name,
+        "public": made.public.public.hex(),
+        "file": str(file),
+        "enrolled": record is not None,
+        "enrolled_pos": None if record is None else record.enrolled_pos,
+        "why_not": why_not,
+    }
+    shown = [("key", made.key_id), ("public", said["public"]), ("file", file)]
+    shown += [("enrolled", f"at position {record.enrolled_pos}" if record is not None else f"no: {why_not}")]
+    if revoked is not None:
+        said["revoked"] = revoked
+        shown += [("revoked", revoked)]
+    return CommandResult(said, lambda page: page.fields(shown))
+
+
+def key_state(record: "KeyRecord") -> str:
+    return "good" if record.revoked_at is None else f"revoked {format_time(record.revoked_at)}"
+
+
+def voucher_name(record: "KeyRecord", known: "list[KeyRecord]") -> str:
+    """Whose key vouched for this one."""
+    if record.vouched_by == record.key_id:
+        return "itself"
+    names = {each.key_id: each.name for each in known}
+    return f"{names.get(record.vouched_by, '–')} {record.vouched_by}"
+
+
+def key_title(record: "KeyRecord") -> str:
+    return f"Key {record.key_id} of {record.role.value} {record.name}"
+
 
 ROLES = ("worker", "operator", "server")
 out_option = click.option("--out", type=click.Path(path_type=Path), help="The file to write. It must not exist yet.")
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def key() -> None:
     """Make, enrol, rotate and revoke signing keys.
 
@@ -63,25 +127,27 @@ def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[s
     Try:
       holdfast key new main --role server
     """
+    from holdfast.composition import draw_key
     from holdfast.keyfiles import write_key
-    from holdfast.opening import draw_key
 
-    ring, url = loaded_keys(keys), ledger_url(db)
+    ring, url = load_keys(keys), ledger_url(db)
     made, first = draw_key(role, name), is_new(url)
     file = out or _default_file(name)
     write_key(file, made)
-    record, why_not = (None, "nobody was asked") if no_enrol else _enrolled(url, made, ring)
+    record, why_not = (None, "nobody was asked") if no_enrol else _try_enrol(url, made, ring)
     if first and record is not None and not as_json:
-        remark_new(url)
-    answer = told_made(made, file, record, why_not)
+        report_new_ledger(url)
+    answer = new_key_result(made, file, record, why_not)
     if record is None and not no_enrol:
         action = f"Then: holdfast key enrol {shlex.quote(str(file))} --key SERVER_OR_OPERATOR.key"
-        failed = Failed("not_enrolled", f"the key is in {file}, and is not enrolled: {why_not}", action=action, **answer.data)
+        failed = CommandError(
+            "not_enrolled", f"the key is in {file}, and is not enrolled: {why_not}", action=action, **answer.data
+        )
         answer = answer._replace(failed=failed)
-    say(answer, as_json)
+    print_result(answer, as_json)
 
 
-def _enrolled(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRecord | None, str | None]":
+def _try_enrol(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRecord | None, str | None]":
     """What the ledger says to the key. Whatever it is, the key is there, and can be enrolled later."""
     if is_new(url) and made.role != "server":
         return None, f"there is no ledger at {url}"
@@ -96,8 +162,8 @@ def _enrolled(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRec
 @click.argument("key_or_file", metavar="KEY|FILE")
 @click.option("--role", type=click.Choice(ROLES), help="The role of the key, where no file gives it.")
 @click.option("--name", help="The name of the key's owner, where no file gives it.")
-@asks_a_ledger
-def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | None) -> Answer:
+@with_ledger
+def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | None) -> CommandResult:
     """Enrol an existing key.
 
     Give its 64 hex digits with --role and --name, or its file, which has both.
@@ -111,18 +177,22 @@ def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | N
 
         found = read_key(Path(key_or_file))
         if role not in (None, found.role.value) or name not in (None, found.name):
-            raise misuse(f"{key_or_file} is a key of {found.role.value} {found.name!r}", action="Leave out --role and --name.")
+            raise usage_error(
+                f"{key_or_file} is a key of {found.role.value} {found.name!r}", action="Leave out --role and --name."
+            )
         record = ledger.enrol_key(found.public, role=found.role, name=found.name)
     elif role is not None and name is not None:
         record = ledger.enrol_key(key_or_file, role=role, name=name)
     else:
-        raise misuse("a key without a file needs both --role and --name")
-    return Answer({"key": record}, lambda page: page.line(f"{named(record)} may sign after position {record.enrolled_pos}."))
+        raise usage_error("a key without a file needs both --role and --name")
+    return CommandResult(
+        {"key": record}, lambda page: page.line(f"{key_title(record)} may sign after position {record.enrolled_pos}.")
+    )
 
 
 @key.command("list")
-@reads_a_ledger
-def list_(ledger: "Ledger") -> Answer:
+@with_existing_ledger
+def list_(ledger: "Ledger") -> CommandResult:
     """List all keys that were ever enrolled, oldest first.
 
     \b
@@ -135,10 +205,10 @@ def list_(ledger: "Ledger") -> Answer:
             record.key_id,
             record.role.value,
             record.name,
-            standing(record),
-            stamp(record.enrolled_at),
+            key_state(record),
+            format_time(record.enrolled_at),
             record.enrolled_by,
-            voucher(record, found),
+            voucher_name(record, found),
         )
         for record in found
     ]
@@ -149,14 +219,14 @@ def list_(ledger: "Ledger") -> Answer:
         else:
             page.line("There are no keys.")
 
-    return Answer({"keys": found}, show)
+    return CommandResult({"keys": found}, show)
 
 
 @key.command()
 @click.argument("which", metavar="NAME|KEY_ID")
 @out_option
-@asks_a_ledger
-def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> Answer:
+@with_ledger
+def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> CommandResult:
     """Replace a key with a new one.
 
     The new key has the same role and name. The old one is revoked in the same step.
@@ -167,10 +237,10 @@ def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> Answer:
     Example:
       holdfast key rotate arm-1 --key main.key
     """
+    from holdfast.composition import draw_key
     from holdfast.keyfiles import write_key
-    from holdfast.opening import draw_key
 
-    old = _chosen(ledger.keys(), which)
+    old = _find_key(ledger.keys(), which)
     made = draw_key(old.role, old.name)
     file = out or _default_file(f"{old.name}-{made.key_id}")
     write_key(file, made)
@@ -180,13 +250,13 @@ def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> Answer:
         if not (isinstance(error, Unavailable) and error.outcome == "unknown"):
             file.unlink()
         raise
-    return told_made(made, file, record, None, revoked=old.key_id)
+    return new_key_result(made, file, record, None, revoked=old.key_id)
 
 
 @key.command()
 @click.argument("which", metavar="NAME|KEY_ID")
-@asks_a_ledger
-def revoke(ledger: "Ledger", *, which: str) -> Answer:
+@with_ledger
+def revoke(ledger: "Ledger", *, which: str) -> CommandResult:
     """Revoke a key.
 
     What it signs from now on is refused. What it signed before stays valid.
@@ -195,14 +265,16 @@ def revoke(ledger: "Ledger", *, which: str) -> Answer:
     Example:
       holdfast key revoke 0123456789abcdef --key main.key
     """
-    record = ledger.revoke_key(_chosen(ledger.keys(), which).key_id)
-    return Answer({"key": record}, lambda page: page.line(f"{named(record)} is revoked at position {record.revoked_pos}."))
+    record = ledger.revoke_key(_find_key(ledger.keys(), which).key_id)
+    return CommandResult(
+        {"key": record}, lambda page: page.line(f"{key_title(record)} is revoked at position {record.revoked_pos}.")
+    )
 
 
 @key.command()
 @click.option("--out", type=click.Path(path_type=Path), help="The file to write. It is replaced if it exists.")
-@reads_a_ledger
-def export(ledger: "Ledger", *, out: Path | None) -> Answer:
+@with_existing_ledger
+def export(ledger: "Ledger", *, out: Path | None) -> CommandResult:
     """Export all public keys as one JSON object.
 
     Verifiers use them to check an export without trusting the ledger.
@@ -213,26 +285,26 @@ def export(ledger: "Ledger", *, out: Path | None) -> Answer:
     """
     found = public_keys(ledger)
     if out is None:
-        return Answer(found, lambda page: page.line(written(found)))
+        return CommandResult(found, lambda page: page.line(encode_document(found)))
     try:
-        out.write_text(written(found) + "\n", encoding="utf-8")
+        out.write_text(encode_document(found) + "\n", encoding="utf-8")
     except OSError as error:
-        raise misuse(f"{out} cannot be written: {error.strerror}", action="Name another file.") from None
-    return Answer({"file": str(out), **found}, lambda page: page.line(f"{_keys(len(found['keys']))} in {out}."))
+        raise usage_error(f"{out} cannot be written: {error.strerror}", action="Name another file.") from None
+    return CommandResult({"file": str(out), **found}, lambda page: page.line(f"{_counted_keys(len(found['keys']))} in {out}."))
 
 
-def _keys(count: int) -> str:
+def _counted_keys(count: int) -> str:
     return "1 key is" if count == 1 else f"{count:,} keys are"
 
 
 def _default_file(stem: str) -> Path:
     """In this folder. What would be elsewhere, or hidden, must be asked for by name."""
     if Path(stem).name != stem or stem.startswith((".", "-")):
-        raise misuse(f"{stem!r:.80} does not make a file's name", action="Name the file with --out.")
+        raise usage_error(f"{stem!r:.80} does not make a file's name", action="Name the file with --out.")
     return Path(f"{stem}.key")
 
 
-def _chosen(found: "list[KeyRecord]", which: str) -> "KeyRecord":
+def _find_key(found: "list[KeyRecord]", which: str) -> "KeyRecord":
     """The key of this id, else the only good one of this name, else the only one whose id begins so."""
     if by_id := [record for record in found if record.key_id == which]:
         return by_id[0]
@@ -241,5 +313,5 @@ def _chosen(found: "list[KeyRecord]", which: str) -> "KeyRecord":
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            raise misuse(f"{len(fitting)} keys fit {which!r:.80}", action="Name one by its id: see `holdfast key list`.")
-    raise misuse(f"no key in use is named {which!r:.80}, and no key's id begins so", action="See `holdfast key list`.")
+            raise usage_error(f"{len(fitting)} keys fit {which!r:.80}", action="Name one by its id: see `holdfast key list`.")
+    raise usage_error(f"no key in use is named {which!r:.80}, and no key's id begins so", action="See `holdfast key list`.")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.address import is_named, ledger_url, setting
-from holdfast.cli.envelope import Failed, misuse
-from holdfast.cli.frame import as_json_option, db_option, key_option, loaded_keys, open_ledger
+from holdfast.cli.command import as_json_option, db_option, key_option, load_keys, open_ledger
+from holdfast.cli.config import is_named, ledger_url, setting
+from holdfast.cli.output import CommandError, usage_error
 from holdfast.cli.values import duration
 from holdfast.core.limits import MCP_IDLE_MS_MAX, MCP_TOKENS_MAX
-from holdfast.plainfile import read_plain
+from holdfast.regular_file import read_regular
 
 if TYPE_CHECKING:
-    from holdfast.mcp.program import Door
+    from holdfast.mcp.serve import HttpOptions
 
 TOKEN_VARIABLE = "HOLDFAST_MCP_TOKEN"  # noqa: S105 - its name, not a token
 TOKEN_CHARACTERS_MIN = 16
@@ -76,18 +76,20 @@ def mcp(
       holdfast mcp --http 127.0.0.1:8765 --agent reviewer
     """
     if not IDLE_MIN <= idle_limit <= IDLE_MAX:
-        raise misuse("--idle-limit is from 1s to 24h")
-    program = _program()
-    door = None if http is None else _door(http, token_file, allow_remote, allow_host)
+        raise usage_error("--idle-limit is from 1s to 24h")
+    program = _import_server()
+    door = None if http is None else _http_options(http, token_file, allow_remote, allow_host)
     if door is None and (token_file or allow_remote or allow_host):
-        raise misuse("--token-file, --allow-remote and --allow-host are for --http")
+        raise usage_error("--token-file, --allow-remote and --allow-host are for --http")
     if door is not None and session is not None:
-        raise misuse("--session (or HOLDFAST_SESSION) is for one client alone, and --http serves many", action="Leave it out.")
+        raise usage_error(
+            "--session (or HOLDFAST_SESSION) is for one client alone, and --http serves many", action="Leave it out."
+        )
     from holdfast.telemetry import logs
 
-    url, ring = ledger_url(db), loaded_keys(keys)
+    url, ring = ledger_url(db), load_keys(keys)
     logs.configure(json=not sys.stderr.isatty())
-    wishes = program.Wishes(agent, session, idle_limit.total_seconds(), keep)
+    wishes = program.ServeOptions(agent, session, idle_limit.total_seconds(), keep)
     with open_ledger(url, ring, create=is_named(db), serves=True) as ledger:
         if door is None:
             program.serve_stdio(ledger, wishes)
@@ -95,60 +97,62 @@ def mcp(
         try:
             program.serve_http(ledger, wishes, door)
         except OSError as error:
-            raise Failed("unavailable", f"cannot listen at {http}: {error.strerror}", action="Choose another port.") from None
+            raise CommandError(
+                "unavailable", f"cannot listen at {http}: {error.strerror}", action="Choose another port."
+            ) from None
 
 
-def _program() -> ModuleType:
+def _import_server() -> ModuleType:
     """What serves; the packages that it needs may not be there."""
     try:
-        from holdfast.mcp import program
+        from holdfast.mcp import serve
     except ImportError as error:
         if (error.name or "").startswith("holdfast"):
             raise
         action = "pip install 'holdfast[mcp]'"
-        raise Failed("missing_extra", f"the MCP server needs the package {error.name}", action=action) from None
-    return program
+        raise CommandError("missing_extra", f"the MCP server needs the package {error.name}", action=action) from None
+    return serve
 
 
-def _door(http: str, token_file: Path | None, allow_remote: bool, allow_host: tuple[str, ...]) -> "Door":
-    from holdfast.mcp.gate import place_of
+def _http_options(http: str, token_file: Path | None, allow_remote: bool, allow_host: tuple[str, ...]) -> "HttpOptions":
+    from holdfast.mcp.access import parse_host_and_port
     from holdfast.mcp.http import is_loopback
-    from holdfast.mcp.program import Door
+    from holdfast.mcp.serve import HttpOptions
 
     host, _, port = http.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
-        raise misuse(f"--http {http!r:.80} is not HOST:PORT, such as 127.0.0.1:8765")
-    tokens = _tokens(token_file)
+        raise usage_error(f"--http {http!r:.80} is not HOST:PORT, such as 127.0.0.1:8765")
+    tokens = _read_tokens(token_file)
     for name in allow_host:
-        if place_of(name) is None:
-            raise misuse(f"--allow-host {name!r:.80} is not HOST or HOST:PORT, such as mcp.example or [::1]:8765")
+        if parse_host_and_port(name) is None:
+            raise usage_error(f"--allow-host {name!r:.80} is not HOST or HOST:PORT, such as mcp.example or [::1]:8765")
     if not is_loopback(host) and not (allow_remote and tokens):
         need = "--allow-remote and a token (--token-file)"
-        raise misuse(f"{host} can be reached by others: that needs {need}", action="Listen on 127.0.0.1, or give both.")
-    return Door(host, int(port), tokens, allow_host)
+        raise usage_error(f"{host} can be reached by others: that needs {need}", action="Listen on 127.0.0.1, or give both.")
+    return HttpOptions(host, int(port), tokens, allow_host)
 
 
-def _tokens(file: Path | None) -> tuple[str, ...]:
+def _read_tokens(file: Path | None) -> tuple[str, ...]:
     """The tokens, one a line; each is a client of its own."""
     if file is None:
         found = os.environ.get(TOKEN_VARIABLE)
-        return () if found is None else (_checked(found, TOKEN_VARIABLE),)
+        return () if found is None else (_check_token(found, TOKEN_VARIABLE),)
     try:
         if stat.S_IMODE(file.stat().st_mode) & 0o077:
-            raise misuse(f"others can read {file}", action=f"chmod 600 {file}")
-        text = read_plain(file, TOKEN_BYTES_MAX, forbidden_mode=0o077).decode()
+            raise usage_error(f"others can read {file}", action=f"chmod 600 {file}")
+        text = read_regular(file, TOKEN_BYTES_MAX, forbidden_mode=0o077).decode()
     except OSError as error:
-        raise misuse(f"{file} cannot be read: {error.strerror}") from None
+        raise usage_error(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise misuse(f"{file} cannot be read: it is not a text") from None
+        raise usage_error(f"{file} cannot be read: it is not a text") from None
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     if len(lines) > MCP_TOKENS_MAX or len(set(lines)) != len(lines):
-        raise misuse(f"{file} holds at most {MCP_TOKENS_MAX} tokens, one a line and each once")
-    return tuple(_checked(line, str(file)) for line in lines)
+        raise usage_error(f"{file} holds at most {MCP_TOKENS_MAX} tokens, one a line and each once")
+    return tuple(_check_token(line, str(file)) for line in lines)
 
 
-def _checked(token: str, where: str) -> str:
+def _check_token(token: str, where: str) -> str:
     if len(token) < TOKEN_CHARACTERS_MIN or not token.isascii() or not token.isprintable() or " " in token:
-        raise misuse(f"the token in {where} is not one of {TOKEN_CHARACTERS_MIN} or more printable ASCII characters")
+        raise usage_error(f"the token in {where} is not one of {TOKEN_CHARACTERS_MIN} or more printable ASCII characters")
     return token

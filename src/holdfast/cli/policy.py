@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.envelope import misuse
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
-from holdfast.cli.meant import meant_name
-from holdfast.cli.page import Page
-from holdfast.core.policy import FIELDS, Source, Sourced
+from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
+from holdfast.cli.completion import name_hint
+from holdfast.cli.output import Page, usage_error
+from holdfast.core.policy import FIELDS, FieldSource, SourcedField
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -24,7 +23,7 @@ _NAMES = {stored: typed for typed, stored in FIELDS.items()} | {"stall_after_ms"
 tier_option = click.option("--tier", help="A tier instead of a kind.")
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def policy() -> None:
     """Show and set the policies of kinds and tiers.
 
@@ -35,8 +34,8 @@ def policy() -> None:
 
 
 @policy.command("list")
-@reads_a_ledger
-def list_(ledger: "Ledger") -> Answer:
+@with_existing_ledger
+def list_(ledger: "Ledger") -> CommandResult:
     """List what operators set and what handlers declare.
 
     \b
@@ -64,14 +63,14 @@ def list_(ledger: "Ledger") -> Answer:
             return
         page.table(("for", "set by", "field", "value"), rows)
 
-    return Answer({"kinds": kinds, "tiers": tiers}, show)
+    return CommandResult({"kinds": kinds, "tiers": tiers}, show)
 
 
 @policy.command()
 @click.argument("kind", required=False)
 @click.option("--tier", help="The tier of the jobs.")
-@reads_a_ledger
-def get(ledger: "Ledger", *, kind: str | None, tier: str | None) -> Answer:
+@with_existing_ledger
+def get(ledger: "Ledger", *, kind: str | None, tier: str | None) -> CommandResult:
     """Show a kind's policy, and where each value comes from.
 
     Without a kind: that of a kind that sets nothing.
@@ -81,15 +80,15 @@ def get(ledger: "Ledger", *, kind: str | None, tier: str | None) -> Answer:
       holdfast policy get index_page
       holdfast policy get index_page --tier in_home
     """
-    return _shown(ledger, kind, tier)
+    return _policy_result(ledger, kind, tier)
 
 
 @policy.command("set")
 @click.argument("words", nargs=-1, metavar="[KIND] FIELD=VALUE…")
 @tier_option
 @request_option
-@asks_a_ledger
-def set_(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, request_id: str | None) -> Answer:
+@with_ledger
+def set_(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, request_id: str | None) -> CommandResult:
     """Set fields for a kind, or for a tier.
 
     They override what handlers declare. Other fields stay as they are. Leases issued from now on follow them.
@@ -99,21 +98,23 @@ def set_(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, request_
       holdfast policy set index_page attempts_max=3 lease_ttl=2m
       holdfast policy set --tier in_home requires_operator_coverage=true
     """
-    kind, typed = _split(words, tier)
+    kind, typed = _split_words(words, tier)
     if not typed:
-        raise misuse("name the fields to set, as in attempts_max=3")
+        raise usage_error("name the fields to set, as in attempts_max=3")
     fields: dict[str, Any] = {}
     for word in typed:
         name, equals, value = word.partition("=")
         if not equals:
-            raise misuse(f"{word!r:.80} is not of the form FIELD=VALUE")
+            raise usage_error(f"{word!r:.80} is not of the form FIELD=VALUE")
         if name in fields:
-            raise misuse(f"{name!r:.80} is set twice")
+            raise usage_error(f"{name!r:.80} is set twice")
         if name in ("kind", "tier", "request_id", "actor"):  # arguments of the verb
-            raise misuse(f"there is no policy field {name!r}")
-        fields[name] = _value(value)
+            raise usage_error(f"there is no policy field {name!r}")
+        fields[name] = _parse_value(value)
     ledger.amend_policy(kind, tier=tier, request_id=request_id, **fields)
-    return _shown(ledger, kind, tier, [*_undeclared(ledger, kind), *_outweighed(ledger, kind, tier, fields)])
+    return _policy_result(
+        ledger, kind, tier, [*_undeclared_kind_remark(ledger, kind), *_overridden_remark(ledger, kind, tier, fields)]
+    )
 
 
 @policy.command()
@@ -121,8 +122,8 @@ def set_(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, request_
 @tier_option
 @click.option("--declared", is_flag=True, help="Remove what the kind's handler declared.")
 @request_option
-@asks_a_ledger
-def unset(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, declared: bool, request_id: str | None) -> Answer:
+@with_ledger
+def unset(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, declared: bool, request_id: str | None) -> CommandResult:
     """Remove what was set for a kind or a tier.
 
     Without fields everything that operators set for it is removed. The handler's declaration and the defaults count again.
@@ -132,55 +133,55 @@ def unset(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, declare
       holdfast policy unset index_page lease_ttl
       holdfast policy unset --tier in_home
     """
-    kind, fields = _split(words, tier)
-    remarks = _unset_already(ledger, kind, tier, fields, declared)
+    kind, fields = _split_words(words, tier)
+    remarks = _not_set_remark(ledger, kind, tier, fields, declared)
     ledger.unset_policy(kind, fields, tier=tier, declared=declared, request_id=request_id)
-    return _shown(ledger, kind, tier, remarks)
+    return _policy_result(ledger, kind, tier, remarks)
 
 
-def _split(words: Sequence[str], tier: str | None) -> tuple[str | None, list[str]]:
+def _split_words(words: Sequence[str], tier: str | None) -> tuple[str | None, list[str]]:
     """The kind, where there is no tier, and the rest."""
     if tier is not None:
         return None, list(words)
     if not words:
-        raise misuse("name a kind, or a tier with --tier")
+        raise usage_error("name a kind, or a tier with --tier")
     name, equals, _ = words[0].partition("=")
     if equals and name in FIELDS:
-        raise misuse("the kind is missing", action=f"Name it first: holdfast policy set KIND {shlex.join(words)}")
+        raise usage_error("the kind is missing", action=f"Name it first: holdfast policy set KIND {shlex.join(words)}")
     return words[0], list(words[1:])
 
 
-def _undeclared(ledger: "Ledger", kind: str | None) -> list[str]:
+def _undeclared_kind_remark(ledger: "Ledger", kind: str | None) -> list[str]:
     """A remark on a kind whose name may be a slip."""
     declared = ledger.declarations()
     if kind is None or kind in declared:
         return []
     return [
-        f"No worker has declared the kind {kind}. {meant_name(kind, declared)}The policy counts once there are jobs of this kind."
+        f"No worker has declared the kind {kind}. {name_hint(kind, declared)}The policy counts once there are jobs of this kind."
     ]
 
 
-def _outweighed(ledger: "Ledger", kind: str | None, tier: str | None, fields: Iterable[str]) -> list[str]:
+def _overridden_remark(ledger: "Ledger", kind: str | None, tier: str | None, fields: Iterable[str]) -> list[str]:
     """A remark on fields that were set and whose value does not count."""
-    set_by = Source.OPERATOR_TIER if kind is None else Source.OPERATOR_KIND
+    set_by = FieldSource.OPERATOR_TIER if kind is None else FieldSource.OPERATOR_KIND
     found = {one.name: one for one in ledger.policy_sources(kind, tier=tier)}
     remarks = []
     for field in fields:
         one = found.get(FIELDS[field])
         if one is None or one.layers.get(set_by) in (None, one.value):
             continue
-        said = f"{field}={_told(one.name, one.layers[set_by])} is set, but {_told(one.name, one.value)} counts"
-        remarks.append(f"{said}: {_WHY.get(one.name, 'another value outweighs it')}.")
+        said = f"{field}={_format_value(one.name, one.layers[set_by])} is set, but {_format_value(one.name, one.value)} counts"
+        remarks.append(f"{said}: {_OVERRIDE_REASONS.get(one.name, 'another value outweighs it')}.")
     return remarks
 
 
-_WHY = {
+_OVERRIDE_REASONS = {
     "lease_ttl_ms": "a lease does not end before stall_after, which is heartbeat_interval times missed_beats_max",
     "signed": "the strictest of all values counts",
 }
 
 
-def _unset_already(ledger: "Ledger", kind: str | None, tier: str | None, fields: list[str], declared: bool) -> list[str]:
+def _not_set_remark(ledger: "Ledger", kind: str | None, tier: str | None, fields: list[str], declared: bool) -> list[str]:
     """A remark on what is to be unset and was not set."""
     of = f"tier {tier}" if kind is None else f"kind {kind}"
     if declared:
@@ -192,7 +193,7 @@ def _unset_already(ledger: "Ledger", kind: str | None, tier: str | None, fields:
     return [f"{field} was not set for {of}." for field in fields if FIELDS.get(field) not in there]
 
 
-def _value(text: str) -> bool | int | float | str:
+def _parse_value(text: str) -> bool | int | float | str:
     if text in ("true", "false"):
         return text == "true"
     if _WHOLE.fullmatch(text):
@@ -200,7 +201,7 @@ def _value(text: str) -> bool | int | float | str:
     return float(text) if _DECIMAL.fullmatch(text) else text
 
 
-def _shown(ledger: "Ledger", kind: str | None, tier: str | None, remarks: Sequence[str] = ()) -> Answer:
+def _policy_result(ledger: "Ledger", kind: str | None, tier: str | None, remarks: Sequence[str] = ()) -> CommandResult:
     found = ledger.policy_sources(kind, tier=tier)
     declared = None if kind is None else ledger.declarations().get(kind)
     names = [f"kind {kind}"] if kind is not None else []
@@ -209,7 +210,8 @@ def _shown(ledger: "Ledger", kind: str | None, tier: str | None, remarks: Sequen
     def show(page: Page) -> None:
         page.line(f"Policy of {', '.join(names) or 'a kind that sets nothing'}", bold=True)
         rows = [
-            (_NAMES[one.name], _told(one.name, one.value), _source(one, kind, tier), _others(one, kind, tier)) for one in found
+            (_NAMES[one.name], _format_value(one.name, one.value), _source(one, kind, tier), _other_layers(one, kind, tier))
+            for one in found
         ]
         page.table(("field", "value", "from", "overrides"), rows)
         if declared is not None:
@@ -218,14 +220,14 @@ def _shown(ledger: "Ledger", kind: str | None, tier: str | None, remarks: Sequen
             page.line(remark, fg="yellow")
 
     data = {"kind": kind, "tier": tier, "fields": msgspec.to_builtins(found), "handler": declared, "remarks": list(remarks)}
-    return Answer(data, show)
+    return CommandResult(data, show)
 
 
 def _rows(what: str, by: str, fields: dict[str, Any]) -> list[tuple[object, ...]]:
-    return [(what, by, _NAMES.get(name, "–"), _told(name, value)) for name, value in fields.items()]
+    return [(what, by, _NAMES.get(name, "–"), _format_value(name, value)) for name, value in fields.items()]
 
 
-def _told(name: str, value: Any) -> str:
+def _format_value(name: str, value: Any) -> str:
     """A value as `policy set` takes it."""
     if value is None:
         return "–"
@@ -237,25 +239,25 @@ def _told(name: str, value: Any) -> str:
     return f"{value // size}{unit}" if value else "0s"
 
 
-def _source(found: Sourced, kind: str | None, tier: str | None) -> str:
+def _source(found: SourcedField, kind: str | None, tier: str | None) -> str:
     if found.name == "stall_after_ms":
         return "heartbeat_interval, missed_beats_max"
     return _layer(found.source, kind, tier)
 
 
-def _layer(source: Source, kind: str | None, tier: str | None) -> str:
+def _layer(source: FieldSource, kind: str | None, tier: str | None) -> str:
     """Where a value comes from, in the same words in every column."""
     return {
-        Source.OPERATOR_TIER: f"operator, for tier {tier}",
-        Source.OPERATOR_KIND: f"operator, for kind {kind}",
-        Source.HANDLER: "handler",
-        Source.TIER: f"tier {tier}",
-        Source.DERIVED: "stall_after",
-        Source.DEFAULT: "default",
+        FieldSource.OPERATOR_TIER: f"operator, for tier {tier}",
+        FieldSource.OPERATOR_KIND: f"operator, for kind {kind}",
+        FieldSource.HANDLER: "handler",
+        FieldSource.TIER: f"tier {tier}",
+        FieldSource.DERIVED: "stall_after",
+        FieldSource.DEFAULT: "default",
     }[source]
 
 
-def _others(found: Sourced, kind: str | None, tier: str | None) -> str:
+def _other_layers(found: SourcedField, kind: str | None, tier: str | None) -> str:
     """What farther layers say, or a nearer one whose value does not count."""
     said = {source: value for source, value in found.layers.items() if source is not found.source}
-    return "; ".join(f"{_layer(source, kind, tier)} {_told(found.name, value)}" for source, value in said.items()) or "–"
+    return "; ".join(f"{_layer(source, kind, tier)} {_format_value(found.name, value)}" for source, value in said.items()) or "–"

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.completing import QUEUE
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger, request_option
-from holdfast.cli.page import Page
-from holdfast.cli.values import age
+from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
+from holdfast.cli.completion import QUEUE
+from holdfast.cli.output import Page
+from holdfast.cli.values import format_age
 from holdfast.core.model import Status
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STATUSES = tuple(status.value for status in Status)
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def queue() -> None:
     """List, pause and unpause queues.
 
@@ -29,8 +29,8 @@ def queue() -> None:
 
 
 @queue.command("list")
-@reads_a_ledger
-def list_(ledger: "Ledger") -> Answer:
+@with_existing_ledger
+def list_(ledger: "Ledger") -> CommandResult:
     """List queues, their counts and their waiting times.
 
     Listed are queues that have jobs or are paused: how many jobs of each status, and how long the next one has waited.
@@ -45,25 +45,30 @@ def list_(ledger: "Ledger") -> Answer:
         if not found:
             page.line("There are no queues.")
             return
-        rows = [(one.name, state(one, now), waits(one, now), *(one.counts.get(name, 0) for name in STATUSES)) for one in found]
+        rows = [
+            (one.name, queue_state(one, now), oldest_wait(one, now), *(one.counts.get(name, 0) for name in STATUSES))
+            for one in found
+        ]
         page.table(("queue", "state", "oldest", *STATUSES), rows)
 
-    return Answer({"queues": [_said(one) for one in found]}, show)
+    return CommandResult({"queues": [_queue_fields(one) for one in found]}, show)
 
 
-def state(queue: "QueueRecord", now: "datetime") -> str:
+def queue_state(queue: "QueueRecord", now: "datetime") -> str:
     """`open`, or since when it is paused, by whom and why."""
     if queue.paused_at is None:
         return "open"
     by = "" if queue.paused_by is None else f" by {queue.paused_by}"
-    return f"paused {age(now - queue.paused_at)} ago{by}" + ("" if queue.pause_reason is None else f": {queue.pause_reason}")
+    return f"paused {format_age(now - queue.paused_at)} ago{by}" + (
+        "" if queue.pause_reason is None else f": {queue.pause_reason}"
+    )
 
 
-def waits(queue: "QueueRecord", now: "datetime") -> str:
-    return "–" if queue.ready_since is None else age(now - queue.ready_since)
+def oldest_wait(queue: "QueueRecord", now: "datetime") -> str:
+    return "–" if queue.ready_since is None else format_age(now - queue.ready_since)
 
 
-def _said(queue: "QueueRecord") -> dict[str, Any]:
+def _queue_fields(queue: "QueueRecord") -> dict[str, Any]:
     return {
         "name": queue.name,
         "paused_at": queue.paused_at,
@@ -78,8 +83,8 @@ def _said(queue: "QueueRecord") -> dict[str, Any]:
 @click.argument("name", type=QUEUE)
 @click.option("--reason", help="Why, for the record.")
 @request_option
-@asks_a_ledger
-def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str) -> Answer:
+@with_ledger
+def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str) -> CommandResult:
     """Pause a queue: no job is claimed from it.
 
     Jobs that workers hold already go on.
@@ -90,14 +95,14 @@ def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str) -
     """
     known = _has_jobs(ledger, name)
     ledger.pause(name, reason=reason, request_id=request_id)
-    return _told(ledger, name, "is paused: nothing more is claimed from it", None if known else "has no jobs yet")
+    return _queue_result(ledger, name, "is paused: nothing more is claimed from it", None if known else "has no jobs yet")
 
 
 @queue.command()
 @click.argument("name", type=QUEUE)
 @request_option
-@asks_a_ledger
-def unpause(ledger: "Ledger", *, name: str, request_id: str) -> Answer:
+@with_ledger
+def unpause(ledger: "Ledger", *, name: str, request_id: str) -> CommandResult:
     """Let jobs be claimed from a queue again.
 
     \b
@@ -110,14 +115,14 @@ def unpause(ledger: "Ledger", *, name: str, request_id: str) -> Answer:
     if name not in paused:
         doubt = "was not paused" + ("" if _has_jobs(ledger, name) else ", and has no jobs")
         doubt += f"; paused: {', '.join(sorted(paused))}" if paused else ""
-    return _told(ledger, name, "is open", doubt)
+    return _queue_result(ledger, name, "is open", doubt)
 
 
 def _has_jobs(ledger: "Ledger", name: str) -> bool:
     return bool(ledger.list(queue=name, limit=1))
 
 
-def _told(ledger: "Ledger", name: str, said: str, doubt: str | None) -> Answer:
+def _queue_result(ledger: "Ledger", name: str, said: str, doubt: str | None) -> CommandResult:
     """A doubt is whether another queue was meant."""
 
     def show(page: Page) -> None:
@@ -125,4 +130,4 @@ def _told(ledger: "Ledger", name: str, said: str, doubt: str | None) -> Answer:
         if doubt is not None:
             page.remark(f"Queue {name} {doubt}.")
 
-    return Answer({"queue": {"name": name, "paused_at": ledger.paused().get(name)}}, show)
+    return CommandResult({"queue": {"name": name, "paused_at": ledger.paused().get(name)}}, show)

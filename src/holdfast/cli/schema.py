@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli.envelope import misuse
-from holdfast.cli.frame import Answer, as_json_option, say
+from holdfast.cli.command import CommandResult, as_json_option, print_result
+from holdfast.cli.output import usage_error
 
 
 @click.command()
@@ -22,13 +22,12 @@ def schema(*, command: tuple[str, ...], as_json: bool) -> None:
       holdfast schema job get
       holdfast schema --json
     """
-    from holdfast.cli.schemas import schema_of
-    from holdfast.cli.shapes import SHAPES
+    from holdfast.cli.answer_shapes import SHAPES, schema_of
 
     asked = " ".join("get" if word == "show" else word for word in command)
     names = [name for name in SHAPES if not asked or name == asked or name.startswith(f"{asked} ")]
     if not names:
-        raise misuse(f"there is no command {asked!r:.80}", action="See: holdfast --help")
+        raise usage_error(f"there is no command {asked!r:.80}", action="See: holdfast --help")
     found = {name: schema_of(name) for name in names}
     shown: Any = found.get(asked, found)
-    say(Answer({"schemas": found}, lambda page: page.block(json.dumps(shown, indent=2), indent="")), as_json)
+    print_result(CommandResult({"schemas": found}, lambda page: page.block(json.dumps(shown, indent=2), indent="")), as_json)

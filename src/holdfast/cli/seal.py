@@ -1,25 +1,61 @@
-"""`holdfast seal`: hash everything that happens into one tree, and sign its heads."""
+"""`holdfast seal`: seal the event log, and the options that say where heads are anchored."""
 
 import logging
+import os
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.anchoring import anchor_options, anchors_of
-from holdfast.cli.frame import Answer, asks_a_ledger
-from holdfast.cli.page import Page
-from holdfast.cli.progress import Progress
+from holdfast.cli.command import CommandResult, with_ledger
+from holdfast.cli.output import Page, ProgressLine
 from holdfast.cli.values import duration
 from holdfast.core.limits import SEAL_EVENTS_MAX
-from holdfast.errors import LeaseConflictError
+from holdfast.errors import LeaseConflictError, ValidationError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
-    from holdfast.services.seal import Sealer
+    from holdfast.services.anchors import Anchor
+    from holdfast.services.sealer import Sealer
+
+
+SECRET_VARIABLE = "HOLDFAST_ANCHOR_SECRET"  # noqa: S105 - a name, not a secret
+
+
+def anchor_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    path = click.Path(dir_okay=False, path_type=Path)
+    for option in (
+        click.option(
+            "--anchor-every",
+            type=duration,
+            default="60s",
+            show_default=True,
+            help="The shortest time between two anchored heads.",
+        ),
+        click.option("--anchor-private", is_flag=True, help="Allow a private address for --anchor-url."),
+        click.option("--anchor-url", metavar="URL", help=f"POST heads to this address, signed with {SECRET_VARIABLE}."),
+        click.option("--anchor", type=path, metavar="FILE", help="Append heads to this file."),
+    ):
+        function = option(function)
+    return function
+
+
+def anchors_from_options(ledger: "Ledger", file: Path | None, url: str | None, private: bool) -> "list[Anchor]":
+    """What the options name."""
+    from holdfast.services.anchors import FileAnchor, WebhookAnchor
+
+    found: list[Anchor] = [] if file is None else [FileAnchor(file)]
+    if url is not None:
+        secret = os.environ.get(SECRET_VARIABLE)
+        if not secret:
+            raise ValidationError(f"--anchor-url needs {SECRET_VARIABLE}: whsec_ and base64", field="anchor_url")
+        found.append(WebhookAnchor(ledger, url, secret=secret, allow_private=private))
+    return found
+
 
 log = logging.getLogger("holdfast.seal")
 
@@ -35,7 +71,7 @@ log = logging.getLogger("holdfast.seal")
     help="How many events may wait for a head.",
 )
 @anchor_options
-@asks_a_ledger
+@with_ledger
 def seal(
     ledger: "Ledger",
     *,
@@ -46,7 +82,7 @@ def seal(
     anchor_url: str | None,
     anchor_private: bool,
     anchor_every: timedelta,
-) -> Answer:
+) -> CommandResult:
     """Seal the event log, until SIGTERM or SIGINT.
 
     It hashes all events into one tree, and signs the heads of the tree.
@@ -58,9 +94,9 @@ def seal(
     Example:
       holdfast seal --once --key main.key --anchor heads.txt
     """
-    from holdfast.services.seal import Sealer
+    from holdfast.services.sealer import Sealer
 
-    anchors = anchors_of(ledger, anchor, anchor_url, anchor_private)
+    anchors = anchors_from_options(ledger, anchor, anchor_url, anchor_private)
     with Sealer(ledger, every=every, every_events=every_events, anchors=anchors, anchor_every=anchor_every) as sealer:
         if not once:
             keys = [key.key_id for key in ledger.ring if key.role == "server"]
@@ -72,21 +108,21 @@ def seal(
     def show(page: Page) -> None:
         page.line("Nothing was sealed." if head is None else f"Sealed up to position {head.pos}: {head.size} leaves.")
 
-    return Answer({"head": None if head is None else {"size": head.size, "pos": head.pos, "note": head.note}}, show)
+    return CommandResult({"head": None if head is None else {"size": head.size, "pos": head.pos, "note": head.note}}, show)
 
 
 def _seal_all(sealer: "Sealer") -> bool:
     """Whether it was this one's turn."""
-    with Progress("leaves sealed") as progress:
+    with ProgressLine("leaves sealed") as progress:
         return sealer.seal_all(progress) is not None
 
 
 def _run(sealer: "Sealer", facts: dict[str, Any]) -> None:
+    from holdfast.services.signals import stop_on_signals
     from holdfast.telemetry import logs
-    from holdfast.worker.signals import calling
 
     logs.configure(json=not sys.stderr.isatty(), level="INFO")
     log.info("sealing", extra=facts)
     stop = threading.Event()
-    with calling(stop.set):
+    with stop_on_signals(stop.set):
         sealer.run(stop)

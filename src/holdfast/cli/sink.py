@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.frame import Answer, Noun, asks_a_ledger, reads_a_ledger
-from holdfast.cli.page import Page
-from holdfast.cli.values import stamp
+from holdfast.cli.command import CommandResult, NounGroup, with_existing_ledger, with_ledger
+from holdfast.cli.output import Page
+from holdfast.cli.values import format_time
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
-    from holdfast.ledger.outbox import SinkState
+    from holdfast.ledger.verbs.sinks import SinkState
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def sink() -> None:
     """List and repair the sinks that receive events.
 
@@ -24,8 +24,8 @@ def sink() -> None:
 
 
 @sink.command("list")
-@reads_a_ledger
-def list_(ledger: "Ledger") -> Answer:
+@with_existing_ledger
+def list_(ledger: "Ledger") -> CommandResult:
     """List sinks, and how far each has got.
 
     \b
@@ -34,7 +34,15 @@ def list_(ledger: "Ledger") -> Answer:
     """
     found = ledger.sinks()
     rows = [
-        (state.name, _standing(state), state.pos, state.behind, state.failures, state.last_error or "–", stamp(state.updated_at))
+        (
+            state.name,
+            _sink_state(state),
+            state.pos,
+            state.behind,
+            state.failures,
+            state.last_error or "–",
+            format_time(state.updated_at),
+        )
         for state in found
     ]
 
@@ -44,26 +52,26 @@ def list_(ledger: "Ledger") -> Answer:
         else:
             page.line("There are no sinks.")
 
-    return Answer({"sinks": found}, show)
+    return CommandResult({"sinks": found}, show)
 
 
 @sink.command()
 @click.argument("name")
-@asks_a_ledger
-def revive(ledger: "Ledger", *, name: str) -> Answer:
+@with_ledger
+def revive(ledger: "Ledger", *, name: str) -> CommandResult:
     """Resume the deliveries of a sink at once.
 
     \b
     Example:
       holdfast sink revive webhook
     """
-    return _told(ledger.revive_sink(name), "goes on after")
+    return _sink_result(ledger.revive_sink(name), "goes on after")
 
 
 @sink.command()
 @click.argument("name")
-@asks_a_ledger
-def skip(ledger: "Ledger", *, name: str) -> Answer:
+@with_ledger
+def skip(ledger: "Ledger", *, name: str) -> CommandResult:
     """Skip the event that a sink fails at.
 
     It is never delivered.
@@ -72,13 +80,13 @@ def skip(ledger: "Ledger", *, name: str) -> Answer:
     Example:
       holdfast sink skip webhook
     """
-    return _told(ledger.skip_sink_event(name), "has skipped")
+    return _sink_result(ledger.skip_sink_event(name), "has skipped")
 
 
 @sink.command()
 @click.argument("name")
-@asks_a_ledger
-def drop(ledger: "Ledger", *, name: str) -> Answer:
+@with_ledger
+def drop(ledger: "Ledger", *, name: str) -> CommandResult:
     """Delete a sink and its position.
 
     Stop the workers that serve it first: they would create it again.
@@ -88,16 +96,16 @@ def drop(ledger: "Ledger", *, name: str) -> Answer:
       holdfast sink drop webhook
     """
     ledger.drop_sink(name)
-    return Answer({"name": name, "dropped": True}, lambda page: page.line(f"Sink {name} is forgotten."))
+    return CommandResult({"name": name, "dropped": True}, lambda page: page.line(f"Sink {name} is forgotten."))
 
 
-def _standing(state: "SinkState") -> str:
+def _sink_state(state: "SinkState") -> str:
     if state.dead_at is not None:
         return "dead"
     return "waits to try again" if state.retry_at is not None else "well"
 
 
-def _told(state: "SinkState", what: str) -> Answer:
-    return Answer(
+def _sink_result(state: "SinkState", what: str) -> CommandResult:
+    return CommandResult(
         {"sink": state}, lambda page: page.line(f"Sink {state.name} {what} position {state.pos}, {state.behind} behind.")
     )

@@ -10,29 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.address import is_new, ledger_url
-from holdfast.cli.ending import REFUSED
-from holdfast.cli.envelope import Failed, misuse
-from holdfast.cli.frame import (
-    Answer,
+from holdfast.cli.command import (
+    CommandResult,
     as_json_option,
     db_option,
     key_option,
-    loaded_keys,
+    load_keys,
     open_ledger,
-    remark_new,
-    say,
+    print_result,
+    report_new_ledger,
 )
-from holdfast.cli.page import Page
-from holdfast.cli.values import JOB_ID, age, duration
+from holdfast.cli.config import is_new, ledger_url
+from holdfast.cli.exit_codes import REFUSED
+from holdfast.cli.output import CommandError, Page, usage_error
+from holdfast.cli.values import JOB_ID, duration, format_age
 from holdfast.errors import Conflict
-from holdfast.plainfile import read_plain
-from holdfast.telemetry.lines import visible
+from holdfast.regular_file import read_regular
+from holdfast.telemetry.formatters import printable
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
-    from holdfast.ledger.runs import RunState
-    from holdfast.supervise import Ending
+    from holdfast.ledger.verbs.runs import RunState
+    from holdfast.supervise import RunOutcome
 
 NOT_FOUND = 127
 NAME_CUT_BYTES = 120
@@ -88,19 +87,21 @@ def supervise(
       holdfast supervise --name once -- true
     """
     if [listing, reset is not None, bool(command)].count(True) != 1:
-        raise misuse("give a command after --, or one of --list and --reset", action="For example: holdfast supervise -- ./serve")
+        raise usage_error(
+            "give a command after --, or one of --list and --reset", action="For example: holdfast supervise -- ./serve"
+        )
     url = ledger_url(db)
     quiet = as_json or (bool(command) and not sys.stderr.isatty())  # only the log is on standard error then
     made = not listing and is_new(url)
     completes = options.get("job_id") is not None
-    with open_ledger(url, loaded_keys(keys), create=not listing, serves=completes) as ledger:
+    with open_ledger(url, load_keys(keys), create=not listing, serves=completes) as ledger:
         if made and not quiet:
-            remark_new(url)
+            report_new_ledger(url)
         if listing:
-            say(_list(ledger), as_json)
+            print_result(_list(ledger), as_json)
         elif reset is not None:
             state = ledger.reset_run(reset)
-            say(Answer({"run": state}, lambda page: page.line(f"{state.name} may begin again.")), as_json)
+            print_result(CommandResult({"run": state}, lambda page: page.line(f"{state.name} may begin again.")), as_json)
         else:
             _run(ledger, url, list(command), as_json, **options)
 
@@ -108,18 +109,18 @@ def supervise(
 def _run(
     ledger: "Ledger", url: str, command: list[str], as_json: bool, *, name: str | None, job_id: int | None, **numbers: Any
 ) -> None:
-    from holdfast.cli.supervise_voice import voice_of
+    from holdfast.cli.supervise_output import open_reporter
     from holdfast.supervise import ResetNeeded, Supervisor, run_policy
 
     expect_beats, policy = numbers.pop("expect_beats"), numbers.pop("policy")
-    called = name or _name(command, job_id)
-    chosen = _policy(policy) | {key: value for key, value in numbers.items() if value is not None}
+    called = name or _run_name(command, job_id)
+    chosen = _parse_policy(policy) | {key: value for key, value in numbers.items() if value is not None}
     supervisor = Supervisor(
         ledger,
         command,
         name=called,
         url=url,
-        voice=voice_of(sys.stderr, called, as_json),
+        observer=open_reporter(sys.stderr, called, as_json),
         policy=run_policy(chosen),
         expect_beats=expect_beats,
         job_id=job_id,
@@ -128,24 +129,24 @@ def _run(
         ending = supervisor.supervise()
     except Conflict as refused:
         action = "Stop that one, or give this one another --name."
-        raise Failed(refused.code, refused.message, action=action, **refused.context) from None
+        raise CommandError(refused.code, refused.message, action=action, **refused.context) from None
     except ResetNeeded as refused:
-        raise _denied(refused.reason.value, f"{refused}, and is not started again", refused.name) from None
-    _tell(ending, called, command[0], as_json)
+        raise _restart_denied(refused.reason.value, f"{refused}, and is not started again", refused.name) from None
+    _report_end(ending, called, command[0], as_json)
 
 
-def _name(command: list[str], job_id: int | None) -> str:
+def _run_name(command: list[str], job_id: int | None) -> str:
     """The program without its folder, its arguments, and the job. A long one is cut, and ends with a hash of all of it."""
     words = [Path(command[0]).name or command[0], *command[1:]]
-    plain = visible(shlex.join(words) if len(words) > 1 else words[0]).strip()
+    plain = printable(shlex.join(words) if len(words) > 1 else words[0]).strip()
     if len(plain.encode()) > NAME_CUT_BYTES:
         digest = hashlib.sha256("\0".join(command).encode("utf-8", "surrogateescape")).hexdigest()[:8]
         plain = f"{plain.encode()[:NAME_CUT_BYTES].decode('utf-8', 'ignore').strip()}… {digest}"
     return plain if job_id is None else f"{plain}-{job_id}"
 
 
-def _tell(ending: "Ending", name: str, program: str, as_json: bool) -> None:
-    from holdfast.supervise.looking import after
+def _report_end(ending: "RunOutcome", name: str, program: str, as_json: bool) -> None:
+    from holdfast.supervise.supervisor import format_restarts
 
     if ending.error is not None:
         raise ending.error
@@ -153,40 +154,40 @@ def _tell(ending: "Ending", name: str, program: str, as_json: bool) -> None:
     facts: dict[str, Any] = {"run_id": ending.run_id, "restarts": ending.restarts, "last_exit": ending.exit_code}
     if ending.reason in ("clean_exit", "operator_shutdown"):
         whole = facts | {"reason": ending.reason, "receipt": ending.receipt}
-        say(Answer(whole, lambda page: None), as_json)
+        print_result(CommandResult(whole, lambda page: None), as_json)
         return
     if ending.reason == "unrecoverable_error":
         words = f"{program!r:.200} cannot be {'found' if ending.exit_code == NOT_FOUND else 'run'}"
-        raise Failed(ending.reason.value, words, exit_code=ending.exit_code or REFUSED, **facts)
-    words = f"{ending.run_id} is not started again: {ending.reason.value}, {after(ending.restarts)}"
-    raise _denied(ending.reason.value, words, name, **facts)
+        raise CommandError(ending.reason.value, words, exit_code=ending.exit_code or REFUSED, **facts)
+    words = f"{ending.run_id} is not started again: {ending.reason.value}, {format_restarts(ending.restarts)}"
+    raise _restart_denied(ending.reason.value, words, name, **facts)
 
 
-def _denied(code: str, message: str, name: str, **facts: Any) -> Failed:
-    return Failed(code, message, action=f"Find out why, then: holdfast supervise --reset {shlex.quote(name)}", **facts)
+def _restart_denied(code: str, message: str, name: str, **facts: Any) -> CommandError:
+    return CommandError(code, message, action=f"Find out why, then: holdfast supervise --reset {shlex.quote(name)}", **facts)
 
 
-def _policy(given: str | None) -> dict[str, Any]:
+def _parse_policy(given: str | None) -> dict[str, Any]:
     if given is None:
         return {}
     if "=" not in given or Path(given).exists():
         try:
-            return tomllib.loads(read_plain(given, POLICY_BYTES_MAX).decode())
+            return tomllib.loads(read_regular(given, POLICY_BYTES_MAX).decode())
         except OSError as error:
-            raise misuse(f"{given} cannot be read: {error.strerror}") from None
+            raise usage_error(f"{given} cannot be read: {error.strerror}") from None
         except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-            raise misuse(f"{given}: {error}") from None
+            raise usage_error(f"{given}: {error}") from None
     parts = [part.strip().partition("=")[::2] for part in given.split(",")]
     pairs = dict(parts)
     if len(pairs) != len(parts):
-        raise misuse(f"{given}: each setting is to be named once")
+        raise usage_error(f"{given}: each setting is to be named once")
     try:
         return {key: int(value) if key in _NUMBERS else value for key, value in pairs.items()}
     except ValueError:
-        raise misuse(f"{given}: {' and '.join(_NUMBERS)} are whole numbers") from None
+        raise usage_error(f"{given}: {' and '.join(_NUMBERS)} are whole numbers") from None
 
 
-def _list(ledger: "Ledger") -> Answer:
+def _list(ledger: "Ledger") -> CommandResult:
     now, found = ledger.now(), ledger.runs(limit=1_000)
 
     def show(page: Page) -> None:
@@ -195,10 +196,10 @@ def _list(ledger: "Ledger") -> Answer:
                 state.name,
                 state.run,
                 state.program,
-                _standing(state, now - state.updated_at),
+                _run_state(state, now - state.updated_at),
                 state.restarts,
                 "–" if state.exit_code is None else state.exit_code,
-                f"{age(now - state.updated_at)} ago",
+                f"{format_age(now - state.updated_at)} ago",
             )
             for state in found
         ]
@@ -207,10 +208,10 @@ def _list(ledger: "Ledger") -> Answer:
         else:
             page.line("Nothing was ever supervised here.")
 
-    return Answer({"runs": found, "now": now}, show)
+    return CommandResult({"runs": found, "now": now}, show)
 
 
-def _standing(state: "RunState", passed: timedelta) -> str:
+def _run_state(state: "RunState", passed: timedelta) -> str:
     if state.terminal_reason is not None:
         return state.terminal_reason
     if state.receipt is None or state.reset_by is not None:

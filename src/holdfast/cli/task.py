@@ -1,53 +1,53 @@
-"""`holdfast task`: an agent's verbs on its tasks."""
+"""`holdfast task` and `holdfast resume`: an agent's verbs on its tasks."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from holdfast.cli.address import ledger_url
-from holdfast.cli.agents import (
+from holdfast.cli.agent_commands import (
+    agent_command,
     agent_option,
-    asks_as_an_agent,
     claim_ttl_option,
     id_option,
     json_option,
-    on_a_task,
     session_option,
     show_history,
     show_related,
     show_replayed,
     show_task,
-    takes_a_task,
+    task_command,
+    task_details_command,
     ttl_option,
 )
-from holdfast.cli.ending import REFUSED
-from holdfast.cli.envelope import HINTS, Failed, misuse
-from holdfast.cli.frame import (
-    Answer,
-    Noun,
+from holdfast.cli.command import (
+    CommandResult,
+    NounGroup,
     as_json_option,
     db_option,
     key_option,
-    loaded_keys,
+    load_keys,
     open_ledger,
-    reads_a_ledger,
+    print_result,
     request_option,
-    say,
+    with_existing_ledger,
 )
-from holdfast.cli.page import Page
-from holdfast.cli.values import WholeNumber, duration, reason_code_option, stamp
+from holdfast.cli.config import ledger_url
+from holdfast.cli.exit_codes import REFUSED
+from holdfast.cli.output import HINTS, CommandError, Page, usage_error
+from holdfast.cli.values import WholeNumber, duration, format_time, reason_code_option
 from holdfast.core import policy
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAGE_MAX
 from holdfast.core.model import FailureStage, Phase, Status
 from holdfast.errors import Conflict
 
 if TYPE_CHECKING:
-    from holdfast.agent import Agent, Task
+    from holdfast.agent import Agent, Brief, Task
     from holdfast.ledger import Ledger
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def task() -> None:
     """Claim, renew and finish tasks as an agent.
 
@@ -61,7 +61,7 @@ def task() -> None:
 
 @task.command()
 @claim_ttl_option
-@takes_a_task
+@task_details_command
 def start(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Claim and start a task, and make it the focus.
 
@@ -79,7 +79,7 @@ def start(agent: "Agent", id_: int, **options: Any) -> "Task":
 @click.option("--stage", metavar="NAME", help="The stage of the work.")
 @click.option("--progress", type=WholeNumber(0, INTEGER_MAX), metavar="N", help="The progress of the work.")
 @json_option("--checkpoint", "What the next attempt needs to know.")
-@on_a_task
+@task_command
 def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "Task":
     """Renew the claim on a task.
 
@@ -93,7 +93,7 @@ def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "
 
 @task.command()
 @json_option("--result", "The result of the task. [default: null]")
-@on_a_task
+@task_command
 def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Complete a task.
 
@@ -118,7 +118,7 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
     metavar="DURATION",
     help="Try again no sooner than after this time: 30s, 5m. Else by the task's backoff.",
 )
-@on_a_task
+@task_command
 def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task":
     """Fail a task.
 
@@ -133,7 +133,7 @@ def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task"
 
 @task.command()
 @click.option("--reason", help="Why, for the record.")
-@on_a_task
+@task_command
 def release(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Give a task back.
 
@@ -149,8 +149,8 @@ def release(agent: "Agent", id_: int, **options: Any) -> "Task":
 @task.command()
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True, help="The most tasks to release.")
 @request_option
-@asks_as_an_agent
-def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
+@agent_command
+def gc(agent: "Agent", *, limit: int, request_id: str) -> CommandResult:
     """Release tasks whose claims have expired.
 
     \b
@@ -165,7 +165,7 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> Answer:
         show_replayed(page, done)
         page.line(f"Released: {listed}.{more}")
 
-    return Answer(done, show)
+    return CommandResult(done, show)
 
 
 @task.command(context_settings={"allow_interspersed_args": False})
@@ -196,37 +196,37 @@ def run(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any)
       holdfast task run --agent ada --once -- python summarize.py
     """
     url = ledger_url(db)
-    with open_ledger(url, loaded_keys(keys), create=False, serves=True) as ledger:
+    with open_ledger(url, load_keys(keys), create=False, serves=True) as ledger:
         answer = _run_tasks(ledger, url, **options)
-    say(answer, as_json)
+    print_result(answer, as_json)
 
 
 def _run_tasks(
     ledger: "Ledger", url: str, *, agent: str, session: str, command: tuple[str, ...], ttl: Any, grace: timedelta, **which: Any
-) -> Answer:
+) -> CommandResult:
     from holdfast.agent import Agent
-    from holdfast.agent.idle import left_in_words
-    from holdfast.supervise.task_attempt import NotRun
-    from holdfast.supervise.tasks import TaskLoop, Wish
-    from holdfast.supervise.watch import shell_code
+    from holdfast.agent.selection import format_unavailable_tasks
+    from holdfast.supervise.heartbeats import shell_exit_code
+    from holdfast.supervise.task_attempt import CommandNotStarted
+    from holdfast.supervise.task_loop import TaskLoop, TaskSelection
 
     ttl_ms = policy.duration_ms("ttl", ttl, LEASE_MS_MIN, LEASE_MS_MAX)
-    wish = Wish(which["queues"] or None, which["kinds"] or None, ttl_ms)
+    wish = TaskSelection(which["queues"] or None, which["kinds"] or None, ttl_ms)
     actor = Agent(ledger, agent, session=session)
-    loop = TaskLoop(ledger, actor, command, wish, url=url, grace_s=grace.total_seconds(), say=Page().remark)
+    loop = TaskLoop(ledger, actor, command, wish, url=url, grace_s=grace.total_seconds(), report=Page().remark)
     try:
         done = loop.run(once=which["once"], wait=which["wait"])
     except Conflict as refused:
         action = "Stop that process, or give this one a --session of its own."
-        raise Failed(refused.code, refused.message, action=action, **refused.context) from None
-    except NotRun as error:
+        raise CommandError(refused.code, refused.message, action=action, **refused.context) from None
+    except CommandNotStarted as error:
         words = f"{command[0]!r:.200} cannot be run: {error}. Its task was handed back"
-        raise Failed("unrecoverable_error", words, exit_code=shell_code(error.errno) or REFUSED) from None
+        raise CommandError("unrecoverable_error", words, exit_code=shell_exit_code(error.errno) or REFUSED) from None
     counts = ", ".join(f"{number} {name}" for name, number in done.items() if number)
     words = f"Tasks: {counts}." if counts else "There was nothing to do."
     if loop.left is not None and loop.left.then == "wait":
-        words += f" Left: {left_in_words(loop.left)}."
-    return Answer({"tasks": done}, lambda page: page.line(words))
+        words += f" Left: {format_unavailable_tasks(loop.left)}."
+    return CommandResult({"tasks": done}, lambda page: page.line(words))
 
 
 @task.command("list")
@@ -250,7 +250,7 @@ def _run_tasks(
 @session_option
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: jobs after this id.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most rows to show.")
-@reads_a_ledger
+@with_existing_ledger
 def list_(
     ledger: "Ledger",
     *,
@@ -261,7 +261,7 @@ def list_(
     phase: tuple[str, ...],
     limit: int,
     **chosen: Any,
-) -> Answer:
+) -> CommandResult:
     """List tasks and who holds them.
 
     \b
@@ -273,7 +273,7 @@ def list_(
 
     if mine:
         if agent is None:
-            raise misuse("--mine is about --agent, and none is named", action=HINTS["agent"])
+            raise usage_error("--mine is about --agent, and none is named", action=HINTS["agent"])
         chosen |= {"owner": agent, "incarnation": session}
     page_of = ledger.list(status=status or None, phase=phase or None, limit=limit, **chosen)
     found = [task_of(job.record) for job in page_of]
@@ -286,29 +286,29 @@ def list_(
         page.table(
             ("task", "kind", "queue", "status", "priority", "attempt", "claimed by", "claim ends"),
             [
-                (t.id, t.kind, t.queue, t.status, t.priority, t.attempt, t.claimed_by or "–", stamp(t.claim_expires_at))
+                (t.id, t.kind, t.queue, t.status, t.priority, t.attempt, t.claimed_by or "–", format_time(t.claim_expires_at))
                 for t in found
             ],
         )
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
 
-    return Answer({"tasks": found, "next_after": more}, show)
+    return CommandResult({"tasks": found, "next_after": more}, show)
 
 
 @task.command()
 @id_option
-@reads_a_ledger
-def get(ledger: "Ledger", *, id_: int) -> Answer:
+@with_existing_ledger
+def get(ledger: "Ledger", *, id_: int) -> CommandResult:
     """Show one task and the newest part of its history.
 
     \b
     Example:
       holdfast task get 12
     """
-    from holdfast.agent import look
+    from holdfast.agent import get_task
 
-    found = look(ledger, id_)
+    found = get_task(ledger, id_)
 
     def show(page: Page) -> None:
         show_task(page, found.task)
@@ -317,4 +317,56 @@ def get(ledger: "Ledger", *, id_: int) -> Answer:
         page.heading("History" if not older else f"History, without the first {older}")
         show_history(page, found.history)
 
-    return Answer(found, show)
+    return CommandResult(found, show)
+
+
+_CHOICE_REASONS = {
+    "focus": "It was in focus.",
+    "running": "It was running already.",
+    "claimed": "It was claimed already.",
+    "last": "It was the last one, and was put back.",
+    "next": "It is next in order.",
+    "expired": "Whoever had it has let its claim expire.",
+}
+
+
+@click.command()
+@click.option("--queue", "queues", multiple=True, help="Take new tasks from this queue only; may be repeated.")
+@click.option("--kind", "kinds", multiple=True, help="Take new tasks of this kind only; may be repeated.")
+@claim_ttl_option
+@click.option("--wait", type=duration, metavar="DURATION", help="When no task is ready, wait for one this long: 60s.")
+@request_option
+@agent_command
+def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], **options: Any) -> CommandResult:
+    """Continue the task in focus, or take the next one.
+
+    The answer is a brief of the task.
+
+    The rule: the focus if its claim holds or can be renewed; an own task that runs; one that is claimed; the last one if it was
+    put back; then higher priority, earlier availability, lower id; then one whose claim somebody has let expire. The task is
+    claimed, started and in focus afterwards.
+
+    \b
+    Example:
+      holdfast resume --agent ada --wait 60s --json
+    """
+    brief = agent.resume(queues=queues or None, kinds=kinds or None, **options)
+    return CommandResult(brief, lambda page: _show_brief(page, brief))
+
+
+def _show_brief(page: Page, brief: "Brief") -> None:
+    show_replayed(page, brief)
+    if brief.task is None:
+        from holdfast.agent.selection import format_idle
+
+        page.line(format_idle(brief.nothing, brief.until))
+        return
+    show_task(page, brief.task)
+    page.line(f"  {_CHOICE_REASONS[brief.why]} Reading all of this takes about {brief.tokens} tokens.", dim=True)
+    for left in brief.checkpoints:
+        page.heading(f"Attempt {left.attempt} left behind")
+        page.block(msgspec.json.encode(left.checkpoint).decode())
+    show_related(page, brief.blocked_by, brief.unlocks)
+    older = brief.history_omitted
+    page.heading("Since the agent last looked" if not older else f"Since the agent last looked, without {older} older")
+    show_history(page, brief.history)

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.address import ledger_url, without_password
-from holdfast.cli.frame import Answer, as_json_option, db_option, key_option, loaded_keys, open_ledger, say
-from holdfast.cli.page import Page
+from holdfast.cli.command import CommandResult, as_json_option, db_option, key_option, load_keys, open_ledger, print_result
+from holdfast.cli.config import ledger_url, without_password
+from holdfast.cli.output import Page
 from holdfast.cli.values import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.cli.board.picture import Picture
-    from holdfast.cli.board.stand import Wish
+    from holdfast.cli.top_model import LedgerSnapshot
+    from holdfast.cli.top_view import ViewAction
     from holdfast.ledger import Ledger
 
 EVERY_SECONDS_MIN = 0.1
@@ -37,34 +37,34 @@ def top(*, every: timedelta, once: bool, keys: tuple[str, ...], db: str | None, 
     Try:
       holdfast top --once
     """
-    url, ring = ledger_url(db), loaded_keys(keys)
+    url, ring = ledger_url(db), load_keys(keys)
     with open_ledger(url, ring, create=False) as ledger:
         if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            say(_snapshot(ledger), as_json)
+            print_result(_snapshot(ledger), as_json)
         else:
-            _watch(ledger, without_password(url), max(EVERY_SECONDS_MIN, every.total_seconds()))
+            _run_view(ledger, without_password(url), max(EVERY_SECONDS_MIN, every.total_seconds()))
 
 
-def _watch(ledger: "Ledger", title: str, every_s: float) -> None:
-    from holdfast.cli.board.terminal import Terminal
-    from holdfast.cli.board.watcher import Watcher
+def _run_view(ledger: "Ledger", title: str, every_s: float) -> None:
+    from holdfast.cli.top_model import SnapshotPoller
+    from holdfast.cli.top_screen import Terminal
 
-    with Watcher(ledger, every_s) as watcher:
-        Terminal(watcher, title, _doing(ledger)).run()
-
-
-def _snapshot(ledger: "Ledger") -> Answer:
-    from holdfast.cli.board.picture import Looking
-
-    picture = Looking(ledger).look()
-    return Answer(picture, lambda page: _show(page, picture))
+    with SnapshotPoller(ledger, every_s) as watcher:
+        Terminal(watcher, title, _action_handler(ledger)).run()
 
 
-def _show(page: Page, picture: "Picture") -> None:
-    from holdfast.cli.board.panes import PANES
+def _snapshot(ledger: "Ledger") -> CommandResult:
+    from holdfast.cli.top_model import SnapshotReader
+
+    snapshot = SnapshotReader(ledger).look()
+    return CommandResult(snapshot, lambda page: _show(page, snapshot))
+
+
+def _show(page: Page, snapshot: "LedgerSnapshot") -> None:
+    from holdfast.cli.top_view import PANES
 
     for number, pane in enumerate(PANES):
-        rows = pane.rows(picture)
+        rows = pane.rows(snapshot)
         if number:
             page.line()
         page.line(f"{pane.name} ({len(rows)})", bold=True)
@@ -72,14 +72,14 @@ def _show(page: Page, picture: "Picture") -> None:
             page.table(pane.heads, [row.cells for row in rows])
 
 
-def _doing(ledger: "Ledger") -> "Callable[[Wish], str | list[str]]":
-    def do(wish: "Wish") -> str | list[str]:
+def _action_handler(ledger: "Ledger") -> "Callable[[ViewAction], str | list[str]]":
+    def do(wish: "ViewAction") -> str | list[str]:
         match wish.verb:
             case "cancel":
                 over = ledger.cancel(wish.job_id).finished_at is not None
                 return f"Job {wish.job_id} is {'cancelled' if over else 'asked to stop'}."
             case "replay":
-                return _replayed(ledger, wish.job_id)
+                return _replay(ledger, wish.job_id)
             case "pause":
                 ledger.pause(wish.queue)
                 return f"Queue {wish.queue} is paused."
@@ -87,44 +87,44 @@ def _doing(ledger: "Ledger") -> "Callable[[Wish], str | list[str]]":
                 ledger.unpause(wish.queue)
                 return f"Queue {wish.queue} is open."
             case "open_queue":
-                return _opened_queue(ledger, wish.queue)
-        return _opened(ledger, wish.job_id)
+                return _queue_details(ledger, wish.queue)
+        return _job_details(ledger, wish.job_id)
 
     return do
 
 
-def _replayed(ledger: "Ledger", job_id: int) -> str:
-    from holdfast.cli.replaying import replayed_before
+def _replay(ledger: "Ledger", job_id: int) -> str:
+    from holdfast.cli.bulk import find_previous_replay
 
-    before = replayed_before(ledger, job_id)
+    before = find_previous_replay(ledger, job_id)
     if before is not None:
         return f"Job {job_id} was replayed before, as {before.id} ({before.status.value}): holdfast job replay {job_id} --again"
     return f"Job {job_id} is replayed as {ledger.replay(job_id).id}."
 
 
-def _opened_queue(ledger: "Ledger", name: str) -> list[str]:
+def _queue_details(ledger: "Ledger", name: str) -> list[str]:
     """How the queue is, and the first of its queued jobs."""
-    from holdfast.cli.jobs import HEADS, row
-    from holdfast.cli.queue import state, waits
+    from holdfast.cli.job_views import JOB_HEADS, job_row
+    from holdfast.cli.queue import oldest_wait, queue_state
 
-    page, now = Kept(), ledger.now()
+    page, now = PageBuffer(), ledger.now()
     for queue in ledger.queues():
         if queue.name == name:
-            page.line(f"Queue {name}: {state(queue, now)}")
-            page.fields([("oldest that could be claimed", waits(queue, now)), *queue.counts.items()])
+            page.line(f"Queue {name}: {queue_state(queue, now)}")
+            page.fields([("oldest that could be claimed", oldest_wait(queue, now)), *queue.counts.items()])
     found = ledger.list(queue=name, status="queued", limit=QUEUED_MAX)
     page.heading(f"Queued, the first {QUEUED_MAX} by id")
     if found:
-        page.table(HEADS, [row(job, now) for job in found])
+        page.table(JOB_HEADS, [job_row(job, now) for job in found])
     return page.lines
 
 
-def _opened(ledger: "Ledger", job_id: int) -> list[str]:
+def _job_details(ledger: "Ledger", job_id: int) -> list[str]:
     """Why a job stands where it stands, where the ledger can tell; the job as `job get` shows it, and its events."""
-    from holdfast.cli.jobs import show_events, show_job
+    from holdfast.cli.job_views import show_events, show_job
     from holdfast.core.model import EventType
 
-    page = Kept()
+    page = PageBuffer()
     if explain := getattr(ledger, "explain", None):
         page.line(explain(job_id).text)
         page.line()
@@ -134,7 +134,7 @@ def _opened(ledger: "Ledger", job_id: int) -> list[str]:
     return page.lines
 
 
-class Kept(Page):
+class PageBuffer(Page):
     """A page that is not printed."""
 
     def __init__(self) -> None:

@@ -9,10 +9,10 @@ import click
 
 from holdfast.core import policy as policies
 from holdfast.core import vocabulary
+from holdfast.core.formatting import RETRIED, is_retry
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import EventType, ReasonCode
 from holdfast.core.vocabulary import Dialect
-from holdfast.core.words import RETRIED, is_retry
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -159,12 +159,12 @@ def queues(value: str) -> list[str] | dict[str, int]:
     return {name: int(weight) for name, _, weight in pairs}
 
 
-def moment(ledger: "Ledger", since: timedelta | datetime | None) -> datetime | None:
+def resolve_since(ledger: "Ledger", since: timedelta | datetime | None) -> datetime | None:
     """A duration is counted back from the ledger's time."""
     return ledger.now() - since if isinstance(since, timedelta) else since
 
 
-def age(passed: timedelta) -> str:
+def format_age(passed: timedelta) -> str:
     """How long ago, in the largest unit that tells enough."""
     seconds = max(0.0, passed.total_seconds())
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
@@ -173,41 +173,41 @@ def age(passed: timedelta) -> str:
     return f"{seconds:.0f}s"
 
 
-def lasted(passed: timedelta) -> str:
+def format_elapsed(passed: timedelta) -> str:
     """How long something took: with milliseconds up to two minutes, then like an age."""
     seconds = passed.total_seconds()
-    return f"{seconds:.3f}s" if seconds < 120 else age(passed)  # noqa: PLR2004
+    return f"{seconds:.3f}s" if seconds < 120 else format_age(passed)  # noqa: PLR2004
 
 
-def stamp(at: datetime | None) -> str:
+def format_time(at: datetime | None) -> str:
     return "–" if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def clock(at: datetime, now: datetime) -> str:
+def format_time_of_day(at: datetime, now: datetime) -> str:
     """The time of day, in UTC; with its date unless that is today's."""
     at, now = at.astimezone(UTC), now.astimezone(UTC)
     return f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
-_OLDER = f"{__name__}.reason_code"
+_REASON_ALIAS = f"{__name__}.reason_code"
 
 
-def _note_older(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    ctx.meta[_OLDER] = value
+def _remember_reason_alias(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta[_REASON_ALIAS] = value
 
 
-def _older_or(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    return value or ctx.meta.get(_OLDER)
+def _reason_code_or_alias(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return value or ctx.meta.get(_REASON_ALIAS)
 
 
 def reason_code_option(words: str, *, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`--reason-code`. With `older`, `--reason` is another name of it that the help does not show."""
     codes = click.Choice([code.value for code in ReasonCode])
-    hidden: dict[str, Any] = {"hidden": True, "is_eager": True, "expose_value": False, "callback": _note_older}
+    hidden: dict[str, Any] = {"hidden": True, "is_eager": True, "expose_value": False, "callback": _remember_reason_alias}
 
     def options(function: Callable[..., Any]) -> Callable[..., Any]:
         if older:
             function = click.option("--reason", type=codes, help="Another name of --reason-code.", **hidden)(function)
-        return click.option("--reason-code", type=codes, callback=_older_or, help=words)(function)
+        return click.option("--reason-code", type=codes, callback=_reason_code_or_alias, help=words)(function)
 
     return options

@@ -1,19 +1,60 @@
-"""`holdfast verify`: whether a record is what was sealed, from a file and the public keys alone."""
+"""`holdfast verify`: check an export or a proof offline, with public keys and anchored heads."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.address import ledger_url
-from holdfast.cli.envelope import Failed, misuse
-from holdfast.cli.frame import Answer, as_json_option, db_option, open_ledger, say
-from holdfast.cli.page import Page
-from holdfast.cli.wishes import wishes_of
-from holdfast.core.words import counted
+from holdfast.cli.command import CommandResult, as_json_option, db_option, open_ledger, print_result
+from holdfast.cli.config import ledger_url
+from holdfast.cli.output import CommandError, Page, usage_error
+from holdfast.core.formatting import pluralize
+from holdfast.core.limits import VERIFY_ANCHOR_BYTES_MAX, VERIFY_KEYS_BYTES_MAX
+from holdfast.errors import ValidationError
+from holdfast.regular_file import read_regular
 
 if TYPE_CHECKING:
-    from holdfast.verify import Finding, Level, Verdict, Wishes
+    from holdfast.proof.verify import Finding, SignedLevel, TrustedKeys, VerificationReport, VerifyOptions
+    from holdfast.proof.verify_tree import LocatedHead
+
+
+def verify_options(
+    keys: str | None, heads: tuple[Path, ...], allow_unsealed: bool, no_gone: bool, require_signed: "SignedLevel | None"
+) -> "VerifyOptions":
+    from holdfast.proof.verify import VerifyOptions
+
+    try:
+        trusted = None if keys is None else _read_trusted_keys(keys)
+        anchors = [head for path in heads for head in _read_anchor_file(path)]
+    except ValidationError as error:
+        raise usage_error(error.message) from None
+    return VerifyOptions(trusted, anchors, allow_unsealed, not no_gone, require_signed or "none")
+
+
+def _read_anchor_file(path: Path) -> "list[LocatedHead]":
+    from holdfast.proof.verify import read_anchor
+
+    others: list[str] = []
+    found = read_anchor(path.name, _read_text(path, VERIFY_ANCHOR_BYTES_MAX), others.append)
+    if others:
+        Page().remark(f"{path.name}: {pluralize(len(others), 'passage')} passed over, as no whole head is there.")
+    return found
+
+
+def _read_trusted_keys(keys: str) -> "TrustedKeys":
+    from holdfast.proof.verify import parse_trusted
+
+    is_key = keys.count("+") > 1 and not Path(keys).exists()
+    return parse_trusted(keys if is_key else _read_text(Path(keys), VERIFY_KEYS_BYTES_MAX))
+
+
+def _read_text(path: Path, bytes_max: int) -> str:
+    try:
+        return read_regular(path, bytes_max, pipes=True).decode()
+    except OSError as error:
+        raise usage_error(f"{path} cannot be read: {error.strerror}", action="Name another file.") from None
+    except UnicodeDecodeError:
+        raise usage_error(f"{path} is no text", action="Name another file.") from None
 
 
 @click.command()
@@ -42,7 +83,7 @@ def verify(
     heads: tuple[Path, ...],
     allow_unsealed: bool,
     no_gone: bool,
-    require_signed: "Level | None",
+    require_signed: "SignedLevel | None",
     job_id: int | None,
     out: Path | None,
     db: str | None,
@@ -61,43 +102,43 @@ def verify(
       holdfast verify --job 12 --out job-12.jsonl
     """
     if (file is None) == (job_id is None):
-        raise misuse("name a file to verify, or a job to prove with --job")
+        raise usage_error("name a file to verify, or a job to prove with --job")
     if job_id is not None:
         _prove(job_id, out, db, as_json)
         return
     assert file is not None
-    wishes = wishes_of(keys, heads, allow_unsealed, no_gone, require_signed)
-    say(_told(file, _verified(file, wishes)), as_json)
+    wishes = verify_options(keys, heads, allow_unsealed, no_gone, require_signed)
+    print_result(_verify_result(file, _verify_file(file, wishes)), as_json)
 
 
 def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None:
-    from holdfast.cli.writing import written_to
+    from holdfast.cli.files import open_output
 
     if out is None and as_json:
-        raise misuse("--json needs --out: the proof itself is JSON")
-    with open_ledger(ledger_url(db), create=False) as ledger, written_to(out) as write:
+        raise usage_error("--json needs --out: the proof itself is JSON")
+    with open_ledger(ledger_url(db), create=False) as ledger, open_output(out) as write:
         made = ledger.prove(job_id, write)
     if out is not None:
-        events, keys = counted(made.events, "event"), counted(made.keys, "change of keys", "changes of keys")
+        events, keys = pluralize(made.events, "event"), pluralize(made.keys, "change of keys", "changes of keys")
         text = f"The proof of job {job_id} is in {out}: {events}, {keys}."
-        say(Answer({"file": str(out), "job_id": job_id, "lines": made}, lambda page: page.line(text)), as_json)
+        print_result(CommandResult({"file": str(out), "job_id": job_id, "lines": made}, lambda page: page.line(text)), as_json)
 
 
-def _verified(file: Path, wishes: "Wishes") -> "Verdict":
-    from holdfast.cli.progress import Progress
-    from holdfast.verify import verify_file
+def _verify_file(file: Path, wishes: "VerifyOptions") -> "VerificationReport":
+    from holdfast.cli.output import ProgressLine
+    from holdfast.proof.verify import verify_file
 
     try:
-        with file.open("rb") as stream, Progress("lines checked") as progress:
+        with file.open("rb") as stream, ProgressLine("lines checked") as progress:
             found = verify_file(stream, wishes, progress)
     except OSError as error:
-        raise misuse(f"{file} cannot be read: {error.strerror}", action="Name another file.") from None
+        raise usage_error(f"{file} cannot be read: {error.strerror}", action="Name another file.") from None
     if [finding.rule for finding in found.findings] in (["own head"], ["dialect"]):
-        raise misuse(found.findings[0].detail, action=found.findings[0].meaning)
+        raise usage_error(found.findings[0].detail, action=found.findings[0].meaning)
     return found
 
 
-def _told(file: Path, verdict: "Verdict") -> Answer:
+def _verify_result(file: Path, verdict: "VerificationReport") -> CommandResult:
     told = {
         "file": str(file),
         "intact": verdict.intact,
@@ -108,42 +149,42 @@ def _told(file: Path, verdict: "Verdict") -> Answer:
         "unsealed": verdict.unsealed,
         "root": verdict.root,
         "found": verdict.found,
-        "violations": [_finding(found) for found in verdict.findings],
+        "violations": [_finding_fields(found) for found in verdict.findings],
     }
-    return Answer(told, lambda page: _show(page, verdict), None if verdict.intact else _failed(verdict, told))
+    return CommandResult(told, lambda page: _show(page, verdict), None if verdict.intact else _not_intact_error(verdict, told))
 
 
-def _finding(found: "Finding") -> dict[str, Any]:
+def _finding_fields(found: "Finding") -> dict[str, Any]:
     import msgspec
 
     return {**msgspec.to_builtins(found), "meaning": found.meaning}
 
 
-def _failed(verdict: "Verdict", told: dict[str, Any]) -> Failed:
+def _not_intact_error(verdict: "VerificationReport", told: dict[str, Any]) -> CommandError:
     first = verdict.findings[0]
     more = f" ({verdict.found - 1:,} more)" if verdict.found > 1 else ""
-    return Failed("not_intact", f"{first.place()}: {first.detail}{more}", action=first.meaning, **told)
+    return CommandError("not_intact", f"{first.place()}: {first.detail}{more}", action=first.meaning, **told)
 
 
-def _show(page: Page, verdict: "Verdict") -> None:
+def _show(page: Page, verdict: "VerificationReport") -> None:
     checked = verdict.checked
     if verdict.ledger is None:
         return
-    page.line(f"{_looked_at(verdict)}.")
+    page.line(f"{_checked_text(verdict)}.")
     if verdict.root is not None:
-        page.line(f"{_newest(verdict)}; its root is {verdict.root}.")
+        page.line(f"{_newest_head_text(verdict)}; its root is {verdict.root}.")
     if checked.worker_keys and checked.unsigned_attempts:
         were = "was" if checked.unsigned_attempts == 1 else "were"
         page.line(
-            f"Of {counted(checked.attempts, 'attempt')} {checked.unsigned_attempts:,} {were} claimed under signed=none: "
+            f"Of {pluralize(checked.attempts, 'attempt')} {checked.unsigned_attempts:,} {were} claimed under signed=none: "
             "who did them is the server's word only."
         )
     if checked.deleted:
-        leaves, is_one = counted(checked.deleted, "leaf", "leaves"), checked.deleted == 1
+        leaves, is_one = pluralize(checked.deleted, "leaf", "leaves"), checked.deleted == 1
         left = "is missing: only its hash is left" if is_one else "are missing: only their hashes are left"
         page.line(f"{leaves} {left}. Retention did not do that.")
     if checked.gone > checked.deleted:
-        left = counted(checked.gone - checked.deleted, "leaf", "leaves")
+        left = pluralize(checked.gone - checked.deleted, "leaf", "leaves")
         page.line(f"Of {left} only the hash is left: retention took what they were.")
     if verdict.unsealed and verdict.root is not None:
         newer = "1 is" if verdict.unsealed == 1 else f"{verdict.unsealed:,} are"
@@ -152,21 +193,21 @@ def _show(page: Page, verdict: "Verdict") -> None:
         page.line("Intact.", bold=True, fg="green")
 
 
-def _looked_at(verdict: "Verdict") -> str:
+def _checked_text(verdict: "VerificationReport") -> str:
     checked = verdict.checked
-    leaves, jobs = counted(checked.leaves, "leaf", "leaves"), counted(checked.jobs, "job")
-    signatures, keys = counted(checked.signatures, "signature"), counted(checked.keys, "change of keys", "changes of keys")
+    leaves, jobs = pluralize(checked.leaves, "leaf", "leaves"), pluralize(checked.jobs, "job")
+    signatures, keys = pluralize(checked.signatures, "signature"), pluralize(checked.keys, "change of keys", "changes of keys")
     if verdict.kind == "proof":
-        proofs = counted(checked.leaves, "proof of a place", "proofs of a place")
-        tree = f"{proofs} in a tree of {counted(verdict.sealed, 'leaf', 'leaves')}"
+        proofs = pluralize(checked.leaves, "proof of a place", "proofs of a place")
+        tree = f"{proofs} in a tree of {pluralize(verdict.sealed, 'leaf', 'leaves')}"
     else:
-        tree = f"a tree of {leaves}, {counted(checked.heads, 'head')}, {counted(checked.anchors, 'older head')}"
-    return f"{counted(checked.events, 'event')} of {jobs}, {signatures}, {keys}; {tree}"
+        tree = f"a tree of {leaves}, {pluralize(checked.heads, 'head')}, {pluralize(checked.anchors, 'older head')}"
+    return f"{pluralize(checked.events, 'event')} of {jobs}, {signatures}, {keys}; {tree}"
 
 
-def _newest(verdict: "Verdict") -> str:
+def _newest_head_text(verdict: "VerificationReport") -> str:
     """What the newest head says of itself: only of a file that is intact that it does seal what is here."""
-    leaves, here = counted(verdict.sealed, "leaf", "leaves"), verdict.checked.leaves
+    leaves, here = pluralize(verdict.sealed, "leaf", "leaves"), verdict.checked.leaves
     if verdict.intact:
         return f"The newest head seals {leaves} of ledger {verdict.ledger}"
     short = f"; {here:,} are here" if verdict.kind == "export" and here < verdict.sealed else ""

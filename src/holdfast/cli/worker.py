@@ -1,29 +1,57 @@
-"""`holdfast worker`: run one, and see who is there."""
+"""`holdfast worker`: run workers and list them."""
 
 import logging
 import os
 import sys
 import threading
 import time
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.anchoring import anchor_options, anchors_of
-from holdfast.cli.ending import exit_code_of
-from holdfast.cli.envelope import Failed, misuse
-from holdfast.cli.frame import Answer, Noun, as_json_option, key_option, loaded_keys, reads_a_ledger, say
-from holdfast.cli.page import Page
-from holdfast.cli.pasting import note_ledger
-from holdfast.cli.presence import last_seen, replaced
-from holdfast.cli.values import age, duration, duration_or_never, queues
+from holdfast.cli.command import (
+    CommandResult,
+    NounGroup,
+    as_json_option,
+    key_option,
+    load_keys,
+    print_result,
+    remember_ledger,
+    with_existing_ledger,
+)
+from holdfast.cli.exit_codes import exit_code_of
+from holdfast.cli.output import CommandError, Page, usage_error
+from holdfast.cli.seal import anchor_options, anchors_from_options
+from holdfast.cli.values import duration, duration_or_never, format_age, queues
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 
 if TYPE_CHECKING:
-    from holdfast.ledger import Ledger
+    from holdfast.ledger import Ledger, WorkerRecord
     from holdfast.worker import App
+
+
+SILENT = timedelta(seconds=45)
+"""Workers say every 15 s that they are there: one that has not for so long is shown as silent."""
+
+
+def replaced_workers(workers: "Iterable[WorkerRecord]") -> set[tuple[str, str]]:
+    """Name and incarnation of each worker that was not seen any more once a newer one of its name had started."""
+    found = list(workers)
+    newest: dict[str, datetime] = {}
+    for one in found:
+        newest[one.name] = max(newest.get(one.name, one.started_at), one.started_at)
+    return {(one.name, one.incarnation) for one in found if one.seen_at < newest[one.name]}
+
+
+def last_seen_text(worker: "WorkerRecord", now: datetime, gone: set[tuple[str, str]]) -> str:
+    """`3s ago`, `silent for 7m`, `replaced by a newer one, silent for 7m`. `gone` is the answer of `replaced`."""
+    unseen = now - worker.seen_at
+    words = f"silent for {format_age(unseen)}" if unseen > SILENT else f"{format_age(unseen)} ago"
+    return f"replaced by a newer one, {words}" if (worker.name, worker.incarnation) in gone else words
+
 
 log = logging.getLogger("holdfast.cli")
 
@@ -34,7 +62,7 @@ GRACE_SECONDS = 2.0
 """How long threads that handlers have started may run on when the worker has stopped."""
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def worker() -> None:
     """Run workers, and list them.
 
@@ -46,7 +74,7 @@ def worker() -> None:
 
 @worker.command()
 @click.argument("apps", nargs=-1, required=True, metavar="MODULE:APP…")
-@click.option("--db", metavar="URL", callback=note_ledger, help="Another ledger than the one the apps name.")
+@click.option("--db", metavar="URL", callback=remember_ledger, help="Another ledger than the one the apps name.")
 @key_option
 @click.option("--name", help="The worker's name. [default: that of its worker key, else host and process id]")
 @click.option("--queues", type=queues, help="Queues: a,b in strict order, or a=3,b=1 by weight. [default: those of the handlers]")
@@ -118,15 +146,17 @@ def run(
         return
     name = _run_one(**options)
     if as_json:
-        say(Answer({"worker": name}, lambda page: None), as_json)
+        print_result(CommandResult({"worker": name}, lambda page: None), as_json)
 
 
 def _run_several(count: int, options: dict[str, Any], as_json: bool) -> None:
-    from holdfast.supervise.workers import UNREACHABLE, WorkerProcesses
+    from holdfast.supervise.worker_processes import UNREACHABLE, WorkerProcesses
 
     port = options["metrics_port"]
     if port and port + count - 1 > PORT_MAX:
-        raise misuse(f"--workers {count} and --metrics-port {port} need ports up to {port + count - 1}; the last is {PORT_MAX}")
+        raise usage_error(
+            f"--workers {count} and --metrics-port {port} need ports up to {port + count - 1}; the last is {PORT_MAX}"
+        )
 
     def work(number: int) -> int:
         """In a process of its own, which says in the log what it fails for."""
@@ -134,19 +164,21 @@ def _run_several(count: int, options: dict[str, Any], as_json: bool) -> None:
         try:
             own = {"name": None if named is None else f"{named}-{number}", "metrics_port": port + number - 1 if port else port}
             _run_one(**{**options, **own})
-        except (Failed, HoldfastError) as error:
+        except (CommandError, HoldfastError) as error:
             log.error(error.message, extra={"worker_number": number, "error_code": error.code, "action": error.action})  # noqa: TRY400
             return exit_code_of(error)
         return 0
 
     ended = WorkerProcesses(count, work).run()
     if ended.exit_code == UNREACHABLE:
-        raise Failed("unavailable", "the workers could not reach the ledger", action="The log says why.", exit_code=UNREACHABLE)
+        raise CommandError(
+            "unavailable", "the workers could not reach the ledger", action="The log says why.", exit_code=UNREACHABLE
+        )
     if ended.exit_code:
         words = f"not all of the {count} workers have ended in order, after {ended.restarts} restarts"
-        raise Failed("gave_up", words, action="The log says why.", exit_code=ended.exit_code)
+        raise CommandError("gave_up", words, action="The log says why.", exit_code=ended.exit_code)
     if as_json:
-        say(Answer({"workers": count, "restarts": ended.restarts}, lambda page: None), as_json)
+        print_result(CommandResult({"workers": count, "restarts": ended.restarts}, lambda page: None), as_json)
 
 
 def _run_one(
@@ -159,32 +191,34 @@ def _run_one(
     **room: Any,
 ) -> str:
     """Run one worker until it is told to stop; its name."""
-    from holdfast.cli.apps import load
+    from holdfast.cli.apps import load_apps
     from holdfast.worker import worker_of
 
-    found = load(apps, db, loaded_keys(keys))
-    room |= _anchors(found[0], room["seal"], room.pop("anchor"), room.pop("anchor_url"), room.pop("anchor_private"))
+    found = load_apps(apps, db, load_keys(keys))
+    room |= _anchor_arguments(found[0], room["seal"], room.pop("anchor"), room.pop("anchor_url"), room.pop("anchor_private"))
     try:
         made = worker_of(found, **{name: value for name, value in room.items() if value is not None})
     except (LimitExceeded, ValidationError) as error:
         # No restart mends what was typed, or what the apps say of themselves.
-        raise misuse(error.message) from None
+        raise usage_error(error.message) from None
     with made as worker:
         if metrics_port is not None:
             from holdfast.telemetry.prometheus import serve
 
-            endpoint = serve(worker.shift.ledger, metrics_port, metrics_host)
+            endpoint = serve(worker.runtime.ledger, metrics_port, metrics_host)
             log.info("serving metrics", extra={"url": f"{endpoint.url}/metrics", "worker": worker.name})
         orderly = worker.run()
     for app in found:
         app.close()
-    _end_soon(0 if orderly else 1)
+    _exit_despite_threads(0 if orderly else 1)
     if not orderly:
-        raise Failed("gave_up", f"{worker.name} gave up: too many of its handlers would not stop", action="Start another one.")
+        raise CommandError(
+            "gave_up", f"{worker.name} gave up: too many of its handlers would not stop", action="Start another one."
+        )
     return worker.name
 
 
-def _end_soon(code: int) -> None:
+def _exit_despite_threads(code: int) -> None:
     """End the process though threads that handlers have started run on: Python would wait for them for ever."""
     main = threading.main_thread()
     left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not main]
@@ -200,18 +234,18 @@ def _end_soon(code: int) -> None:
     threading.Thread(target=end, name="holdfast-end", daemon=True).start()
 
 
-def _anchors(app: "App", seal: bool, file: Path | None, url: str | None, private: bool) -> dict[str, Any]:
+def _anchor_arguments(app: "App", seal: bool, file: Path | None, url: str | None, private: bool) -> dict[str, Any]:
     if file is None and url is None:
         return {}
     if not seal:
-        raise misuse("--anchor and --anchor-url are for a worker that seals", action="Add --seal.")
-    return {"anchors": anchors_of(app.ledger, file, url, private)}
+        raise usage_error("--anchor and --anchor-url are for a worker that seals", action="Add --seal.")
+    return {"anchors": anchors_from_options(app.ledger, file, url, private)}
 
 
 @worker.command("list")
 @click.option("--seen-within", type=duration, help="Only workers seen within this time.")
-@reads_a_ledger
-def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
+@with_existing_ledger
+def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> CommandResult:
     """List workers that are signed in.
 
     \b
@@ -220,14 +254,14 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
     """
     now = ledger.now()
     found = ledger.workers(seen_within=seen_within)
-    gone = replaced(found if seen_within is None else ledger.workers())
+    gone = replaced_workers(found if seen_within is None else ledger.workers())
     rows = [
         (
             record.name,
-            last_seen(record, now, gone),
+            last_seen_text(record, now, gone),
             record.holding,
-            _joined(record.details.get("queues")),
-            age(now - record.started_at),
+            _join_names(record.details.get("queues")),
+            format_age(now - record.started_at),
             f"{record.details.get('host', '–')}, {record.details.get('pid', '–')}",
         )
         for record in found
@@ -239,9 +273,9 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> Answer:
         else:
             page.line("No workers.")
 
-    return Answer({"workers": found, "now": now}, show)
+    return CommandResult({"workers": found, "now": now}, show)
 
 
-def _joined(names: object) -> str:
+def _join_names(names: object) -> str:
     """A worker says of itself what it wants to."""
     return ", ".join(map(str, names)) if isinstance(names, list) else "–"

@@ -11,16 +11,23 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.deadlines import SILENCE, exhausted, lease_over, progress_limit, silence_reason, stall_limit
+from holdfast.core.deadlines import (
+    SILENCE_REASONS,
+    attempts_exhausted,
+    lease_expired,
+    progress_limit,
+    silence_reason,
+    stall_limit,
+)
 from holdfast.core.evolve import evolve
 from holdfast.core.model import (
     ASSIST_REQUESTED,
     HELD,
     TERMINAL,
     UNDO_KIND,
-    Event,
+    EventRecord,
     EventType,
-    Job,
+    JobRecord,
     Phase,
     ReasonCode,
     Role,
@@ -28,11 +35,11 @@ from holdfast.core.model import (
     Status,
 )
 from holdfast.core.policy import is_renewal
-from holdfast.core.proof.book import Book
-from holdfast.core.proof.leaves import pruned_sha256
-from holdfast.core.proof.signed import counter_of
-from holdfast.core.table import SIGNERS, STEPS
-from holdfast.core.vouching import Signatures
+from holdfast.core.table import EVENT_ROLES, STEPS
+from holdfast.proof.key_book import KeyBook
+from holdfast.proof.leaves import pruned_sha256
+from holdfast.proof.signing import SignatureCheck
+from holdfast.proof.statements import counter_of
 
 
 class Violation(NamedTuple):
@@ -44,15 +51,15 @@ class Violation(NamedTuple):
     detail: str
 
 
-def fold(events: Iterable[Event]) -> Job | None:
+def fold(events: Iterable[EventRecord]) -> JobRecord | None:
     """The job that a history describes; None for no history."""
-    job: Job | None = None
+    job: JobRecord | None = None
     for event in events:
         job = evolve(job, event)
     return job
 
 
-def check_status(job: Job) -> list[str]:
+def check_status(job: JobRecord) -> list[str]:
     """What the job's status requires or forbids and its row does not honour."""
     held, live = job.status in HELD, job.status not in TERMINAL
     rules = {
@@ -83,13 +90,13 @@ def check_status(job: Job) -> list[str]:
 
 
 def check_history(
-    events: Sequence[Event], row: Job | None = None, book: Book | None = None, ledger_id: str | None = None
+    events: Sequence[EventRecord], row: JobRecord | None = None, book: KeyBook | None = None, ledger_id: str | None = None
 ) -> list[Violation]:
     """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on.
 
     With the `book` of the ledger's keys, and its id, signatures are checked as well.
     """
-    audit = Audit(None if book is None or ledger_id is None else Signatures(book, ledger_id))
+    audit = Audit(None if book is None or ledger_id is None else SignatureCheck(book, ledger_id))
     found: list[Violation] = []
     for event in events:
         found += audit.feed(event)
@@ -101,19 +108,21 @@ def check_history(
 class Audit:
     """One job's history, checked event by event: it keeps the job that they fold to, and nothing of the events."""
 
-    __slots__ = ("_signatures", "blurred", "ended", "job")
+    __slots__ = ("_signatures", "ended", "is_incomplete", "job")
 
-    def __init__(self, signatures: Signatures | None = None, job: Job | None = None, *, blurred: bool = False) -> None:
+    def __init__(
+        self, signatures: SignatureCheck | None = None, job: JobRecord | None = None, *, is_incomplete: bool = False
+    ) -> None:
         self._signatures = signatures
         self.job = job
-        self.blurred = blurred
+        self.is_incomplete = is_incomplete
         """Retention has taken something of a beat, so that the fold is not sure of all it says."""
         self.ended = False
         """What was fed last cannot be folded: nothing more can be said of this job."""
 
-    def feed(self, event: Event) -> list[Violation]:
+    def feed(self, event: EventRecord) -> list[Violation]:
         """The rules that the next event breaks."""
-        problems = list(_check_event(self.job, event, blurred=self.blurred))
+        problems = list(_check_event(self.job, event, is_incomplete=self.is_incomplete))
         if self._signatures is not None:
             problems += self._signatures.check(self.job, event)
         found = [Violation(event.job_id, event.rev, rule, detail) for rule, detail in problems]
@@ -121,24 +130,24 @@ class Audit:
             self.ended = True
             return found
         self.job = job = evolve(self.job, event)
-        self.blurred = self.blurred or _is_pruned(event)
+        self.is_incomplete = self.is_incomplete or _is_pruned(event)
         found += [Violation(job.id, event.rev, "status fields", broken) for broken in check_status(job)]
         return found
 
-    def check_row(self, row: Job) -> list[Violation]:
+    def check_row(self, row: JobRecord) -> list[Violation]:
         """Where `row` is not what the events fold to."""
-        return _check_row(self.job, row, blurred=self.blurred)
+        return _check_row(self.job, row, is_incomplete=self.is_incomplete)
 
 
 _UNFOLDABLE = frozenset({"first event", "one job", "step", "policy", "payload", "illegible"})
 
 
-def _is_pruned(event: Event) -> bool:
+def _is_pruned(event: EventRecord) -> bool:
     """Retention took the contents of this beat: stage, progress and when it moved are no longer known for sure."""
-    return event.type is EventType.HEARTBEAT and payloads.decode(payloads.Beat, event.payload).pruned is not None
+    return event.type is EventType.HEARTBEAT and payloads.decode(payloads.BeatPayload, event.payload).pruned is not None
 
 
-def _check_event(job: Job | None, event: Event, *, blurred: bool) -> Iterable[tuple[str, str]]:
+def _check_event(job: JobRecord | None, event: EventRecord, *, is_incomplete: bool) -> Iterable[tuple[str, str]]:
     """The rules one event breaks, given the job before it."""
     contents = list(_check_contents(event))
     yield from contents
@@ -161,19 +170,19 @@ def _check_event(job: Job | None, event: Event, *, blurred: bool) -> Iterable[tu
         yield "time", "an event is older than the one before it"
     if event.attempt != job.attempt + (event.type is EventType.CLAIMED):
         yield "attempt", f"{event.type.value} of attempt {event.attempt}, the job being at {job.attempt}"
-    if event.actor.role not in SIGNERS[event.type]:
+    if event.actor.role not in EVENT_ROLES[event.type]:
         yield "role", f"a {event.actor.role.value} may not be behind {event.type.value}"
     if (event.correlation_id, event.trace_id) != (job.correlation_id, job.trace_id):
         yield "correlation", "the correlation or trace id changed"
     yield from _check_policy(job, event)
     yield from _check_holder(job, event)
-    yield from _check_liveness(job, event, blurred=blurred)
+    yield from _check_liveness(job, event, is_incomplete=is_incomplete)
     if not is_unreadable:
         yield from _check_record(job, event)
-        yield from _check_marks(job, event, blurred=blurred)
+        yield from _check_assist_and_undo(job, event, is_incomplete=is_incomplete)
 
 
-def _check_first(event: Event, *, is_unreadable: bool) -> Iterable[tuple[str, str]]:
+def _check_first(event: EventRecord, *, is_unreadable: bool) -> Iterable[tuple[str, str]]:
     if event.type is not EventType.ENQUEUED:
         missing = "the job has no first event: " if event.rev != 1 else ""
         yield "first event", f"{missing}a history starts with enqueued, not {event.type.value}"
@@ -185,7 +194,11 @@ def _check_first(event: Event, *, is_unreadable: bool) -> Iterable[tuple[str, st
         return
     if event.attempt != 0:
         yield "attempt", f"enqueued at attempt {event.attempt}, not 0"
-    if event.reason is not None and not is_unreadable and payloads.decode(payloads.Enqueued, event.payload).replay_of is None:
+    if (
+        event.reason is not None
+        and not is_unreadable
+        and payloads.decode(payloads.EnqueuedPayload, event.payload).replay_of is None
+    ):
         yield "reason", "enqueued carries a reason, and repeats no other job"
 
 
@@ -202,16 +215,20 @@ _WITHOUT_REASON = frozenset(
 _STALL_REASONS = frozenset(reason.value for reason in StallReason)
 
 
-def _check_contents(event: Event) -> Iterable[tuple[str, str]]:
+def _check_contents(event: EventRecord) -> Iterable[tuple[str, str]]:
     """An event carries what its type carries, and nothing else."""
-    shape = payloads.SHAPES.get(event.type)
+    shape = payloads.PAYLOAD_TYPES.get(event.type)
     if shape is None:
         if event.payload is not None:
             yield "payload", f"{event.type.value} carries a payload"
     else:
         try:
             found = payloads.decode(shape, event.payload)
-            if isinstance(found, payloads.Beat) and found.pruned is not None and pruned_sha256(event.payload or b"") is None:
+            if (
+                isinstance(found, payloads.BeatPayload)
+                and found.pruned is not None
+                and pruned_sha256(event.payload or b"") is None
+            ):
                 yield "payload", "a beat whose contents retention took has their hash, and nothing else"
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             yield "payload", f"its payload is not what {event.type.value} carries"
@@ -235,43 +252,43 @@ _PHASES = {
 }
 
 
-def _check_record(job: Job, event: Event) -> Iterable[tuple[str, str]]:
+def _check_record(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
     """What an event repeats or presumes of the job is what the job was."""
     if event.type in _PHASES and job.phase not in _PHASES[event.type]:
         yield "phase", f"{event.type.value} of a job whose phase was {'none' if job.phase is None else job.phase.value}"
     if event.type is EventType.STALLED:
-        yield from _check_stall(job, event, payloads.decode(payloads.Stalled, event.payload))
+        yield from _check_stall(job, event, payloads.decode(payloads.StalledPayload, event.payload))
     if event.type is EventType.UNBLOCKED:
-        available_at = payloads.decode(payloads.Unblocked, event.payload).available_at
+        available_at = payloads.decode(payloads.UnblockedPayload, event.payload).available_at
         if not job.is_waiting:
             yield "waiting", "unblocked, but it waited for nobody"
         elif available_at != max(event.received_at, job.wanted_at or 0):
             yield "record", f"unblocked, available at {available_at}, which is neither then nor when it was wanted"
     yield from _check_placement(job, event)
-    if event.type is EventType.REQUEUED and exhausted(job) and not payloads.is_release(event):
+    if event.type is EventType.REQUEUED and attempts_exhausted(job) and not payloads.is_release(event):
         yield "attempts_max", "requeued with no attempts left"
     if event.type is EventType.FAILED:
-        yield from _check_failure(job, event, payloads.decode(payloads.Failed, event.payload))
+        yield from _check_failure(job, event, payloads.decode(payloads.FailedPayload, event.payload))
     if event.type is EventType.DEAD_LETTERED:
-        letter = payloads.decode(payloads.DeadLettered, event.payload)
+        letter = payloads.decode(payloads.DeadLetteredPayload, event.payload)
         told = (letter.attempts, letter.last_owner, letter.last_lease_expires_at, letter.correlation_id, letter.reason_code)
         owner, lease = job.owner or job.last_owner, job.lease_expires_at or job.last_lease_expires_at
         if told != (job.attempt, owner, lease, job.correlation_id, event.reason):
             yield "record", "the dead letter tells of another attempt, owner, lease, correlation or reason than the job had"
 
 
-def _check_placement(job: Job, event: Event) -> Iterable[tuple[str, str]]:
+def _check_placement(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
     """A job is moved from the queue that it was in, given another priority than it had, and another time unless it waits."""
     if event.type is EventType.MOVED:
-        moved = payloads.decode(payloads.Moved, event.payload)
+        moved = payloads.decode(payloads.MovedPayload, event.payload)
         if moved.from_queue != job.queue or moved.queue == job.queue:
             yield "record", f"moved from {moved.from_queue} to {moved.queue}, the job being in {job.queue}"
     if event.type is EventType.REPRIORITISED:
-        given = payloads.decode(payloads.Reprioritised, event.payload)
+        given = payloads.decode(payloads.ReprioritisedPayload, event.payload)
         if given.from_priority != job.priority or given.priority == job.priority:
             yield "record", f"reprioritised from {given.from_priority} to {given.priority}, the job being at {job.priority}"
     if event.type is EventType.RESCHEDULED:
-        times = payloads.decode(payloads.Rescheduled, event.payload)
+        times = payloads.decode(payloads.RescheduledPayload, event.payload)
         if job.is_waiting:
             yield "waiting", "rescheduled while it waited for others"
         elif times.from_at != job.available_at or times.available_at == job.available_at:
@@ -281,18 +298,18 @@ def _check_placement(job: Job, event: Event) -> Iterable[tuple[str, str]]:
             )
 
 
-def _check_failure(job: Job, event: Event, body: payloads.Failed) -> Iterable[tuple[str, str]]:
+def _check_failure(job: JobRecord, event: EventRecord, body: payloads.FailedPayload) -> Iterable[tuple[str, str]]:
     """Failures of older versions have an error only."""
     if body.failure is None:
         return
     is_exhausted = body.failure == "exhausted"
-    if (is_exhausted and not exhausted(job)) or (not is_exhausted and event.actor.role is not Role.WORKER):
+    if (is_exhausted and not attempts_exhausted(job)) or (not is_exhausted and event.actor.role is not Role.WORKER):
         yield "record", f"failed as {body.failure}, after {job.attempt} attempts, by {event.actor}"
     if is_exhausted != (body.reason_code is not None) or event.reason != (body.reason_code or body.failure):
         yield "reason", f"failed for {event.reason}, being {body.failure} with the reason code {body.reason_code}"
 
 
-def _check_stall(job: Job, event: Event, body: payloads.Stalled) -> Iterable[tuple[str, str]]:
+def _check_stall(job: JobRecord, event: EventRecord, body: payloads.StalledPayload) -> Iterable[tuple[str, str]]:
     """Stalls of older versions name no holder and no detection time, and may give the other reason for silence."""
     if (body.last_beat_at, body.lease_expires_at) != (job.last_beat_at, job.lease_expires_at):
         yield "record", "stalled tells of another last beat or lease than the job had"
@@ -302,17 +319,17 @@ def _check_stall(job: Job, event: Event, body: payloads.Stalled) -> Iterable[tup
         yield "record", f"stalled names {body.holder} as the holder, the attempt being {job.owner}'s"
     if body.detected_at != (event.received_at if event.at is None else event.at):
         yield "record", f"stalled was detected at {body.detected_at}, which is not the time of the event"
-    if event.actor.role is Role.SYSTEM and event.reason in SILENCE and event.reason != silence_reason(job):
+    if event.actor.role is Role.SYSTEM and event.reason in SILENCE_REASONS and event.reason != silence_reason(job):
         yield "reason", f"stalled for {event.reason}, the job says {silence_reason(job).value}"
 
 
-def _check_marks(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[str, str]]:
+def _check_assist_and_undo(job: JobRecord, event: EventRecord, *, is_incomplete: bool) -> Iterable[tuple[str, str]]:
     """What is said of assistance and of undoing is so: a wish where one begins, steps and their failure where they belong."""
     if event.type is EventType.HEARTBEAT:
-        beat = payloads.decode(payloads.Beat, event.payload)
+        beat = payloads.decode(payloads.BeatPayload, event.payload)
         begins = beat.assist_requested is True and not job.assist_requested
         allowed = {ASSIST_REQUESTED if begins else None}
-        if event.reason not in (allowed if beat.pruned is None and not blurred else {ASSIST_REQUESTED, None}):
+        if event.reason not in (allowed if beat.pruned is None and not is_incomplete else {ASSIST_REQUESTED, None}):
             yield "reason", f"heartbeat carries the reason {event.reason}, and begins to wish for assistance: {begins}"
         if beat.undo is not payloads.UNSET and job.kind == UNDO_KIND:
             yield "undo", "a job that undoes another one registers an undo step"
@@ -321,7 +338,7 @@ def _check_marks(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[str
         yield "undo", "a job that undoes nothing ends with compensation_failed"
 
 
-def _check_policy(job: Job, event: Event) -> Iterable[tuple[str, str]]:
+def _check_policy(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
     if event.type is EventType.CLAIMED and event.policy is None:
         yield "policy", "claimed without a snapshot of its policy"
     if event.type is EventType.STALLED and event.policy != job.policy:
@@ -331,11 +348,11 @@ def _check_policy(job: Job, event: Event) -> Iterable[tuple[str, str]]:
             yield "policy snapshot", f"heartbeat of a job that is {job.status.value} renews a lease"
         elif job.policy is None or not is_renewal(job.policy, event.policy):
             yield "policy snapshot", "heartbeat changes more of the policy than the length of the lease, or nothing"
-    if event.type is EventType.CLAIMED and exhausted(job):
+    if event.type is EventType.CLAIMED and attempts_exhausted(job):
         yield "attempts_max", f"claimed again after {job.attempt} attempts, {job.releases} of them released"
 
 
-def _check_holder(job: Job, event: Event) -> Iterable[tuple[str, str]]:
+def _check_holder(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
     """A worker's event on an attempt comes from the worker that attempt was given to, while its lease lasts."""
     if event.actor.role is not Role.WORKER:
         return
@@ -343,7 +360,7 @@ def _check_holder(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         if job.status is Status.QUEUED and event.received_at < job.available_at:
             yield "claimed too early", f"at {_time(event.received_at)}, available from {_time(job.available_at)}"
         return
-    if job.status in HELD and event.type is not EventType.STALLED and lease_over(job, event.received_at):
+    if job.status in HELD and event.type is not EventType.STALLED and lease_expired(job, event.received_at):
         yield (
             "late holder",
             f"{event.type.value} at {_time(event.received_at)}, but the lease ended at {_time(job.lease_expires_at)}",
@@ -353,7 +370,7 @@ def _check_holder(job: Job, event: Event) -> Iterable[tuple[str, str]]:
         yield "holder", f"recorded by {event.actor}, but the attempt belongs to {holder[0] or 'another worker'}"
 
 
-def _check_liveness(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[str, str]]:
+def _check_liveness(job: JobRecord, event: EventRecord, *, is_incomplete: bool) -> Iterable[tuple[str, str]]:
     """The system stalls only past the limit, and resumes only after a beat. Nobody requeues what is being cancelled."""
     if event.type is EventType.REQUEUED and job.phase is Phase.ABORTING:
         yield "requeued while aborting", "a job that is being cancelled never runs again"
@@ -362,7 +379,7 @@ def _check_liveness(job: Job, event: Event, *, blurred: bool) -> Iterable[tuple[
     if event.type is EventType.STALLED:
         idle = event.reason == StallReason.NO_PROGRESS
         limit = progress_limit(job) if idle else stall_limit(job)
-        if not (idle and blurred) and (limit is None or event.received_at <= limit):
+        if not (idle and is_incomplete) and (limit is None or event.received_at <= limit):
             yield "stalled too early", f"at {_time(event.received_at)}, but the limit was {_time(limit)}"
     if event.type is EventType.RESUMED and job.revived_at is None:
         yield "resumed without a beat", f"no beat since the stall at {_time(job.stalled_at)}"
@@ -372,7 +389,7 @@ def _status(status: Status | None) -> str:
     return "nothing" if status is None else status.value
 
 
-def _shown(name: str, value: object) -> str:
+def _text(name: str, value: object) -> str:
     """A field in plain words: a time as a date, a word of the ledger's own without its class."""
     if value is None:
         return "nothing"
@@ -393,19 +410,19 @@ def _time(at: int | None) -> str:
         return str(at)
 
 
-def _check_row(job: Job | None, row: Job, *, blurred: bool) -> list[Violation]:
+def _check_row(job: JobRecord | None, row: JobRecord, *, is_incomplete: bool) -> list[Violation]:
     if job is None:
         return [Violation(row.id, row.rev, "fold", "a row without events")]
-    ignored = {"token", "waits_for"} | ({"stage", "progress", "progressed_at", "assist_requested"} if blurred else set())
+    ignored = {"token", "waits_for"} | ({"stage", "progress", "progressed_at", "assist_requested"} if is_incomplete else set())
     said = "waits" if job.is_waiting else "does not wait"
-    told = f"waits_for in its row is {_shown('waits_for', row.waits_for)}, its events say that it {said}"
+    told = f"waits_for in its row is {_text('waits_for', row.waits_for)}, its events say that it {said}"
     waits = [Violation(row.id, row.rev, "fold", told)]
     return (waits if bool(row.waits_for) != job.is_waiting else []) + [
         Violation(
             row.id,
             row.rev,
             "fold",
-            f"{name} in its row is {_shown(name, getattr(row, name))}, its events say {_shown(name, getattr(job, name))}",
+            f"{name} in its row is {_text(name, getattr(row, name))}, its events say {_text(name, getattr(job, name))}",
         )
         for name in msgspec.structs.asdict(row)
         if name not in ignored and getattr(row, name) != getattr(job, name)

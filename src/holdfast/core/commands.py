@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 from holdfast.core.model import Actor, EventType, FailureStage, Fence, Micros, Policy, ReasonCode, StallReason
-from holdfast.core.payloads import Beat
-from holdfast.core.proof.signed import Signed
+from holdfast.core.payloads import BeatPayload
+from holdfast.proof.statements import Signed
 
 
 class Command(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -95,7 +95,7 @@ class Start(HolderCommand, frozen=True, kw_only=True):
 
 
 class Heartbeat(HolderCommand, frozen=True, kw_only=True):
-    beat: Beat
+    beat: BeatPayload
 
 
 class Objection(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ class Complete(HolderCommand, frozen=True, kw_only=True):
     """Why it is refused where it would otherwise be accepted."""
 
 
-class Settle(Complete, frozen=True, kw_only=True):
+class CompleteInBatch(Complete, frozen=True, kw_only=True):
     """A completion of many at once, whose answer says no more than that it is done."""
 
 
@@ -204,11 +204,11 @@ class Compensate(JobCommand, frozen=True, kw_only=True):
     """Whatever is due for the undo steps of one finished job: start them, or note how they ended."""
 
 
-class Tell(JobCommand, frozen=True, kw_only=True):
+class ContinueCascade(JobCommand, frozen=True, kw_only=True):
     """Go on telling of one job's end: one transaction was not enough for all whom it brings down."""
 
 
-class Link(JobCommand, frozen=True, kw_only=True):
+class LinkDependencies(JobCommand, frozen=True, kw_only=True):
     """Count one waiting job as a dependent of the jobs it waits for, or tell it of their end."""
 
 

@@ -6,26 +6,26 @@ from typing import Any
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.model import HELD, NEVER, Event, EventType, Job, Phase, Policy, Role, Status
-from holdfast.core.proof.signed import counter_of
+from holdfast.core.model import HELD, NEVER, EventRecord, EventType, JobRecord, Phase, Policy, Role, Status
+from holdfast.proof.statements import counter_of
 
 _replace = msgspec.structs.replace
 
 
-def evolve(job: Job | None, event: Event) -> Job:
+def evolve(job: JobRecord | None, event: EventRecord) -> JobRecord:
     """The job after `event`. Trusts the event: whether it was allowed is `decide`'s and the checker's business."""
     if job is None:
-        return _enqueued(event)
+        return _new_job(event)
     changes = _CHANGES[event.type](job, event)
     if event.statement is not None and event.actor.role is Role.WORKER:
         changes["counter"] = counter_of(event.statement)
     return _replace(job, rev=event.rev, status=event.to_status, updated_at=event.received_at, **changes)
 
 
-def _enqueued(event: Event) -> Job:
-    body = payloads.decode(payloads.Enqueued, event.payload)
+def _new_job(event: EventRecord) -> JobRecord:
+    body = payloads.decode(payloads.EnqueuedPayload, event.payload)
     at = event.received_at
-    return Job(
+    return JobRecord(
         id=event.job_id,
         queue=body.queue,
         kind=body.kind,
@@ -43,7 +43,7 @@ def _enqueued(event: Event) -> Job:
         tier=body.tier,
         trace_id=event.trace_id,
         replay_of=body.replay_of,
-        override=payloads.body_of(body.policy),
+        override=payloads.json_bytes(body.policy),
         depends_on=body.depends_on,
         on_dependency_failure=body.on_dependency_failure,
         wanted_at=body.wanted_at(at),
@@ -51,7 +51,7 @@ def _enqueued(event: Event) -> Job:
     )
 
 
-def _lease(policy: Policy | None, event: Event) -> dict[str, Any]:
+def _lease(policy: Policy | None, event: EventRecord) -> dict[str, Any]:
     """A new or renewed lease, counted from the ledger's time; each one is also a proof of life."""
     assert policy is not None
     return {"lease_expires_at": event.received_at + policy.lease_ttl_ms * 1_000, "last_beat_at": event.received_at}
@@ -61,7 +61,7 @@ _NO_FAILURE = {"failure_stage": None, "reason_code": None}
 """Of an attempt that is held: it has not failed yet."""
 
 
-def _claimed(job: Job, event: Event) -> dict[str, Any]:
+def _claimed(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     return {
         "attempt": event.attempt,
         "owner": event.actor.name,
@@ -83,18 +83,18 @@ def _claimed(job: Job, event: Event) -> dict[str, Any]:
     }
 
 
-def _started(job: Job, event: Event) -> dict[str, Any]:
+def _started(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     return {"phase": Phase.EXECUTING, "started_at": event.received_at, **_lease(job.policy, event)}
 
 
-def _heartbeat(job: Job, event: Event) -> dict[str, Any]:
-    beat = payloads.decode(payloads.Beat, event.payload)
+def _heartbeat(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    beat = payloads.decode(payloads.BeatPayload, event.payload)
     changes: dict[str, Any] = {
         "stage": job.stage if beat.stage is None else beat.stage,
         "progress": job.progress if beat.progress is None else beat.progress,
         "assist_requested": job.assist_requested if beat.assist_requested is None else beat.assist_requested,
     }
-    checkpoint = payloads.body_of(beat.checkpoint)
+    checkpoint = payloads.json_bytes(beat.checkpoint)
     if checkpoint is not None:
         changes["checkpoint"] = checkpoint
     if checkpoint is not None or (changes["stage"], changes["progress"]) != (job.stage, job.progress):
@@ -108,7 +108,7 @@ def _heartbeat(job: Job, event: Event) -> dict[str, Any]:
     return changes | _lease(event.policy or job.policy, event)
 
 
-def _no_holder(job: Job) -> dict[str, Any]:
+def _clear_holder(job: JobRecord) -> dict[str, Any]:
     """Owner and lease go; who it was stays readable. The incarnation belongs to the attempt and stays with it."""
     if job.owner is None:
         return {}
@@ -120,26 +120,26 @@ def _no_holder(job: Job) -> dict[str, Any]:
     }
 
 
-def _stalled(job: Job, event: Event) -> dict[str, Any]:
-    body = payloads.decode(payloads.Stalled, event.payload)
+def _stalled(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    body = payloads.decode(payloads.StalledPayload, event.payload)
     changes: dict[str, Any] = {
         "phase": job.phase or Phase.EXECUTING,
         "stall_reason": event.reason,
         "stalled_at": event.received_at,
         "revived_at": None,
-        **_no_holder(job),
+        **_clear_holder(job),
     }
     return changes | _failure(body)
 
 
-def _failure(body: payloads.Stalled | payloads.Cancelled) -> dict[str, Any]:
+def _failure(body: payloads.StalledPayload | payloads.CancelledPayload) -> dict[str, Any]:
     """Stage and reason code are those of this failure. Without an error, `last_error` stays that of an earlier one."""
-    error = payloads.body_of(body.error)
+    error = payloads.json_bytes(body.error)
     kept = {} if error is None else {"last_error": error}
     return {"failure_stage": body.failure_stage, "reason_code": body.reason_code, **kept}
 
 
-def _resumed(job: Job, event: Event) -> dict[str, Any]:
+def _resumed(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     """The last holder has it back. Where it had not begun, its coming back is its start."""
     return {
         "phase": Phase.ABORTING if job.phase is Phase.ABORTING else Phase.EXECUTING,
@@ -153,8 +153,8 @@ def _resumed(job: Job, event: Event) -> dict[str, Any]:
     }
 
 
-def _requeued(job: Job, event: Event) -> dict[str, Any]:
-    body = payloads.decode(payloads.Requeued, event.payload)
+def _requeued(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    body = payloads.decode(payloads.RequeuedPayload, event.payload)
     return {
         "phase": None,
         "available_at": body.available_at,
@@ -165,57 +165,57 @@ def _requeued(job: Job, event: Event) -> dict[str, Any]:
     }
 
 
-def _unblocked(job: Job, event: Event) -> dict[str, Any]:
-    return {"available_at": payloads.decode(payloads.Unblocked, event.payload).available_at, "waits_for": ()}
+def _unblocked(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    return {"available_at": payloads.decode(payloads.UnblockedPayload, event.payload).available_at, "waits_for": ()}
 
 
-def _moved(job: Job, event: Event) -> dict[str, Any]:
-    return {"queue": payloads.decode(payloads.Moved, event.payload).queue}
+def _moved(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    return {"queue": payloads.decode(payloads.MovedPayload, event.payload).queue}
 
 
-def _reprioritised(job: Job, event: Event) -> dict[str, Any]:
-    return {"priority": payloads.decode(payloads.Reprioritised, event.payload).priority}
+def _reprioritised(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    return {"priority": payloads.decode(payloads.ReprioritisedPayload, event.payload).priority}
 
 
-def _rescheduled(job: Job, event: Event) -> dict[str, Any]:
-    return {"available_at": payloads.decode(payloads.Rescheduled, event.payload).available_at}
+def _rescheduled(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    return {"available_at": payloads.decode(payloads.RescheduledPayload, event.payload).available_at}
 
 
-def _finished(job: Job, event: Event) -> dict[str, Any]:
+def _finished(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     """Every end: no holder, no phase. A holder that ended its own job may still be recognised; anybody else killed the fence."""
     return {
         "phase": None,
         "finished_at": event.received_at,
         "token": job.token if event.actor.role is Role.WORKER else None,
         "waits_for": (),
-        **_no_holder(job),
+        **_clear_holder(job),
     }
 
 
-def _succeeded(job: Job, event: Event) -> dict[str, Any]:
-    body = payloads.decode(payloads.Succeeded, event.payload)
+def _succeeded(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    body = payloads.decode(payloads.SucceededPayload, event.payload)
     return {"result": bytes(body.result), "undo_owed": 0, **_finished(job, event)}
 
 
-def _failed(job: Job, event: Event) -> dict[str, Any]:
-    body = payloads.decode(payloads.Failed, event.payload)
+def _failed(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    body = payloads.decode(payloads.FailedPayload, event.payload)
     failure = {"last_error": bytes(body.error), "failure_stage": body.failure_stage, "reason_code": body.reason_code}
     return failure | _finished(job, event)
 
 
-def _cancel_requested(job: Job, event: Event) -> dict[str, Any]:
+def _cancel_requested(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     return {"phase": Phase.ABORTING, "cancel_reason": event.reason, "cancel_requested_at": event.received_at}
 
 
-def _cancelled(job: Job, event: Event) -> dict[str, Any]:
+def _cancelled(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     """A job that nobody held keeps the failure of its newest attempt."""
-    body = payloads.decode(payloads.Cancelled, event.payload)
+    body = payloads.decode(payloads.CancelledPayload, event.payload)
     failure = _failure(body) if job.status in HELD else {}
     return {"cancel_reason": event.reason, **failure, **_finished(job, event)}
 
 
-def _dead_lettered(job: Job, event: Event) -> dict[str, Any]:
-    body = payloads.decode(payloads.DeadLettered, event.payload)
+def _dead_lettered(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    body = payloads.decode(payloads.DeadLetteredPayload, event.payload)
     return {
         "reason_code": body.reason_code,
         "failure_stage": body.failure_stage,
@@ -224,17 +224,17 @@ def _dead_lettered(job: Job, event: Event) -> dict[str, Any]:
     }
 
 
-def _phase(phase: Phase) -> Callable[[Job, Event], dict[str, Any]]:
+def _phase(phase: Phase) -> Callable[[JobRecord, EventRecord], dict[str, Any]]:
     return lambda job, event: {"phase": phase}
 
 
-def _noted(job: Job, event: Event) -> dict[str, Any]:
+def _annotated(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     """What was compensated, or given up, is owed no longer."""
     settled = event.type is not EventType.DISCARDED
     return {"note": event.type.value, "undo_owed": 0 if settled else job.undo_owed}
 
 
-_CHANGES: dict[EventType, Callable[[Job, Event], dict[str, Any]]] = {
+_CHANGES: dict[EventType, Callable[[JobRecord, EventRecord], dict[str, Any]]] = {
     EventType.CLAIMED: _claimed,
     EventType.STARTED: _started,
     EventType.HEARTBEAT: _heartbeat,
@@ -252,9 +252,9 @@ _CHANGES: dict[EventType, Callable[[Job, Event], dict[str, Any]]] = {
     EventType.CANCEL_REQUESTED: _cancel_requested,
     EventType.CANCELLED: _cancelled,
     EventType.DEAD_LETTERED: _dead_lettered,
-    EventType.COMPENSATED: _noted,
-    EventType.COMPENSATION_FAILED: _noted,
-    EventType.DISCARDED: _noted,
+    EventType.COMPENSATED: _annotated,
+    EventType.COMPENSATION_FAILED: _annotated,
+    EventType.DISCARDED: _annotated,
 }
 
 

@@ -4,12 +4,15 @@ The gate fails closed. Only a healthy, fresh receipt within its restart limit pa
 unclear is denied. A tick is whatever unit both sides count in; the ledger's is one millisecond of its own time.
 """
 
+import hashlib
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from holdfast.core import bounded
+from holdfast.core import strict_json
+from holdfast.core.deadlines import counted_attempts, progress_limit, stall_limit
+from holdfast.core.model import HELD, Fence, JobRecord, Micros, StallReason, Status
 from holdfast.errors import GateDenied, ValidationError
 
 MAX_RUN_ID_LENGTH = 256
@@ -54,20 +57,22 @@ class LivenessHeartbeatReceiptV1(msgspec.Struct, frozen=True, kw_only=True, forb
     detail: str | None = None
 
     def __post_init__(self) -> None:
-        bounded.check_string("run_id", self.run_id)
-        bounded.check_hash("episode_id", self.episode_id)
-        bounded.check_u64("emitted_at_tick", self.emitted_at_tick)
-        bounded.check_hash("time_envelope_ref", self.time_envelope_ref)
-        bounded.check_choice("health_verdict", self.health_verdict, HealthVerdict)
-        bounded.check_u32("restart_count", self.restart_count)
-        bounded.check_u32("max_restarts", self.max_restarts)
-        bounded.check_u64("uptime_ms", self.uptime_ms)
+        strict_json.check_string("run_id", self.run_id)
+        strict_json.check_hash("episode_id", self.episode_id)
+        strict_json.check_u64("emitted_at_tick", self.emitted_at_tick)
+        strict_json.check_hash("time_envelope_ref", self.time_envelope_ref)
+        strict_json.check_choice("health_verdict", self.health_verdict, HealthVerdict)
+        strict_json.check_u32("restart_count", self.restart_count)
+        strict_json.check_u32("max_restarts", self.max_restarts)
+        strict_json.check_u64("uptime_ms", self.uptime_ms)
         if self.detail is not None:
-            bounded.check_string("detail", self.detail)
+            strict_json.check_string("detail", self.detail)
 
     def has_valid_bounds(self) -> bool:
         """Whether both texts are valid Unicode within their limits."""
-        return bounded.fits(self.run_id, MAX_RUN_ID_LENGTH) and bounded.fits(self.detail or "", MAX_HEARTBEAT_DETAIL_LENGTH)
+        return strict_json.fits_utf8(self.run_id, MAX_RUN_ID_LENGTH) and strict_json.fits_utf8(
+            self.detail or "", MAX_HEARTBEAT_DETAIL_LENGTH
+        )
 
     def to_object(self) -> dict[str, Any]:
         """The receipt as JSON has it, its hashes as arrays of numbers."""
@@ -78,19 +83,19 @@ class LivenessHeartbeatReceiptV1(msgspec.Struct, frozen=True, kw_only=True, forb
         """What `from_json` gives back unchanged. Raises ValidationError where the bounds are broken."""
         if not self.has_valid_bounds():
             raise ValidationError("a receipt whose texts are too long has no JSON", field="receipt")
-        return bounded.write(self.to_object())
+        return strict_json.encode_record(self.to_object())
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "LivenessHeartbeatReceiptV1":
         """Raises ValidationError or LimitExceeded for anything but the JSON of a receipt."""
         *required, optional = cls.__struct_fields__
-        found = bounded.read_object("receipt", text, required, [optional])
-        found["run_id"] = bounded.read_text("run_id", found["run_id"], MAX_RUN_ID_LENGTH)
-        found["episode_id"] = bounded.read_hash("episode_id", found["episode_id"])
-        found["time_envelope_ref"] = bounded.read_hash("time_envelope_ref", found["time_envelope_ref"])
-        found["health_verdict"] = bounded.read_choice("health_verdict", found["health_verdict"], HealthVerdict)
+        found = strict_json.read_object("receipt", text, required, [optional])
+        found["run_id"] = strict_json.read_text("run_id", found["run_id"], MAX_RUN_ID_LENGTH)
+        found["episode_id"] = strict_json.read_hash("episode_id", found["episode_id"])
+        found["time_envelope_ref"] = strict_json.read_hash("time_envelope_ref", found["time_envelope_ref"])
+        found["health_verdict"] = strict_json.read_choice("health_verdict", found["health_verdict"], HealthVerdict)
         if found.get("detail") is not None:
-            found["detail"] = bounded.read_text("detail", found["detail"], MAX_HEARTBEAT_DETAIL_LENGTH)
+            found["detail"] = strict_json.read_text("detail", found["detail"], MAX_HEARTBEAT_DETAIL_LENGTH)
         return cls(**found)
 
 
@@ -98,8 +103,8 @@ class LivenessGateDenial(GateDenied):
     """The gate's no: why in one word, and in a sentence of at most 512 bytes."""
 
     def __init__(self, reason: LivenessDenialReason, detail: str) -> None:
-        self.reason = bounded.check_choice("reason", reason, LivenessDenialReason)
-        self.detail = bounded.truncate(bounded.check_string("detail", detail), MAX_LIVENESS_DENIAL_DETAIL_LENGTH)
+        self.reason = strict_json.check_choice("reason", reason, LivenessDenialReason)
+        self.detail = strict_json.truncate(strict_json.check_string("detail", detail), MAX_LIVENESS_DENIAL_DETAIL_LENGTH)
         super().__init__(self.detail, reason=self.reason.value, detail=self.detail)
 
     @classmethod
@@ -114,14 +119,14 @@ class LivenessGateDenial(GateDenied):
         return hash((self.reason, self.detail))
 
     def to_json(self) -> str:
-        return bounded.write({"reason": self.reason, "detail": self.detail})
+        return strict_json.encode_record({"reason": self.reason, "detail": self.detail})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "LivenessGateDenial":
         """Raises ValidationError or LimitExceeded for anything but the JSON of a denial; a long detail is not cut here."""
-        found = bounded.read_object("denial", text, ["reason", "detail"])
-        reason = bounded.read_choice("reason", found["reason"], LivenessDenialReason)
-        return cls(reason, bounded.read_text("detail", found["detail"], MAX_LIVENESS_DENIAL_DETAIL_LENGTH))
+        found = strict_json.read_object("denial", text, ["reason", "detail"])
+        reason = strict_json.read_choice("reason", found["reason"], LivenessDenialReason)
+        return cls(reason, strict_json.read_text("detail", found["detail"], MAX_LIVENESS_DENIAL_DETAIL_LENGTH))
 
 
 def check_liveness_for_progression(
@@ -132,8 +137,8 @@ def check_liveness_for_progression(
     Looked at in this order: whether there is a receipt with valid bounds, its verdict, whether it is dated further in the
     future than it may be old, its age, its restarts. What is exactly at a limit passes.
     """
-    now = bounded.check_u64("current_tick", current_tick)
-    age_max = bounded.check_u64("max_heartbeat_age_ticks", max_heartbeat_age_ticks)
+    now = strict_json.check_u64("current_tick", current_tick)
+    age_max = strict_json.check_u64("max_heartbeat_age_ticks", max_heartbeat_age_ticks)
     if not isinstance(heartbeat, LivenessHeartbeatReceiptV1):
         raise LivenessGateDenial(LivenessDenialReason.AMBIGUOUS_STATE, "there is no receipt")
     if not heartbeat.has_valid_bounds():
@@ -157,3 +162,80 @@ def _check_verdict(heartbeat: LivenessHeartbeatReceiptV1) -> None:
     ambiguous = verdict is HealthVerdict.AMBIGUOUS
     reason = LivenessDenialReason.AMBIGUOUS_STATE if ambiguous else LivenessDenialReason.UNHEALTHY_VERDICT
     raise LivenessGateDenial(reason, f"{verdict.value}: {heartbeat.detail}" if heartbeat.detail else verdict.value)
+
+
+TICK_US = 1_000
+"""A tick is one millisecond of ledger time."""
+EPISODE_DOMAIN = b"holdfast episode v1\n"
+BEAT_DOMAIN = b"holdfast beat v1\n"
+
+
+def tick(at: Micros) -> int:
+    return at // TICK_US
+
+
+def receipt_of(job: JobRecord, now: Micros) -> LivenessHeartbeatReceiptV1 | None:
+    """The receipt of whoever holds `job`, or held it until it stalled; None for a job that nobody has to answer for.
+
+    It is dated by the attempt's newest beat and tells what was so then; only the verdict depends on `now`. The same row and
+    the same side of its limits give the same receipt.
+    """
+    policy = job.policy
+    if job.status not in {*HELD, Status.STALLED} or policy is None or job.token is None or job.last_beat_at is None:
+        return None
+    verdict, detail = _verdict(job, now)
+    beaten_at, started_at = job.last_beat_at, job.started_at or job.last_beat_at
+    return LivenessHeartbeatReceiptV1(
+        run_id=f"{job.id}-{job.attempt}",
+        episode_id=episode_id(Fence(job.id, job.attempt, job.token)),
+        emitted_at_tick=tick(beaten_at),
+        time_envelope_ref=beat_ref(job),
+        health_verdict=verdict,
+        restart_count=counted_attempts(job) - 1,
+        max_restarts=policy.attempts_max - 1,
+        uptime_ms=max(0, beaten_at - started_at) // 1_000,
+        detail=detail,
+    )
+
+
+def check_gate(job: JobRecord, receipt: LivenessHeartbeatReceiptV1 | None, now: Micros) -> LivenessHeartbeatReceiptV1:
+    """`receipt`, if it passes the gate at `now`; it may be as old as the job's policy lets its holder be silent."""
+    age_max = 0 if job.policy is None else job.policy.stall_after_ms
+    try:
+        check_liveness_for_progression(receipt, tick(now), age_max)
+    except LivenessGateDenial as denial:
+        detail = denial.detail if receipt is not None else f"nobody holds it, it is {job.status.value}"
+        raise GateDenied(
+            f"job {job.id} may not proceed: {detail}",
+            job_id=job.id,
+            reason=denial.reason.value,
+            detail=detail,
+            receipt=None if receipt is None else receipt.to_object(),
+        ) from denial
+    assert receipt is not None
+    return receipt
+
+
+def episode_id(fence: Fence) -> bytes:
+    """SHA-256 of the domain and, in ASCII, each followed by a line feed: job, attempt, token. It does not tell the token."""
+    return hashlib.sha256(EPISODE_DOMAIN + f"{fence.job_id}\n{fence.attempt}\n{fence.token}\n".encode()).digest()
+
+
+def beat_ref(job: JobRecord) -> bytes:
+    """SHA-256 of the domain and the JSON array, without blanks, of job, attempt, microseconds of the beat, stage, progress."""
+    beat = [job.id, job.attempt, job.last_beat_at, job.stage, job.progress]
+    return hashlib.sha256(BEAT_DOMAIN + msgspec.json.encode(beat)).digest()
+
+
+def _verdict(job: JobRecord, now: Micros) -> tuple[HealthVerdict, str | None]:
+    if job.status is Status.STALLED:
+        if job.revived_at is not None:
+            return HealthVerdict.AMBIGUOUS, "a beat came after the stall"
+        crashed = job.stall_reason == StallReason.WORKER_ERROR
+        return HealthVerdict.CRASHED if crashed else HealthVerdict.STALLED, job.stall_reason
+    if now > stall_limit(job):
+        return HealthVerdict.STALLED, "silent past its stall limit"
+    limit = progress_limit(job)
+    if limit is not None and now > limit:
+        return HealthVerdict.STALLED, "no progress past its limit"
+    return HealthVerdict.HEALTHY, None

@@ -93,7 +93,7 @@ class EventType(StrEnum):
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
 """The reason of a beat with which a holder begins to wish for assistance."""
 
-OWN_PREFIX = "holdfast."
+RESERVED_PREFIX = "holdfast."
 """Kinds and dedupe keys that start like this are the ledger's own: nobody else makes jobs with them."""
 UNDO_KIND = "holdfast.undo"
 """The kind of a job that undoes another one."""
@@ -131,7 +131,7 @@ class Actor(msgspec.Struct, frozen=True, order=True):
 SYSTEM = Actor(Role.SYSTEM, "ledger")
 
 
-TAIL = "+"
+SIGNED_SEPARATOR = "+"
 """What separates the drawn part of a token from what its attempt's policy wants signed."""
 
 
@@ -150,7 +150,7 @@ class Fence(msgspec.Struct, frozen=True, gc=False):
     @property
     def signed(self) -> str:
         """What the policy of this attempt wants signed: a token says so itself, so that no write needs to look it up."""
-        return self.token.partition(TAIL)[2] or "none"
+        return self.token.partition(SIGNED_SEPARATOR)[2] or "none"
 
     def __repr__(self) -> str:
         return f"Fence(job_id={self.job_id}, attempt={self.attempt}, worker={self.worker!r})"
@@ -179,10 +179,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def token_tail(self) -> str:
         """What is put behind the drawn token of each lease under this policy."""
-        return "" if self.signed == "none" else TAIL + self.signed
+        return "" if self.signed == "none" else SIGNED_SEPARATOR + self.signed
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class EventRecord(msgspec.Struct, frozen=True, gc=False):
     """One accepted change. `rev` is the job's revision after it; `payload` is JSON text as bytes, shaped by its type."""
 
     job_id: int
@@ -215,7 +215,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         return f"{self.job_id}-{self.rev}"
 
 
-class Job(msgspec.Struct, frozen=True, gc=False):
+class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """A job's row: what its events fold to."""
 
     id: int

@@ -4,10 +4,10 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.core.model import Event, EventType, Micros, StallReason
+from holdfast.core.model import EventRecord, EventType, Micros, StallReason
 
 UNSET = msgspec.UNSET
-Verbatim = msgspec.Raw | msgspec.UnsetType
+OptionalJson = msgspec.Raw | msgspec.UnsetType
 """JSON kept as it came, or nothing."""
 _encoder = msgspec.json.Encoder()
 
@@ -17,7 +17,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
         return _encoder.encode(self)
 
 
-class Enqueued(Payload, frozen=True):
+class EnqueuedPayload(Payload, frozen=True):
     """The last field stays the last: statements look for the choice at the end of the payload, where no args can feign it."""
 
     queue: str
@@ -29,7 +29,7 @@ class Enqueued(Payload, frozen=True):
     dedupe_key: str | None = None
     dedupe_forever: bool = False
     tier: str | None = None
-    policy: Verbatim = UNSET
+    policy: OptionalJson = UNSET
     replay_of: int | None = None
     depends_on: tuple[int, ...] = ()
     on_dependency_failure: str = "wait"
@@ -50,22 +50,22 @@ class UndoStep(Payload, frozen=True):
     args: msgspec.Raw
 
 
-class Beat(Payload, frozen=True):
+class BeatPayload(Payload, frozen=True):
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
-    checkpoint: Verbatim = UNSET
+    checkpoint: OptionalJson = UNSET
     undo: UndoStep | msgspec.UnsetType = UNSET
     pruned: str | None = None
     """Where retention took the beat's contents: their SHA-256."""
 
     @property
-    def is_everyday(self) -> bool:
+    def is_plain(self) -> bool:
         """Carries nothing but stage and progress, and no wish: what the hot statements know."""
         return self.checkpoint is UNSET and self.undo is UNSET and not self.assist_requested
 
 
-class Stalled(Payload, frozen=True):
+class StalledPayload(Payload, frozen=True):
     """Who held the job, when it was last heard of, and when the stall was found. Older histories lack holder and detection time.
 
     A server that signs a stall in our shape signs the hash of this, so the order of the fields is part of the format.
@@ -77,44 +77,44 @@ class Stalled(Payload, frozen=True):
     lease_expires_at: Micros | None = None
     detected_at: Micros | None = None
     """The event's `at`: the signer's time where the stall is signed by the one who found it, the ledger's otherwise."""
-    error: Verbatim = UNSET
+    error: OptionalJson = UNSET
     failure_stage: str | None = None
     """Where it broke; always there with an error, except in older histories."""
     reason_code: str | None = None
 
 
-class Requeued(Payload, frozen=True):
+class RequeuedPayload(Payload, frozen=True):
     available_at: Micros
     released: bool = False
     """Its holder has handed it back. Older histories say so by the event's reason alone."""
 
 
-class Unblocked(Payload, frozen=True):
+class UnblockedPayload(Payload, frozen=True):
     available_at: Micros
 
 
-class Moved(Payload, frozen=True):
+class MovedPayload(Payload, frozen=True):
     """The queue that the job is in now, and the one it was in."""
 
     queue: str
     from_queue: str
 
 
-class Reprioritised(Payload, frozen=True, omit_defaults=False):
+class ReprioritisedPayload(Payload, frozen=True, omit_defaults=False):
     priority: int
     from_priority: int
 
 
-class Rescheduled(Payload, frozen=True):
+class RescheduledPayload(Payload, frozen=True):
     available_at: Micros
     from_at: Micros
 
 
-class Succeeded(Payload, frozen=True):
+class SucceededPayload(Payload, frozen=True):
     result: msgspec.Raw
 
 
-class Failed(Payload, frozen=True):
+class FailedPayload(Payload, frozen=True):
     """Older histories have the error only."""
 
     error: msgspec.Raw
@@ -125,16 +125,16 @@ class Failed(Payload, frozen=True):
     """Of an exhausted job: the reason that a dead letter would have."""
 
 
-class Cancelled(Payload, frozen=True):
+class CancelledPayload(Payload, frozen=True):
     comment: str | None = None
     """What the holder said of its exit. The event's reason is that of the cancel."""
-    error: Verbatim = UNSET
+    error: OptionalJson = UNSET
     """What went wrong, where the holder failed while it was being cancelled."""
     failure_stage: str | None = None
     reason_code: str | None = None
 
 
-class DeadLettered(Payload, frozen=True, omit_defaults=False):
+class DeadLetteredPayload(Payload, frozen=True, omit_defaults=False):
     """Everything a person needs, in one place; null is said, not left out."""
 
     reason_code: str
@@ -146,34 +146,34 @@ class DeadLettered(Payload, frozen=True, omit_defaults=False):
     correlation_id: str
 
 
-def verbatim(body: bytes | None) -> Verbatim:
+def to_optional_json(body: bytes | None) -> OptionalJson:
     return UNSET if body is None else msgspec.Raw(body)
 
 
-def body_of(value: Verbatim) -> bytes | None:
+def json_bytes(value: OptionalJson) -> bytes | None:
     return None if isinstance(value, msgspec.UnsetType) else bytes(value)
 
 
 NULL = b"null"
 
 
-SHAPES: dict[EventType, type[Payload]] = {
-    EventType.ENQUEUED: Enqueued,
-    EventType.HEARTBEAT: Beat,
-    EventType.STALLED: Stalled,
-    EventType.REQUEUED: Requeued,
-    EventType.UNBLOCKED: Unblocked,
-    EventType.MOVED: Moved,
-    EventType.REPRIORITISED: Reprioritised,
-    EventType.RESCHEDULED: Rescheduled,
-    EventType.SUCCEEDED: Succeeded,
-    EventType.FAILED: Failed,
-    EventType.CANCELLED: Cancelled,
-    EventType.DEAD_LETTERED: DeadLettered,
+PAYLOAD_TYPES: dict[EventType, type[Payload]] = {
+    EventType.ENQUEUED: EnqueuedPayload,
+    EventType.HEARTBEAT: BeatPayload,
+    EventType.STALLED: StalledPayload,
+    EventType.REQUEUED: RequeuedPayload,
+    EventType.UNBLOCKED: UnblockedPayload,
+    EventType.MOVED: MovedPayload,
+    EventType.REPRIORITISED: ReprioritisedPayload,
+    EventType.RESCHEDULED: RescheduledPayload,
+    EventType.SUCCEEDED: SucceededPayload,
+    EventType.FAILED: FailedPayload,
+    EventType.CANCELLED: CancelledPayload,
+    EventType.DEAD_LETTERED: DeadLetteredPayload,
 }
 """Types that are not here carry no payload."""
 
-_decoders = {shape: msgspec.json.Decoder(shape) for shape in SHAPES.values()}
+_decoders = {shape: msgspec.json.Decoder(shape) for shape in PAYLOAD_TYPES.values()}
 
 P = TypeVar("P", bound=Payload)
 
@@ -189,28 +189,28 @@ def result_payload(result: bytes) -> bytes:
     return b'{"result":' + result + b"}"
 
 
-def is_release(requeued: Event) -> bool:
+def is_release(requeued: EventRecord) -> bool:
     """Whether a `requeued` event records that the holder handed the job back."""
-    return requeued.reason == StallReason.RELEASED or decode(Requeued, requeued.payload).released
+    return requeued.reason == StallReason.RELEASED or decode(RequeuedPayload, requeued.payload).released
 
 
-NO_BEAT = Beat()
+NO_BEAT = BeatPayload()
 
 
 def checkpoint_of(body: bytes | None) -> bytes | None:
     """The checkpoint that a beat with this payload carries."""
-    return None if body is None else body_of(decode(Beat, body).checkpoint)
+    return None if body is None else json_bytes(decode(BeatPayload, body).checkpoint)
 
 
 def undo_step(body: bytes) -> UndoStep | None:
     """The undo step that a beat with this payload carries."""
-    found = decode(Beat, body).undo if UNDO_MARK in body else UNSET
+    found = decode(BeatPayload, body).undo if UNDO_BYTES in body else UNSET
     return None if isinstance(found, msgspec.UnsetType) else found
 
 
-UNDO_MARK = b'"undo":'
+UNDO_BYTES = b'"undo":'
 """No beat carries an undo step without these bytes in its payload."""
 
 
-def beat_payload(beat: Beat) -> bytes | None:
+def beat_payload(beat: BeatPayload) -> bytes | None:
     return None if beat == NO_BEAT else beat.encode()

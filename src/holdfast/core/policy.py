@@ -76,7 +76,7 @@ def duration_ms(what: str, value: Any, low: int, high: int) -> int:
     return round(ms)
 
 
-def settings(fields: dict[str, Any]) -> Settings:
+def read_settings(fields: dict[str, Any]) -> Settings:
     """One layer from the names users write (`lease_ttl="60s"`, `attempts_max=5`). None unsets a field."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
@@ -95,33 +95,33 @@ def settings(fields: dict[str, Any]) -> Settings:
                 raise ValidationError(f"{name} must be true or false", field=name)
             found[name] = value
         else:
-            raise _unknown(name)
-    return _checked(Settings(**found))
+            raise _unknown_field(name)
+    return _check_lease_ttl(Settings(**found))
 
 
-def _unknown(name: Any) -> ValidationError:
+def _unknown_field(name: Any) -> ValidationError:
     known = ", ".join(sorted(FIELDS))
     return ValidationError(f"there is no policy field {name!r:.80}; there are: {known}", field="policy")
 
 
-def amended(layer: Settings, fields: dict[str, Any]) -> Settings:
+def amend_settings(layer: Settings, fields: dict[str, Any]) -> Settings:
     """The layer with these fields set, by the names users write; those that are not named stay as they are."""
-    return _checked(msgspec.structs.replace(layer, **_set_fields(settings(fields))))
+    return _check_lease_ttl(msgspec.structs.replace(layer, **_set_fields(read_settings(fields))))
 
 
-def without(layer: Settings, names: Iterable[Any]) -> Settings:
+def unset_fields(layer: Settings, names: Iterable[Any]) -> Settings:
     """The layer with these fields left to the layers below, by the names users write."""
     gone: dict[str, None] = {}
     for name in names:
         if not isinstance(name, str) or name not in FIELDS:
-            raise _unknown(name)
+            raise _unknown_field(name)
         gone[FIELDS[name]] = None
-    return _checked(msgspec.structs.replace(layer, **gone))
+    return _check_lease_ttl(msgspec.structs.replace(layer, **gone))
 
 
-def merged(declared: Settings, by_operator: Settings) -> Settings:
+def merge_settings(declared: Settings, by_operator: Settings) -> Settings:
     """What counts for a kind: each field as the operator set it, else as the handler declares it."""
-    return _checked(msgspec.structs.replace(declared, **_set_fields(by_operator)))
+    return _check_lease_ttl(msgspec.structs.replace(declared, **_set_fields(by_operator)))
 
 
 def lowers_signed(before: Settings, after: Settings) -> bool:
@@ -129,7 +129,7 @@ def lowers_signed(before: Settings, after: Settings) -> bool:
     return _STRICTNESS[after.signed or "none"] < _STRICTNESS[before.signed or "none"]
 
 
-def _checked(layer: Settings) -> Settings:
+def _check_lease_ttl(layer: Settings) -> Settings:
     if layer.lease_ttl_ms is not None and layer.lease_ttl_ms > LEASE_MS_MAX and not layer.lease_widened:
         raise LimitExceeded(
             f"lease_ttl must be at most {LEASE_MS_MAX} ms unless lease_widened is set",
@@ -162,11 +162,11 @@ def resolve(tier: str | None, by_kind: Settings, by_tier: Settings, by_job: Sett
     stall_after = policy.stall_after_ms
     lease = max(policy.lease_ttl_ms, stall_after)
     window = chosen.get("resume_window_ms", stall_after if tier is not None else 0)
-    grace = chosen.get("cancel_grace_ms", _grace_ms(policy))
+    grace = chosen.get("cancel_grace_ms", _default_grace_ms(policy))
     return msgspec.structs.replace(policy, lease_ttl_ms=lease, resume_window_ms=window, cancel_grace_ms=grace)
 
 
-class Source(StrEnum):
+class FieldSource(StrEnum):
     """Where the value of a policy's field comes from, the nearest first."""
 
     OPERATOR_TIER = "operator_tier"
@@ -182,24 +182,24 @@ class Source(StrEnum):
     DEFAULT = "default"
 
 
-class Sourced(msgspec.Struct, frozen=True):
+class SourcedField(msgspec.Struct, frozen=True):
     """One field of a policy: its value and where that comes from."""
 
     name: str
     value: int | str | bool | None
-    source: Source
-    layers: dict[Source, int | str | bool]
+    source: FieldSource
+    layers: dict[FieldSource, int | str | bool]
     """The value in every layer that sets the field, the nearest layer first."""
 
 
-def sourced(tier: str | None, declared: Settings, by_kind: Settings, by_tier: Settings) -> list[Sourced]:
+def source_fields(tier: str | None, declared: Settings, by_kind: Settings, by_tier: Settings) -> list[SourcedField]:
     """Every field that `resolve` gives to a job without settings of its own, and `stall_after_ms`, each with its source."""
-    of_kind = merged(declared, by_kind)
+    of_kind = merge_settings(declared, by_kind)
     layers = {
-        Source.OPERATOR_TIER: by_tier,
-        Source.OPERATOR_KIND: by_kind,
-        Source.HANDLER: declared,
-        Source.TIER: tier_settings(tier),
+        FieldSource.OPERATOR_TIER: by_tier,
+        FieldSource.OPERATOR_KIND: by_kind,
+        FieldSource.HANDLER: declared,
+        FieldSource.TIER: tier_settings(tier),
     }
     policy = resolve(tier, of_kind, by_tier, NO_SETTINGS)
     defaults = msgspec.structs.asdict(Policy())
@@ -207,12 +207,12 @@ def sourced(tier: str | None, declared: Settings, by_kind: Settings, by_tier: Se
     for name, value in msgspec.structs.asdict(policy).items():
         said = {source: wish for source, layer in layers.items() if (wish := getattr(layer, name)) is not None}
         nearest = list(said.items()) if name == "signed" else list(said.items())[:1]
-        otherwise = Source.DEFAULT if not said and value == defaults[name] else Source.DERIVED
-        found.append(Sourced(name, value, next((source for source, wish in nearest if wish == value), otherwise), said))
-    return [*found, Sourced("stall_after_ms", policy.stall_after_ms, Source.DERIVED, {})]
+        otherwise = FieldSource.DEFAULT if not said and value == defaults[name] else FieldSource.DERIVED
+        found.append(SourcedField(name, value, next((source for source, wish in nearest if wish == value), otherwise), said))
+    return [*found, SourcedField("stall_after_ms", policy.stall_after_ms, FieldSource.DERIVED, {})]
 
 
-def _grace_ms(policy: Policy) -> int:
+def _default_grace_ms(policy: Policy) -> int:
     """How long a soft cancel waits where nobody has said so."""
     return max(Policy().cancel_grace_ms, policy.stall_after_ms)
 
@@ -226,18 +226,18 @@ def with_ttl(policy: Policy, ttl_ms: int) -> Policy:
     hear of a cancel, unless that was set."""
     missed = min(policy.missed_beats_max, max(1, ttl_ms // 1_000))
     leased = msgspec.structs.replace(policy, lease_ttl_ms=ttl_ms, missed_beats_max=missed, heartbeat_interval_ms=ttl_ms // missed)
-    if policy.cancel_grace_ms != _grace_ms(policy):
+    if policy.cancel_grace_ms != _default_grace_ms(policy):
         return leased
-    return msgspec.structs.replace(leased, cancel_grace_ms=_grace_ms(leased))
+    return msgspec.structs.replace(leased, cancel_grace_ms=_default_grace_ms(leased))
 
 
-_OF_LENGTH = ("lease_ttl_ms", "missed_beats_max", "heartbeat_interval_ms", "cancel_grace_ms")
+_TTL_FIELDS = ("lease_ttl_ms", "missed_beats_max", "heartbeat_interval_ms", "cancel_grace_ms")
 """The fields that `with_ttl` sets."""
 
 
 def is_renewal(before: Policy, after: Policy) -> bool:
     """Whether `after` is `before` for a lease of another length: a renewal changes nothing else."""
-    kept = {name: getattr(before, name) for name in _OF_LENGTH}
+    kept = {name: getattr(before, name) for name in _TTL_FIELDS}
     return after != before and msgspec.structs.replace(after, **kept) == before
 
 

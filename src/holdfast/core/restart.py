@@ -1,14 +1,73 @@
-"""The restart controller: how often a run may be started again before that is called a crash loop."""
+"""The restart controller: its configuration, its limits and its decisions."""
 
 from enum import StrEnum
 from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.core import bounded
+from holdfast.core import strict_json
 from holdfast.core.limits import check_count
-from holdfast.core.restart_policy import MAX_RESTARTS_LIMIT, RestartPolicyConfig, RestartPolicyConfigError
-from holdfast.errors import ValidationError
+from holdfast.errors import LimitExceeded, ValidationError
+
+MAX_RESTARTS_LIMIT = 1_000
+MAX_CIRCUIT_BREAKER_FAILURES = 100
+
+
+class RestartPolicyConfigError(LimitExceeded):
+    """A number of the policy is past its limit."""
+
+    field: ClassVar[str]
+
+    def __init__(self, actual: int, limit: int) -> None:
+        self.actual = actual
+        self.limit = limit
+        super().__init__(f"{self.field} is {actual}; the limit is {limit}", field=self.field, actual=actual, limit=limit)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.context == other.context
+
+    def __hash__(self) -> int:
+        return hash((self.field, self.actual, self.limit))
+
+
+class MaxRestartsExceedsLimit(RestartPolicyConfigError):
+    field = "max_restarts"
+
+
+class CircuitBreakerFailuresExceedsLimit(RestartPolicyConfigError):
+    field = "circuit_breaker_max_failures"
+
+
+class RestartPolicyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The numbers of a controller. Values that are no u32 or u64 are refused when it is made, the limits by `validate`."""
+
+    max_restarts: int
+    window_ticks: int
+    circuit_breaker_threshold_ticks: int
+    circuit_breaker_max_failures: int
+    stall_timeout_ticks: int
+
+    def __post_init__(self) -> None:
+        strict_json.check_u32("max_restarts", self.max_restarts)
+        strict_json.check_u64("window_ticks", self.window_ticks)
+        strict_json.check_u64("circuit_breaker_threshold_ticks", self.circuit_breaker_threshold_ticks)
+        strict_json.check_u32("circuit_breaker_max_failures", self.circuit_breaker_max_failures)
+        strict_json.check_u64("stall_timeout_ticks", self.stall_timeout_ticks)
+
+    def validate(self) -> None:
+        """Raises RestartPolicyConfigError where a number is past its limit."""
+        if self.max_restarts > MAX_RESTARTS_LIMIT:
+            raise MaxRestartsExceedsLimit(self.max_restarts, MAX_RESTARTS_LIMIT)
+        if self.circuit_breaker_max_failures > MAX_CIRCUIT_BREAKER_FAILURES:
+            raise CircuitBreakerFailuresExceedsLimit(self.circuit_breaker_max_failures, MAX_CIRCUIT_BREAKER_FAILURES)
+
+    def to_json(self) -> str:
+        return strict_json.encode_record(self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "RestartPolicyConfig":
+        return cls(**strict_json.read_object("policy", text, cls.__struct_fields__))
+
 
 __all__ = [
     "Allow",
@@ -40,18 +99,18 @@ class RestartDecision(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         """`{"allow":{"attempt":1}}` or `{"deny":{"reason":"clean_exit"}}`."""
-        return bounded.write({type(self).__name__.lower(): self})
+        return strict_json.encode_record({type(self).__name__.lower(): self})
 
     @staticmethod
     def from_json(text: str | bytes) -> "RestartDecision":
         """Reads `{"Allow":…}` and `{"Deny":…}` too, and a reason in either spelling."""
-        found = bounded.read_object("decision", text, (), ("allow", "deny", "Allow", "Deny"))
+        found = strict_json.read_object("decision", text, (), ("allow", "deny", "Allow", "Deny"))
         match [*found.items()]:
             case [("allow" | "Allow", body)]:
-                return Allow(**bounded.check_fields("allow", body, ["attempt"]))
+                return Allow(**strict_json.check_fields("allow", body, ["attempt"]))
             case [("deny" | "Deny", body)]:
-                reason = bounded.check_fields("deny", body, ["reason"])["reason"]
-                return Deny(bounded.read_choice("reason", reason, TerminalReason))
+                reason = strict_json.check_fields("deny", body, ["reason"])["reason"]
+                return Deny(strict_json.read_choice("reason", reason, TerminalReason))
             case _:
                 raise ValidationError("a decision is either an allow or a deny", field="decision")
 
@@ -62,7 +121,7 @@ class Allow(RestartDecision, frozen=True):
     attempt: int
 
     def __post_init__(self) -> None:
-        bounded.check_u32("attempt", self.attempt)
+        strict_json.check_u32("attempt", self.attempt)
 
 
 class Deny(RestartDecision, frozen=True):
@@ -71,7 +130,7 @@ class Deny(RestartDecision, frozen=True):
     reason: TerminalReason
 
     def __post_init__(self) -> None:
-        bounded.check_choice("reason", self.reason, TerminalReason)
+        strict_json.check_choice("reason", self.reason, TerminalReason)
 
 
 RestartDecision.Allow = Allow
@@ -115,7 +174,7 @@ class RestartController:
         A restart exactly `window_ticks` or `circuit_breaker_threshold_ticks` ago still counts, and so does one dated later
         than this: a clock that steps back buys no restarts.
         """
-        now = bounded.check_u64("current_tick", current_tick)
+        now = strict_json.check_u64("current_tick", current_tick)
         if self._terminal_reason is not None:
             return Deny(self._terminal_reason)
         config = self._config
@@ -131,32 +190,35 @@ class RestartController:
 
     def record_terminal(self, reason: TerminalReason) -> RestartDecision:
         """Ends all restarts. The first reason stays and is the one in the answer."""
-        bounded.check_choice("reason", reason, TerminalReason)
+        strict_json.check_choice("reason", reason, TerminalReason)
         if self._terminal_reason is None:
             self._terminal_reason = reason
         return Deny(self._terminal_reason)
 
     def check_stall(self, last_heartbeat_tick: int, current_tick: int) -> bool:
         """Whether the silence is longer than `stall_timeout_ticks`. A beat dated in the future is no silence."""
-        last, now = bounded.check_u64("last_heartbeat_tick", last_heartbeat_tick), bounded.check_u64("current_tick", current_tick)
+        last, now = (
+            strict_json.check_u64("last_heartbeat_tick", last_heartbeat_tick),
+            strict_json.check_u64("current_tick", current_tick),
+        )
         return now - last > self._config.stall_timeout_ticks
 
     def to_json(self) -> str:
         """All it knows: what `from_json` makes of it decides every further restart alike."""
-        return bounded.write(
+        return strict_json.encode_record(
             {"config": self._config, "restart_ticks": self._restart_ticks, "terminal_reason": self._terminal_reason}
         )
 
     @classmethod
     def from_json(cls, text: str | bytes, config: RestartPolicyConfig | None = None) -> "RestartController":
         """The controller as it was kept; a `config` given here replaces the one that was kept with it."""
-        found = bounded.read_object("controller", text, ["config", "restart_ticks", "terminal_reason"])
-        fields = bounded.check_fields("config", found["config"], RestartPolicyConfig.__struct_fields__)
+        found = strict_json.read_object("controller", text, ["config", "restart_ticks", "terminal_reason"])
+        fields = strict_json.check_fields("config", found["config"], RestartPolicyConfig.__struct_fields__)
         kept = RestartPolicyConfig(**fields)
         restored = cls(config or kept)
         restored._restart_ticks = _read_ticks(found["restart_ticks"])
         if found["terminal_reason"] is not None:
-            restored._terminal_reason = bounded.read_choice("terminal_reason", found["terminal_reason"], TerminalReason)
+            restored._terminal_reason = strict_json.read_choice("terminal_reason", found["terminal_reason"], TerminalReason)
         return restored
 
 
@@ -169,4 +231,4 @@ def _read_ticks(value: Any) -> list[int]:
     if not isinstance(value, list):
         raise ValidationError("restart_ticks must be an array", field="restart_ticks")
     check_count("restart_ticks", len(value), MAX_RESTARTS_LIMIT)
-    return [bounded.check_u64("restart_ticks", tick) for tick in value]
+    return [strict_json.check_u64("restart_ticks", tick) for tick in value]

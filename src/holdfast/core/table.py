@@ -7,7 +7,7 @@ from holdfast.core.model import HELD, LIVE, NOTES, TERMINAL, EventType, Role, St
 S, E, R = Status, EventType, Role
 
 
-class Move(NamedTuple):
+class Transition(NamedTuple):
     """One line of the contract. `to` names the resulting statuses, `same` where it does not change."""
 
     verb: str
@@ -22,74 +22,75 @@ def _from(*statuses: Status) -> frozenset[Status]:
     return frozenset(statuses)
 
 
-HOLDER = (R.WORKER,)
+WORKER_ONLY = (R.WORKER,)
 SYSTEM_ONLY = (R.SYSTEM,)
-OUTSIDE = (R.CLIENT, R.OPERATOR, R.SYSTEM)
-BOSS = (R.OPERATOR, R.SYSTEM)
-ASKER = (R.CLIENT, R.OPERATOR)
+NOT_WORKER = (R.CLIENT, R.OPERATOR, R.SYSTEM)
+OPERATOR_OR_SYSTEM = (R.OPERATOR, R.SYSTEM)
+CLIENT_OR_OPERATOR = (R.CLIENT, R.OPERATOR)
 
-MOVES: tuple[Move, ...] = (
-    Move("claim", _from(S.QUEUED), (S.CLAIMED,), HOLDER, (E.CLAIMED,),
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition("claim", _from(S.QUEUED), (S.CLAIMED,), WORKER_ONLY, (E.CLAIMED,),
          "the next by queue list, priority, available_at and id, or one by id; attempt +1, new fence, lease and policy snapshot"),
-    Move("claim by id", _from(S.STALLED), (S.CLAIMED,), HOLDER, (E.CLAIMED,),
+    Transition("claim by id", _from(S.STALLED), (S.CLAIMED,), WORKER_ONLY, (E.CLAIMED,),
          "reclaims, once the resume window is over; the last holder also within it"),
-    Move("claim by id", HELD, (), HOLDER, (E.HEARTBEAT,),
+    Transition("claim by id", HELD, (), WORKER_ONLY, (E.HEARTBEAT,),
          "its holder, lease live: renews, the attempt stays; another: lease_conflict; past the limit: stalled, then claimed"),
-    Move("start", _from(S.CLAIMED), (S.RUNNING,), HOLDER, (E.STARTED,),
+    Transition("start", _from(S.CLAIMED), (S.RUNNING,), WORKER_ONLY, (E.STARTED,),
          "counts as the first beat and renews the lease"),
-    Move("heartbeat", HELD, (), HOLDER, (E.HEARTBEAT,),
+    Transition("heartbeat", HELD, (), WORKER_ONLY, (E.HEARTBEAT,),
          "renews the lease; may carry stage, progress, a wish for assistance, a checkpoint and an undo step"),
-    Move("heartbeat", _from(S.STALLED), (), HOLDER, (E.HEARTBEAT,),
+    Transition("heartbeat", _from(S.STALLED), (), WORKER_ONLY, (E.HEARTBEAT,),
          "from the last holder, with its fence: evidence of life only"),
-    Move("assist", _from(S.RUNNING), (), (R.OPERATOR,), (E.ASSIST_STARTED,),
+    Transition("assist", _from(S.RUNNING), (), (R.OPERATOR,), (E.ASSIST_STARTED,),
          "phase executing → assisted"),
-    Move("unassist", _from(S.RUNNING), (), (R.OPERATOR,), (E.ASSIST_ENDED,),
+    Transition("unassist", _from(S.RUNNING), (), (R.OPERATOR,), (E.ASSIST_ENDED,),
          "phase assisted → executing"),
-    Move("stall", HELD, (S.STALLED,), SYSTEM_ONLY, (E.STALLED,),
+    Transition("stall", HELD, (S.STALLED,), SYSTEM_ONLY, (E.STALLED,),
          "only past the snapshot's limit, else not_stalled_yet; carries the snapshot"),
-    Move("stall", HELD, (S.STALLED,), HOLDER, (E.STALLED,),
+    Transition("stall", HELD, (S.STALLED,), WORKER_ONLY, (E.STALLED,),
          "the holder reports that it cannot go on"),
-    Move("resume", _from(S.STALLED), (S.RUNNING,), SYSTEM_ONLY, (E.RESUMED,),
+    Transition("resume", _from(S.STALLED), (S.RUNNING,), SYSTEM_ONLY, (E.RESUMED,),
          "only after a beat that came after the stall, of an attempt that had started; same fence, new lease"),
-    Move("resume", _from(S.STALLED), (S.RUNNING,), HOLDER, (E.RESUMED,),
+    Transition("resume", _from(S.STALLED), (S.RUNNING,), WORKER_ONLY, (E.RESUMED,),
          "the last holder, with its fence: its request is the proof of life"),
-    Move("requeue", _from(S.STALLED), (S.QUEUED,), SYSTEM_ONLY, (E.REQUEUED,),
+    Transition("requeue", _from(S.STALLED), (S.QUEUED,), SYSTEM_ONLY, (E.REQUEUED,),
          "available_at from the backoff; where attempts are used up: exhausted instead"),
-    Move("unblock", _from(S.QUEUED), (), SYSTEM_ONLY, (E.UNBLOCKED,),
+    Transition("unblock", _from(S.QUEUED), (), SYSTEM_ONLY, (E.UNBLOCKED,),
          "the last job it depended on has succeeded: available from now, or from when its caller wanted it"),
-    Move("move", _from(S.QUEUED), (), ASKER, (E.MOVED,),
+    Transition("move", _from(S.QUEUED), (), CLIENT_OR_OPERATOR, (E.MOVED,),
          "to another queue; a dedupe key that a job there has is a conflict; its own queue is a no-op"),
-    Move("reprioritise", _from(S.QUEUED), (), ASKER, (E.REPRIORITISED,),
+    Transition("reprioritise", _from(S.QUEUED), (), CLIENT_OR_OPERATOR, (E.REPRIORITISED,),
          "another priority; the one it has is a no-op"),
-    Move("reschedule", _from(S.QUEUED), (), ASKER, (E.RESCHEDULED,),
+    Transition("reschedule", _from(S.QUEUED), (), CLIENT_OR_OPERATOR, (E.RESCHEDULED,),
          "available from another time; not while it waits for other jobs; the time it has is a no-op"),
-    Move("release", HELD, (S.QUEUED,), HOLDER, (E.STALLED, E.REQUEUED),
+    Transition("release", HELD, (S.QUEUED,), WORKER_ONLY, (E.STALLED, E.REQUEUED),
          "an orderly hand-back: no backoff, does not count against attempts_max"),
-    Move("release", _from(S.STALLED), (S.QUEUED,), HOLDER, (E.REQUEUED,),
+    Transition("release", _from(S.STALLED), (S.QUEUED,), WORKER_ONLY, (E.REQUEUED,),
          "by the last holder of an attempt that had not started: there is nothing to resume"),
-    Move("complete", _from(S.RUNNING), (S.SUCCEEDED,), HOLDER, (E.SUCCEEDED,),
+    Transition("complete", _from(S.RUNNING), (S.SUCCEEDED,), WORKER_ONLY, (E.SUCCEEDED,),
          "validators run first and may refuse it: refused_by_validator; also while aborting"),
-    Move("fail", _from(S.RUNNING), (S.FAILED,), HOLDER, (E.FAILED,),
+    Transition("fail", _from(S.RUNNING), (S.FAILED,), WORKER_ONLY, (E.FAILED,),
          "permanent"),
-    Move("fail", _from(S.RUNNING), (S.DEAD_LETTERED,), HOLDER, (E.DEAD_LETTERED,),
+    Transition("fail", _from(S.RUNNING), (S.DEAD_LETTERED,), WORKER_ONLY, (E.DEAD_LETTERED,),
          "permanent with a reason code: input that no retry will mend"),
-    Move("fail", _from(S.RUNNING), (S.QUEUED,), HOLDER, (E.STALLED, E.REQUEUED),
+    Transition("fail", _from(S.RUNNING), (S.QUEUED,), WORKER_ONLY, (E.STALLED, E.REQUEUED),
          "transient, attempts left: both steps in one transaction"),
-    Move("fail", _from(S.RUNNING), (S.CANCELLED,), HOLDER, (E.CANCELLED,),
+    Transition("fail", _from(S.RUNNING), (S.CANCELLED,), WORKER_ONLY, (E.CANCELLED,),
          "transient, while aborting"),
-    Move("exhaust", _from(S.RUNNING, S.STALLED), (S.DEAD_LETTERED, S.FAILED), (R.WORKER, R.SYSTEM), (E.DEAD_LETTERED, E.FAILED),
+    Transition("exhaust", _from(S.RUNNING, S.STALLED), (S.DEAD_LETTERED, S.FAILED), (R.WORKER, R.SYSTEM),
+         (E.DEAD_LETTERED, E.FAILED),
          "attempt − releases ≥ attempts_max: by on_exhausted, dead_letter unless set; an undo job: compensation_failed"),
-    Move("cancel", _from(S.QUEUED, S.CLAIMED, S.STALLED), (S.CANCELLED,), OUTSIDE, (E.CANCELLED,),
+    Transition("cancel", _from(S.QUEUED, S.CLAIMED, S.STALLED), (S.CANCELLED,), NOT_WORKER, (E.CANCELLED,),
          "soft or hard: nothing is running"),
-    Move("cancel", _from(S.RUNNING), (), OUTSIDE, (E.CANCEL_REQUESTED,),
+    Transition("cancel", _from(S.RUNNING), (), NOT_WORKER, (E.CANCEL_REQUESTED,),
          "soft: phase aborting; the holder learns of it with its next beat; repeating it is a no-op"),
-    Move("cancel hard", _from(S.RUNNING), (S.CANCELLED,), OUTSIDE, (E.CANCELLED,),
+    Transition("cancel hard", _from(S.RUNNING), (S.CANCELLED,), NOT_WORKER, (E.CANCELLED,),
          "the fence dies at once; also what a soft one becomes past cancel_grace"),
-    Move("acknowledge_cancel", _from(S.RUNNING), (S.CANCELLED,), HOLDER, (E.CANCELLED,),
+    Transition("acknowledge_cancel", _from(S.RUNNING), (S.CANCELLED,), WORKER_ONLY, (E.CANCELLED,),
          "the holder of an aborting job made its safe exit"),
-    Move("dead_letter", LIVE, (S.DEAD_LETTERED,), BOSS, (E.DEAD_LETTERED,),
+    Transition("dead_letter", LIVE, (S.DEAD_LETTERED,), OPERATOR_OR_SYSTEM, (E.DEAD_LETTERED,),
          "with every dead-letter field"),
-    Move("annotate", TERMINAL, (), BOSS, (E.COMPENSATED, E.COMPENSATION_FAILED, E.DISCARDED),
+    Transition("annotate", TERMINAL, (), OPERATOR_OR_SYSTEM, (E.COMPENSATED, E.COMPENSATION_FAILED, E.DISCARDED),
          "a note on a finished job; nothing else may be appended to one"),
 )  # fmt: skip
 """Besides these, `enqueue` and `replay` make a new job (→ queued, event enqueued)."""
@@ -110,17 +111,17 @@ STEPS: frozenset[tuple[EventType, Status | None, Status]] = frozenset(
 )
 """Every single step an event may record: (type, from, to). Longer moves are made of these."""
 
-SIGNERS: dict[EventType, frozenset[Role]] = {
-    event: frozenset(role for move in MOVES if event in move.events for role in move.by) for event in EventType
+EVENT_ROLES: dict[EventType, frozenset[Role]] = {
+    event: frozenset(role for move in TRANSITIONS if event in move.events for role in move.by) for event in EventType
 } | {E.ENQUEUED: frozenset({R.CLIENT, R.OPERATOR, R.SYSTEM, R.WORKER})}
 """Who may stand behind an event of each type."""
 
 
-def outsiders(verb: str) -> frozenset[Role]:
+def roles_without_fence(verb: str) -> frozenset[Role]:
     """Who may ask for `verb` without holding the job."""
-    return frozenset(role for move in MOVES if move.verb == verb for role in move.by) - {R.WORKER}
+    return frozenset(role for move in TRANSITIONS if move.verb == verb for role in move.by) - {R.WORKER}
 
 
-def sources(verb: str) -> frozenset[Status]:
+def source_statuses(verb: str) -> frozenset[Status]:
     """The statuses from which `verb` is allowed, over all its lines."""
-    return frozenset().union(*(move.sources for move in MOVES if move.verb == verb))
+    return frozenset().union(*(move.sources for move in TRANSITIONS if move.verb == verb))

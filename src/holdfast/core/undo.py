@@ -7,7 +7,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.limits import UNDO_STEPS_MAX
-from holdfast.core.model import SYSTEM, TERMINAL, UNDO_KIND, EventType, Job, Micros, ReasonCode, Status
+from holdfast.core.model import SYSTEM, TERMINAL, UNDO_KIND, EventType, JobRecord, Micros, ReasonCode, Status
 from holdfast.errors import LimitExceeded, ValidationError
 
 
@@ -18,7 +18,7 @@ class UndoArgs(msgspec.Struct, frozen=True):
     steps: tuple[payloads.UndoStep, ...]
 
 
-def check_undo(job: Job, beat: payloads.Beat) -> None:
+def check_undo(job: JobRecord, beat: payloads.BeatPayload) -> None:
     """Refuses an undo step that the job may not have, or not any more."""
     if beat.undo is payloads.UNSET:
         return
@@ -28,13 +28,13 @@ def check_undo(job: Job, beat: payloads.Beat) -> None:
         raise LimitExceeded(f"job {job.id} has {job.undo_owed} undo steps", field="undo", limit=UNDO_STEPS_MAX)
 
 
-def check_reason_code(job: Job, code: ReasonCode | None) -> None:
+def check_reason_code(job: JobRecord, code: ReasonCode | None) -> None:
     """Only what undoes can have failed to."""
     if code is ReasonCode.COMPENSATION_FAILED and job.kind != UNDO_KIND:
         raise ValidationError(f"only a job of kind {UNDO_KIND} ends with {code.value}", field="reason_code")
 
 
-def owes_undo(job: Job) -> bool:
+def has_undo_due(job: JobRecord) -> bool:
     """Whether the job is over and its undo steps are still to be taken, or their end to be noted."""
     return job.status in TERMINAL and job.undo_owed > 0
 
@@ -44,7 +44,7 @@ def undo_key(job_id: int) -> str:
     return f"{UNDO_KIND}/{job_id}"
 
 
-def undo_of(job: Job, steps: Sequence[payloads.UndoStep], command: c.Compensate, now: Micros) -> c.Enqueue:
+def undo_command(job: JobRecord, steps: Sequence[payloads.UndoStep], command: c.Compensate, now: Micros) -> c.Enqueue:
     """The undo job of a finished job whose `steps` are in the order they were registered.
 
     A holder that ended the job itself is done with it. Anybody else's end may find it still at work: then the steps wait until
@@ -52,7 +52,7 @@ def undo_of(job: Job, steps: Sequence[payloads.UndoStep], command: c.Compensate,
     """
     args = msgspec.json.encode(UndoArgs(job.id, tuple(reversed(steps))))
     lease_over_at = job.last_lease_expires_at or 0
-    body = payloads.Enqueued(
+    body = payloads.EnqueuedPayload(
         queue=job.queue,
         kind=UNDO_KIND,
         args=msgspec.Raw(args),
@@ -78,7 +78,7 @@ def undo_of(job: Job, steps: Sequence[payloads.UndoStep], command: c.Compensate,
     )
 
 
-def end_of_undo(undo: Job, command: c.Compensate) -> c.Annotate | None:
+def undo_note(undo: JobRecord, command: c.Compensate) -> c.Annotate | None:
     """The note that the end of its undo job puts on a job; None while that one lives."""
     if undo.status not in TERMINAL:
         return None

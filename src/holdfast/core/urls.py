@@ -43,7 +43,7 @@ _CREDENTIALS = re.compile(r"([^:@/]*)(?::([^@/]*))?@")
 _PLACE = re.compile(r"([^/?]*)(/[^?]*)?(?:\?(.*))?", re.DOTALL)
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%25[\w.~-]+)?\]|[\w.~%-]*)(?::[0-9]{0,5})?")
 _SECRET_BEGINS = re.compile(r"(?<=://)[^:@/?]*:|password[^=]*=|secret=|_key=", re.IGNORECASE)
-_ESCAPE_THEM = "in a user name or a password write % as %25, @ as %40, / as %2F, : as %3A, ? as %3F and a blank as %20"
+_ESCAPE_ADVICE = "in a user name or a password write % as %25, @ as %40, / as %2F, : as %3A, ? as %3F and a blank as %20"
 
 
 class ServerUrl(NamedTuple):
@@ -95,15 +95,15 @@ def sqlite_file(url: str) -> str:
     return "" if found is None else url[found.end() :]
 
 
-def read_server(url: str) -> ServerUrl:
+def parse_server_url(url: str) -> ServerUrl:
     """The parts of a PostgreSQL url that can be read in one way only. The refusal of any other repeats nothing of it."""
     begin = _SERVER.match(url)
     if begin is None:
         raise ValidationError("a PostgreSQL url starts with postgresql://", field="url")
     if not url.isprintable() or " " in url:
-        raise ValidationError(f"the url holds a blank or a character that cannot be printed: {_ESCAPE_THEM}", field="url")
+        raise ValidationError(f"the url holds a blank or a character that cannot be printed: {_ESCAPE_ADVICE}", field="url")
     if _BAD_ESCAPE.search(url):
-        raise ValidationError(f"the url holds a % that is not followed by two hexadecimal digits: {_ESCAPE_THEM}", field="url")
+        raise ValidationError(f"the url holds a % that is not followed by two hexadecimal digits: {_ESCAPE_ADVICE}", field="url")
     rest = url[begin.end() :]
     found = _CREDENTIALS.match(rest)
     user, password = ("", None) if found is None else (found[1], found[2])
@@ -111,9 +111,9 @@ def read_server(url: str) -> ServerUrl:
     assert place is not None
     hosts, path, query = place[1], place[2] or "", place[3] or ""
     if "@" in hosts + path or "?" in user or (password is not None and "@" in query):
-        raise ValidationError(f"the url has an @ or a ? where none can be: {_ESCAPE_THEM}", field="url")
+        raise ValidationError(f"the url has an @ or a ? where none can be: {_ESCAPE_ADVICE}", field="url")
     if not all(_HOST.fullmatch(host) for host in hosts.split(",")):
-        raise ValidationError(f"the url has a host or a port that cannot be one: {_ESCAPE_THEM}", field="url")
+        raise ValidationError(f"the url has a host or a port that cannot be one: {_ESCAPE_ADVICE}", field="url")
     return ServerUrl(begin[0][:-3], user, password, hosts, path, _parameters(query))
 
 
@@ -127,13 +127,13 @@ def _parameters(query: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, _, value in (part.partition("=") for part in parts))
 
 
-def without_password(url: str, instead: str = f":{HIDDEN}") -> str:
+def hide_password(url: str, instead: str = f":{HIDDEN}") -> str:
     """A url for people to see. Of one that cannot be read only the scheme is shown: the rest may be a password."""
     if is_sqlite(url):
         file, mark, _ = url.partition("?")
         return f"{file}{mark}{HIDDEN}" if mark else file
     try:
-        return read_server(url).shown(instead)
+        return parse_server_url(url).shown(instead)
     except ValidationError:
         return f"{_scheme(url)}{HIDDEN}"
 
@@ -142,7 +142,7 @@ def _is_secret(name: str) -> bool:
     return unquote_plus(name) not in SHOWN
 
 
-def without_typed(message: str, words: Iterable[str]) -> str:
+def redact_urls(message: str, words: Iterable[str]) -> str:
     """`message` without the urls among the `words` of a command line, and without what a shell has cut off of one.
 
     A blank in a password makes several words of a url: those up to the next one with an @ belong to it.
@@ -150,7 +150,7 @@ def without_typed(message: str, words: Iterable[str]) -> str:
     cut: list[str] | None = None
     for word in words:
         if begin := _SERVER.search(word):
-            message = _without(message, word[begin.start() :])
+            message = _redact_url(message, word[begin.start() :])
             cut = [] if "@" not in word else None
         elif cut is not None:
             cut.append(word)
@@ -161,7 +161,7 @@ def without_typed(message: str, words: Iterable[str]) -> str:
     return message
 
 
-def _without(message: str, url: str) -> str:
+def _redact_url(message: str, url: str) -> str:
     """Also where only its beginning is quoted, and where it is quoted as Python writes a text."""
     for form in (url, repr(url)[1:-1]):
         secret = _SECRET_BEGINS.search(form)

@@ -19,7 +19,7 @@ class Dialect(StrEnum):
     TASKS = "tasks"
 
 
-class Names(NamedTuple):
+class DialectNames(NamedTuple):
     """What a dialect calls things. All names are read; of several for one thing, the first is written."""
 
     events: tuple[tuple[str, EventType], ...] = ()
@@ -30,9 +30,9 @@ class Names(NamedTuple):
 
 E, S, P = EventType, Status, Phase
 
-DIALECTS: dict[Dialect, Names] = {
-    Dialect.HOLDFAST: Names(),
-    Dialect.LIVENESS: Names(
+DIALECTS: dict[Dialect, DialectNames] = {
+    Dialect.HOLDFAST: DialectNames(),
+    Dialect.LIVENESS: DialectNames(
         events=(
             ("JOB_HEARTBEAT", E.HEARTBEAT),
             ("JOB_EXECUTION_STALLED", E.STALLED),
@@ -46,7 +46,7 @@ DIALECTS: dict[Dialect, Names] = {
         ),
         reasons=(("ROBOT_ERROR", StallReason.WORKER_ERROR),),
     ),
-    Dialect.JOBS: Names(
+    Dialect.JOBS: DialectNames(
         events=(
             ("job_claimed", E.CLAIMED),
             ("job_started", E.STARTED),
@@ -60,7 +60,7 @@ DIALECTS: dict[Dialect, Names] = {
         ),
         statuses=(("assigned", S.CLAIMED, None), ("orphaned", S.STALLED, None)),
     ),
-    Dialect.TASKS: Names(
+    Dialect.TASKS: DialectNames(
         events=(("task_claimed", E.CLAIMED), ("task_heartbeat", E.HEARTBEAT)),
         statuses=(("in_progress", S.RUNNING, None),),
     ),

@@ -1,13 +1,12 @@
 """The one door to a store: commands in, outcomes out, in groups."""
 
-from holdfast.ledger.face import Beat, Change, Event, Job, JobPage, WorkerRecord
-from holdfast.ledger.keyring import Keyring
-from holdfast.ledger.keys import KeyRecord
 from holdfast.ledger.ledger import Ledger
-from holdfast.ledger.outbox import SinkState
-from holdfast.ledger.policies import DeclarationRecord
-from holdfast.ledger.queues import QueueRecord
-from holdfast.ledger.seals import Inclusion, ProvenEvent, TreeHead
+from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerRecord
+from holdfast.ledger.signing import Keyring
+from holdfast.ledger.verbs.fleet import QueueRecord
+from holdfast.ledger.verbs.policies import DeclarationRecord
+from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, ProvenEvent, TreeHead
+from holdfast.ledger.verbs.sinks import SinkState
 
 __all__ = [
     "Beat",

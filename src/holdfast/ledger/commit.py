@@ -18,14 +18,13 @@ from typing import Any, TypeVar
 
 from holdfast.core.commands import ClaimNext, Enqueue, Replay, ReplayMany
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.ledger import tally
-from holdfast.ledger.execute import execute
-from holdfast.ledger.notary import Notary
-from holdfast.ledger.repeating import is_locked
+from holdfast.ledger import metrics
+from holdfast.ledger.dispatch import execute
+from holdfast.ledger.idempotency import is_locked
 from holdfast.ledger.requests import Request, Result
-from holdfast.store.awaiting import use_connection
-from holdfast.store.base import END_IT, Contention, Lane, Session, StatementFailed, Store, locked_out
-from holdfast.store.unwrap import unwrap
+from holdfast.ledger.signing import Signer
+from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, Session, StatementFailed, Store, lock_refusal
+from holdfast.store.callers import unwrap, use_connection
 from holdfast.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -166,9 +165,9 @@ class GroupCommit:
 class CommitPipeline:
     """Runs requests: in the right lane, again where rows are locked, counted, with workers woken."""
 
-    def __init__(self, store: Store, metrics: Metrics, notary: Notary) -> None:
+    def __init__(self, store: Store, metrics: Metrics, notary: Signer) -> None:
         self._store = store
-        self._notary = notary
+        self._signer = notary
         self._metrics = metrics
         self._groups: dict[Lane, GroupCommit] = {
             lane: GroupCommit(partial(self._run_group, lane)) for lane in store.lanes() if lane != "keyed"
@@ -186,16 +185,16 @@ class CommitPipeline:
             if result.locked:
                 result = self._retry_locked(lane, request, result)
         except HoldfastError as error:
-            tally.refused(self._metrics, error)
+            metrics.count_refusal(self._metrics, error)
             raise
-        tally.answered(self._metrics, result)
+        metrics.count_answers(self._metrics, result)
         return result
 
     def submit_within(self, connection: Any, request: Request) -> Result:
         """Run a request in the caller's own transaction. It is counted now: the ledger never learns whether that commits."""
         with self._counting_refusals():
             result = self._run_within(connection, request)
-        tally.answered(self._metrics, result)
+        metrics.count_answers(self._metrics, result)
         return result
 
     def claim(self, request: Request) -> Result:
@@ -207,7 +206,7 @@ class CommitPipeline:
         result = Result(request)
         result.answers = [self.run_statement(methodcaller("claim", command), again=False)]
         result.changed = bool(result.answers[0])
-        tally.answered(self._metrics, result)
+        metrics.count_answers(self._metrics, result)
         if result.changed:
             self._store.wake([])
         return result
@@ -221,7 +220,7 @@ class CommitPipeline:
     def run_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         """Run one statement that is not a command on a job. It may be run twice, unless `again` is False."""
         with self._counting_refusals():
-            return self._retry(partial(self._store.poke, work, again=again), PAUSES[:2])
+            return self._retry(partial(self._store.write_statement, work, again=again), PAUSES[:2])
 
     # Steps
 
@@ -230,13 +229,13 @@ class CommitPipeline:
         try:
             yield
         except HoldfastError as error:
-            tally.refused(self._metrics, error)
+            metrics.count_refusal(self._metrics, error)
             raise
 
     def _run_group(self, lane: Lane, requests: list[Request]) -> Sequence[Result | Exception]:
         """Run a group. Other requests wait meanwhile, so this never waits for a lock for long, nor twice."""
         try:
-            return self._store.transact(lane, partial(execute, requests, self._notary, False))
+            return self._store.transact(lane, partial(execute, requests, self._signer, False))
         except Exception as error:
             if len(requests) == 1:
                 return [_after(requests[0], error)]
@@ -245,7 +244,7 @@ class CommitPipeline:
             if not isinstance(error, Contention):
                 return [self._run_one(lane, request, careful=True) for request in requests]
         try:
-            return self._store.transact(lane, partial(execute, requests, self._notary, True))
+            return self._store.transact(lane, partial(execute, requests, self._signer, True))
         except Contention as error:
             return [_after(request, error) for request in requests]
         except Unavailable:
@@ -255,7 +254,7 @@ class CommitPipeline:
 
     def _run_one(self, lane: Lane, request: Request, *, careful: bool) -> Result | Exception:
         try:
-            [result] = self._store.transact(lane, partial(execute, [request], self._notary, careful))
+            [result] = self._store.transact(lane, partial(execute, [request], self._signer, careful))
         except Exception as error:  # noqa: BLE001 - the caller gets it
             return _after(request, error)
         return result
@@ -313,7 +312,7 @@ class CommitPipeline:
         if holder is None:
             return refused
         found = Unavailable(f"{refused.message}: {holder}", locked=True, **({} if job_id is None else {"job_id": job_id}))
-        found.action = END_IT
+        found.action = END_TRANSACTION_ACTION
         return found
 
     def _run_within(self, connection: Any, request: Request) -> Result:
@@ -321,14 +320,14 @@ class CommitPipeline:
             use_connection()
             connection = unwrap(connection)
             queues = sorted({command.queue for command in request.commands if isinstance(command, Enqueue)})
-            work = partial(execute, [request], self._notary, False)
+            work = partial(execute, [request], self._signer, False)
             [result] = self._store.within(connection, work, queues)
             for pause in MANY_PAUSES[1:]:
                 if result.locked:
                     _sleep(pause)
                     [result] = self._store.within(connection, work, queues)
         except Contention as error:
-            raise locked_out(error, self._store.lock_holder()) from error
+            raise lock_refusal(error, self._store.lock_holder()) from error
         except StatementFailed as error:
             raise _refused(error) from error
         if result.locked:
@@ -345,7 +344,7 @@ class CommitPipeline:
                 raise _refused(error) from error
             except Contention as error:
                 if number == len(pauses):
-                    raise locked_out(error, self._store.lock_holder() if named else None) from error
+                    raise lock_refusal(error, self._store.lock_holder() if named else None) from error
         raise AssertionError("unreachable")
 
 
@@ -370,7 +369,7 @@ def _after(request: Request, error: Exception) -> Result | Exception:
     """What a request gets whose transaction was rolled back by this error. Nothing of it was done."""
     if isinstance(error, Contention):
         result = Result(request)
-        result.answers, result.locked = [locked_out(error, None)] * len(request.commands), True
+        result.answers, result.locked = [lock_refusal(error, None)] * len(request.commands), True
         return result
     return failure_of(request, _refused(error) if isinstance(error, StatementFailed) else error)
 

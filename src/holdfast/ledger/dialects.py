@@ -14,33 +14,33 @@ import msgspec
 from holdfast.core.evolve import PHASE_TYPES, phase_after
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import Actor, EventType, Phase, Role, Status
-from holdfast.core.proof.signed import counter_of
-from holdfast.core.proof.spelling import to_iso
 from holdfast.core.vocabulary import Dialect, event_name, has_name, reason_name, status_name
-from holdfast.ledger import admit
-from holdfast.ledger.face import Event, public_event, to_micros
+from holdfast.ledger import validate
+from holdfast.ledger.public import Event, public_event, to_micros
+from holdfast.proof.encoding import to_iso
+from holdfast.proof.statements import counter_of
 from holdfast.store.base import EventFilter, Session, Store
 
 _ROBOTS = {Role.WORKER: "robot", Role.SYSTEM: "server"}
 """What `liveness` calls roles; it has no other name for the rest."""
 
 
-class Standing(NamedTuple):
+class StateBefore(NamedTuple):
     """What an event does not say of its job: the phase before it, and who holds the job or held it last."""
 
     phase: Phase | None = None
     holder: str | None = None
 
 
-UNKNOWN = Standing()
-StandingOf = Callable[[Event], Standing]
+UNKNOWN = StateBefore()
+StandingOf = Callable[[Event], StateBefore]
 
 
 def read_dialect(given: Any) -> Dialect:
-    return admit.choice("dialect", Dialect, given)
+    return validate.choice("dialect", Dialect, given)
 
 
-def written(event: Event, dialect: Dialect, ledger_id: str, standing: Standing) -> dict[str, Any]:
+def written(event: Event, dialect: Dialect, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
     """The event as readers of the dialect expect it: a JSON object."""
     return _SHAPES[dialect](event, ledger_id, standing)
 
@@ -51,13 +51,13 @@ def needs_standing(event: Event, dialect: Dialect) -> bool:
     return dialect is Dialect.LIVENESS and is_about_run
 
 
-class InOrder:
+class StatesInOrder:
     """Standings for a reader who sees every event from the first one on. It remembers the jobs that are held or stalled."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Standing] = {}
+        self._known: dict[int, StateBefore] = {}
 
-    def __call__(self, event: Event) -> Standing:
+    def __call__(self, event: Event) -> StateBefore:
         """The job's standing before this event."""
         before = self._known.get(event.job_id, UNKNOWN)
         after = _after(before, event)
@@ -73,7 +73,7 @@ def looked_up(store: Store, events: Iterable[Event], dialect: Dialect) -> Standi
     job_ids = {event.job_id for event in events if needs_standing(event, dialect)}
     found = store.read(lambda session: {id_: _history(session, id_) for id_ in job_ids}) if job_ids else {}
 
-    def standing(event: Event) -> Standing:
+    def standing(event: Event) -> StateBefore:
         revs, standings = found.get(event.job_id, ([], []))
         place = bisect_left(revs, event.rev)
         return standings[place - 1] if place else UNKNOWN
@@ -81,11 +81,11 @@ def looked_up(store: Store, events: Iterable[Event], dialect: Dialect) -> Standi
     return standing
 
 
-def _history(session: Session, job_id: int) -> tuple[list[int], list[Standing]]:
+def _history(session: Session, job_id: int) -> tuple[list[int], list[StateBefore]]:
     """The revisions at which the job's standing changed, and the standing after each."""
     types = tuple(kind.value for kind in PHASE_TYPES)
     revs: list[int] = []
-    standings: list[Standing] = []
+    standings: list[StateBefore] = []
     after, now = 0, UNKNOWN
     while page := session.events(EventFilter(job_id=job_id, types=types, after=after, limit=PAGE_MAX)):
         for event in map(public_event, page):
@@ -96,15 +96,15 @@ def _history(session: Session, job_id: int) -> tuple[list[int], list[Standing]]:
     return revs, standings
 
 
-def _after(before: Standing, event: Event) -> Standing:
+def _after(before: StateBefore, event: Event) -> StateBefore:
     holder = Actor.parse(event.actor).name if event.type is EventType.CLAIMED else before.holder
-    return Standing(phase_after(before.phase, event.type), holder)
+    return StateBefore(phase_after(before.phase, event.type), holder)
 
 
 # Shapes
 
 
-def _liveness(event: Event, ledger_id: str, standing: Standing) -> dict[str, Any]:
+def _liveness(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
     dialect, actor = Dialect.LIVENESS, Actor.parse(event.actor)
     reason = None if event.reason is None else reason_name(dialect, event.reason)
     from_status = event.from_status and status_name(dialect, event.from_status, standing.phase)
@@ -161,7 +161,7 @@ def _binding(event: Event, actor: Actor, ledger_id: str) -> dict[str, Any]:
     return bound | {"incarnation": actor.incarnation} | ({} if counter is None else {"counter": counter})
 
 
-def _jobs(event: Event, ledger_id: str, standing: Standing) -> dict[str, Any]:
+def _jobs(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
     dialect = Dialect.JOBS
     return {
         "id": event.id,
@@ -176,7 +176,7 @@ def _jobs(event: Event, ledger_id: str, standing: Standing) -> dict[str, Any]:
     } | _signed(event, "key_id")
 
 
-def _tasks(event: Event, ledger_id: str, standing: Standing) -> dict[str, Any]:
+def _tasks(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
     dialect, payload, at = Dialect.TASKS, event.payload, _iso(event.received_at)
     if has_name(dialect, event.type):
         claim = {"claimed_by": Actor.parse(event.actor).name, "attempt": event.attempt, "last_heartbeat_at": at}
@@ -219,12 +219,12 @@ def _iso(moment: datetime) -> str:
     return to_iso(to_micros(moment))
 
 
-def _own(event: Event, ledger_id: str, standing: Standing) -> dict[str, Any]:
+def _own(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(event)
     return found
 
 
-_SHAPES: dict[Dialect, Callable[[Event, str, Standing], dict[str, Any]]] = {
+_SHAPES: dict[Dialect, Callable[[Event, str, StateBefore], dict[str, Any]]] = {
     Dialect.HOLDFAST: _own,
     Dialect.LIVENESS: _liveness,
     Dialect.JOBS: _jobs,

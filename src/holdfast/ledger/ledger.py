@@ -1,42 +1,36 @@
 """Ledger: the verbs. Each admits its input, sends one call through the door and dresses the answer."""
 
-from holdfast.ledger.appending import Appending
-from holdfast.ledger.exporting import Exporting
-from holdfast.ledger.fleet import Fleet
-from holdfast.ledger.gate import Gate
-from holdfast.ledger.holding import Holding
-from holdfast.ledger.inquiry import Inquiry
-from holdfast.ledger.keys import Keys
-from holdfast.ledger.letters import Letters
-from holdfast.ledger.making import Making
-from holdfast.ledger.outbox import Sinks
-from holdfast.ledger.outside import Outside
-from holdfast.ledger.policies import Policies
-from holdfast.ledger.queues import Queues
-from holdfast.ledger.reading import Reading
-from holdfast.ledger.runs import Runs
-from holdfast.ledger.seals import Sealed
-from holdfast.ledger.upkeep import Upkeep
+from holdfast.ledger.export import ExportVerbs
+from holdfast.ledger.verbs.explaining import ExplainVerbs
+from holdfast.ledger.verbs.fleet import FleetVerbs, QueueVerbs, UpkeepVerbs
+from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
+from holdfast.ledger.verbs.jobs import JobVerbs
+from holdfast.ledger.verbs.operators import DeadLetterVerbs, OperatorVerbs
+from holdfast.ledger.verbs.policies import PolicyVerbs
+from holdfast.ledger.verbs.proofs import KeyVerbs, SealVerbs
+from holdfast.ledger.verbs.reading import ReadVerbs
+from holdfast.ledger.verbs.runs import RunVerbs
+from holdfast.ledger.verbs.sinks import SinkVerbs
 
 
 class Ledger(
-    Making,
-    Holding,
-    Outside,
-    Letters,
-    Appending,
-    Upkeep,
-    Policies,
-    Queues,
-    Fleet,
-    Sinks,
-    Gate,
-    Keys,
-    Sealed,
-    Exporting,
-    Runs,
-    Inquiry,
-    Reading,
+    JobVerbs,
+    HolderVerbs,
+    OperatorVerbs,
+    DeadLetterVerbs,
+    AppendVerbs,
+    UpkeepVerbs,
+    PolicyVerbs,
+    QueueVerbs,
+    FleetVerbs,
+    SinkVerbs,
+    GateVerb,
+    KeyVerbs,
+    SealVerbs,
+    ExportVerbs,
+    RunVerbs,
+    ExplainVerbs,
+    ReadVerbs,
 ):
     """The durable record of jobs and events, and the only thing that changes them. Safe to use from many threads.
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.core.commands import Command, Heartbeat
-from holdfast.core.lifecycle import Outcome
-from holdfast.core.model import Job, Phase, Status
-from holdfast.ledger.notary import Sitting
-from holdfast.store.base import Change, Session
+from holdfast.core.decide import Decision
+from holdfast.core.model import JobRecord, Phase, Status
+from holdfast.ledger.signing import TransactionSigner
+from holdfast.store.base import AppliedCommand, Session
 
 
 class Request(NamedTuple):
@@ -41,12 +41,12 @@ class Result:
         """Something was written."""
         self.locked = False
         """Some commands were not run, because another transaction has locked a row that they need."""
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[Decision] = []
         """What was written for commands that were decided one by one."""
         self.queues: set[str] = set()
         """Queues that have new work, now or later. Idle workers there are woken."""
 
-    def note(self, outcomes: Iterable[Outcome]) -> None:
+    def note(self, outcomes: Iterable[Decision]) -> None:
         """Add what was decided about jobs that no command named."""
         for outcome in outcomes:
             self.outcomes.append(outcome)
@@ -65,9 +65,9 @@ class Item(NamedTuple):
         self.result.answers[self.place] = value
 
 
-Runner = Callable[[Session, Sequence[Item], Sitting], None]
+Runner = Callable[[Session, Sequence[Item], TransactionSigner], None]
 """Runs all commands of one type, and answers them."""
 
 
-def change_of(job: Job) -> Change:
-    return Change(job.id, job.rev, job.status, job.updated_at, job.lease_expires_at, job.phase is Phase.ABORTING)
+def change_of(job: JobRecord) -> AppliedCommand:
+    return AppliedCommand(job.id, job.rev, job.status, job.updated_at, job.lease_expires_at, job.phase is Phase.ABORTING)

@@ -14,18 +14,18 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.core.commands import Compensate, JobCommand, Link, Sweep, Tell
-from holdfast.core.lifecycle import Outcome
+from holdfast.core.commands import Compensate, ContinueCascade, JobCommand, LinkDependencies, Sweep
+from holdfast.core.decide import Decision
 from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, UNTOLD_BATCH_MAX, check_integer
 from holdfast.core.model import SYSTEM, EventType, Micros
-from holdfast.core.payloads import Stalled, decode
+from holdfast.core.payloads import StalledPayload, decode
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.commit import CommitPipeline
-from holdfast.ledger.repeating import is_locked
+from holdfast.ledger.idempotency import is_locked
 from holdfast.ledger.requests import Request
-from holdfast.store.base import LeftOver, Session, Store, Watched
-from holdfast.telemetry.logs import JobFields
-from holdfast.telemetry.steps import note
+from holdfast.store.base import Session, Store, UnfinishedJobs
+from holdfast.store.fleet import DutyStatus
+from holdfast.telemetry.logs import JobFields, log_step
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Sweeper:
     def look(self, holder: str) -> bool:
         """Whether `holder` should take the duty to sweep. Every worker looks, and so notices steps and outages."""
         began = self._monotonic()
-        found = self._reached(lambda: self._store.peek(lambda session: session.watch(SWEEP_DUTY, holder)))
+        found = self._reached(lambda: self._store.read_statement(lambda session: session.watch(SWEEP_DUTY, holder)))
         if self._monotonic() - began > SLOW_SECONDS:
             self._cut_off = True
         if self._cut_off and self._was_swept(found):
@@ -84,13 +84,13 @@ class Sweeper:
             self._note_gap(found)
         return True
 
-    def _note_gap(self, found: Watched) -> None:
+    def _note_gap(self, found: DutyStatus) -> None:
         """Sweeping begins anew now. That is noted once, however often this process looks before it takes the duty."""
         gap = found.expires_at or 0
         if gap != self._gap and self._note(lambda session: session.note_sweeping(found.now)):
             self._gap = gap
 
-    def _was_swept(self, found: Watched) -> bool:
+    def _was_swept(self, found: DutyStatus) -> bool:
         """Whether others have gone on sweeping while the store was out of this process's reach.
 
         Then only this process was cut off, and the silence of other holders counts.
@@ -121,7 +121,7 @@ class Sweeper:
         after, done = 0, 0
         while done < limit:
             wanted = min(limit - done, SWEEP_BATCH)
-            now, fresh, ids = self._store.peek(partial(_due, after, wanted))
+            now, fresh, ids = self._store.read_statement(partial(_due, after, wanted))
             if after == 0:
                 noticed = self._fresh
                 self._notice(now)
@@ -167,15 +167,15 @@ class Sweeper:
         Dependents that their jobs do not count yet are linked.
         """
         left = self._left_over(limit)
-        while left.untold and self._make(Tell, left.untold, made):
+        while left.untold and self._make(ContinueCascade, left.untold, made):
             left = self._left_over(limit)
         # Go on behind a full page with the next tick: what is locked must not keep the others waiting.
         self._linked = left.unlinked[-1] if len(left.unlinked) == UNTOLD_BATCH_MAX else 0
-        self._make(Link, left.unlinked, made)
+        self._make(LinkDependencies, left.unlinked, made)
         self._make(Compensate, left.owing, made)
 
-    def _left_over(self, limit: int) -> LeftOver:
-        return self._store.peek(lambda session: session.left_over(limit, self._linked))
+    def _left_over(self, limit: int) -> UnfinishedJobs:
+        return self._store.read_statement(lambda session: session.unfinished_jobs(limit, self._linked))
 
     def _make(self, kind: type[JobCommand], ids: Sequence[int], made: Counter[str]) -> int:
         request_id = self._entropy.nonce()
@@ -208,23 +208,23 @@ class Sweeper:
         return True
 
 
-def _note(outcome: Outcome) -> None:
+def _note(outcome: Decision) -> None:
     """Log the stalls that were found, and the jobs that ended for them."""
     job = outcome.job
     for event in outcome.events:
         if event.type is EventType.STALLED:
-            body = decode(Stalled, event.payload)
+            body = decode(StalledPayload, event.payload)
             silent_us = None if body.last_beat_at is None else max(0, event.received_at - body.last_beat_at)
             said = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {_seconds(silent_us)} s")
             facts = {"reason": event.reason, "silent_ms": None if silent_us is None else silent_us // 1_000}
             began = job.started_at or job.claimed_at
             duration_ms = None if began is None else max(0, event.received_at - began) // 1_000
-            note(log, logging.WARNING, "stalled", JobFields(job, body.holder or ""), said, duration_ms=duration_ms, **facts)
+            log_step(log, logging.WARNING, "stalled", JobFields(job, body.holder or ""), said, duration_ms=duration_ms, **facts)
         elif event.type in (EventType.DEAD_LETTERED, EventType.FAILED):
             said = f"{event.type.value.replace('_', '-')} ({event.reason})"
             error = None if job.last_error is None else msgspec.json.decode(job.last_error)
             fields = JobFields(job, job.last_owner or "")
-            note(log, logging.WARNING, event.type.value, fields, said, error=error, reason_code=event.reason)
+            log_step(log, logging.WARNING, event.type.value, fields, said, error=error, reason_code=event.reason)
 
 
 def _due(after: int, limit: int, session: Session) -> tuple[Micros, Micros, list[int]]:

@@ -1,24 +1,114 @@
-"""Streamable HTTP: what serves it, and what ends a session."""
+"""Streamable HTTP transport: connections, listening, shutdown."""
 
+import asyncio
 import ipaddress
 import logging
+import resource
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
+import h11
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.core import limits
-from holdfast.mcp.connections import connection_kind, connections_max
-from holdfast.mcp.gate import Gate, Names
+from holdfast.mcp.access import AccessControl, AllowedHosts
 from holdfast.mcp.server import SESSION_HEADER, session_name
+
+RESERVED_FILES = 128
+"""Descriptors that are left for the ledger, where the system permits few."""
+_CLOSE = (b"connection", b"close")
+
+
+def connections_max() -> int:
+    """How many connections there may be: the limit, or fewer where the system permits fewer open files."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limits.MCP_CONNECTIONS_MAX if most < 0 else max(2, min(limits.MCP_CONNECTIONS_MAX, most - RESERVED_FILES))
+
+
+class LimitedConnection(H11Protocol):
+    """A connection with a time limit for each part of a request. Subclass it for each server."""
+
+    connections_max: ClassVar[int]
+    waiting: ClassVar[dict["LimitedConnection", None]]
+    """Connections without a request under way, the one that has waited longest first."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _awaited: str | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._limit_time()
+        if len(self.connections) > self.connections_max:
+            next(iter(self.waiting)).refuse(503, "Too many connections. Try again.")
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._limit_time()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._limit_time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set_deadline(None, 0)
+        super().connection_lost(exc)
+
+    def _limit_time(self) -> None:
+        """Limit the time for what the client has to send next."""
+        if self.transport.is_closing():
+            self._set_deadline(None, 0)
+        elif self.conn.their_state is h11.IDLE:
+            self._set_deadline("head", limits.MCP_HEAD_MS_MAX)
+        elif self.conn.their_state is h11.SEND_BODY:
+            self._set_deadline("body", limits.MCP_REQUEST_MS_MAX)
+        else:
+            self._set_deadline(None, 0)
+
+    def _set_deadline(self, what: str | None, ms_max: int) -> None:
+        if what == "head":
+            self.waiting.setdefault(self)
+        else:
+            self.waiting.pop(self, None)
+        if what == self._awaited:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._awaited = what
+        words = f"The {what} of a request has to come within {ms_max // 1_000} s."
+        self._deadline = None if what is None else self.loop.call_later(ms_max / 1_000, self.refuse, 408, words)
+
+    def refuse(self, status: int, words: str) -> None:
+        """Say why, unless an answer has begun, and close."""
+        self._set_deadline(None, 0)
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = words.encode()
+            head = h11.Response(
+                status_code=status,
+                headers=[(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode()), _CLOSE],
+            )
+            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def connection_class(most: int) -> Any:
+    """The protocol of one server, with its own count."""
+    return type("ServedConnection", (LimitedConnection,), {"connections_max": most, "waiting": {}})
+
 
 log = logging.getLogger("holdfast.mcp")
 
@@ -35,12 +125,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Farewell:
+class SessionEndNotifier:
     """Notices when a client ends its session."""
 
-    def __init__(self, app: ASGIApp, ended: Callable[[str], None]) -> None:
+    def __init__(self, app: ASGIApp, on_session_end: Callable[[str], None]) -> None:
         self._app = app
-        self._ended = ended
+        self._on_session_end = on_session_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "DELETE":
@@ -48,26 +138,26 @@ class Farewell:
             return
         status = 0
 
-        async def watched(message: Message) -> None:
+        async def watch_send(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
-        await self._app(scope, receive, watched)
+        await self._app(scope, receive, watch_send)
         secret = Headers(scope=scope).get(SESSION_HEADER)
         if status == _OK and secret is not None:
-            self._ended(session_name(secret))
+            self._on_session_end(session_name(secret))
 
 
-class Closing:
+class ShutdownMiddleware:
     """Ends what is open once the server is told to end: streams at once, calls when they have had GRACE_S."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._told = anyio.Event()
+        self._stopping = anyio.Event()
 
     def close(self) -> None:
-        self._told.set()
+        self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,39 +165,39 @@ class Closing:
             return
         is_begun = is_ended = False
 
-        async def watched(message: Message) -> None:
+        async def watch_send(message: Message) -> None:
             nonlocal is_begun, is_ended
             is_begun, is_ended = True, message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cut, scope["method"], tasks.cancel_scope)
-            await self._app(scope, receive, watched)
+            tasks.start_soon(self._cancel_on_shutdown, scope["method"], tasks.cancel_scope)
+            await self._app(scope, receive, watch_send)
             tasks.cancel_scope.cancel()
-        if not self._told.is_set() or is_ended:
+        if not self._stopping.is_set() or is_ended:
             return
         if is_begun:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         else:
             await PlainTextResponse("The server is ending", status_code=503)(scope, receive, send)
 
-    async def _cut(self, method: str, scope: anyio.CancelScope) -> None:
-        await self._told.wait()
+    async def _cancel_on_shutdown(self, method: str, scope: anyio.CancelScope) -> None:
+        await self._stopping.wait()
         if method != "GET":
             await anyio.sleep(GRACE_S)
         scope.cancel()
 
 
-class Listener(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Says when it is there, and leaves signals to the program."""
 
-    def __init__(self, config: uvicorn.Config, closing: Closing) -> None:
+    def __init__(self, config: uvicorn.Config, shutdown: ShutdownMiddleware) -> None:
         super().__init__(config)
-        self._closing = closing
+        self._shutdown = shutdown
 
     def stop(self) -> None:
         self.should_exit = True
-        self._closing.close()
+        self._shutdown.close()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -120,15 +210,15 @@ class Listener(uvicorn.Server):
         log.info("serving MCP", extra={"url": f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"})
 
 
-def listener(
+def build_http_server(
     server: Server[Any],
     host: str,
     *,
     allowed_hosts: Sequence[str],
     tokens: Sequence[str],
     idle_s: float,
-    ended: Callable[[str], None],
-) -> Listener:
+    on_session_end: Callable[[str], None],
+) -> HttpServer:
     """A session that has not called for `idle_s`, and whose leases are over since, is closed as far as the protocol goes."""
     session_s = idle_s + limits.LEASE_MS_MAX / 1_000
     app = server.streamable_http_app(
@@ -139,12 +229,12 @@ def listener(
         session_idle_timeout=session_s,
         max_sessions=limits.MCP_SESSIONS_MAX,
     )
-    closing, most = Closing(Farewell(app, ended)), connections_max()
+    shutdown, most = ShutdownMiddleware(SessionEndNotifier(app, on_session_end)), connections_max()
     requests_max = most * limits.MCP_REQUESTS_MAX // limits.MCP_CONNECTIONS_MAX
-    return Listener(
+    return HttpServer(
         uvicorn.Config(
-            Gate(closing, Names(host, allowed_hosts), tokens, requests_max, session_s),
-            http=connection_kind(most),
+            AccessControl(shutdown, AllowedHosts(host, allowed_hosts), tokens, requests_max, session_s),
+            http=connection_class(most),
             log_config=None,
             access_log=False,
             lifespan="on",
@@ -152,11 +242,11 @@ def listener(
             ws="none",
             timeout_graceful_shutdown=GRACE_S + 1,
         ),
-        closing,
+        shutdown,
     )
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """Where clients knock. Raises OSError where that is taken, or is no place of this machine's."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family)

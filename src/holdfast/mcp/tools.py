@@ -1,19 +1,146 @@
-"""The tools: what each is called, what a model is told of it, what it takes and what it answers."""
+"""The tools: what each does, how it is described, and how a call is answered."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import mcp_types as types
 import msgspec
 
-from holdfast.agent import Brief, InFull
-from holdfast.core.explain import Explanation
-from holdfast.mcp import asks, verbs
-from holdfast.mcp.answers import Contents, Ended, Enqueued, OneTask, Tasks, input_schema, output_schema
+from holdfast.agent import Agent, Brief, TaskDetails, get_task
+from holdfast.agent.tasks import task_of
+from holdfast.core import limits
+from holdfast.core.deadlines import counted_attempts
+from holdfast.core.explain import Explanation, Situation
+from holdfast.core.explain.model import Remedy
+from holdfast.core.model import JobRecord, Status
+from holdfast.errors import HoldfastError, NotFound, ValidationError, error_fields
+from holdfast.mcp import schemas
 from holdfast.mcp.caller import Caller
+from holdfast.mcp.formatting import format_answer
+from holdfast.mcp.schemas import (
+    AttemptEndResult,
+    ContentsResult,
+    EnqueueResult,
+    ErrorResult,
+    TaskListResult,
+    TaskResult,
+    input_schema,
+    output_schema,
+    to_json_value,
+)
+from holdfast.telemetry.formatters import printable
 
 
-class Hints(NamedTuple):
+def list_jobs(caller: Caller, request: schemas.ListJobsArguments) -> TaskListResult:
+    whose: dict[str, Any] = (
+        {"owner": (key := caller.session_key(request)).name, "incarnation": key.session} if request.mine else {}
+    )
+    status = [one.value for one in request.status] if request.status else None
+    chosen: dict[str, Any] = {"status": status, "phase": request.phase, "queue": request.queue, "kind": request.kind}
+    page = caller.ledger.list(**chosen, after=request.after, limit=request.limit, **whose)
+    rows = [task_of(job.record, _short_args(job.record)) for job in page]
+    return TaskListResult(rows, page.next_after)
+
+
+def _short_args(job: JobRecord) -> dict[str, Any]:
+    """As far as they help to tell one row from another."""
+    short = len(job.args) <= limits.MCP_ROW_BYTES_MAX
+    return {"args": msgspec.Raw(job.args)} if short else {"omitted": {"args": len(job.args)}}
+
+
+def get_job(caller: Caller, request: schemas.GetJobArguments) -> TaskDetails:
+    return get_task(caller.ledger, request.id, bytes_max=limits.AGENT_VALUE_BYTES_MAX)
+
+
+def get_contents(caller: Caller, request: schemas.GetContentsArguments) -> ContentsResult:
+    body: bytes | None = getattr(caller.ledger.get(request.id).record, request.part)
+    if body is None:
+        raise NotFound(f"job {request.id} has no {request.part}", job_id=request.id)
+    whole = body.decode()
+    end = request.offset + request.limit
+    more = end if end < len(whole) else None
+    return ContentsResult(request.id, request.part, whole[request.offset : end], request.offset, len(whole), more)
+
+
+def explain(caller: Caller, request: schemas.GetJobArguments) -> Explanation:
+    found = caller.ledger.explain(request.id, to_claim=True)
+    if found.situation not in (Situation.READY, Situation.REQUEUED):
+        return found
+    claim = Remedy(f"claim_job with id {request.id}", "claims and starts it for you")
+    text = f"{found.text} You can claim it: call {claim.command}."
+    return msgspec.structs.replace(found, text=text, commands=[claim, *found.commands])
+
+
+def claim_job(caller: Caller, request: schemas.ClaimJobArguments) -> TaskResult:
+    def start(agent: Agent, request_id: str | None) -> TaskResult:
+        return TaskResult(agent.start(request.id, ttl=request.ttl_s, attempt=request.attempt, request_id=request_id))
+
+    done: TaskResult = caller.claim(request, start, request.id)
+    return done
+
+
+def resume(caller: Caller, request: schemas.ResumeArguments) -> Brief:
+    def resume_agent(agent: Agent, request_id: str | None) -> Brief:
+        return agent.resume(queues=request.queues, kinds=request.kinds, ttl=request.ttl_s, request_id=request_id)
+
+    brief: Brief = caller.claim(request, resume_agent)
+    return brief
+
+
+def heartbeat(caller: Caller, request: schemas.HeldJobArguments) -> TaskResult:
+    return caller.act_on_held(request, Agent.heartbeat)
+
+
+def progress(caller: Caller, request: schemas.ProgressArguments) -> TaskResult:
+    left = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
+    return caller.act_on_held(request, Agent.heartbeat, progress=request.progress, stage=request.stage, **left)
+
+
+def complete(caller: Caller, request: schemas.CompleteArguments) -> TaskResult:
+    return caller.act_on_held(request, Agent.complete, result=request.result)
+
+
+def fail(caller: Caller, request: schemas.FailArguments) -> AttemptEndResult:
+    done = caller.act_on_held(
+        request,
+        Agent.fail,
+        error=request.error,
+        retryable=request.retryable,
+        reason_code=request.reason_code,
+        failure_stage=request.failure_stage,
+        retry_after=request.retry_after_s,
+    )
+    return _with_attempts_left(caller, done)
+
+
+def release(caller: Caller, request: schemas.ReleaseArguments) -> AttemptEndResult:
+    return _with_attempts_left(caller, caller.act_on_held(request, Agent.release, reason=request.reason))
+
+
+def _with_attempts_left(caller: Caller, done: TaskResult) -> AttemptEndResult:
+    """With how often it can still be tried, if it stands as the answer says. It is done, whether or not that can be read."""
+    with suppress(HoldfastError):
+        job = caller.ledger.get(done.task.id).record
+        if job.rev == done.task.rev and job.status is Status.QUEUED and job.policy is not None:
+            return AttemptEndResult(done.task, max(0, job.policy.attempts_max - counted_attempts(job)))
+    return AttemptEndResult(done.task)
+
+
+def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
+    names = ("queue", "priority", "dedupe_key", "correlation_id")
+    given = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
+    if request.depends_on:
+        given |= {"depends_on": request.depends_on, "on_dependency_failure": request.on_dependency_failure}
+    given |= {"delay": request.delay_s} if request.delay_s else {}
+    made = caller.ledger.enqueue(
+        request.kind, request.args, actor=caller.name, request_id=caller.scoped_request_id(request), **given
+    )
+    return EnqueueResult(task_of(made.record), made.is_new)
+
+
+class ToolHints(NamedTuple):
     """What a client may assume of a tool without asking its user."""
 
     read_only: bool = False
@@ -21,18 +148,18 @@ class Hints(NamedTuple):
     destructive: bool = False
 
 
-LOOKS = Hints(read_only=True, idempotent=True)
-RENEWS = Hints(idempotent=True)
-ADDS = Hints()
-ENDS = Hints(destructive=True)
+READ_ONLY = ToolHints(read_only=True, idempotent=True)
+IDEMPOTENT = ToolHints(idempotent=True)
+ADDITIVE = ToolHints()
+DESTRUCTIVE = ToolHints(destructive=True)
 
 
 class ToolEntry(NamedTuple):
     title: str
-    about: str
-    ask: type[asks.Ask]
+    description: str
+    arguments: type[schemas.ToolArguments]
     answer: type[msgspec.Struct]
-    hints: Hints
+    hints: ToolHints
     verb: Callable[[Caller, Any], Any]
 
 
@@ -42,121 +169,121 @@ TOOLS: dict[str, ToolEntry] = {
         "Call this first, and again after each job you have ended: it goes on with the job you were at, or claims the next one "
         "in order, and tells you about it, with what has happened to it since you were last told. The job is yours and running "
         "afterwards. Where there is nothing to do, `task` is null, and `nothing` says why.",
-        asks.Resume,
+        schemas.ResumeArguments,
         Brief,
-        ADDS,
-        verbs.resume,
+        ADDITIVE,
+        resume,
     ),
     "list_jobs": ToolEntry(
         "List jobs",
         "Look at jobs by status, phase, queue or kind, or with `mine` at what you hold; null fields are left out. It changes "
         "and claims nothing: call resume to get work.",
-        asks.ListJobs,
-        Tasks,
-        LOOKS,
-        verbs.list_jobs,
+        schemas.ListJobsArguments,
+        TaskListResult,
+        READ_ONLY,
+        list_jobs,
     ),
     "get_job": ToolEntry(
         "Look at a job",
         "All about one job, whoever holds it: where it stands, its arguments, result and last error, its newest history, what it "
         "waits for and unlocks. It changes nothing.",
-        asks.GetJob,
-        InFull,
-        LOOKS,
-        verbs.get_job,
+        schemas.GetJobArguments,
+        TaskDetails,
+        READ_ONLY,
+        get_job,
     ),
     "get_contents": ToolEntry(
         "Read a job's contents",
         "A job's args, checkpoint, last error or result as JSON text, piece by piece, where they are too long for other answers. "
         "It changes nothing.",
-        asks.GetContents,
-        Contents,
-        LOOKS,
-        verbs.get_contents,
+        schemas.GetContentsArguments,
+        ContentsResult,
+        READ_ONLY,
+        get_contents,
     ),
     "explain": ToolEntry(
         "Explain a job",
         "Why a job stands where it stands, what happens next and when, and what would change that: tools for you, and commands "
         "that a person would type. Use it when a job does not run, or you are refused and do not know why.",
-        asks.GetJob,
+        schemas.GetJobArguments,
         Explanation,
-        LOOKS,
-        verbs.explain,
+        READ_ONLY,
+        explain,
     ),
     "claim_job": ToolEntry(
         "Claim a job",
         "Claim and start one job by its id, where you were told to work on that very one. It has to be free, your own, or one "
         "whose claim has expired; else lease_conflict says who has it and until when.",
-        asks.ClaimJob,
-        OneTask,
-        RENEWS,
-        verbs.claim_job,
+        schemas.ClaimJobArguments,
+        TaskResult,
+        IDEMPOTENT,
+        claim_job,
     ),
     "heartbeat": ToolEntry(
         "Renew a claim",
         "Renew your claim on a job and learn whether somebody wants it cancelled. The server does it by itself while you work, "
         "so call it only to ask, or after a very long pause.",
-        asks.OnAJob,
-        OneTask,
-        RENEWS,
-        verbs.heartbeat,
+        schemas.HeldJobArguments,
+        TaskResult,
+        IDEMPOTENT,
+        heartbeat,
     ),
     "progress": ToolEntry(
         "Report progress",
         "Say how far you are with a job you hold, and leave a checkpoint: whatever you would need to know to go on from here if "
         "you had forgotten everything. Call it after each step that would be a pity to repeat.",
-        asks.Progress,
-        OneTask,
-        RENEWS,
-        verbs.progress,
+        schemas.ProgressArguments,
+        TaskResult,
+        IDEMPOTENT,
+        progress,
     ),
     "complete": ToolEntry(
         "Complete a job",
         "The job you hold is done, and this is what came of it. It cannot be undone. After fence_lost the job is not yours any "
         "more: do not try again.",
-        asks.Complete,
-        OneTask,
-        ENDS,
-        verbs.complete,
+        schemas.CompleteArguments,
+        TaskResult,
+        DESTRUCTIVE,
+        complete,
     ),
     "fail": ToolEntry(
         "Fail a job",
         "The job you hold went wrong. It is tried again later while attempts are left, unless `retryable` is false: then it has "
         "failed for good.",
-        asks.Fail,
-        Ended,
-        ENDS,
-        verbs.fail,
+        schemas.FailArguments,
+        AttemptEndResult,
+        DESTRUCTIVE,
+        fail,
     ),
     "release": ToolEntry(
         "Hand a job back",
         "Hand a job you hold back, undone: others may have it at once, and the attempt does not count. Use it when you stop "
         "before the end, or when somebody wants the job cancelled. resume may offer it to you again when it is next; where "
         "nobody can do it, use fail with `retryable` false.",
-        asks.Release,
-        Ended,
-        ADDS,
-        verbs.release,
+        schemas.ReleaseArguments,
+        AttemptEndResult,
+        ADDITIVE,
+        release,
     ),
     "enqueue": ToolEntry(
         "Enqueue a job",
         "Put in new work, for yourself or others. Give a `dedupe_key` where the same work must not be there twice, and "
         "`depends_on` where it has to wait for other jobs. To have it cancelled again, ask a person.",
-        asks.Enqueue,
-        Enqueued,
-        ADDS,
-        verbs.enqueue,
+        schemas.EnqueueArguments,
+        EnqueueResult,
+        ADDITIVE,
+        enqueue,
     ),
 }
 
 
-def listed() -> list[types.Tool]:
+def tool_list() -> list[types.Tool]:
     return [
         types.Tool(
             name=name,
             title=tool.title,
-            description=tool.about,
-            input_schema=input_schema(tool.ask),
+            description=tool.description,
+            input_schema=input_schema(tool.arguments),
             output_schema=output_schema(tool.answer),
             annotations=_annotations(tool.hints),
         )
@@ -164,11 +291,46 @@ def listed() -> list[types.Tool]:
     ]
 
 
-def _annotations(hints: Hints) -> types.ToolAnnotations:
+def _annotations(hints: ToolHints) -> types.ToolAnnotations:
     """Only what differs from the protocol's defaults: a tool writes, destroys, repeats its effect and acts on the open world."""
     return types.ToolAnnotations(
         read_only_hint=hints.read_only or None,
         idempotent_hint=hints.idempotent or None,
         destructive_hint=None if hints.destructive or hints.read_only else False,
         open_world_hint=False,
+    )
+
+
+log = logging.getLogger("holdfast.mcp")
+
+
+def call_tool(tool: ToolEntry, caller: Caller, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
+    """What the tool answers. A refusal is an answer too, and one that a model can act upon; nothing is raised."""
+    try:
+        request = _parse_arguments(tool.arguments, arguments)
+        caller.note_activity(request.session)
+        answer = tool.verb(caller, request)
+        return _call_result(to_json_value(answer), format_answer(answer))
+    except HoldfastError as error:
+        return _error_result(error)
+    except Exception:
+        log.exception("a call failed")
+        return _error_result(HoldfastError("the server could not do this, for a reason that is in its log"))
+
+
+def _parse_arguments(kind: type[schemas.ToolArguments], arguments: Mapping[str, Any] | None) -> schemas.ToolArguments:
+    try:
+        return msgspec.convert(dict(arguments or {}), kind)
+    except msgspec.ValidationError as error:
+        raise ValidationError(str(error)) from None
+
+
+def _error_result(error: HoldfastError) -> types.CallToolResult:
+    said = printable(f"{error.code}: {error.message}. {error.action}".strip())
+    return _call_result(to_json_value(msgspec.convert(error_fields(error), ErrorResult)), said, is_error=True)
+
+
+def _call_result(structured: Any, text: str, *, is_error: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=structured, is_error=is_error
     )

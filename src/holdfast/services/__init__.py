@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from holdfast.services.anchors import FileAnchor, WebhookAnchor
     from holdfast.services.messages import CloudEvent, Message, StatusData, Topic
     from holdfast.services.relay import Relay
-    from holdfast.services.seal import Sealer
+    from holdfast.services.sealer import Sealer
     from holdfast.services.sinks import CallableSink, DeliveryFailed, Sink, StdoutSink, WebhookSink
 
 __all__ = [
@@ -29,17 +29,17 @@ __all__ = [
     "WebhookSink",
 ]
 
-_ROOMS = {
+_MODULES = {
     **dict.fromkeys(("CloudEvent", "Message", "StatusData", "Topic"), "messages"),
     **dict.fromkeys(("CallableSink", "DeliveryFailed", "Sink", "StdoutSink", "WebhookSink"), "sinks"),
     **dict.fromkeys(("FileAnchor", "WebhookAnchor"), "anchors"),
     "Relay": "relay",
-    "Sealer": "seal",
+    "Sealer": "sealer",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module 'holdfast.services' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"holdfast.services.{_ROOMS[name]}"), name)
+    found = globals()[name] = getattr(import_module(f"holdfast.services.{_MODULES[name]}"), name)
     return found

@@ -13,7 +13,7 @@ from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
 from holdfast.ledger import Ledger
 from holdfast.services.sinks.webhook import WebhookSink
-from holdfast.store.seals import SignedHead
+from holdfast.store.sealing import HeadRow
 
 log = logging.getLogger("holdfast.seal")
 
@@ -26,7 +26,7 @@ class Anchor(Protocol):
 
     name: str
 
-    def keep(self, head: SignedHead) -> None: ...
+    def keep(self, head: HeadRow) -> None: ...
 
 
 class FileAnchor:
@@ -38,11 +38,11 @@ class FileAnchor:
         if self._path.is_dir() or not self._path.absolute().parent.is_dir():
             raise ValidationError(f"{self._path} cannot be a file: it is a folder, or in none", field="anchor")
 
-    def keep(self, head: SignedHead) -> None:
+    def keep(self, head: HeadRow) -> None:
         is_new = not self._path.exists()
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            _write(descriptor, _gap(descriptor) + head.note.encode() + b"\n")
+            _write(descriptor, _separator(descriptor) + head.note.encode() + b"\n")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -50,7 +50,7 @@ class FileAnchor:
             _sync_folder(self._path.absolute().parent)
 
 
-def _gap(descriptor: int) -> bytes:
+def _separator(descriptor: int) -> bytes:
     """What keeps the next note apart from one that was cut off in the middle."""
     end = os.lseek(descriptor, 0, os.SEEK_END)
     last = os.pread(descriptor, 2, max(0, end - 2))
@@ -80,7 +80,7 @@ class WebhookAnchor:
         self._ledger = ledger
         self._sink = WebhookSink(url, secret=secret, name="anchor", **options)
 
-    def keep(self, head: SignedHead) -> None:
+    def keep(self, head: HeadRow) -> None:
         at, ledger_id = self._ledger.now(), self._ledger.id
         told = {
             "specversion": "1.0",
@@ -95,7 +95,7 @@ class WebhookAnchor:
         self._sink.send(f"msg_{ledger_id}_head_{head.size}", _encode(told), at)
 
 
-class Anchoring:
+class AnchorService:
     """Keeps the newest head in each anchor, as often as it may. A service: it goes on beside the sealer and never holds it up."""
 
     name = "anchor"
@@ -104,7 +104,7 @@ class Anchoring:
     def __init__(
         self,
         anchors: Sequence[Anchor],
-        newest: Callable[[], SignedHead | None],
+        newest: Callable[[], HeadRow | None],
         every: Any,
         monotonic: Callable[[], float],
     ) -> None:

@@ -21,7 +21,7 @@ class Duties(Protocol):
         """Let go of it, if it is the holder's."""
 
 
-class Watch:
+class DutyLeases:
     """One process's share of some duties. All are asked for together, whenever a third of the time they last is over."""
 
     def __init__(self, duties: Duties, names: Mapping[str, str], holder: str, ttl: Any, monotonic: Callable[[], float]) -> None:
@@ -32,22 +32,22 @@ class Watch:
         self._names = dict(names)
         self._holder = holder
         self._monotonic = monotonic
-        self._asked_at = float("-inf")
+        self._renewed_at = float("-inf")
         self._held: frozenset[str] = frozenset()
 
     def holds(self, what: str) -> bool:
         """Whether this is ours to do. Asked again and again, that keeps the other duties too."""
-        self.ask()
+        self.renew()
         return what in self._held
 
-    def ask(self) -> bool:
+    def renew(self) -> bool:
         """Renew what is held and try for the rest, if it is time to. True where one has come to be ours."""
         now = self._monotonic()
-        if now - self._asked_at < self.renew_seconds:
+        if now - self._renewed_at < self.renew_seconds:
             return False
         before, self._held = self._held, frozenset(what for what, name in self._names.items() if self._take(name))
         # Only now: where the store could not be reached, the next one asks again.
-        self._asked_at = now
+        self._renewed_at = now
         return not self._held <= before
 
     def _take(self, name: str) -> bool:
@@ -59,9 +59,9 @@ class Watch:
                 raise
             return False
 
-    def drop(self) -> None:
+    def release(self) -> None:
         """Let others take over at once. Where that cannot be said, they do when the time is over."""
-        self._asked_at, self._held = float("-inf"), frozenset()
+        self._renewed_at, self._held = float("-inf"), frozenset()
         with contextlib.suppress(HoldfastError):
             for name in self._names.values():
                 self._duties.drop_duty(name, self._holder)

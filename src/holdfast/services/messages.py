@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.explain.shapes import Remedy
-from holdfast.core.explain.words import remedy
-from holdfast.core.model import Event, EventType, Micros, StallReason, Status
-from holdfast.core.payloads import UNSET, Enqueued, Stalled, decode
-from holdfast.core.words import event_words, is_retry
-from holdfast.ledger import face
-from holdfast.ledger.face import public_event, public_policy, to_datetime
-from holdfast.store.places import Origin
+from holdfast.core.explain.formatting import remedy
+from holdfast.core.explain.model import Remedy
+from holdfast.core.formatting import describe_event, is_retry
+from holdfast.core.model import EventRecord, EventType, Micros, StallReason, Status
+from holdfast.core.payloads import UNSET, EnqueuedPayload, StalledPayload, decode
+from holdfast.ledger import public
+from holdfast.ledger.public import public_event, public_policy, to_datetime
+from holdfast.store.outbox import JobOrigin
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
 """The reason of a beat that asks for an operator for the first time."""
@@ -22,7 +22,7 @@ OPEN_FIELDS = frozenset(
     | {"holder", "incarnation", "last_beat_at", "lease_expires_at", "detected_at"}
 )
 """Fields of payloads that a sink in a dialect is told without asking: they hold no args, results, errors or checkpoints."""
-BESIDE = ("message", "text", "queue", "kind", "tier", "silent_ms", "commands")
+ADDED_FIELDS = ("message", "text", "queue", "kind", "tier", "silent_ms", "commands")
 """Fields of `StatusData` that an event in a dialect does not have by itself."""
 ESCALATING = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS, StallReason.WORKER_ERROR})
 """Stalls that need an operator: a lost or stuck worker. An orderly release and an error that is tried again do not."""
@@ -37,7 +37,7 @@ class Topic(StrEnum):
 
 RETRIED_TYPE = "dev.holdfast.job_retried.v1"
 """The type of the CloudEvent for a retry. Its `message` is JOB_STATUS_CHANGED like that of any other change of status."""
-_NAME = re.compile(r"[\w.]{1,200}")
+_CLASS_NAME = re.compile(r"[\w.]{1,200}")
 """The name of an exception's class. Anything else may be more than a name, and is not told."""
 _SOURCES = {Topic.JOB_STATUS_CHANGED: "jobs", Topic.ESCALATION_NEEDED: "escalations"}
 
@@ -115,13 +115,13 @@ class Message(msgspec.Struct, frozen=True):
         return found
 
 
-def topics(event: Event) -> list[Topic]:
+def topics(event: EventRecord) -> list[Topic]:
     """Which messages an event gives, in the order in which they are sent."""
     found = [Topic.JOB_STATUS_CHANGED] if event.from_status != event.to_status else []
     return [*found, Topic.ESCALATION_NEEDED] if needs_escalation(event) else found
 
 
-def needs_escalation(event: Event) -> bool:
+def needs_escalation(event: EventRecord) -> bool:
     """A stall in ESCALATING where the policy wants an operator to cover, or a worker's wish for one."""
     if event.type is EventType.STALLED:
         return event.reason in ESCALATING and event.policy is not None and event.policy.requires_operator_coverage
@@ -129,35 +129,37 @@ def needs_escalation(event: Event) -> bool:
 
 
 def messages(
-    event: Event,
+    event: EventRecord,
     ledger_id: str,
-    origin: Origin | None,
+    origin: JobOrigin | None,
     *,
     include_payload: bool = False,
-    told: dict[str, Any] | None = None,
+    dialect_data: dict[str, Any] | None = None,
 ) -> list[Message]:
     """Everything to be told of an event. `origin` is None where the job is gone; a first event knows it by itself.
 
     `told` is the event in the dialect that the sink wants, where that is not Holdfast's own.
     """
-    return [_message(topic, event, ledger_id, origin or own_origin(event), include_payload, told) for topic in topics(event)]
+    return [
+        _message(topic, event, ledger_id, origin or own_origin(event), include_payload, dialect_data) for topic in topics(event)
+    ]
 
 
-def own_origin(event: Event) -> Origin | None:
+def own_origin(event: EventRecord) -> JobOrigin | None:
     """Queue, kind and tier where the event itself carries them."""
     if event.type is not EventType.ENQUEUED:
         return None
-    body = decode(Enqueued, event.payload)
-    return Origin(body.queue, body.kind, body.tier)
+    body = decode(EnqueuedPayload, event.payload)
+    return JobOrigin(body.queue, body.kind, body.tier)
 
 
-def _silence(event: Event) -> dict[str, Any]:
+def _holder_fields(event: EventRecord) -> dict[str, Any]:
     """What a message says of the holder, for a stall or a wish for assistance."""
     if event.type is EventType.HEARTBEAT:
         return {"holder": event.actor.name, "incarnation": event.actor.incarnation}
     if event.type is not EventType.STALLED:
         return {}
-    body = decode(Stalled, event.payload)
+    body = decode(StalledPayload, event.payload)
     found_at = body.detected_at or event.received_at
     return {
         "holder": body.holder,
@@ -169,7 +171,7 @@ def _silence(event: Event) -> dict[str, Any]:
     }
 
 
-def _commands(event: Event) -> list[Remedy]:
+def _operator_commands(event: EventRecord) -> list[Remedy]:
     """The commands for an operator who is paged."""
     wished = [remedy("says that an operator helps", "job", "assist", event.job_id)] if event.reason == ASSIST_REQUESTED else []
     return [
@@ -180,7 +182,12 @@ def _commands(event: Event) -> list[Remedy]:
 
 
 def _message(
-    topic: Topic, event: Event, ledger_id: str, origin: Origin | None, include_payload: bool, told: dict[str, Any] | None
+    topic: Topic,
+    event: EventRecord,
+    ledger_id: str,
+    origin: JobOrigin | None,
+    include_payload: bool,
+    dialect_data: dict[str, Any] | None,
 ) -> Message:
     source = _SOURCES[topic]
     data = StatusData(
@@ -200,15 +207,15 @@ def _message(
         tier=None if origin is None else origin.tier,
         position=event.pos,
         text=_text(event, origin, include_payload),
-        **_silence(event),
-        commands=_commands(event) if topic is Topic.ESCALATION_NEEDED else UNSET,
+        **_holder_fields(event),
+        commands=_operator_commands(event) if topic is Topic.ESCALATION_NEEDED else UNSET,
         payload=msgspec.Raw(event.payload or b"{}") if include_payload else UNSET,
     )
-    document = data if told is None else _in_dialect(told, data)
+    document = data if dialect_data is None else _in_dialect(dialect_data, data)
     message = CloudEvent(
         id=event.id,
         source=f"/holdfast/{ledger_id}/{source}",
-        type=_type(topic, event),
+        type=_cloudevent_type(topic, event),
         subject=str(event.job_id),
         time=_rfc3339(event.received_at),
         data=document,
@@ -216,27 +223,27 @@ def _message(
     return Message(f"msg_{ledger_id}_{event.id}_{source}", message, data)
 
 
-def _type(topic: Topic, event: Event) -> str:
+def _cloudevent_type(topic: Topic, event: EventRecord) -> str:
     """A receiver that pages somebody for every stall must not take a retry for one."""
     if topic is Topic.JOB_STATUS_CHANGED and is_retry(event.type, event.reason):
         return RETRIED_TYPE
     return f"dev.holdfast.{topic.value.lower()}.v1"
 
 
-def _text(event: Event, origin: Origin | None, include_payload: bool) -> str:
+def _text(event: EventRecord, origin: JobOrigin | None, include_payload: bool) -> str:
     """`job 7 (index) retried, attempt 1: TransientError: the server said 503`."""
     has_error = event.type in _WITH_ERROR and (include_payload or is_retry(event.type, event.reason))
     payload: dict[str, Any] = msgspec.json.decode(event.payload) if has_error and event.payload else {}
-    what, why = event_words(event.type, event.reason, payload if include_payload else {})
+    what, why = describe_event(event.type, event.reason, payload if include_payload else {})
     if not include_payload and isinstance(error := payload.get("error"), dict):
         name = error.get("type")
-        why = name if isinstance(name, str) and _NAME.fullmatch(name) else ""
+        why = name if isinstance(name, str) and _CLASS_NAME.fullmatch(name) else ""
     kind = "" if origin is None else f" ({origin.kind})"
     text = f"job {event.job_id}{kind} {what}, attempt {event.attempt}"
     return f"{text}: {why}" if why else text
 
 
-def open_event(event: Event, *, include_payload: bool) -> face.Event:
+def redacted_event(event: EventRecord, *, include_payload: bool) -> public.Event:
     """The event as a reader sees it; unless `include_payload` is set, without args, results, errors and checkpoints."""
     found = public_event(event)
     if include_payload:
@@ -245,9 +252,9 @@ def open_event(event: Event, *, include_payload: bool) -> face.Event:
     return msgspec.structs.replace(found, payload=kept, signature=None, statement=None, key_id=None)
 
 
-def _in_dialect(told: dict[str, Any], data: StatusData) -> dict[str, Any]:
+def _in_dialect(dialect_data: dict[str, Any], data: StatusData) -> dict[str, Any]:
     """The event in its dialect, with what a message says beyond it."""
-    return {name: value for name in BESIDE if (value := getattr(data, name)) is not UNSET} | told
+    return {name: value for name in ADDED_FIELDS if (value := getattr(data, name)) is not UNSET} | dialect_data
 
 
 def _rfc3339(at: Micros) -> str:

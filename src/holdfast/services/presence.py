@@ -1,12 +1,13 @@
-"""Being seen: a worker signs in, says from time to time that it is still there, and signs out."""
+"""A worker's presence: registered in the ledger, and heartbeats to its supervisor."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast import supervised
 from holdfast.ledger import Ledger
 
 
-class Presence:
+class PresenceService:
     name = "presence"
     every_s = 15.0
 
@@ -20,3 +21,16 @@ class Presence:
 
     def close(self) -> None:
         self._ledger.sign_out(self._worker)
+
+
+class SupervisorHeartbeat:
+    name = "supervised"
+
+    def __init__(self) -> None:
+        self.every_s = supervised.every_s()
+
+    def tick(self) -> None:
+        supervised.beat(stage="working")
+
+    def close(self) -> None:
+        """There is nothing to hand over."""

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.core.model import NEVER, UNDO_KIND, Event, Micros
+from holdfast.core.model import NEVER, UNDO_KIND, EventRecord, Micros
 
 
-class AgentPlace(NamedTuple):
+class AgentState(NamedTuple):
     """Where an agent stands. The cursor is the position of the newest event it was told of, and never goes back."""
 
     focus: int | None = None
@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
     id: int
 
 
-class Idle(NamedTuple):
+class IdleCounts(NamedTuple):
     """How many live tasks an agent cannot have: others hold them, they wait for others, for their time, in a paused queue. Each
     is counted up to a limit."""
 
@@ -34,7 +34,7 @@ class Idle(NamedTuple):
     paused: int
 
 
-class LeftBehind(NamedTuple):
+class CheckpointBeat(NamedTuple):
     """A beat that may carry a checkpoint."""
 
     attempt: int
@@ -43,7 +43,7 @@ class LeftBehind(NamedTuple):
     payload: bytes
 
 
-class Neighbour(NamedTuple):
+class RelatedTask(NamedTuple):
     """A task that another one waits for, or the other way round; `waits_for` is how many it waits for itself."""
 
     id: int
@@ -60,7 +60,7 @@ class AgentSession(ABC):
     def stamp(self) -> Micros | None: ...
 
     @abstractmethod
-    def event(self, row: Sequence[Any]) -> Event: ...
+    def event(self, row: Sequence[Any]) -> EventRecord: ...
 
     @abstractmethod
     def _list(self, values: Iterable[Any]) -> Any: ...
@@ -72,13 +72,13 @@ class AgentSession(ABC):
     def _names(self, given: Sequence[str] | None) -> Any:
         return None if given is None else self._list(given)
 
-    def find_agent(self, name: str, session: str) -> AgentPlace:
+    def find_agent(self, name: str, session: str) -> AgentState:
         """For a writing transaction only, before it locks any job: nobody else moves this agent before it ends."""
         self._lock_agent(name, session)
         rows = self.rows("find_agent", name=name, session=session)
-        return AgentPlace(*rows[0]) if rows else AgentPlace()
+        return AgentState(*rows[0]) if rows else AgentState()
 
-    def save_agent(self, name: str, session: str, place: AgentPlace) -> None:
+    def save_agent(self, name: str, session: str, place: AgentState) -> None:
         self.rows("save_agent", name=name, session=session, now_at=self.stamp(), **place._asdict())
 
     def last_agent(self) -> Micros | None:
@@ -96,7 +96,7 @@ class AgentSession(ABC):
 
     def first_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> list[Candidate]:
         """The first queued task of each priority in each queue that is not paused, available or not."""
-        return [Candidate(*row) for row in self.rows("first_tasks", **self._wish(queues, kinds))]
+        return [Candidate(*row) for row in self.rows("first_tasks", **self._filter_params(queues, kinds))]
 
     def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None, passed: Sequence[int] = ()) -> int | None:
         """The first available task of this priority but `passed` ones, locked; what somebody else is just taking is left out."""
@@ -107,25 +107,27 @@ class AgentSession(ABC):
 
     def expired_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> list[int]:
         """Tasks whose claims are over, whoever had them, by when that was; `decide` has the last word. None in paused queues."""
-        return [row[0] for row in self.rows("expired_tasks", now_at=self.stamp(), limit=limit, **self._wish(queues, kinds))]
+        return [
+            row[0] for row in self.rows("expired_tasks", now_at=self.stamp(), limit=limit, **self._filter_params(queues, kinds))
+        ]
 
     def lock_task(self, id_: int) -> bool:
         """Whether the task is this transaction's now; False where somebody else is just at it."""
         return bool(self.rows("lock_task", id=id_))
 
-    def idle(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> Idle:
+    def idle(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> IdleCounts:
         """What lies between an agent and its next task."""
-        params = {"now_at": self.stamp(), "never_at": NEVER, "limit": limit, **self._wish(queues, kinds)}
-        return Idle(*self.rows("idle", **params)[0])
+        params = {"now_at": self.stamp(), "never_at": NEVER, "limit": limit, **self._filter_params(queues, kinds)}
+        return IdleCounts(*self.rows("idle", **params)[0])
 
-    def _wish(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> dict[str, Any]:
+    def _filter_params(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> dict[str, Any]:
         return {"queues": self._names(queues), "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
 
     def has_event(self, job_id: int, cursor: int) -> bool:
         """Whether what stands at this position is an event of this job."""
         return bool(self.rows("has_event", job_id=job_id, cursor=cursor))
 
-    def newest_events(self, job_id: int, after: int, limit: int) -> list[Event]:
+    def newest_events(self, job_id: int, after: int, limit: int) -> list[EventRecord]:
         """The last `limit` events of a job after a position, oldest first."""
         return [self.event(row) for row in reversed(self.rows("newest_events", job_id=job_id, after=after, limit=limit))]
 
@@ -134,15 +136,15 @@ class AgentSession(ABC):
         [(count,)] = self.rows("count_events", job_id=job_id, after=after, rev_below=rev_below, limit=limit)
         return int(count)
 
-    def blockers(self, job_id: int, limit: int) -> list[Neighbour]:
+    def blockers(self, job_id: int, limit: int) -> list[RelatedTask]:
         """What a task waits for, by id."""
-        return [Neighbour(*row) for row in self.rows("blockers", job_id=job_id, limit=limit)]
+        return [RelatedTask(*row) for row in self.rows("blockers", job_id=job_id, limit=limit)]
 
-    def unlocks(self, job_id: int, limit: int) -> list[Neighbour]:
+    def unlocks(self, job_id: int, limit: int) -> list[RelatedTask]:
         """What waits for a task, by id."""
-        return [Neighbour(*row) for row in self.rows("unlocks", on_id=job_id, limit=limit)]
+        return [RelatedTask(*row) for row in self.rows("unlocks", on_id=job_id, limit=limit)]
 
-    def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, attempts: int, beats: int) -> list[LeftBehind]:
+    def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, attempts: int, beats: int) -> list[CheckpointBeat]:
         """Beats that may carry a checkpoint, newest first: so many of each of so many attempts before this one."""
         params = {"job_id": job_id, "attempt": attempt, "rev_above": rev_above, "attempts": attempts, "beats": beats}
-        return [LeftBehind(*row) for row in self.rows("checkpoint_beats", **params)]
+        return [CheckpointBeat(*row) for row in self.rows("checkpoint_beats", **params)]

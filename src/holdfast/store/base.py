@@ -4,27 +4,26 @@ A `Session` is one open transaction. Its hot verbs are the compiled form of `dec
 it did, and None for a command whose guard did not hold; that one is then loaded, decided and saved like any other.
 """
 
-import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
-from holdfast.core.model import Event, EventType, Job, Micros, Phase, Policy, Status
+from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
+from holdfast.core.dependencies import DependencyState
+from holdfast.core.model import EventRecord, JobRecord, Micros, Policy, Status
 from holdfast.core.policy import Settings
-from holdfast.core.proof.book import KeyChange
-from holdfast.core.waiting import Standing
 from holdfast.errors import Unavailable
-from holdfast.store.agents import AgentPlace, Candidate, Idle, LeftBehind, Neighbour
-from holdfast.store.places import EndedJob, Origin, Place
-from holdfast.store.runs import RunRow
-from holdfast.store.seals import SettledRows, SignedHead, TileRow
-from holdfast.store.standing import Duty, EventTime, Ready
+from holdfast.proof.key_book import KeyChange
+from holdfast.store.agents import AgentState, Candidate, CheckpointBeat, IdleCounts, RelatedTask
+from holdfast.store.diagnostics import DutyHolder, EventTime, ReadyCount
+from holdfast.store.fleet import Declaration, DutyStatus, RunRow, WorkerRow
+from holdfast.store.outbox import EndedJob, JobOrigin, SinkPosition
+from holdfast.store.sealing import HeadRow, StableRows, TileRow
 
 if TYPE_CHECKING:
-    from holdfast.core.doctor.shapes import Vitals
+    from holdfast.core.doctor.model import StoreHealth
 
 T = TypeVar("T")
 
@@ -37,19 +36,19 @@ Layer = Literal["kind", "tier", "handler"]
 somebody else's transaction, so they wait alone."""
 
 
-END_IT = "End that transaction, or its session with pg_terminate_backend, then ask again."
+END_TRANSACTION_ACTION = "End that transaction, or its session with pg_terminate_backend, then ask again."
 
 
 class Contention(Exception):
     """Another transaction got in the way (a deadlock, a race for the same key) and nothing was changed: run it again."""
 
 
-def locked_out(error: Exception, holder: str | None, what: str = "") -> Unavailable:
+def lock_refusal(error: Exception, holder: str | None, what: str = "") -> Unavailable:
     """The refusal of a call that another transaction was in the way of. `holder` is who that may be, `what` goes before."""
     reason = str(error).split("\n", 1)[0] + (f": {holder}" if holder else "")
     refused = Unavailable(f"{what}another transaction is in the way: {reason}", locked=True)
     if holder:
-        refused.action = END_IT
+        refused.action = END_TRANSACTION_ACTION
     return refused
 
 
@@ -57,7 +56,7 @@ class StatementFailed(Exception):
     """The database refused a statement for what it said, and nothing was changed: whoever shares its transaction is innocent."""
 
 
-class Change(NamedTuple):
+class AppliedCommand(NamedTuple):
     """What one accepted hot command did."""
 
     job_id: int
@@ -68,7 +67,7 @@ class Change(NamedTuple):
     cancel_requested: bool = False
 
 
-class Made(NamedTuple):
+class EnqueueResult(NamedTuple):
     """A job that an enqueue made or, by its key, found."""
 
     job_id: int
@@ -76,7 +75,7 @@ class Made(NamedTuple):
     is_new: bool
 
 
-class Kept(NamedTuple):
+class StoredRequest(NamedTuple):
     """A request that was answered before."""
 
     actor: str
@@ -86,29 +85,7 @@ class Kept(NamedTuple):
     answer: bytes
 
 
-class Declaration(NamedTuple):
-    """What the handler of a kind declares."""
-
-    kind: str
-    queue: str
-    settings: Settings
-    at: Micros
-    by: str
-
-
-class SignedIn(NamedTuple):
-    """A worker that has said it is there."""
-
-    name: str
-    incarnation: str
-    started_at: Micros
-    seen_at: Micros
-    body: str
-    holding: int
-    """Jobs that are leased to it."""
-
-
-class Pause(NamedTuple):
+class PauseRow(NamedTuple):
     """A paused queue. Who paused it is not known of pauses that an older Holdfast has made."""
 
     queue: str
@@ -117,21 +94,7 @@ class Pause(NamedTuple):
     reason: str | None
 
 
-class Watched(NamedTuple):
-    """What everybody may ask all the time about a duty."""
-
-    now: Micros
-    is_free: bool
-    """Whether the one who asks might take the duty."""
-    is_wanted: bool
-    """Whether there is any job for a sweep to look at."""
-    expires_at: Micros | None
-    """Until when the duty is, or was last, held."""
-    sweeping_since: Micros | None
-    """Since when there have been sweeps without a gap."""
-
-
-class LeftOver(NamedTuple):
+class UnfinishedJobs(NamedTuple):
     """Jobs for which a sweep has something to finish, by id."""
 
     owing: list[int]
@@ -194,11 +157,11 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 class JobRows(NamedTuple):
     """A page of jobs. `next_after` is where the next page begins; None where there is none."""
 
-    jobs: list[Job]
+    jobs: list[JobRecord]
     next_after: int | None
 
 
-class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters by where, what, why and when; by ascending id, after one. `since` and `until` are about when they ended."""
 
     queue: str | None = None
@@ -223,19 +186,19 @@ class Session(Protocol):
     def wake(self, queues: Iterable[str]) -> None:
         """With its commit, tell waiting processes that these queues have work, and followers that there is something to read."""
 
-    def enqueue(self, items: Sequence[Enqueue]) -> list[Made]: ...
-    def enqueue_keyed(self, item: Enqueue) -> Made: ...
-    def claim(self, command: ClaimNext) -> list[Job]: ...
-    def start(self, commands: Sequence[Start]) -> list[Change | None]: ...
-    def heartbeat(self, commands: Sequence[Heartbeat]) -> list[Change | None]: ...
-    def beat_signed(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
+    def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueueResult]: ...
+    def enqueue_keyed(self, item: Enqueue) -> EnqueueResult: ...
+    def claim(self, command: ClaimNext) -> list[JobRecord]: ...
+    def start(self, commands: Sequence[Start]) -> list[AppliedCommand | None]: ...
+    def heartbeat(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]: ...
+    def beat_signed(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
         """Beats that carry what their holders signed; that each statement is about its beat has been checked."""
 
-    def complete(self, commands: Sequence[Complete]) -> list[Change | None]: ...
-    def settle(self, commands: Sequence[Settle]) -> Container[int]:
+    def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]: ...
+    def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
         """Complete many jobs, none of them twice in a call; answers which are done."""
 
-    def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, Job]: ...
+    def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]: ...
     def lock(self, ids: Iterable[int]) -> None: ...
     def try_lock(self, ids: Iterable[int]) -> set[int]:
         """Lock these jobs without waiting. Answers those that another transaction has locked."""
@@ -249,8 +212,8 @@ class Session(Protocol):
     def key_holder(self, queue: str, key: str) -> int | None:
         """The job that has this dedupe key in this queue."""
 
-    def save(self, job: Job, events: Sequence[Event]) -> None: ...
-    def policy_of(self, job: Job) -> Policy: ...
+    def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None: ...
+    def policy_of(self, job: JobRecord) -> Policy: ...
     def paused(self, queue: str) -> bool: ...
     def pause(self, queue: str, by: str, reason: str | None) -> None: ...
     def unpause(self, queue: str) -> None: ...
@@ -261,22 +224,22 @@ class Session(Protocol):
     def take_requests(self, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
         """Take these request ids until the transaction ends, without waiting. Answers those that another transaction has."""
 
-    def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Kept]: ...
-    def keep_requests(self, rows: Sequence[Kept]) -> None: ...
-    def find_event(self, job_id: int, request_id: str) -> Event | None: ...
-    def events(self, chosen: EventFilter) -> list[Event]: ...
-    def jobs(self, chosen: JobFilter) -> list[Job]: ...
+    def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], StoredRequest]: ...
+    def keep_requests(self, rows: Sequence[StoredRequest]) -> None: ...
+    def find_event(self, job_id: int, request_id: str) -> EventRecord | None: ...
+    def events(self, chosen: EventFilter) -> list[EventRecord]: ...
+    def jobs(self, chosen: JobFilter) -> list[JobRecord]: ...
     def search(self, chosen: JobFilter) -> JobRows: ...
     def job_ids(self, after: int, limit: int) -> list[int]: ...
     def draw_ids(self, count: int) -> list[int]: ...
-    def standings(self, ids: Iterable[int]) -> dict[int, Standing]: ...
+    def standings(self, ids: Iterable[int]) -> dict[int, DependencyState]: ...
     def link(self, edges: Mapping[int, Sequence[int]], unmet: Mapping[int, Sequence[int]], open_ids: Collection[int]) -> None: ...
     def depends_on(self, job_ids: Sequence[int]) -> dict[int, list[int]]: ...
     def set_waits(self, unmet: Mapping[int, Sequence[int]], open_ids: Collection[int] = (), *, limited: bool = True) -> None: ...
     def forget_links(self, job_ids: Iterable[int]) -> None: ...
     def lock_waiting(self, on_ids: Sequence[int]) -> dict[int, int]: ...
     def meet(self, ids: Sequence[int]) -> None: ...
-    def save_told(self, jobs: Sequence[Job], events: Sequence[Event]) -> None: ...
+    def save_told(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None: ...
     def falling(self, ids: Iterable[int], limit: int) -> list[int]: ...
     def note_untold(self, ids: Iterable[int]) -> None: ...
     def forget_untold(self, ids: Iterable[int]) -> None: ...
@@ -284,7 +247,7 @@ class Session(Protocol):
     def hand_on(self, from_id: int, to_id: int) -> None: ...
     def dependents(self, job_id: int, after: int, limit: int) -> list[int]: ...
     def live_replay(self, job_id: int) -> int | None: ...
-    def dead_letters(self, chosen: LetterFilter) -> list[int]: ...
+    def dead_letters(self, chosen: DeadLetterFilter) -> list[int]: ...
     def newest_replays(self, ids: Iterable[int]) -> dict[int, int]: ...
 
     def replayed(self, ids: Iterable[int]) -> set[int]: ...
@@ -292,11 +255,11 @@ class Session(Protocol):
     def failed_left(self, limit: int) -> int: ...
 
     def waiting_in_vain(self, limit: int) -> int: ...
-    def left_over(self, limit: int, linked: int) -> LeftOver: ...
+    def unfinished_jobs(self, limit: int, linked: int) -> UnfinishedJobs: ...
     def undo_steps(self, job_id: int) -> list[payloads.UndoStep]: ...
-    def undo_job(self, job: Job) -> Job | None: ...
+    def undo_job(self, job: JobRecord) -> JobRecord | None: ...
     def counts(self) -> list[tuple[str, str, int]]: ...
-    def pauses(self) -> list[Pause]: ...
+    def pauses(self) -> list[PauseRow]: ...
     def due(self, after: int, limit: int) -> tuple[Micros, Micros, list[int]]: ...
     def prune_jobs(self, before: Micros | None, failed_before: Micros | None, limit: int) -> tuple[int, int]: ...
     def prune_beats(self, before: Micros, limit: int) -> int: ...
@@ -304,28 +267,28 @@ class Session(Protocol):
     def prune_workers(self, before: Micros, limit: int) -> int: ...
     def prune_agents(self, before: Micros, limit: int) -> int: ...
     def take_duty(self, name: str, holder: str, ttl_us: int) -> bool: ...
-    def watch(self, name: str, holder: str) -> Watched: ...
+    def watch(self, name: str, holder: str) -> DutyStatus: ...
     def fresh(self) -> Micros: ...
     def note_fresh(self, at: Micros) -> None: ...
     def note_sweeping(self, since: Micros) -> None: ...
     def drop_duty(self, name: str, holder: str) -> None: ...
     def sign_in(self, name: str, incarnation: str, body: str | None) -> None: ...
     def sign_out(self, name: str, incarnation: str) -> None: ...
-    def workers(self, within_us: int | None, limit: int) -> list[SignedIn]: ...
+    def workers(self, within_us: int | None, limit: int) -> list[WorkerRow]: ...
     def next_ready(self, queues: Sequence[str], kinds: Sequence[str] | None) -> tuple[Micros, Micros | None]: ...
     def all_settings(self) -> list[tuple[str, str, Settings]]: ...
     def declarations(self) -> list[Declaration]: ...
-    def sinks(self) -> list[Place]: ...
-    def find_sink(self, name: str) -> Place | None: ...
+    def sinks(self) -> list[SinkPosition]: ...
+    def find_sink(self, name: str) -> SinkPosition | None: ...
     def add_sink(self, name: str, pos: int) -> None: ...
-    def save_sink(self, place: Place, from_pos: int) -> bool: ...
+    def save_sink(self, place: SinkPosition, from_pos: int) -> bool: ...
     def drop_sink(self, name: str) -> bool: ...
     def last_pos(self) -> int: ...
     def event_from(self, pos: int) -> EventTime | None: ...
     def size(self) -> tuple[int | None, int]: ...
     def event_types(self, after: int, until: int) -> dict[str, int]: ...
     def ended_jobs(self, after: int, until: int, limit: int) -> list[EndedJob]: ...
-    def origins(self, ids: Iterable[int]) -> dict[int, Origin]: ...
+    def origins(self, ids: Iterable[int]) -> dict[int, JobOrigin]: ...
     def find_run(self, name: str) -> RunRow | None: ...
     def runs(self, after: str, limit: int) -> list[RunRow]: ...
     def save_run(self, name: str, body: str) -> None: ...
@@ -333,34 +296,34 @@ class Session(Protocol):
     def key_log(self) -> list[KeyChange]: ...
     def keys_stand(self) -> int: ...
     def add_key_change(self, change: KeyChange) -> int: ...
-    def find_agent(self, name: str, session: str) -> AgentPlace: ...
-    def save_agent(self, name: str, session: str, place: AgentPlace) -> None: ...
+    def find_agent(self, name: str, session: str) -> AgentState: ...
+    def save_agent(self, name: str, session: str, place: AgentState) -> None: ...
     def own_tasks(self, name: str, session: str, limit: int) -> list[int]: ...
     def last_agent(self) -> Micros | None: ...
     def first_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> list[Candidate]: ...
     def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None, passed: Sequence[int] = ()) -> int | None: ...
     def expired_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> list[int]: ...
     def lock_task(self, id_: int) -> bool: ...
-    def idle(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> Idle: ...
+    def idle(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> IdleCounts: ...
     def has_event(self, job_id: int, cursor: int) -> bool: ...
-    def newest_events(self, job_id: int, after: int, limit: int) -> list[Event]: ...
+    def newest_events(self, job_id: int, after: int, limit: int) -> list[EventRecord]: ...
     def count_events(self, job_id: int, after: int, rev_below: int, limit: int) -> int: ...
-    def blockers(self, job_id: int, limit: int) -> list[Neighbour]: ...
-    def unlocks(self, job_id: int, limit: int) -> list[Neighbour]: ...
-    def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, attempts: int, beats: int) -> list[LeftBehind]: ...
-    def last_head(self) -> SignedHead | None: ...
-    def heads(self, after: int, limit: int) -> list[SignedHead]: ...
+    def blockers(self, job_id: int, limit: int) -> list[RelatedTask]: ...
+    def unlocks(self, job_id: int, limit: int) -> list[RelatedTask]: ...
+    def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, attempts: int, beats: int) -> list[CheckpointBeat]: ...
+    def last_head(self) -> HeadRow | None: ...
+    def heads(self, after: int, limit: int) -> list[HeadRow]: ...
     def sealed_pos(self) -> int | None: ...
-    def leaves_between(self, after: int, until: int, limit: int) -> SettledRows: ...
+    def leaves_between(self, after: int, until: int, limit: int) -> StableRows: ...
     def leaf_rows(self, job_id: int) -> list[tuple[Any, ...]]: ...
     def policy_texts(self) -> dict[int, str]: ...
     def tile(self, level: int, number: int) -> TileRow | None: ...
     def leaf_index(self, pos: int) -> int | None: ...
-    def seal(self, tiles: Sequence[TileRow], head: SignedHead, base: SignedHead | None) -> bool: ...
-    def standing_since(self, job: Job) -> Micros: ...
-    def ahead(self, job: Job, limit: int) -> int: ...
-    def duty(self, name: str) -> Duty | None: ...
-    def ready(self, limit: int) -> list[Ready]: ...
+    def seal(self, tiles: Sequence[TileRow], head: HeadRow, base: HeadRow | None) -> bool: ...
+    def standing_since(self, job: JobRecord) -> Micros: ...
+    def ahead(self, job: JobRecord, limit: int) -> int: ...
+    def duty(self, name: str) -> DutyHolder | None: ...
+    def ready(self, limit: int) -> list[ReadyCount]: ...
 
 
 class Store(Protocol):
@@ -383,23 +346,23 @@ class Store(Protocol):
     def read(self, work: Callable[[Session], T]) -> T:
         """Run `work` on one snapshot; it must not write."""
 
-    def peek(self, work: Callable[[Session], T]) -> T:
+    def read_statement(self, work: Callable[[Session], T]) -> T:
         """Run `work`, which is ONE statement that does not write: nothing else is sent, no transaction is begun or ended."""
 
-    def poke(self, work: Callable[[Session], T], *, again: bool = True) -> T:
+    def write_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         """Run `work`, which is ONE statement that may write, as a transaction of its own: on a server, nothing else is sent.
 
         It may be run twice, where a connection breaks: doing it again must do no harm. With `again=False` it is run once, and
         a broken connection is Unavailable with an unknown outcome.
         """
 
-    def settled_pos(self) -> int:
+    def stable_pos(self) -> int:
         """No event at or below this position is still to be committed."""
 
-    def settled_events(self, after: int, limit: int) -> list[Event]:
+    def stable_events(self, after: int, limit: int) -> list[EventRecord]:
         """The next events in the total order, none of which can still be overtaken by a late commit."""
 
-    def settled_rows(self, after: int, limit: int) -> SettledRows:
+    def stable_rows(self, after: int, limit: int) -> StableRows:
         """The next events and changes of keys in the total order as plain rows, none of which can still be overtaken.
 
         At most `limit` events. Rows of events are as `event_hashes` takes them.
@@ -417,7 +380,7 @@ class Store(Protocol):
         Without a job: which ones have locked anything of this ledger for a second or longer.
         """
 
-    def vitals(self) -> "Vitals":
+    def vitals(self) -> "StoreHealth":
         """How the store itself is, apart from what is in it."""
 
     def lanes(self) -> Sequence[Lane]: ...
@@ -431,133 +394,3 @@ class Waiter(Protocol):
         """True when there may be something new, at most `timeout` seconds from now; False where only time has passed."""
 
     def close(self) -> None: ...
-
-
-_JOB_ID = re.compile(r"[1-9][0-9]{0,17}")
-
-
-def default_correlation(ledger_id: str, job_id: int) -> str:
-    """The correlation id of a job that was given none: derived, so that it costs nothing to keep."""
-    return f"{ledger_id}-{job_id}"
-
-
-def job_of_correlation(ledger_id: str, correlation_id: str) -> int | None:
-    """The job whose derived correlation id this is."""
-    prefix, _, number = correlation_id.rpartition("-")
-    return int(number) if prefix == ledger_id and _JOB_ID.fullmatch(number) else None
-
-
-STATUSES: dict[str, Status] = {status.value: status for status in Status}
-PHASES: dict[str | None, Phase | None] = {None: None} | {phase.value: phase for phase in Phase}
-EVENT_TYPES: dict[str, EventType] = {kind.value: kind for kind in EventType}
-
-JOB_COLUMNS = (
-    "id", "queue", "kind", "status", "rev", "attempt", "priority", "available_at", "created_at", "updated_at", "phase",
-    "releases", "owner", "incarnation", "claimed_at", "lease_expires_at", "last_beat_at", "started_at", "finished_at",
-    "stage", "progress", "progressed_at", "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error",
-    "stall_reason", "stalled_at", "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage",
-    "undo_owed", "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued",
-    "outcome", "checkpoint", "unmet",
-)  # fmt: skip
-"""What a store selects to build a Job: its row, then the payloads of its first event, of its `succeeded` one and of the last
-beat with a checkpoint, and the ids of those it waits for, as one text."""
-
-
-def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> Job:
-    """A Job from a row in the order of JOB_COLUMNS."""
-    (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
-     incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
-     assist_requested, counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at,
-     cancel_reason, cancel_requested_at, reason_code, failure_stage, undo_owed, note, dedupe_key, dedupe_forever,
-     correlation_id, trace_id, token, policy_id, enqueued, outcome, checkpoint, unmet) = row  # fmt: skip
-    body = payloads.decode(payloads.Enqueued, enqueued)
-    return Job(
-        id_, queue, kind, STATUSES[status], rev, attempt, priority, available_at, created_at, updated_at, bytes(body.args),
-        correlation_id or default_correlation(ledger_id, id_), PHASES[phase], releases, owner, incarnation, claimed_at,
-        lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at, bool(assist_requested),
-        counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
-        cancel_requested_at, reason_code, failure_stage,
-        None if outcome is None else bytes(payloads.decode(payloads.Succeeded, outcome).result),
-        payloads.checkpoint_of(checkpoint), undo_owed,
-        note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
-        payloads.body_of(body.policy), None if policy_id is None else policy(policy_id), token, body.depends_on,
-        body.on_dependency_failure, body.wanted_at(created_at),
-        () if unmet is None else tuple(sorted(map(int, unmet.split(",")))),
-    )  # fmt: skip
-
-
-CLAIMED_COLUMNS = (
-    "id", "queue", "kind", "rev", "attempt", "priority", "available_at", "created_at", "claimed_at", "lease_expires_at",
-    "releases", "last_owner", "last_lease_expires_at", "last_error", "cancel_reason", "dedupe_key", "dedupe_forever",
-    "correlation_id", "trace_id", "policy_id", "checkpoint_rev", "undo_owed", "enqueued",
-)  # fmt: skip
-"""What a claim returns of each job."""
-
-
-def claimed_jobs(
-    rows: Iterable[Sequence[Any]],
-    command: ClaimNext,
-    policy: Callable[[int], Policy],
-    ledger_id: str,
-    checkpoints: Mapping[int, bytes | None],
-    epoch_us: Micros,
-) -> list[Job]:
-    """Jobs from rows that start with CLAIMED_COLUMNS, times since `epoch_us`, and the checkpoints of those that have one.
-
-    Positional: with names it takes ten times as long.
-    """
-    start, owner, incarnation = command.start, command.actor.name, command.actor.incarnation
-    status, phase = (Status.RUNNING, Phase.EXECUTING) if start else (Status.CLAIMED, None)
-    found = []
-    for row in rows:
-        (id_, queue, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner,
-         last_lease, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
-         checkpoint_rev, undo_owed, enqueued) = row[:23]  # fmt: skip
-        body = payloads.decode(payloads.Enqueued, enqueued)
-        at += epoch_us
-        found.append(Job(
-            id_, queue, kind, status, rev, attempt, priority, available_at + epoch_us, created_at + epoch_us, at,
-            bytes(body.args), correlation_id or default_correlation(ledger_id, id_), phase, releases, owner, incarnation, at,
-            lease_expires_at + epoch_us, at, at if start else None, None, None, None, at, False, None, last_owner,
-            None if last_lease is None else last_lease + epoch_us, last_error, None, None, None,
-            cancel_reason, None, None, None, None, None if checkpoint_rev is None else checkpoints[id_], undo_owed, None,
-            dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.body_of(body.policy),
-            policy(policy_id), None, body.depends_on, body.on_dependency_failure,
-            body.wanted_at(created_at + epoch_us),
-        ))  # fmt: skip
-    return found
-
-
-SAVED_COLUMNS = (
-    "queue", "priority", "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation",
-    "claimed_at",
-    "lease_expires_at", "last_beat_at", "started_at", "finished_at", "stage", "progress", "progressed_at",
-    "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at",
-    "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
-    "token",
-)  # fmt: skip
-"""What a save may change; `policy_id`, `result_rev` and `checkpoint_rev` are the store's to derive."""
-
-
-def saved_values(job: Job) -> dict[str, Any]:
-    """The row's new values by column, as plain texts and numbers."""
-    values = {name: getattr(job, name) for name in SAVED_COLUMNS}
-    values["status"] = job.status.value
-    values["phase"] = None if job.phase is None else job.phase.value
-    return values
-
-
-def result_rev(events: Sequence[Event]) -> int | None:
-    """Where a succeeded job's result is: its `succeeded` event among `events`."""
-    return next((event.rev for event in events if event.type is EventType.SUCCEEDED), None)
-
-
-def checkpoint_rev(events: Sequence[Event]) -> int | None:
-    """Where the newest checkpoint among `events` is."""
-    beats = [event for event in events if event.type is EventType.HEARTBEAT]
-    return max((event.rev for event in beats if payloads.checkpoint_of(event.payload) is not None), default=None)
-
-
-def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

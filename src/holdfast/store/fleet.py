@@ -1,17 +1,82 @@
-"""Duties, workers and delays, as both stores keep them. Every verb here is one statement, to be run by itself."""
+"""Workers, duties, declarations and supervised runs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.core.limits import DUTY_MS_MAX
 from holdfast.core.model import Micros
 from holdfast.core.policy import Settings
-from holdfast.store.base import Declaration, SignedIn, Watched
 
-_settings = msgspec.json.Decoder(Settings)
+
+class Declaration(NamedTuple):
+    """What the handler of a kind declares."""
+
+    kind: str
+    queue: str
+    settings: Settings
+    at: Micros
+    by: str
+
+
+class WorkerRow(NamedTuple):
+    """A worker that has said it is there."""
+
+    name: str
+    incarnation: str
+    started_at: Micros
+    seen_at: Micros
+    body: str
+    holding: int
+    """Jobs that are leased to it."""
+
+
+class DutyStatus(NamedTuple):
+    """What everybody may ask all the time about a duty."""
+
+    now: Micros
+    is_free: bool
+    """Whether the one who asks might take the duty."""
+    is_wanted: bool
+    """Whether there is any job for a sweep to look at."""
+    expires_at: Micros | None
+    """Until when the duty is, or was last, held."""
+    sweeping_since: Micros | None
+    """Since when there have been sweeps without a gap."""
+
+
+class RunRow(NamedTuple):
+    """What a supervisor last wrote of its run."""
+
+    name: str
+    body: str
+    updated_at: Micros
+
+
+class RunSession(ABC):
+    """The part of a transaction that supervisors need."""
+
+    @abstractmethod
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def stamp(self) -> Micros | None: ...
+
+    def find_run(self, name: str) -> RunRow | None:
+        rows = self.rows("find_run", name=name)
+        return RunRow(*rows[0]) if rows else None
+
+    def runs(self, after: str, limit: int) -> list[RunRow]:
+        """By name, after one."""
+        return [RunRow(*row) for row in self.rows("runs", after=after, limit=limit)]
+
+    def save_run(self, name: str, body: str) -> None:
+        self.rows("save_run", name=name, body=body, now_at=self.stamp())
+
+
+_settings_decoder = msgspec.json.Decoder(Settings)
 
 
 class FleetSession(ABC):
@@ -30,9 +95,9 @@ class FleetSession(ABC):
         params = {"name": name, "holder": holder, "ttl_us": ttl_us, "ttl_us_max": DUTY_MS_MAX * 1_000}
         return bool(self.rows("take_duty", now_at=self.stamp(), **params))
 
-    def watch(self, name: str, holder: str) -> Watched:
+    def watch(self, name: str, holder: str) -> DutyStatus:
         [(now, free, wanted, expires_at, since)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
-        return Watched(now, bool(free), bool(wanted), expires_at, since)
+        return DutyStatus(now, bool(free), bool(wanted), expires_at, since)
 
     def fresh(self) -> Micros:
         """When everyone was given one fresh interval to show a sign of life; 0 for never."""
@@ -55,9 +120,9 @@ class FleetSession(ABC):
     def sign_out(self, name: str, incarnation: str) -> None:
         self.rows("sign_out", name=name, incarnation=incarnation)
 
-    def workers(self, within_us: int | None, limit: int) -> list[SignedIn]:
+    def workers(self, within_us: int | None, limit: int) -> list[WorkerRow]:
         """The last `limit` to be seen, the latest first."""
-        return [SignedIn(*row) for row in self.rows("workers", now_at=self.stamp(), within_us=within_us, limit=limit)]
+        return [WorkerRow(*row) for row in self.rows("workers", now_at=self.stamp(), within_us=within_us, limit=limit)]
 
     def prune_workers(self, before: Micros, limit: int) -> int:
         return len(self.rows("prune_workers", before_at=before, limit=limit))
@@ -70,9 +135,9 @@ class FleetSession(ABC):
 
     def all_settings(self) -> list[tuple[str, str, Settings]]:
         """Scope, name and layer, in that order."""
-        return [(scope, name, _settings.decode(body)) for scope, name, body in self.rows("all_settings")]
+        return [(scope, name, _settings_decoder.decode(body)) for scope, name, body in self.rows("all_settings")]
 
     def declarations(self) -> list[Declaration]:
         """What handlers declare, by kind."""
         rows = self.rows("declarations")
-        return [Declaration(kind, queue, _settings.decode(body), at, by) for kind, queue, body, at, by in rows]
+        return [Declaration(kind, queue, _settings_decoder.decode(body), at, by) for kind, queue, body, at, by in rows]

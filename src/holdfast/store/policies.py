@@ -1,26 +1,60 @@
-"""Policies: what kinds, tiers and jobs have set, resolved, and kept by content."""
+"""Policies: settings of kinds, tiers and jobs, resolved and stored by content; and the cache of rows that never change."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.core.commands import Enqueue
-from holdfast.core.model import Job, Policy
-from holdfast.core.policy import NO_SETTINGS, Settings, merged, resolve
-from holdfast.store.base import Declaration, Layer, Scope
-from holdfast.store.memory import Memory
+from holdfast.core.model import Actor, JobRecord, Policy
+from holdfast.core.policy import NO_SETTINGS, Settings, merge_settings, resolve
+from holdfast.store.base import Layer, Scope
+from holdfast.store.fleet import Declaration
 
-_settings = msgspec.json.Decoder(Settings)
-_policy = msgspec.json.Decoder(Policy)
+
+class CacheSource(Protocol):
+    """A transaction that may have read, or made, what is worth remembering."""
+
+    new_profiles: dict[tuple[str, str, str], int]
+    policies: dict[int, Policy]
+
+
+class RowCache:
+    """Rows that never change once they are committed."""
+
+    ACTORS_MAX = 10_000
+
+    def __init__(self) -> None:
+        self.policies: dict[int, Policy] = {}
+        self.profiles: dict[tuple[str, str, str], int] = {}
+        self.actors: dict[str, Actor] = {}
+
+    def update(self, session: CacheSource) -> None:
+        """The session was committed: what it read, its own writes among it, is so."""
+        if session.new_profiles:
+            self.profiles.update(session.new_profiles)
+        if session.policies:
+            self.policies.update(session.policies)
+
+    def actor(self, text: str) -> Actor:
+        found = self.actors.get(text)
+        if found is None:
+            if len(self.actors) >= self.ACTORS_MAX:
+                self.actors.clear()
+            found = self.actors[text] = Actor.parse(text)
+        return found
+
+
+_settings_decoder = msgspec.json.Decoder(Settings)
+_policy_decoder = msgspec.json.Decoder(Policy)
 _encode = msgspec.json.Encoder().encode
 
 
-class Policies(ABC):
-    """The part of a transaction that resolves policies. What it alone knows as yet is in `learned` and `policies`."""
+class PolicySession(ABC):
+    """The part of a transaction that resolves policies. What it alone knows as yet is in `new_profiles` and `policies`."""
 
-    memory: Memory
-    learned: dict[tuple[str, str, str], int]
+    cache: RowCache
+    new_profiles: dict[tuple[str, str, str], int]
     policies: dict[int, Policy]
     _policy_ids: dict[Policy, int]
 
@@ -32,9 +66,9 @@ class Policies(ABC):
         return rows[0] if rows else None
 
     def _policy(self, policy_id: int) -> Policy:
-        found = self.memory.policies.get(policy_id) or self.policies.get(policy_id)
+        found = self.cache.policies.get(policy_id) or self.policies.get(policy_id)
         if found is None:
-            self.policies = {id_: _policy.decode(body) for id_, body in self.rows("policies")}
+            self.policies = {id_: _policy_decoder.decode(body) for id_, body in self.rows("policies")}
             found = self.policies[policy_id]
         return found
 
@@ -54,7 +88,7 @@ class Policies(ABC):
     def profile_id(self, item: Enqueue) -> int:
         """The row that stands for an item's kind, tier and own settings."""
         key = (item.kind, item.tier or "", "" if item.override is None else item.override.decode())
-        known = self.memory.profiles.get(key) or self.learned.get(key)
+        known = self.cache.profiles.get(key) or self.new_profiles.get(key)
         return known if known is not None else self.intern_profile(key)
 
     def intern_profile(self, key: tuple[str, str, str]) -> int:
@@ -65,7 +99,7 @@ class Policies(ABC):
             policy_id = self._policy_id(self._resolve(kind, tier, override))
             found = self.one("insert_profile", kind=kind, tier=tier, override=override, policy_id=policy_id)
         assert found is not None
-        self.learned[key] = int(found[0])
+        self.new_profiles[key] = int(found[0])
         return int(found[0])
 
     @abstractmethod
@@ -74,14 +108,14 @@ class Policies(ABC):
 
     def _resolve(self, kind: str, tier: str, override: str) -> Policy:
         layers = self._layers(kind, tier)
-        by_job = _settings.decode(override) if override else NO_SETTINGS
-        by_kind = merged(layers.get("handler", NO_SETTINGS), layers.get("kind", NO_SETTINGS))
+        by_job = _settings_decoder.decode(override) if override else NO_SETTINGS
+        by_kind = merge_settings(layers.get("handler", NO_SETTINGS), layers.get("kind", NO_SETTINGS))
         return resolve(tier or None, by_kind, layers.get("tier", NO_SETTINGS), by_job)
 
     def _layers(self, kind: str, tier: str) -> dict[str, Settings]:
-        return {scope: _settings.decode(body) for scope, _, body in self.rows("settings", kind=kind, tier=tier)}
+        return {scope: _settings_decoder.decode(body) for scope, _, body in self.rows("settings", kind=kind, tier=tier)}
 
-    def policy_of(self, job: Job) -> Policy:
+    def policy_of(self, job: JobRecord) -> Policy:
         """The policy a lease on this job would have now."""
         key = (job.kind, job.tier or "", "" if job.override is None else job.override.decode())
         found = self.one("find_profile", kind=key[0], tier=key[1], override=key[2])
@@ -101,19 +135,19 @@ class Policies(ABC):
             self.rows("drop_settings", scope=scope, name=name)
         else:
             self.rows("upsert_settings", scope=scope, name=name, body=_encode(settings).decode())
-        self._resolve_again(scope, name)
+        self._refresh_profiles(scope, name)
 
     def declare(self, found: Declaration) -> None:
         self._lock_settings()
         body = _encode(found.settings).decode()
         self.rows("upsert_declaration", kind=found.kind, queue=found.queue, body=body, declared_at=found.at, declared_by=found.by)
-        self._resolve_again("kind", found.kind)
+        self._refresh_profiles("kind", found.kind)
 
     def drop_declaration(self, kind: str) -> None:
         self._lock_settings()
         self.rows("drop_declaration", kind=kind)
-        self._resolve_again("kind", kind)
+        self._refresh_profiles("kind", kind)
 
-    def _resolve_again(self, scope: Scope, name: str) -> None:
+    def _refresh_profiles(self, scope: Scope, name: str) -> None:
         for id_, kind, tier, override in self.rows(f"profiles_of_{scope}", name=name):
             self.rows("update_profile", policy_id=self._policy_id(self._resolve(kind, tier, override)), id=id_)

@@ -10,7 +10,7 @@ from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import UNDO_KIND, Micros
 
 
-class _Walked(NamedTuple):
+class _PruneCandidate(NamedTuple):
     """A job that a walk has come to."""
 
     id: int
@@ -24,7 +24,7 @@ class _Walked(NamedTuple):
     replayed: int | None
 
 
-class Retention(ABC):
+class RetentionSession(ABC):
     """The part of a transaction that deletes. Walks through a table go on where the last one ended."""
 
     @abstractmethod
@@ -38,16 +38,16 @@ class Retention(ABC):
         """Lock jobs that are to be deleted, without waiting. Answers those that another transaction uses."""
 
     @abstractmethod
-    def _unwanted(self, ids: Sequence[int]) -> list[int]: ...
+    def _without_dependents(self, ids: Sequence[int]) -> list[int]: ...
 
     @abstractmethod
     def sealed_pos(self) -> int | None: ...
 
-    def _place(self, name: str) -> int:
+    def _walk_position(self, name: str) -> int:
         found = self.rows("cursor", name=name)
         return int(found[0][0]) if found else 0
 
-    def _sealed(self) -> int:
+    def _prunable_pos(self) -> int:
         """Up to which position retention may take things away: all there are, where nobody seals them."""
         found = self.sealed_pos()
         return JOB_ID_MAX if found is None else found
@@ -65,15 +65,15 @@ class Retention(ABC):
         """
         walk = "prune_failed" if before is None else "prune_jobs"
         times = {"before_at": before, "failed_at": failed_before}
-        after, sealed = self._place(walk), self._sealed()
+        after, sealed = self._walk_position(walk), self._prunable_pos()
         rows = self.rows("walk_jobs", after=after, **times, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
-        known = [row for row in map(_Walked._make, rows) if row.may_go]
+        known = [row for row in map(_PruneCandidate._make, rows) if row.may_go]
         unhandled = {row.id for row in known if row.is_failure}
         unhandled -= {id_ for (id_,) in self.rows("replayed", ids=self._list(sorted(unhandled)))}
         old = [row for row in known if (row.by_failed if row.id in unhandled else row.by_jobs)]
         locked = self.try_lock_unshared([row.id for row in old])
         bad = [row.id for row in old if row.is_bad and row.id not in locked]
-        staying = locked | (set(bad) - set(self._unwanted(bad)))
+        staying = locked | (set(bad) - set(self._without_dependents(bad)))
         gone: set[int] = set()
         for row in old:
             if row.id not in staying and (row.replayed is None or row.replayed in gone):
@@ -88,11 +88,11 @@ class Retention(ABC):
     def prune_beats(self, before: Micros, limit: int) -> int:
         """Replace payloads of old beats by their hash. The last beat of a job stays, and so do its last checkpoint and its
         undo steps."""
-        after = self._place("prune_beats")
-        rows = self.rows("walk_beats", after=after, before_at=before, sealed=self._sealed(), limit=limit)
-        old = [(pos, body) for pos, body in rows if body is not None and _may_go(body)]
+        after = self._walk_position("prune_beats")
+        rows = self.rows("walk_beats", after=after, before_at=before, sealed=self._prunable_pos(), limit=limit)
+        old = [(pos, body) for pos, body in rows if body is not None and _is_prunable(body)]
         for pos, body in old:
-            digest = payloads.Beat(pruned=hashlib.sha256(body).hexdigest())
+            digest = payloads.BeatPayload(pruned=hashlib.sha256(body).hexdigest())
             self.rows("strip_beat", pos=pos, payload=digest.encode())
         self.rows("set_cursor", name="prune_beats", pos=rows[-1][0] if len(rows) == limit else 0)
         return len(old)
@@ -101,6 +101,6 @@ class Retention(ABC):
         return len(self.rows("prune_requests", before_at=before, limit=limit))
 
 
-def _may_go(body: bytes) -> bool:
+def _is_prunable(body: bytes) -> bool:
     """Whether a beat has contents, and none that somebody may still have to undo."""
     return not body.startswith(b'{"pruned"') and payloads.undo_step(body) is None

@@ -1,6 +1,6 @@
-"""What both stores do alike: everything but the hot verbs. The SQL has the same names and parameters on both sides."""
+"""One transaction over named statements: everything that both stores do alike. Only the hot verbs differ."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,42 +9,126 @@ import msgspec
 from holdfast.core import limits, payloads
 from holdfast.core.commands import ClaimNext
 from holdfast.core.limits import UNTOLD_BATCH_MAX
-from holdfast.core.model import UNDO_KIND, Event, Job, Micros, Policy
+from holdfast.core.model import UNDO_KIND, EventRecord, JobRecord, Micros, Policy
 from holdfast.core.undo import undo_key
 from holdfast.store.agents import AgentSession
-from holdfast.store.base import (
-    JobFilter,
-    JobRows,
-    Kept,
-    LeftOver,
-    LetterFilter,
-    Pause,
+from holdfast.store.base import DeadLetterFilter, EventFilter, JobFilter, JobRows, PauseRow, StoredRequest, UnfinishedJobs
+from holdfast.store.dependencies import DependencySession
+from holdfast.store.diagnostics import DiagnosticSession
+from holdfast.store.fleet import FleetSession, RunSession
+from holdfast.store.outbox import OutboxSession
+from holdfast.store.policies import PolicySession, RowCache
+from holdfast.store.retention import RetentionSession
+from holdfast.store.rows import (
+    EVENT_TYPES,
+    STATUSES,
     build_job,
     checkpoint_rev,
     claimed_jobs,
+    default_correlation,
+    job_of_correlation,
     result_rev,
     saved_values,
 )
-from holdfast.store.fleet import FleetSession
-from holdfast.store.keys import KeyLog
-from holdfast.store.memory import Memory
-from holdfast.store.places import Places
-from holdfast.store.policies import Policies
-from holdfast.store.records import Records
-from holdfast.store.retention import Retention
-from holdfast.store.runs import RunRows
-from holdfast.store.seals import Seals
-from holdfast.store.standing import Standing
-from holdfast.store.waiting import Waiting
+from holdfast.store.sealing import KeyLogSession, SealSession
+
+FREQUENT_TYPES = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
 
 
-class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows, Standing, Waiting, AgentSession, Retention):
+class EventSession(ABC):
+    """The part of a transaction that reads the history."""
+
+    ledger_id: str
+    cache: RowCache
+
+    @abstractmethod
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _list(self, values: Iterable[Any]) -> Any: ...
+
+    @abstractmethod
+    def _policy(self, policy_id: int) -> Policy: ...
+
+    def event(self, row: Sequence[Any]) -> EventRecord:
+        (pos, job_id, rev, kind, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
+         policy_id, correlation_id, trace_id, key_id, signature, statement) = row  # fmt: skip
+        return EventRecord(
+            job_id,
+            rev,
+            EVENT_TYPES[kind],
+            received_at,
+            self.cache.actor(actor),
+            attempt,
+            None if from_status is None else STATUSES[from_status],
+            STATUSES[to_status],
+            reason,
+            request_id,
+            cause,
+            payload,
+            None if policy_id is None else self._policy(policy_id),
+            at,
+            pos,
+            correlation_id or default_correlation(self.ledger_id, job_id),
+            trace_id,
+            1,
+            key_id,
+            signature,
+            statement,
+        )
+
+    def find_event(self, job_id: int, request_id: str) -> EventRecord | None:
+        found = self.rows("find_event", job_id=job_id, request_id=request_id)
+        return self.event(found[0]) if found else None
+
+    def _jobs_of_correlation(self, correlation_id: str) -> list[int]:
+        found = [row[0] for row in self.rows("jobs_of_correlation", correlation_id=correlation_id)]
+        derived = job_of_correlation(self.ledger_id, correlation_id)
+        if derived is not None:
+            found += [row[0] for row in self.rows("uncorrelated", id=derived)]
+        return found
+
+    def _events_by_time(self, chosen: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Rows of events of any type, in the total order."""
+        return self.rows("events", **chosen)
+
+    def events(self, chosen: EventFilter) -> list[EventRecord]:
+        common: dict[str, Any] = {
+            "after": chosen.after,
+            "types": None if chosen.types is None else self._list(chosen.types),
+            "since_at": chosen.since,
+            "until_at": chosen.until,
+            "limit": chosen.limit,
+        }
+        if chosen.job_id is not None or chosen.correlation_id is not None:
+            wanted = [chosen.job_id] if chosen.job_id is not None else self._jobs_of_correlation(chosen.correlation_id or "")
+            rows = self.rows("events_of_jobs", jobs=self._list(wanted), rev_max=chosen.rev_max, **common)
+        elif chosen.types is not None and not FREQUENT_TYPES.intersection(chosen.types):
+            rows = self.rows("rare_events", **common)
+        else:
+            rows = self._events_by_time(common)
+        return [self.event(row) for row in rows]
+
+
+class SqlSession(
+    PolicySession,
+    EventSession,
+    FleetSession,
+    OutboxSession,
+    KeyLogSession,
+    SealSession,
+    RunSession,
+    DiagnosticSession,
+    DependencySession,
+    AgentSession,
+    RetentionSession,
+):
     """One transaction over named statements."""
 
-    def __init__(self, ledger_id: str, memory: Memory) -> None:
+    def __init__(self, ledger_id: str, cache: RowCache) -> None:
         self.ledger_id = ledger_id
-        self.memory = memory
-        self.learned: dict[tuple[str, str, str], int] = {}
+        self.cache = cache
+        self.new_profiles: dict[tuple[str, str, str], int] = {}
         self.policies: dict[int, Policy] = {}
         """What this session alone knows as yet."""
         self._policy_ids: dict[Policy, int] = {}
@@ -61,10 +145,10 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
 
     # Jobs
 
-    def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, Job]:
+    def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, JobRecord]:
         return {row[0]: build_job(row, self._policy, self.ledger_id) for row in rows}
 
-    def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, Job]:
+    def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]:
         wanted = self._list(sorted(set(ids)))
         if lock:
             self._lock_jobs(wanted)
@@ -86,7 +170,7 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends. A statement of its own: what is read next is as of after the wait."""
 
-    def claimed(self, rows: Sequence[Sequence[Any]], command: ClaimNext, epoch_us: Micros = 0) -> list[Job]:
+    def claimed(self, rows: Sequence[Sequence[Any]], command: ClaimNext, epoch_us: Micros = 0) -> list[JobRecord]:
         """Jobs from what the claim statement returned, in times since `epoch_us`. Only those with a checkpoint cost a second
         statement."""
         marked = [row[0] for row in rows if row[20] is not None]
@@ -98,7 +182,7 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         found = self.one("key_holder", queue=queue, key=key)
         return None if found is None else int(found[0])
 
-    def save(self, job: Job, events: Sequence[Event]) -> None:
+    def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None:
         derived = {
             "policy_id": None if job.policy is None else self._policy_id(job.policy),
             "result_rev": result_rev(events),
@@ -131,7 +215,7 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         found = self.one("live_replay", job_id=job_id)
         return None if found is None else int(found[0])
 
-    def dead_letters(self, chosen: LetterFilter) -> list[int]:
+    def dead_letters(self, chosen: DeadLetterFilter) -> list[int]:
         rows = self.rows(
             "dead_letters",
             queue=chosen.queue,
@@ -148,22 +232,22 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
 
     # Undoing
 
-    def left_over(self, limit: int, linked: int) -> LeftOver:
+    def unfinished_jobs(self, limit: int, linked: int) -> UnfinishedJobs:
         """Jobs that are to be linked are those after `linked`, by id."""
         rows = self.rows("owing", undo_kind=UNDO_KIND, limit=limit, untold_max=UNTOLD_BATCH_MAX, linked=linked)
-        return LeftOver(*([id_ for id_, what in rows if what == wanted] for wanted in ("undo", "tell", "link")))
+        return UnfinishedJobs(*([id_ for id_, what in rows if what == wanted] for wanted in ("undo", "tell", "link")))
 
     def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:
         """In the order they were registered."""
         found = [payloads.undo_step(row[0]) for row in self.rows("undo_beats", job_id=job_id)]
         return [step for step in found if step is not None]
 
-    def undo_job(self, job: Job) -> Job | None:
+    def undo_job(self, job: JobRecord) -> JobRecord | None:
         """The job that undoes this one."""
         found = self.one("undo_job", queue=job.queue, key=undo_key(job.id))
         return None if found is None else self.load([found[0]], lock=False)[found[0]]
 
-    def jobs(self, chosen: JobFilter) -> list[Job]:
+    def jobs(self, chosen: JobFilter) -> list[JobRecord]:
         """A page of jobs by id."""
         return self.search(chosen).jobs
 
@@ -235,7 +319,7 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
         ):
             rows = self.rows(f"list_ended{order}", status=chosen.statuses[0], **common)
         else:
-            jobs = None if chosen.correlation_id is None else self._list(self._correlated(chosen.correlation_id))
+            jobs = None if chosen.correlation_id is None else self._list(self._jobs_of_correlation(chosen.correlation_id))
             name, more = ("list_waiting", {}) if chosen.waiting else ("list_jobs", narrowed)
             rows = self.rows(f"{name}{order}", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **more, **common)
         return [row[0] for row in rows]
@@ -268,18 +352,18 @@ class SqlSession(Policies, Records, FleetSession, Places, KeyLog, Seals, RunRows
     def unpause(self, queue: str) -> None:
         self.rows("set_paused", queue=queue, paused_at=None, paused_by=None, pause_reason=None)
 
-    def pauses(self) -> list[Pause]:
-        return [Pause(*row) for row in self.rows("pauses")]
+    def pauses(self) -> list[PauseRow]:
+        return [PauseRow(*row) for row in self.rows("pauses")]
 
     # Requests
 
-    def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Kept]:
-        found = [Kept(*row) for row in self.rows("find_requests", **self._keys(keys))]
+    def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], StoredRequest]:
+        found = [StoredRequest(*row) for row in self.rows("find_requests", **self._keys(keys))]
         return {(row.actor, row.request_id): row for row in found}
 
     @abstractmethod
     def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]: ...
 
-    def keep_requests(self, rows: Sequence[Kept]) -> None:
+    def keep_requests(self, rows: Sequence[StoredRequest]) -> None:
         for row in rows:
             self.rows("keep_request", now_at=self.stamp(), **row._asdict())

@@ -21,10 +21,10 @@ def _folder(package: str) -> Path:
 @cache
 def statements(package: str) -> dict[str, str]:
     """Every named statement in the package's `sql` folder."""
-    return named(sorted((_folder(package) / "sql").iterdir()))
+    return read_statements(sorted((_folder(package) / "sql").iterdir()))
 
 
-def named(files: list[Path]) -> dict[str, str]:
+def read_statements(files: list[Path]) -> dict[str, str]:
     """Every named statement in these files."""
     found: dict[str, str] = {}
     for file in files:

@@ -24,7 +24,7 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LINUX = sys.platform.startswith("linux")
-AGAIN_SECONDS = 0.05
+KILL_INTERVAL_SECONDS = 0.05
 """How soon a tree that is being killed is looked at again: what was forked meanwhile is killed too."""
 READ_BYTES = 1 << 12
 BEAT_FD = 3
@@ -41,7 +41,7 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def go_on_alone() -> None:
+def continue_when_parent_dies() -> None:
     """The end of the parent sets this process going, whoever has stopped it, where the system can do that."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
@@ -76,20 +76,20 @@ def descendants(root: int, spared: frozenset[int] = frozenset()) -> list[int]:
     return found
 
 
-def strike(pids: list[int], number: int) -> bool:
+def send_signal(pids: list[int], number: int) -> bool:
     """Send a signal to each; whether any of them got it. Some may be gone, and some another user's."""
-    struck = False
+    signalled = False
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-            struck = True
-    return struck
+            signalled = True
+    return signalled
 
 
-class Command:
+class KeptCommand:
     """The command, in a session of its own."""
 
-    def __init__(self, words: list[str], told: int) -> None:
+    def __init__(self, argv: list[str], beat_fd: int) -> None:
         self.errno = 0
         ignored = [number for number in _SHIELDED if signal.signal(number, signal.SIG_IGN) is signal.SIG_IGN]
         ours, theirs = os.pipe()
@@ -98,9 +98,9 @@ class Command:
         if self.pid == 0:
             try:
                 theirs = os.dup(theirs)  # it may be where the pipe for beats belongs
-                os.dup2(told, BEAT_FD)
+                os.dup2(beat_fd, BEAT_FD)
                 os.set_inheritable(BEAT_FD, True)
-                self._become(words, keeper, ignored)
+                self._exec(argv, keeper, ignored)
             except OSError as error:
                 os.write(theirs, str(error.errno).encode())
             finally:
@@ -110,7 +110,7 @@ class Command:
         os.close(ours)
 
     @staticmethod
-    def _become(words: list[str], keeper: int, ignored: list[signal.Signals]) -> None:
+    def _exec(argv: list[str], keeper: int, ignored: list[signal.Signals]) -> None:
         os.setsid()
         if _LINUX:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -118,12 +118,12 @@ class Command:
                 os._exit(127)
         for number in {*_SHIELDED, *_IGNORED} - {*ignored}:
             signal.signal(number, signal.SIG_DFL)
-        os.execvp(words[0], words)  # noqa: S606 - the very point of it
+        os.execvp(argv[0], argv)  # noqa: S606 - the very point of it
 
     def signal_all(self, number: int) -> bool:
         """Whatever is below the keeper, or in the command's group where no more is known; whether there was anything."""
         if _LINUX:
-            return strike(descendants(os.getpid()), number)
+            return send_signal(descendants(os.getpid()), number)
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -132,58 +132,58 @@ class Command:
 
 
 class Keeper:
-    def __init__(self, channel: int, told: int, grace_s: float, words: list[str]) -> None:
+    def __init__(self, channel: int, beat_fd: int, grace_s: float, argv: list[str]) -> None:
         self._channel = channel
         self._grace_s = grace_s
-        self._unread = b""
+        self._buffer = b""
         self._running = True
-        self._alone = False
+        self._is_done = False
         """Nothing is left below it."""
         self._kill_at: float | None = None
         """When what is left is killed; it has been told to end by then."""
         ours, theirs = os.pipe()
         os.set_blocking(ours, False)
         os.set_blocking(theirs, False)
-        self._woken = ours
+        self._wakeup_fd = ours
         signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._command = Command(words, told)
+        self._command = KeptCommand(argv, beat_fd)
 
     def run(self) -> None:
         if self._command.errno:
             os.waitpid(self._command.pid, 0)
-            self._say(f"failed {self._command.errno}")
+            self._send(f"failed {self._command.errno}")
             return
-        self._say(f"started {self._command.pid}")
+        self._send(f"started {self._command.pid}")
         ready = select.poll()
         ready.register(self._channel, select.POLLIN)
-        ready.register(self._woken, select.POLLIN)
-        while not self._alone:
-            found = dict(ready.poll(self._patience_ms()))
-            if self._woken in found:
-                os.read(self._woken, READ_BYTES)
-            if self._channel in found and not self._hear():
+        ready.register(self._wakeup_fd, select.POLLIN)
+        while not self._is_done:
+            found = dict(ready.poll(self._poll_timeout_ms()))
+            if self._wakeup_fd in found:
+                os.read(self._wakeup_fd, READ_BYTES)
+            if self._channel in found and not self._read_orders():
                 ready.unregister(self._channel)
             self._reap()
-            if not self._alone:
-                self._finish()
+            if not self._is_done:
+                self._end_remaining()
 
-    def _patience_ms(self) -> float | None:
+    def _poll_timeout_ms(self) -> float | None:
         if self._kill_at is None:
             return None
-        return max(AGAIN_SECONDS, self._kill_at - time.monotonic()) * 1_000
+        return max(KILL_INTERVAL_SECONDS, self._kill_at - time.monotonic()) * 1_000
 
-    def _hear(self) -> bool:
+    def _read_orders(self) -> bool:
         """Do as the supervisor says; False when it is not there any more."""
         try:
             chunk = os.read(self._channel, READ_BYTES)
         except ConnectionResetError:
             chunk = b""
-        *lines, self._unread = (self._unread + chunk).split(b"\n")
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         for line in lines:
             word, _, number = line.partition(b" ")
             if word == b"signal" and self._running:  # until it is waited for, its number is nobody else's
-                strike([self._command.pid], int(number))
+                send_signal([self._command.pid], int(number))
             elif word == b"stop":
                 self._stop(int(number))
             elif word == b"kill":
@@ -202,11 +202,11 @@ class Keeper:
             while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 if found[0] == self._command.pid:
                     self._running = False
-                    self._say(f"exited {os.waitstatus_to_exitcode(found[1])}")
+                    self._send(f"exited {os.waitstatus_to_exitcode(found[1])}")
             return
-        self._alone = _LINUX or not self._command.signal_all(0)
+        self._is_done = _LINUX or not self._command.signal_all(0)
 
-    def _finish(self) -> None:
+    def _end_remaining(self) -> None:
         """What the command leaves behind is told to end, and killed like everything else when its time is over.
 
         A process of another user cannot be killed: when there is nothing else left, it is.
@@ -214,21 +214,21 @@ class Keeper:
         if not self._running and self._kill_at is None:
             self._stop(signal.SIGTERM)
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            struck = self._command.signal_all(signal.SIGKILL)
-            self._alone = not self._running and not struck and bool(descendants(os.getpid()))
+            signalled = self._command.signal_all(signal.SIGKILL)
+            self._is_done = not self._running and not signalled and bool(descendants(os.getpid()))
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         with contextlib.suppress(OSError):
             os.write(self._channel, line.encode() + b"\n")
 
 
 def main() -> None:
-    channel, told, grace_s, *words = sys.argv[1:]
-    for descriptor in (channel, told):
+    channel, beat_fd, grace_s, *argv = sys.argv[1:]
+    for descriptor in (channel, beat_fd):
         os.set_inheritable(int(descriptor), False)
-    go_on_alone()
+    continue_when_parent_dies()
     adopt_orphans()
-    Keeper(int(channel), int(told), float(grace_s), words).run()
+    Keeper(int(channel), int(beat_fd), float(grace_s), argv).run()
 
 
 if __name__ == "__main__":

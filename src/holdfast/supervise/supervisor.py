@@ -1,35 +1,323 @@
-"""The supervisor: one loop that waits for signals, beats, its child and the time, and acts on whatever comes first."""
+"""The supervisor: starts a command, restarts it within the limits of its policy, and records how it ended."""
 
 import contextlib
 import logging
 import os
 import selectors
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
+import msgspec
+
+from holdfast.core.limits import check_name
+from holdfast.core.liveness import HealthVerdict
 from holdfast.core.restart import TerminalReason
+from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.ledger import Ledger
 from holdfast.services.ticker import Ticker
 from holdfast.supervise import keeper
-from holdfast.supervise.course import Course
-from holdfast.supervise.ears import Ears, Heard
-from holdfast.supervise.lease import JobLease
-from holdfast.supervise.looking import LOOK_SECONDS, Ending, Voice
-from holdfast.supervise.policy import RunPolicy
-from holdfast.supervise.recorder import Recorder
-from holdfast.supervise.run import Run
-from holdfast.supervise.signals import STOPPING, Signals
-from holdfast.supervise.watch import Why
+from holdfast.supervise.event_loop import STOP_SIGNALS, SignalReader, Timers
+from holdfast.supervise.heartbeats import HeartbeatListener, HeartbeatMonitor, ReceivedHeartbeat, StopReason, shell_exit_code
+from holdfast.supervise.lease import JobLease, settle_job
+from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
+from holdfast.supervise.run import RunPolicy, SnapshotWriter, SupervisedRun
+
+RECEIPT_SECONDS = 5.0
+"""Between two receipts. The duty of the run lasts three times as long."""
+
+
+class RunObserver(Protocol):
+    """Who is told what happens."""
+
+    def on_event(self, what: str, **facts: Any) -> None: ...
+
+
+class RunOutcome(msgspec.Struct, frozen=True):
+    """How a run has ended."""
+
+    run_id: str
+    reason: TerminalReason | None
+    """None where another supervisor has it."""
+    restarts: int
+    exit_code: int | None
+    """The command's last one; 126 or 127, as a shell has it, where it could not be started."""
+    receipt: dict[str, Any] | None = None
+    error: HoldfastError | None = None
+    """What could not be recorded, and why."""
+
+
+def format_restarts(restarts: int) -> str:
+    return "after 1 restart" if restarts == 1 else f"after {restarts} restarts"
+
+
+class SupervisorState:
+    """What a supervisor has in hand, and what it makes of that. Everything here is done in one thread."""
+
+    run: SupervisedRun
+    listener: HeartbeatListener
+    snapshot_writer: SnapshotWriter
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        command: Sequence[str],
+        name: str,
+        policy: RunPolicy,
+        observer: RunObserver,
+        *,
+        url: str,
+        from_start: bool,
+    ) -> None:
+        self.name = check_name("name", name)
+        self.policy = policy
+        self.child: CommandProcess | None = None
+        self.monitor: HeartbeatMonitor | None = None
+        """Of the newest start."""
+        self._preexisting: frozenset[int] = frozenset()
+        """What was below this process before it supervised anything: it is none of its business."""
+        self.lease: JobLease | None = None
+        self.ending: RunOutcome | None = None
+        self._command = list(command)
+        self._observer = observer
+        self._url = url
+        self._from_start = from_start
+        supervision = ledger.supervision
+        self._monotonic, self._jitter = supervision.monotonic, supervision.jitter
+        self._base_ms = supervision.tick() - self._monotonic() * 1_000
+        self._timers = Timers(self._monotonic)
+        self._selector = selectors.DefaultSelector()
+        self._shell_code: int | None = None
+        self._stop_waiting = False
+        self._recording_since: float | None = None
+
+    def tick(self) -> int:
+        """The ledger's time when this began, in milliseconds, and what has passed since: no step of a clock changes it."""
+        return int(self._base_ms + self._monotonic() * 1_000)
+
+    def _publish_receipt(self) -> None:
+        """Issue a receipt, and have it kept."""
+        self._issue_receipt()
+        assert self.run.receipt is not None
+        self._observer.on_event("receipt", receipt=self.run.receipt.to_object())
+        self.snapshot_writer.submit(self.run.snapshot())
+        self._timers.call_later(RECEIPT_SECONDS, self._publish_receipt)
+
+    def _issue_receipt(self) -> None:
+        verdict, detail = self._verdict()
+        monitor, tick = self.monitor, self.tick()
+        self.run.issue_receipt(
+            tick,
+            verdict,
+            uptime_ms=0 if monitor is None or self.child is None else tick - monitor.started_tick,
+            beat="" if monitor is None else f"{monitor.beats} {monitor.last_beat_tick}",
+            episode=None if self.lease is None else self.lease.episode,
+            detail=detail,
+        )
+
+    def _verdict(self) -> tuple[HealthVerdict, str | None]:
+        monitor, reason = self.monitor, self.run.controller.terminal_reason()
+        if monitor is None:
+            return HealthVerdict.AMBIGUOUS, "not started yet"
+        if monitor.stop_reason is StopReason.STALL:
+            return HealthVerdict.STALLED, reason or "silent for too long"
+        if self.child is not None:
+            return (
+                (HealthVerdict.HEALTHY, monitor.describe())
+                if monitor.stop_reason is None
+                else (HealthVerdict.AMBIGUOUS, "stopping")
+            )
+        if reason in (TerminalReason.CLEAN_EXIT, TerminalReason.OPERATOR_SHUTDOWN):
+            return HealthVerdict.AMBIGUOUS, reason
+        return HealthVerdict.CRASHED, reason or f"ended with {self.run.body.exit_code}"
+
+
+RETRY_SECONDS = 1.0
+"""How soon a ledger that is out of reach is tried again, where nothing can go on without it."""
+RECORD_END_SECONDS = 60.0
+"""How long the end of a run waits for such a ledger."""
+_JOB_VARIABLES = ("HOLDFAST_JOB", "HOLDFAST_ATTEMPT", "HOLDFAST_RESULT")
+"""What the environment of a supervisor may have from another one."""
+
+
+class RunLifecycle(SupervisorState):
+    """What a supervisor does about its run."""
+
+    @property
+    def _result_path(self) -> Path:
+        return self.listener.path.with_suffix(".result")
+
+    # Starting
+
+    def _start_or_continue(self) -> None:
+        """A run that an earlier supervisor could not end goes on, and that is a restart like any other."""
+        if self.run.is_new:
+            self._start()
+        else:
+            self._observer.on_event("continuing", run_id=self.run.run_id, restarts=self.run.body.restarts)
+            self._restart(None)
+
+    def _start(self) -> None:
+        """Kept first: whoever comes after this process knows that there was another start."""
+        try:
+            self.run.save(self.run.snapshot())
+        except Unavailable as error:
+            self._observer.on_event("waiting for the ledger", error=error.message)
+            self._timers.call_later(RETRY_SECONDS, self._start)
+            return
+        except Conflict:
+            self._on_exit(StopReason.SUPERSEDED, None)
+            return
+        self.listener.discard()
+        self._result_path.unlink(missing_ok=True)
+        self.monitor = HeartbeatMonitor(self.tick(), from_start=self._from_start)
+        try:
+            self.child = CommandProcess(
+                self._command,
+                self.policy.grace_ms / 1_000,
+                self._environment(),
+                beat_fd=self.listener.write_fd,
+                preexisting=self._preexisting,
+            )
+        except OSError as error:  # there may be room for another process later
+            self._observer.on_event("not started", error=str(error))
+            self._restart(None)
+            return
+        self._selector.register(self.child.channel, selectors.EVENT_READ, self._on_keeper_message)
+        self._publish_receipt()
+
+    def _environment(self) -> Mapping[str, str]:
+        env = {name: value for name, value in os.environ.items() if name not in _JOB_VARIABLES}
+        env |= self.listener.environment() | {"HOLDFAST_RUN": self.run.run_id}
+        env["HOLDFAST_BEAT_EVERY"] = f"{self.policy.silence_ms / 3_000:g}"
+        if self.lease is not None:
+            fence = self.lease.fence
+            env |= {"HOLDFAST_JOB": str(fence.job_id), "HOLDFAST_ATTEMPT": str(fence.attempt), "HOLDFAST_URL": self._url}
+            env["HOLDFAST_RESULT"] = str(self._result_path)
+        return env
+
+    # Ending
+
+    def _stop(self, child: CommandProcess, number: int) -> None:
+        child.stop(number)
+        self._timers.call_later(self.policy.grace_ms / 1_000 + KEEPER_SECONDS, self._kill_stopped_keeper)
+
+    def _kill(self, child: CommandProcess) -> None:
+        child.kill()
+        self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
+
+    def _kill_stopped_keeper(self) -> None:
+        """Whoever runs as the same user may stop the keeper, its command too: no order is carried out then."""
+        if self.child is not None:
+            self.child.kill_stopped_keeper()
+            self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
+
+    def _on_keeper_message(self) -> None:
+        child = self.child
+        assert child is not None and self.monitor is not None
+        known = child.pid
+        child.read_messages()
+        if known is None and child.pid is not None:
+            self._observer.on_event("started", run_id=self.run.run_id, pid=child.pid, restarts=self.run.body.restarts)
+        if child.has_ended:
+            self.listener.read_remaining()
+            self._selector.unregister(child.channel)
+            child.close()
+            self.child = None
+            self._timers.cancel(self._kill_stopped_keeper)
+            self._on_exit(self.monitor.stop_reason, child)
+
+    def _on_exit(self, why: StopReason | None, child: CommandProcess | None) -> None:
+        code = None if child is None else child.exit_code
+        self._shell_code = None if child is None or not child.errno else shell_exit_code(child.errno)
+        self.run.record_exit(self._shell_code or code)
+        if child is not None:
+            said = os.strerror(child.errno) if child.errno else None
+            self._observer.on_event("ended", exit_code=self._shell_code or code, **({"error": said} if said else {}))
+        if why is StopReason.SUPERSEDED:
+            error = Conflict(f"another supervisor has taken {self.name!r} over", run=self.name)
+            self.ending = RunOutcome(self.run.run_id, None, self.run.body.restarts, code, error=error)
+        elif why in (StopReason.SHUTDOWN, StopReason.CANCEL):
+            self._end_run(TerminalReason.OPERATOR_SHUTDOWN)
+        elif why is StopReason.LOST or self._shell_code is not None:
+            self._end_run(TerminalReason.UNRECOVERABLE_ERROR)
+        elif code == 0 and why is None:
+            self._end_run(TerminalReason.CLEAN_EXIT)
+        else:
+            self._restart(why)
+
+    def _restart(self, why: StopReason | None) -> None:
+        """Start it once more, if the controller lets it."""
+        if why is StopReason.STALL and self.policy.max_restarts == 0:
+            self._end_run(TerminalReason.STALL_TIMEOUT)
+            return
+        attempt = self.run.restart(self.tick())
+        if attempt is None:
+            self._record_end()
+            return
+        seconds = self.policy.backoff_seconds(attempt, self._jitter())
+        self._observer.on_event(
+            "restarting", attempt=attempt, max_restarts=self.policy.max_restarts, wait_ms=round(seconds * 1_000)
+        )
+        self._timers.call_later(seconds, self._start)
+        self._publish_receipt()
+
+    def _end_run(self, reason: TerminalReason) -> None:
+        self.run.end(reason)
+        self._record_end()
+
+    def _record_end(self) -> None:
+        """The job first: work that was done must not be done again for want of a note about the run."""
+        self._timers.cancel(self._start)
+        reason = self.run.controller.terminal_reason()
+        assert reason is not None
+        self._issue_receipt()
+        error: HoldfastError | None = None
+        try:
+            if self.lease is not None:
+                settle_job(self.lease, reason, self._result_path, self._describe_end(reason))
+        except HoldfastError as refused:
+            error = refused
+        try:
+            self.run.save(self.run.snapshot())
+        except HoldfastError as refused:
+            error = error or refused
+        if isinstance(error, Unavailable) and self._may_wait():
+            self._observer.on_event("waiting for the ledger", error=error.message)
+            self._timers.call_later(RETRY_SECONDS, self._record_end)
+            return
+        receipt = self.run.receipt
+        self._observer.on_event("over", run_id=self.run.run_id, reason=reason.value, restarts=self.run.body.restarts)
+        self.ending = RunOutcome(
+            self.run.run_id,
+            reason,
+            self.run.body.restarts,
+            self.run.body.exit_code,
+            None if receipt is None else receipt.to_object(),
+            error,
+        )
+
+    def _describe_end(self, reason: TerminalReason) -> dict[str, Any]:
+        ended = "could not be started" if self._shell_code else f"last ended with {self.run.body.exit_code}"
+        words = f"{self._command[0]} {ended}, {format_restarts(self.run.body.restarts)}: {reason.value}"
+        return {"type": reason.name.title().replace("_", ""), "message": words}
+
+    def _may_wait(self) -> bool:
+        now = self._monotonic()
+        self._recording_since = now if self._recording_since is None else self._recording_since
+        return not self._stop_waiting and now - self._recording_since < RECORD_END_SECONDS
+
 
 log = logging.getLogger("holdfast.supervise")
 
-FROZEN_MS = 2_000 * LOOK_SECONDS
+FROZEN_MS = 2_000 * RECEIPT_SECONDS
 """Whoever looks every few seconds, and has not for so long, was stopped itself; perhaps its command was too."""
 NEWS_SECONDS = 0.5
 """How soon there is a receipt of what a beat has told."""
 
 
-class Supervisor(Course):
+class Supervisor(RunLifecycle):
     """Runs one command until a terminal reason stands. It belongs into a process of its own: it ends whatever comes below it."""
 
     def __init__(
@@ -39,148 +327,148 @@ class Supervisor(Course):
         *,
         name: str,
         url: str,
-        voice: Voice,
+        observer: RunObserver,
         policy: RunPolicy | None = None,
         expect_beats: bool = False,
         job_id: int | None = None,
     ) -> None:
         policy = policy or RunPolicy()
         from_start = expect_beats or policy.stall_timeout_ms is not None
-        super().__init__(ledger, command, name, policy, voice, url=url, from_start=from_start)
+        super().__init__(ledger, command, name, policy, observer, url=url, from_start=from_start)
         self._ledger = ledger
         self._job_id = job_id
-        self._minded_tick = self.tick()
+        self._checked_tick = self.tick()
 
-    def supervise(self) -> Ending:
+    def supervise(self) -> RunOutcome:
         """Raises ResetNeeded, or what the ledger refuses, where nothing could be begun."""
-        self._strangers = frozenset(keeper.descendants(os.getpid()))
+        self._preexisting = frozenset(keeper.descendants(os.getpid()))
         keeper.adopt_orphans()
-        self.run = Run(self._ledger.supervision, self.name, self.policy, self._command, self._job_id)
+        self.run = SupervisedRun(self._ledger.supervision, self.name, self.policy, self._command, self._job_id)
         try:
             with contextlib.ExitStack() as stack:
-                self._signals = stack.enter_context(Signals(self._monotonic))
-                self.ears = stack.enter_context(Ears(f"{self._ledger.id}/{self.name}", self._hear))
+                self._signals = stack.enter_context(SignalReader(self._monotonic))
+                self.listener = stack.enter_context(HeartbeatListener(f"{self._ledger.id}/{self.name}", self._on_heartbeat))
                 stack.enter_context(self._selector)
-                self._selector.register(self._signals, selectors.EVENT_READ, self._hear_signals)
-                self.ears.join(self._selector)
-                self._hold(stack)
-                self.recorder = Recorder(self.run, self._signals.ring)
-                stack.callback(self.recorder.close)
-                stack.callback(self._clear_up)
+                self._selector.register(self._signals, selectors.EVENT_READ, self._on_signals)
+                self.listener.register(self._selector)
+                self._claim_job(stack)
+                self.snapshot_writer = SnapshotWriter(self.run, self._signals.wake)
+                stack.callback(self.snapshot_writer.close)
+                stack.callback(self._clean_up)
                 return self._loop()
         finally:
-            self.run.drop()
+            self.run.release()
 
-    def _hold(self, stack: contextlib.ExitStack) -> None:
+    def _claim_job(self, stack: contextlib.ExitStack) -> None:
         if self._job_id is None:
             return
-        incarnation, ring = self.run.body.incarnation, self._signals.ring
-        self.lease = JobLease(self._ledger, self._job_id, self.name, incarnation, self._monotonic, ring)
+        incarnation, wake = self.run.body.incarnation, self._signals.wake
+        self.lease = JobLease(self._ledger, self._job_id, self.name, incarnation, self._monotonic, wake)
         self.lease.claim()
         beats = Ticker([self.lease], name="holdfast-lease")
         beats.start()
         stack.callback(beats.close)
 
-    def _clear_up(self) -> None:
+    def _clean_up(self) -> None:
         if self.child is not None:
             self.child.close()
-        self._result.unlink(missing_ok=True)
+        self._result_path.unlink(missing_ok=True)
 
-    def _loop(self) -> Ending:
-        self._begin()
+    def _loop(self) -> RunOutcome:
+        self._start_or_continue()
         while self.ending is None:
-            for key, _ in self._selector.select(self._agenda.patience_s()):
+            for key, _ in self._selector.select(self._timers.timeout_s()):
                 key.data()
-            self._mind_the_lease()
-            self._mind_the_silence()
+            self._check_lease()
+            self._check_stall()
             if self.ending is None:
-                self._agenda.act()
+                self._timers.run_due()
         return self.ending
 
     # What comes in
 
-    def _hear(self, heard: Heard) -> None:
-        if self.watch is not None and self.watch.hear(self.tick(), heard):
-            self._agenda.within(NEWS_SECONDS, self._look)
+    def _on_heartbeat(self, heard: ReceivedHeartbeat) -> None:
+        if self.monitor is not None and self.monitor.record(self.tick(), heard):
+            self._timers.call_within(NEWS_SECONDS, self._publish_receipt)
         if self.lease is not None:
-            self.lease.hear(heard)
+            self.lease.add_news(heard)
 
-    def _hear_signals(self) -> None:
+    def _on_signals(self) -> None:
         for number in self._signals.read():
-            if number in STOPPING:
+            if number in STOP_SIGNALS:
                 self._shut_down(number)
             elif self.child is not None:
                 self.child.signal(number)
-        if self.recorder.superseded:
-            self._give_up(Why.SUPERSEDED)
+        if self.snapshot_writer.superseded:
+            self._abandon(StopReason.SUPERSEDED)
 
     def _shut_down(self, number: signal.Signals) -> None:
         """The first signal is passed on, and the grace begins; the second ends all waiting."""
-        again = self.watch is not None and self.watch.why is Why.SHUTDOWN
-        self._voice.happened("stopping at once" if again else "stopping", signal=number.name)
-        if self.child is not None and self.watch is not None:
+        again = self.monitor is not None and self.monitor.stop_reason is StopReason.SHUTDOWN
+        self._observer.on_event("stopping at once" if again else "stopping", signal=number.name)
+        if self.child is not None and self.monitor is not None:
             if again:
                 self._kill(self.child)
             else:
-                self.watch.why = Why.SHUTDOWN
+                self.monitor.stop_reason = StopReason.SHUTDOWN
                 self._stop(self.child, number)
         elif self.run.controller.terminal_reason() is None:
-            self._finish(TerminalReason.OPERATOR_SHUTDOWN)
+            self._end_run(TerminalReason.OPERATOR_SHUTDOWN)
         else:
-            self._hurry = True
+            self._stop_waiting = True
 
     # What must not go on
 
-    def _mind_the_lease(self) -> None:
+    def _check_lease(self) -> None:
         lease = self.lease
         if lease is None:
             return
-        if not lease.lost and self._monotonic() >= lease.expires:
+        if not lease.lost and self._monotonic() >= lease.expires_at:
             log.warning("the lease could not be renewed in time", extra={"job_id": self._job_id})
-            lease.lose()
+            lease.mark_lost()
         if lease.lost:
-            self._give_up(Why.LOST)
+            self._abandon(StopReason.LOST)
             return
         if lease.cancel_requested:
-            self._cancel()
-        self._agenda.after(lease.expires - self._monotonic(), self._wake)
+            self._stop_for_cancel()
+        self._timers.call_later(lease.expires_at - self._monotonic(), self._wake_for_lease_check)
 
-    def _cancel(self) -> None:
+    def _stop_for_cancel(self) -> None:
         if self.child is None:
             if self.run.controller.terminal_reason() is None:
-                self._finish(TerminalReason.OPERATOR_SHUTDOWN)
-        elif self.watch is not None and self.watch.why is None:
-            self._voice.happened("stopping", cancelled_job=self._job_id)
-            self.watch.why = Why.CANCEL
+                self._end_run(TerminalReason.OPERATOR_SHUTDOWN)
+        elif self.monitor is not None and self.monitor.stop_reason is None:
+            self._observer.on_event("stopping", cancelled_job=self._job_id)
+            self.monitor.stop_reason = StopReason.CANCEL
             self._stop(self.child, signal.SIGTERM)
 
-    def _give_up(self, why: Why) -> None:
+    def _abandon(self, why: StopReason) -> None:
         """Nobody may go on: what runs is killed at once."""
-        if self.child is not None and self.watch is not None:
-            if self.watch.why is not why:
-                self.watch.why = why
+        if self.child is not None and self.monitor is not None:
+            if self.monitor.stop_reason is not why:
+                self.monitor.stop_reason = why
                 self._kill(self.child)
         elif self.ending is None and self.run.controller.terminal_reason() is None:
-            self._ended(why, None)
+            self._on_exit(why, None)
 
-    def _mind_the_silence(self) -> None:
-        watch, child = self.watch, self.child
-        if watch is None or watch.why is not None or watch.silent_since is None or child is None:
+    def _check_stall(self) -> None:
+        monitor, child = self.monitor, self.child
+        if monitor is None or monitor.stop_reason is not None or monitor.silent_since is None or child is None:
             return
         now = self.tick()
-        if now - self._minded_tick > FROZEN_MS:
-            watch.excuse(now)
-        self._minded_tick = now
-        if self.run.controller.check_stall(watch.silent_since, now):
-            self._voice.happened("stalled", silent_ms=now - watch.silent_since, beats=watch.beats, pid=child.pid)
-            watch.why = Why.STALL
+        if now - self._checked_tick > FROZEN_MS:
+            monitor.reset_silence(now)
+        self._checked_tick = now
+        if self.run.controller.check_stall(monitor.silent_since, now):
+            self._observer.on_event("stalled", silent_ms=now - monitor.silent_since, beats=monitor.beats, pid=child.pid)
+            monitor.stop_reason = StopReason.STALL
             self._stop(child, signal.SIGTERM)
-            self._look()
+            self._publish_receipt()
         else:
-            self._agenda.after((watch.silent_since + self.policy.silence_ms + 1 - now) / 1_000, self._listen)
+            self._timers.call_later((monitor.silent_since + self.policy.silence_ms + 1 - now) / 1_000, self._wake_for_stall_check)
 
-    def _listen(self) -> None:
+    def _wake_for_stall_check(self) -> None:
         """The silence is minded whenever anything comes, time included."""
 
-    def _wake(self) -> None:
+    def _wake_for_lease_check(self) -> None:
         """Likewise the lease."""

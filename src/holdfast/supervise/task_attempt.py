@@ -1,10 +1,12 @@
-"""One run of a command on a task: its claim, what it says, how it ends and what is recorded."""
+"""One run of a command on a task: its claim, its output, how it ends and what is recorded."""
 
 import contextlib
 import errno
 import os
+import select
 import selectors
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.agent import Agent, Brief, Task
-from holdfast.core import limits, strictjson
+from holdfast.core import limits, strict_json
 from holdfast.core.model import FailureStage, Policy, ReasonCode, Status
 from holdfast.errors import (
     HoldfastError,
@@ -22,17 +24,53 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.services.ticker import Ticker
-from holdfast.supervise import outlet
-from holdfast.supervise.agenda import Agenda
-from holdfast.supervise.child import KEEPER_SECONDS, Child
-from holdfast.supervise.ears import Heard
+from holdfast.supervise.event_loop import STOP_SIGNALS, Timers
+from holdfast.supervise.heartbeats import ReceivedHeartbeat
 from holdfast.supervise.lease import Lease
-from holdfast.supervise.signals import STOPPING
+from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
 
 if TYPE_CHECKING:
-    from holdfast.supervise.tasks import TaskLoop
+    from holdfast.supervise.task_loop import TaskLoop
 
-TRANSIENT = 75
+
+class StderrWriter:
+    """Keeps what a reader that has stopped reading leaves no room for."""
+
+    def __init__(self) -> None:
+        self._left = b""
+
+    @property
+    def is_full(self) -> bool:
+        """Something is kept."""
+        return bool(self._left)
+
+    def write(self, chunk: bytes) -> None:
+        self._left += chunk
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what there is room for. A reader that is gone reads nothing, and keeps nothing waiting."""
+        while self._left and is_stderr_writable():
+            piece, self._left = self._left[: select.PIPE_BUF], self._left[select.PIPE_BUF :]
+            with contextlib.suppress(OSError):
+                sys.stderr.buffer.write(piece)
+                sys.stderr.buffer.flush()
+
+    def drop(self) -> None:
+        self._left = b""
+
+
+def is_stderr_writable() -> bool:
+    """Whether standard error takes `PIPE_BUF` bytes at once, which is what a pipe that can be written to has room for."""
+    found = select.poll()
+    try:
+        found.register(sys.stderr.fileno(), select.POLLOUT)
+    except OSError:  # no file at all: a write does not block
+        return True
+    return bool(found.poll(0))
+
+
+TRANSIENT_EXIT_CODE = 75
 """The exit code by which a command says that the task is worth another try; EX_TEMPFAIL of sysexits.h."""
 BEAT_SECONDS_MAX = 15.0
 """The longest time between two heartbeats, and so until a cancel is noticed."""
@@ -47,11 +85,11 @@ ERROR_BYTES_MAX = 4_096
 _CHUNK = 1 << 16
 _READS_MAX = 64
 """How often a pipe is read to empty it: more than it holds."""
-AGAIN_SECONDS = 0.5
+RETRY_SECONDS = 0.5
 """How soon a ledger that is out of reach is tried again."""
 
 
-class NotRun(Exception):
+class CommandNotStarted(Exception):
     """The command could not be started. `errno` says why."""
 
     def __init__(self, number: int) -> None:
@@ -59,10 +97,10 @@ class NotRun(Exception):
         self.errno = number
 
 
-Outcome = Literal["succeeded", "failed", "released", "lost"]
+AttemptOutcome = Literal["succeeded", "failed", "released", "lost"]
 """`failed` is about this attempt: another may follow. `lost` means that nothing could be recorded."""
 
-_AFTER_A_FAILURE = {
+_AFTER_FAILURE = {
     Status.QUEUED: "it is tried again",
     Status.FAILED: "it is not tried again",
     Status.DEAD_LETTERED: "it is dead-lettered",
@@ -74,15 +112,15 @@ class TaskLease(Lease):
     """An agent's claim on a task, renewed and ended by the agent's verbs."""
 
     def __init__(
-        self, agent: Agent, task: Task, policy: Policy, began: float, monotonic: Callable[[], float], ring: Callable[[], None]
+        self, agent: Agent, task: Task, policy: Policy, began: float, monotonic: Callable[[], float], wake: Callable[[], None]
     ) -> None:
-        super().__init__(task.id, monotonic, ring)
+        super().__init__(task.id, monotonic, wake)
         self._agent, self.attempt = agent, task.attempt
         self.cancel_requested = task.cancel_requested
-        self._hold(policy, began, BEAT_SECONDS_MAX)
+        self._start_renewing(policy, began, BEAT_SECONDS_MAX)
 
-    def _beat(self, told: dict[str, Any]) -> bool:
-        return self._agent.heartbeat(self.job_id, attempt=self.attempt, **told).cancel_requested
+    def _beat(self, fields: dict[str, Any]) -> bool:
+        return self._agent.heartbeat(self.job_id, attempt=self.attempt, **fields).cancel_requested
 
     # Each end may be sent again after a lost answer: its request id stays the same
 
@@ -96,13 +134,13 @@ class TaskLease(Lease):
         return self._agent.release(self.job_id, attempt=self.attempt, request_id=request_id)
 
 
-class _Pipe:
-    """One of the command's output streams. `hear` gets what is read."""
+class _OutputPipe:
+    """One of the command's output streams. `on_data` gets what is read."""
 
-    def __init__(self, hear: Callable[[bytes], None]) -> None:
+    def __init__(self, on_data: Callable[[bytes], None]) -> None:
         self.reads, self.writes = os.pipe()
         os.set_blocking(self.reads, False)
-        self._hear = hear
+        self._on_data = on_data
 
     def read(self) -> bool:
         """Once. False where there was nothing."""
@@ -110,10 +148,10 @@ class _Pipe:
             chunk = os.read(self.reads, _CHUNK)
         except BlockingIOError:
             return False
-        self._hear(chunk)
+        self._on_data(chunk)
         return True
 
-    def catch_up(self) -> None:
+    def read_remaining(self) -> None:
         for _ in range(_READS_MAX):
             if not self.read():
                 break
@@ -123,142 +161,144 @@ class _Pipe:
         os.close(self.writes)
 
 
-class Attempt:
+class TaskAttempt:
     """One run of the command on one task."""
 
     def __init__(self, loop: "TaskLoop", lease: TaskLease) -> None:
         self._loop, self._lease = loop, lease
-        self._agenda = Agenda(loop.monotonic)
+        self._timers = Timers(loop.monotonic)
         self._beats = Ticker([lease], name="holdfast-lease")
-        self._child: Child | None = None
-        self._ending = False
+        self._child: CommandProcess | None = None
+        self._stopping = False
         """The command was told to end."""
         self._killed = False
         self._output = self._errors = b""
-        self._outlet = outlet.Outlet()
+        self._stderr = StderrWriter()
         self._refused = False
-        self.words = ""
+        self.summary = ""
         """How a failure was recorded, and why it failed."""
 
-    def run(self, brief: Brief, env: dict[str, str]) -> Outcome:
+    def run(self, brief: Brief, env: dict[str, str]) -> AttemptOutcome:
         """Raises NotRun where the command cannot be started; its task is handed back then."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._beats.close)
             self._beats.start()
-            pipes = [stack.enter_context(contextlib.closing(_Pipe(hear))) for hear in (self._hear_output, self._hear_errors)]
+            pipes = [
+                stack.enter_context(contextlib.closing(_OutputPipe(on_data))) for on_data in (self._on_output, self._on_errors)
+            ]
             for pipe in pipes:
-                self._join(pipe)
-                stack.callback(self._part, pipe)
+                self._register(pipe)
+                stack.callback(self._unregister, pipe)
             self._error_pipe = pipes[1]
-            self._loop.ears.drain()
+            self._loop.listener.discard()
             try:
                 child = self._child = stack.enter_context(contextlib.closing(self._start(brief, env, *pipes)))
             except OSError as error:
                 number = error.errno or errno.EIO
             else:
-                self._follow(child)
+                self._wait_for_exit(child)
                 number = child.errno
             self._beats.close()
             for pipe in pipes:
-                pipe.catch_up()
+                pipe.read_remaining()
             self._flush_errors()
-            self._loop.ears.catch_up()
+            self._loop.listener.read_remaining()
             outcome = self._settle(None if self._child is None else self._child.exit_code, not_run=bool(number))
         if number:
-            raise NotRun(number)
+            raise CommandNotStarted(number)
         return outcome
 
-    def _join(self, pipe: _Pipe) -> None:
+    def _register(self, pipe: _OutputPipe) -> None:
         self._loop.selector.register(pipe.reads, selectors.EVENT_READ, pipe.read)
 
-    def _part(self, pipe: _Pipe) -> None:
+    def _unregister(self, pipe: _OutputPipe) -> None:
         with contextlib.suppress(KeyError):
             self._loop.selector.unregister(pipe.reads)
 
-    def _start(self, brief: Brief, env: dict[str, str], output: _Pipe, errors: _Pipe) -> Child:
+    def _start(self, brief: Brief, env: dict[str, str], output: _OutputPipe, errors: _OutputPipe) -> CommandProcess:
         with tempfile.TemporaryFile() as given:
             given.write(msgspec.json.encode(brief) + b"\n")
             given.seek(0)
-            return Child(
+            return CommandProcess(
                 self._loop.command,
                 self._loop.grace_s,
                 env,
-                told=self._loop.ears.told,
-                strangers=self._loop.strangers,
+                beat_fd=self._loop.listener.write_fd,
+                preexisting=self._loop.preexisting,
                 streams=(given.fileno(), output.writes, errors.writes),
             )
 
-    def _follow(self, child: Child) -> None:
+    def _wait_for_exit(self, child: CommandProcess) -> None:
         """Until nothing of the command is left."""
-        self._loop.selector.register(child.channel, selectors.EVENT_READ, child.hear)
+        self._loop.selector.register(child.channel, selectors.EVENT_READ, child.read_messages)
         try:
-            while not child.over:
+            while not child.has_ended:
                 self._check_lease()
-                self._loop.pause(self._agenda.patience_s())
-                self._agenda.act()
+                self._loop.pause(self._timers.timeout_s())
+                self._timers.run_due()
         finally:
             self._loop.selector.unregister(child.channel)
 
     def _check_lease(self) -> None:
         """Kill the command if the task may be another's by now. Stop it if the task is to be cancelled."""
-        lease, left_s = self._lease, self._lease.expires - self._loop.monotonic()
-        if not lease.lost and (left_s <= 0 or self._loop.turn.lost):
-            lease.lose()
+        lease, left_s = self._lease, self._lease.expires_at - self._loop.monotonic()
+        if not lease.lost and (left_s <= 0 or self._loop.lock.lost):
+            lease.mark_lost()
         if lease.lost:
             if not self._killed:
-                self._loop.say(f"Task {lease.job_id} is no longer {self._loop.agent.name}'s. The command is killed.")
+                self._loop.report(f"Task {lease.job_id} is no longer {self._loop.agent.name}'s. The command is killed.")
                 self._kill()
             return
         if lease.cancel_requested:
             self._stop(signal.SIGTERM)
-        self._agenda.after(left_s, self._wake)
+        self._timers.call_later(left_s, self._wake_for_lease_check)
 
-    def _wake(self) -> None:
+    def _wake_for_lease_check(self) -> None:
         """The lease is looked at whenever anything comes, time included."""
 
     # What comes in
 
-    def hear(self, heard: Heard) -> None:
+    def on_heartbeat(self, heard: ReceivedHeartbeat) -> None:
         if heard.refused is not None and not self._refused:
             self._refused = True
-            self._loop.say(f"Task {self._lease.job_id}: a line on descriptor 3 is not recorded: {heard.refused}.")
-        self._lease.hear(heard)
+            self._loop.report(f"Task {self._lease.job_id}: a line on descriptor 3 is not recorded: {heard.refused}.")
+        self._lease.add_news(heard)
         if self._lease.has_news:
-            self._agenda.within(NEWS_SECONDS, self._beats.wake)
+            self._timers.call_within(NEWS_SECONDS, self._beats.wake)
 
-    def _hear_output(self, chunk: bytes) -> None:
+    def _on_output(self, chunk: bytes) -> None:
         """One byte more than may be kept shows that there was too much."""
         if len(self._output) <= limits.PAYLOAD_BYTES_MAX:
             self._output = (self._output + chunk)[: limits.PAYLOAD_BYTES_MAX + 1]
 
-    def _hear_errors(self, chunk: bytes) -> None:
+    def _on_errors(self, chunk: bytes) -> None:
         """Pass it on. While its reader does not read, no more is taken from the command, which waits as it would without us."""
         self._errors = (self._errors + chunk)[-ERROR_BYTES_MAX:]
-        self._outlet.write(chunk)
-        if self._outlet.is_full:
-            self._part(self._error_pipe)
-            self._agenda.after(FULL_SECONDS, self._pass_on_errors)
+        self._stderr.write(chunk)
+        if self._stderr.is_full:
+            self._unregister(self._error_pipe)
+            self._timers.call_later(FULL_SECONDS, self._forward_errors)
 
-    def _pass_on_errors(self) -> None:
-        self._outlet.flush()
-        if self._outlet.is_full:
-            self._agenda.after(FULL_SECONDS, self._pass_on_errors)
+    def _forward_errors(self) -> None:
+        self._stderr.flush()
+        if self._stderr.is_full:
+            self._timers.call_later(FULL_SECONDS, self._forward_errors)
         else:
-            self._join(self._error_pipe)
+            self._register(self._error_pipe)
 
     def _flush_errors(self) -> None:
         """After the command has ended, wait two seconds for the reader, then drop what is left."""
         deadline = self._loop.monotonic() + UNREAD_SECONDS
-        while self._outlet.is_full and not self._loop.stopping and self._loop.monotonic() < deadline:
+        while self._stderr.is_full and not self._loop.stopping and self._loop.monotonic() < deadline:
             self._loop.pause(FULL_SECONDS)
-            self._outlet.flush()
-        self._outlet.drop()
+            self._stderr.flush()
+        self._stderr.drop()
 
     # What goes to the command
 
-    def pass_on(self, number: signal.Signals) -> None:
+    def forward_signal(self, number: signal.Signals) -> None:
         """The first signal to stop is passed on, and the grace begins; the second kills."""
-        if number not in STOPPING:
+        if number not in STOP_SIGNALS:
             if self._child is not None:
                 self._child.signal(number)
         elif self._loop.stopping > 1:
@@ -267,29 +307,29 @@ class Attempt:
             self._stop(number)
 
     def _stop(self, number: signal.Signals) -> None:
-        if self._child is not None and not self._ending:
+        if self._child is not None and not self._stopping:
             self._child.stop(number)
-            self._agenda.after(self._loop.grace_s + KEEPER_SECONDS, self._overrule)
-        self._ending = True
+            self._timers.call_later(self._loop.grace_s + KEEPER_SECONDS, self._kill_stopped_keeper)
+        self._stopping = True
 
     def _kill(self) -> None:
         if self._child is not None and not self._killed:
             self._child.kill()
-            self._agenda.after(KEEPER_SECONDS, self._overrule)
-        self._ending = self._killed = True
+            self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
+        self._stopping = self._killed = True
 
-    def _overrule(self) -> None:
+    def _kill_stopped_keeper(self) -> None:
         if self._child is not None:
-            self._child.overrule()
-        self._agenda.after(KEEPER_SECONDS, self._overrule)
+            self._child.kill_stopped_keeper()
+        self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
 
     # What is recorded
 
-    def _settle(self, code: int | None, *, not_run: bool) -> Outcome:
+    def _settle(self, code: int | None, *, not_run: bool) -> AttemptOutcome:
         lease = self._lease
         if lease.lost:
             return "lost"
-        if not_run or (self._ending and code != 0):
+        if not_run or (self._stopping and code != 0):
             return self._record("released", self._release)
         if code == 0:
             try:
@@ -307,16 +347,18 @@ class Attempt:
         tail = self._errors.decode(errors="replace").strip()
         error: dict[str, Any] = {"message": tail.rpartition("\n")[2][:500] or f"the command {how}", "exit_code": code}
         cause = ReasonCode.INFRASTRUCTURE_FAILURE if by_signal else None
-        return self._fail(error | ({"stderr": tail} if tail else {}), retryable=by_signal or code == TRANSIENT, reason_code=cause)
+        return self._fail(
+            error | ({"stderr": tail} if tail else {}), retryable=by_signal or code == TRANSIENT_EXIT_CODE, reason_code=cause
+        )
 
     def _release(self, request: str) -> None:
         if self._lease.release(request).status == Status.CANCELLED:
-            self.words = "released, it is cancelled."
+            self.summary = "released, it is cancelled."
 
-    def _fail(self, error: dict[str, Any], **how: Any) -> Outcome:
+    def _fail(self, error: dict[str, Any], **how: Any) -> AttemptOutcome:
         def end(request: str) -> None:
             task = self._lease.fail(error, request, **how)
-            self.words = f"failed, {_AFTER_A_FAILURE[Status(task.status)]}: {error['message']}"
+            self.summary = f"failed, {_AFTER_FAILURE[Status(task.status)]}: {error['message']}"
 
         return self._record("failed", end)
 
@@ -328,7 +370,7 @@ class Attempt:
         if not body.strip():
             return None
         try:
-            strictjson.check("it", body, limits.PAYLOAD_BYTES_MAX)
+            strict_json.check("it", body, limits.PAYLOAD_BYTES_MAX)
         except ValidationError:
             try:
                 return body.decode().removesuffix("\n")
@@ -336,7 +378,7 @@ class Attempt:
                 raise ValidationError("it is neither JSON nor UTF-8") from None
         return msgspec.Raw(body.strip())
 
-    def _record(self, outcome: Outcome, end: Callable[[str], None]) -> Outcome:
+    def _record(self, outcome: AttemptOutcome, end: Callable[[str], None]) -> AttemptOutcome:
         """Send what was told last, then the end. Both again while the ledger is out of reach and the claim holds.
 
         A second signal to stop ends the waiting.
@@ -352,16 +394,16 @@ class Attempt:
                     end(request)
                     return outcome
             except Unavailable as error:
-                if not error.retryable or loop.stopping > 1 or loop.monotonic() >= lease.expires:
-                    loop.say(f"Task {lease.job_id}: its end could not be recorded: {error.message}.")
+                if not error.retryable or loop.stopping > 1 or loop.monotonic() >= lease.expires_at:
+                    loop.report(f"Task {lease.job_id}: its end could not be recorded: {error.message}.")
                     return "lost"
                 if not waiting:
                     waiting = True
-                    loop.say(f"Task {lease.job_id}: waiting for the ledger to record its end: {error.message}.")
-                loop.pause(AGAIN_SECONDS)
+                    loop.report(f"Task {lease.job_id}: waiting for the ledger to record its end: {error.message}.")
+                loop.pause(RETRY_SECONDS)
             except (ValidationError, LimitExceeded, RefusedByValidator):
                 raise
             except HoldfastError as error:
-                loop.say(f"Task {lease.job_id}: {error.code}: {error.message}.")
+                loop.report(f"Task {lease.job_id}: {error.code}: {error.message}.")
                 return "lost"
         return "lost"

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar, Token
 from typing import IO, Any, Literal, Protocol
 
+from holdfast.core.formatting import format_error
 from holdfast.errors import ValidationError
-from holdfast.telemetry.lines import FIELDS, JsonFormatter, LogfmtFormatter, TextFormatter, trace_of
+from holdfast.telemetry.formatters import FIELDS, JsonFormatter, LogfmtFormatter, TextFormatter, trace_id_of
 
 __all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "LogfmtFormatter", "TextFormatter", "bind", "bind_job", "configure",
            "configured", "current"]  # fmt: skip
@@ -22,12 +23,12 @@ FORMATTERS: dict[Form, type[logging.Formatter]] = {"text": TextFormatter, "logfm
 logger = logging.getLogger("holdfast")
 logger.addHandler(logging.NullHandler())
 
-_NOTHING: Mapping[str, Any] = {}
-current: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_log_fields", default=_NOTHING)
+_NO_FIELDS: Mapping[str, Any] = {}
+current: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_log_fields", default=_NO_FIELDS)
 """What is bound here and now: some of FIELDS."""
 
 
-class Loggable(Protocol):
+class LoggableJob(Protocol):
     """A job, as far as a log line needs one."""
 
     @property
@@ -57,7 +58,7 @@ class bind:  # noqa: N801 - reads as a verb: `with bind(...)`
         unknown = fields.keys() - FIELDS
         if unknown:
             raise ValidationError(f"log lines have no field {min(unknown)!r:.80}", field="bind")
-        self._fields = {name: trace_of(value) if name == "trace_id" else value for name, value in fields.items()}
+        self._fields = {name: trace_id_of(value) if name == "trace_id" else value for name, value in fields.items()}
         self._token: Token[Mapping[str, Any]] | None = None
 
     def __enter__(self) -> None:
@@ -76,7 +77,7 @@ class JobFields(Mapping[str, Any]):
 
     __slots__ = ("_job", "_traceparent", "_worker")
 
-    def __init__(self, job: Loggable, worker: str, traceparent: str | None = None) -> None:
+    def __init__(self, job: LoggableJob, worker: str, traceparent: str | None = None) -> None:
         self._job = job
         self._worker = worker
         self._traceparent = traceparent
@@ -87,7 +88,7 @@ class JobFields(Mapping[str, Any]):
         if name == "worker":
             return self._worker
         if name == "trace_id":
-            return trace_of(self._traceparent or self._job.trace_id)
+            return trace_id_of(self._traceparent or self._job.trace_id)
         return getattr(self._job, "id" if name == "job_id" else name)
 
     def __iter__(self) -> Iterator[str]:
@@ -165,3 +166,27 @@ def configured() -> tuple[Form, int, bool] | None:
             forms = [form for form, made in FORMATTERS.items() if type(handler.formatter) is made]
             return forms[0] if forms else "text", root.level, handler.stream is sys.stdout
     return None
+
+
+ERROR_CHARACTERS_MAX = 500
+
+
+def log_step(
+    log: logging.Logger, level: int, event: str, fields: Mapping[str, Any], said: str, *, error: Any = None, **facts: Any
+) -> None:
+    """Log a step of the job that `fields` are about. `event` names the step; `error` is one as the ledger keeps it.
+
+    The error's traceback is the record's `exc_text`, so every formatter shows it, also where the error was raised in another
+    process.
+    """
+    if not log.isEnabledFor(level):
+        return
+    text = f"job {fields['job_id']} {said}"
+    if error is not None:
+        facts["error"] = format_error(error, ERROR_CHARACTERS_MAX)
+        text += f": {facts['error']}"
+    known = {name: value for name, value in facts.items() if value is not None}
+    record = log.makeRecord(log.name, level, __file__, 0, "%s", (text,), None, "note", {**fields, "event": event, **known})
+    trace = error.get("traceback") if isinstance(error, dict) else None
+    record.exc_text = trace.rstrip() if isinstance(trace, str) else None
+    log.handle(record)

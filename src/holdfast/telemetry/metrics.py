@@ -1,16 +1,74 @@
-"""Counts and timings of one process: plain numbers under one lock, taken once a call. Exporting them is somebody else's."""
+"""Counters and histograms of one process, under one lock."""
 
 import math
 import os
 import threading
 import weakref
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.errors import ValidationError
 from holdfast.telemetry.families import COMPLETED, COUNTERS, HISTOGRAMS, RUN, WAIT, Family
-from holdfast.telemetry.timing import SECOND, Timing
+
+MS_US = 1_000
+SECOND_US = 1_000_000
+
+BOUNDS_US = (
+    1 * MS_US, 2_500, 5 * MS_US, 10 * MS_US, 25 * MS_US, 50 * MS_US, 100 * MS_US, 250 * MS_US, 500 * MS_US,
+    1 * SECOND_US, 2_500 * MS_US, 5 * SECOND_US, 10 * SECOND_US, 30 * SECOND_US, 60 * SECOND_US, 120 * SECOND_US, 300 * SECOND_US,
+    600 * SECOND_US, 1_800 * SECOND_US, 3_600 * SECOND_US, 14_400 * SECOND_US, 86_400 * SECOND_US,
+)  # fmt: skip
+"""The longest duration that each bucket but the last holds, in microseconds; the last holds all beyond."""
+
+
+class Histogram:
+    """Durations of one sort. Not safe by itself: whoever owns it has the lock."""
+
+    __slots__ = ("buckets", "sum_us")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(BOUNDS_US) + 1)
+        self.sum_us = 0
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets)
+
+    def add(self, durations_us: list[int]) -> None:
+        """Sorts what it is given: one search a bucket costs less than one a duration."""
+        durations_us.sort()
+        self.sum_us += sum(durations_us)
+        start, count = 0, len(durations_us)
+        for place, bound in enumerate(BOUNDS_US):
+            end = bisect_right(durations_us, bound, start)
+            self.buckets[place] += end - start
+            start = end
+            if start == count:
+                return
+        self.buckets[-1] += count - start
+
+    def merged(self, other: "Histogram") -> "Histogram":
+        both = Histogram()
+        both.buckets = [mine + its for mine, its in zip(self.buckets, other.buckets, strict=True)]
+        both.sum_us = self.sum_us + other.sum_us
+        return both
+
+    def quantile(self, share: float) -> float | None:
+        """Seconds that this share of the durations did not exceed, taken to lie evenly within a bucket; None where there are
+        none. Beyond the last bound nothing is known but that: then it is the bound."""
+        rank = self.count * share
+        if not rank:
+            return None
+        seen = 0
+        for held, (low, high) in zip(self.buckets, pairwise((0, *BOUNDS_US)), strict=False):
+            if seen + held >= rank:
+                return (low + (high - low) * (rank - seen) / held) / SECOND_US
+            seen += held
+        return BOUNDS_US[-1] / SECOND_US
+
 
 NAMES_MAX = 200
 """Distinct kinds, and queues; what comes later is counted together."""
@@ -36,10 +94,10 @@ class Readings(NamedTuple):
     """Everything at one moment."""
 
     counters: dict[str, dict[Labels, int]]
-    timings: dict[str, dict[Labels, Timing]]
+    timings: dict[str, dict[Labels, Histogram]]
 
 
-class _Names:
+class _BoundedNames:
     """The first names that came; whoever invents names without end must not fill the memory of those who watch."""
 
     def __init__(self, most: int) -> None:
@@ -63,11 +121,15 @@ class Metrics:
 
     def __init__(self, counters: Sequence[Family] = COUNTERS, histograms: Sequence[Family] = HISTOGRAMS) -> None:
         self._lock = threading.RLock()
-        self._names = {"kind": _Names(NAMES_MAX), "queue": _Names(NAMES_MAX), "outcome": _Names(OUTCOMES_MAX)}
+        self._names = {
+            "kind": _BoundedNames(NAMES_MAX),
+            "queue": _BoundedNames(NAMES_MAX),
+            "outcome": _BoundedNames(OUTCOMES_MAX),
+        }
         self._labels = {family.name: family.labels for family in (*counters, *histograms)}
         self._counters: dict[str, dict[Labels, int]] = {family.name: {} if family.labels else {(): 0} for family in counters}
-        self._timings: dict[str, dict[Labels, Timing]] = {family.name: {} for family in histograms}
-        _living.add(self)
+        self._timings: dict[str, dict[Labels, Histogram]] = {family.name: {} for family in histograms}
+        _instances.add(self)
 
     def ran(self, kind: str, outcome: str, seconds: float) -> None:
         """A worker ran a job for so long. `outcome` is one of a few words; "succeeded" counts as completed."""
@@ -80,7 +142,9 @@ class Metrics:
             lasted[kind, outcome].append(seconds)
         if not all(all(map(math.isfinite, found)) for found in lasted.values()):
             raise ValidationError("seconds must be a finite number", field="seconds")
-        durations = {key: [round(seconds * SECOND) if seconds > 0 else 0 for seconds in found] for key, found in lasted.items()}
+        durations = {
+            key: [round(seconds * SECOND_US) if seconds > 0 else 0 for seconds in found] for key, found in lasted.items()
+        }
         completed: Counts = {
             (COMPLETED, (kind,)): len(found) for (kind, outcome), found in lasted.items() if outcome == SUCCEEDED
         }
@@ -109,7 +173,7 @@ class Metrics:
         for labels, durations in durations_us.items():
             key = self._bounded(name, labels)
             if key not in series:
-                series[key] = Timing()
+                series[key] = Histogram()
             series[key].add(durations)
 
     def _bounded(self, name: str, labels: Labels) -> Labels:
@@ -140,7 +204,7 @@ class Metrics:
             return Readings(
                 {name: dict(series) for name, series in self._counters.items()},
                 {
-                    name: {labels: timing.merged(Timing()) for labels, timing in series.items()}
+                    name: {labels: timing.merged(Histogram()) for labels, timing in series.items()}
                     for name, series in self._timings.items()
                 },
             )
@@ -152,7 +216,7 @@ class Metrics:
 def quantiles(readings: Readings, kind: str, names: tuple[str, str] = (WAIT, RUN)) -> Quantiles:
     found = []
     for name in names:
-        total = Timing()
+        total = Histogram()
         for labels, timing in readings.timings[name].items():
             if labels[0] == kind:
                 total = total.merged(timing)
@@ -160,12 +224,12 @@ def quantiles(readings: Readings, kind: str, names: tuple[str, str] = (WAIT, RUN
     return Quantiles(*found)
 
 
-_living: "weakref.WeakSet[Metrics]" = weakref.WeakSet()
+_instances: "weakref.WeakSet[Metrics]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
     """Whoever held a lock at the fork is not here to let it go."""
-    for metrics in list(_living):
+    for metrics in list(_instances):
         metrics._forked()  # noqa: SLF001 - one room
 
 

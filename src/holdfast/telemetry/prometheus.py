@@ -1,12 +1,16 @@
-"""Metrics in Prometheus' text format, and a small endpoint that serves them. The only room that knows prometheus-client."""
+"""Metrics in Prometheus' text format, and the HTTP endpoint that serves them."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from holdfast.core.limits import check_integer
 from holdfast.errors import Unavailable, ValidationError
-from holdfast.telemetry.endpoint import Endpoint
 from holdfast.telemetry.families import (
     COUNTERS,
     GAUGES,
@@ -21,11 +25,98 @@ from holdfast.telemetry.families import (
     WAIT,
     Family,
 )
-from holdfast.telemetry.metrics import Labels, Metrics, Readings, quantiles
-from holdfast.telemetry.timing import BOUNDS_US, SECOND, Timing
+from holdfast.telemetry.metrics import BOUNDS_US, SECOND_US, Histogram, Labels, Metrics, Readings, quantiles
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
+
+
+PORT_MAX = 65_535
+CLIENT_SECONDS_MAX = 10
+"""How long a client may take to say what it wants."""
+_TEXT_TYPE = "text/plain; charset=utf-8"
+
+EndpointPage = tuple[str, Callable[[], bytes]]
+"""A content type, and what makes the content."""
+
+_log = logging.getLogger("holdfast.telemetry")
+
+
+class _EndpointServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], pages: Mapping[str, EndpointPage]) -> None:
+        self.pages = pages
+        super().__init__(address, _EndpointHandler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's concern."""
+        _log.debug("a request for metrics was not answered", exc_info=True)
+
+
+class _EndpointHandler(BaseHTTPRequestHandler):
+    timeout = CLIENT_SECONDS_MAX
+    server_version = "holdfast"
+    sys_version = ""
+    server: _EndpointServer
+
+    def do_GET(self) -> None:
+        page = self.server.pages.get(self.path.partition("?")[0])
+        if page is None:
+            self._answer(HTTPStatus.NOT_FOUND, _TEXT_TYPE, b"there is no such page\n")
+            return
+        content_type, make = page
+        try:
+            body = make()
+        except Exception:  # noqa: BLE001 - whatever it was, the scraper is told and the log keeps it
+            _log.exception("a page could not be made")
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT_TYPE, b"this page could not be made; the log says why\n")
+            return
+        self._answer(HTTPStatus.OK, content_type, body)
+
+    do_HEAD = do_GET  # noqa: N815 - the base's name
+
+    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
+        _log.debug(format, *args)
+
+
+class MetricsEndpoint:
+    """Serves `pages`, by path, and `/healthz`, until it is closed or the process ends."""
+
+    def __init__(self, host: str, port: int, pages: Mapping[str, EndpointPage]) -> None:
+        check_integer("port", port, 0, PORT_MAX)
+        try:
+            self._server = _EndpointServer((host, port), {"/healthz": (_TEXT_TYPE, lambda: b"ok\n"), **pages})
+        except OSError as error:
+            raise ValidationError(f"cannot listen on {host}:{port}: {error}", field="port") from error
+        self.host = host
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="holdfast-endpoint", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AGE_SECONDS_MAX = 5
@@ -33,7 +124,7 @@ AGE_SECONDS_MAX = 5
 _GAUGES = {family.name: family for family in GAUGES}
 
 
-class Source(Protocol):
+class MetricsSource(Protocol):
     """A ledger, as far as this room needs one."""
 
     metrics: Metrics
@@ -43,7 +134,7 @@ class Source(Protocol):
     def totals(self, *, max_age: float = 0) -> Readings: ...
 
 
-def render(source: Source | Metrics) -> bytes:
+def render(source: MetricsSource | Metrics) -> bytes:
     """Everything to be scraped: a process's metrics and, given a ledger, how many jobs that has now.
 
     A ledger out of reach takes `holdfast_ledger_up` to 0 and its jobs from the page; what was counted is still there.
@@ -55,7 +146,7 @@ def render(source: Source | Metrics) -> bytes:
     return page
 
 
-def serve(ledger: Source, port: int, host: str = "127.0.0.1") -> Endpoint:
+def serve(ledger: MetricsSource, port: int, host: str = "127.0.0.1") -> MetricsEndpoint:
     """`/metrics` and `/healthz` from a daemon thread, until `close()`. Port 0 takes a free one: see `.port`.
 
     `/healthz` says that this process is alive, and nothing of the ledger: no restart mends a database. What the whole ledger
@@ -64,7 +155,7 @@ def serve(ledger: Source, port: int, host: str = "127.0.0.1") -> Endpoint:
     _client()
     with contextlib.suppress(Unavailable):
         ledger.totals()
-    return Endpoint(host, port, {"/metrics": (CONTENT_TYPE, lambda: render(ledger))})
+    return MetricsEndpoint(host, port, {"/metrics": (CONTENT_TYPE, lambda: render(ledger))})
 
 
 def _client() -> Any:
@@ -82,7 +173,7 @@ def _client() -> Any:
 class Collector:
     """For a registry of prometheus-client's: `REGISTRY.register(Collector(ledger))` puts these beside a program's own."""
 
-    def __init__(self, source: Source | Metrics) -> None:
+    def __init__(self, source: MetricsSource | Metrics) -> None:
         _client()
         self._source = source
 
@@ -97,7 +188,7 @@ class Collector:
         yield from _histograms(readings, HISTOGRAMS)
         yield from _quantiles(readings, WAIT, RUN)
         if not isinstance(self._source, Metrics):
-            yield from _ledger(self._source)
+            yield from _ledger_metrics(self._source)
 
 
 def _counters(readings: Readings, families: Sequence[Family]) -> "Iterator[Metric]":
@@ -116,16 +207,16 @@ def _histograms(readings: Readings, families: Sequence[Family]) -> "Iterator[Met
     for family in families:
         metric = HistogramMetricFamily(family.name, family.what, labels=family.labels)
         for labels, timing in sorted(readings.timings[family.name].items(), key=_labels):
-            metric.add_metric(labels, _buckets(timing), sum_value=timing.sum_us / SECOND)
+            metric.add_metric(labels, _buckets(timing), sum_value=timing.sum_us / SECOND_US)
         yield metric
 
 
-def _labels(item: tuple[Labels, Timing]) -> Labels:
+def _labels(item: tuple[Labels, Histogram]) -> Labels:
     return item[0]
 
 
-def _buckets(timing: Timing) -> list[tuple[str, float]]:
-    bounds = [*(str(bound / SECOND) for bound in BOUNDS_US), "+Inf"]
+def _buckets(timing: Histogram) -> list[tuple[str, float]]:
+    bounds = [*(str(bound / SECOND_US) for bound in BOUNDS_US), "+Inf"]
     return list(zip(bounds, map(float, accumulate(timing.buckets)), strict=True))
 
 
@@ -138,7 +229,7 @@ def _quantiles(readings: Readings, wait: str, run: str) -> "Iterator[Metric]":
             yield _gauge(_GAUGES[f"{name}_{share}"], [((kind,), value) for kind, value in values if value is not None])
 
 
-def _ledger(source: Source) -> "Iterator[Metric]":
+def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
     try:
         counted, totals = source.counts(max_age=AGE_SECONDS_MAX), source.totals(max_age=AGE_SECONDS_MAX)
     except Unavailable:

@@ -26,7 +26,7 @@ CORRELATION = "correlation_id"
 _NO_SPAN: "AbstractContextManager[Span | None]" = nullcontext()
 
 
-class Runnable(Protocol):
+class TraceableJob(Protocol):
     """A job, as far as its span needs one."""
 
     id: int
@@ -51,7 +51,7 @@ def current_traceparent() -> str | None:
     return _traceparent(None) if is_loaded() else None
 
 
-def correlated(commands: list[Enqueue]) -> list[Enqueue]:
+def with_correlation(commands: list[Enqueue]) -> list[Enqueue]:
     """The commands with the correlation id of the current W3C baggage, unless their caller gave one.
 
     Baggage comes from other programs: an id that no job can have is left out.
@@ -80,7 +80,7 @@ def _traceparent(context: "Context | None") -> str | None:
 
 
 @contextmanager
-def joined(traceparent: str | None) -> Iterator[None]:
+def attached_to(traceparent: str | None) -> Iterator[None]:
     """Go on, within, from a span of another process; nothing changes where there is none, or nobody traces."""
     if traceparent is None or not is_loaded():
         yield
@@ -126,7 +126,7 @@ def enqueue_span(commands: Sequence[Enqueue]) -> Iterator[list[Enqueue]]:
         ]
 
 
-def job_span(job: Runnable, worker: str) -> "AbstractContextManager[Span | None]":
+def job_span(job: TraceableJob, worker: str) -> "AbstractContextManager[Span | None]":
     """For the worker, around the handler and in the handler's own thread: a CONSUMER span that is current inside.
 
     Its parent is the span in the job's trace_id; where that is none, or a text of some other make, it begins a trace. The job's
@@ -136,7 +136,7 @@ def job_span(job: Runnable, worker: str) -> "AbstractContextManager[Span | None]
 
 
 @contextmanager
-def _job_span(job: Runnable, worker: str) -> "Iterator[Span]":
+def _job_span(job: TraceableJob, worker: str) -> "Iterator[Span]":
     from opentelemetry import baggage, context, trace
 
     parent = _parent(job.trace_id)
@@ -166,7 +166,7 @@ def _job_span(job: Runnable, worker: str) -> "Iterator[Span]":
         context.detach(token)
 
 
-def _claim_span(job: Runnable, parent: "Context", attributes: dict[str, Any], claimed_at: datetime) -> None:
+def _claim_span(job: TraceableJob, parent: "Context", attributes: dict[str, Any], claimed_at: datetime) -> None:
     """The claim, told afterwards: only with the job in hand is its trace known. Both times are the ledger's."""
     from opentelemetry import trace
 

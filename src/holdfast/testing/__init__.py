@@ -2,23 +2,38 @@
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.checking import check_all
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.entropy import NoJitter
+from holdfast.core.audit import Violation
+from holdfast.core.limits import PAGE_MAX
+from holdfast.ledger import Ledger
+from holdfast.testing.clock import ManualClock, NoJitter
 
 if TYPE_CHECKING:
     from holdfast.testing.contexts import FakeAsyncContext, FakeContext
-    from holdfast.testing.draining import Drained, Run, drain
+    from holdfast.testing.inline_worker import Drained, Run, drain
+
 
 __all__ = ["Drained", "FakeAsyncContext", "FakeContext", "ManualClock", "NoJitter", "Run", "check_all", "drain"]
 
-_LATE = dict.fromkeys(("Drained", "Run", "drain"), "draining") | dict.fromkeys(("FakeContext", "FakeAsyncContext"), "contexts")
+_MODULES = dict.fromkeys(("Drained", "Run", "drain"), "inline_worker") | dict.fromkeys(
+    ("FakeContext", "FakeAsyncContext"), "contexts"
+)
 
 
 def __getattr__(name: str) -> Any:
     """A test that only wants a clock needs no worker."""
-    if name not in _LATE:
+    if name not in _MODULES:
         raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"holdfast.testing.{_LATE[name]}"), name)
+    return getattr(import_module(f"holdfast.testing.{_MODULES[name]}"), name)
+
+
+def check_all(ledger: Ledger) -> list[Violation]:
+    """Everything wrong with any job's history and row, as `ledger.check` says it of each: an empty list."""
+    found: list[Violation] = []
+    after = 0
+    while page := ledger.list(after=after, limit=PAGE_MAX):
+        for job in page:
+            found += ledger.check(job.id)
+        after = page[-1].id
+    return found

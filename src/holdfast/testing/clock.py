@@ -1,6 +1,8 @@
-"""A clock that moves when it is told to."""
+"""A manual clock, and entropy without jitter."""
 
 from datetime import UTC, datetime, timedelta
+
+from holdfast.composition import SystemEntropy
 
 DEFAULT_START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -29,3 +31,10 @@ class ManualClock:
 
     def jump(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
+
+
+class NoJitter(SystemEntropy):
+    """Tokens as random as ever, and backoffs that are exactly what the policy says."""
+
+    def jitter(self) -> float:
+        return 1.0

@@ -8,8 +8,8 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core import model as m
 from holdfast.errors import ValidationError
-from holdfast.ledger import Beat, Job, admit
-from holdfast.ledger.face import to_datetime
+from holdfast.ledger import Beat, Job, validate
+from holdfast.ledger.public import to_datetime
 from holdfast.testing.clock import DEFAULT_START
 from holdfast.worker.context import AsyncContext, Context
 from holdfast.worker.handlers import Handler
@@ -19,7 +19,7 @@ T = TypeVar("T")
 _NOW = round(DEFAULT_START.timestamp()) * 1_000_000
 
 
-class Made(NamedTuple):
+class EnqueuedCall(NamedTuple):
     """A job that the handler made, or a step that it registered to be undone."""
 
     kind: str
@@ -27,38 +27,38 @@ class Made(NamedTuple):
     options: dict[str, Any]
 
 
-class _Surroundings:
+class _FakeRuntime:
     """What a context otherwise asks its worker for."""
 
     def __init__(self) -> None:
-        self.enqueued: list[Made] = []
+        self.enqueued: list[EnqueuedCall] = []
 
     def monotonic(self) -> float:
         return 0.0
 
-    def look(self, context: Context) -> None:
+    def poll_cancel(self, context: Context) -> None:
         """Whether it should stop, the test says."""
 
-    overdue = look
+    renew_overdue = poll_cancel
 
-    def check_news(self, stage: str | None, progress: int | None) -> None:
-        admit.beat(stage, progress, None)
+    def check_progress(self, stage: str | None, progress: int | None) -> None:
+        validate.beat(stage, progress, None)
 
-    def named(self, handler: Any, args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        return _named(handler, (), args)
+    def resolve_handler(self, handler: Any, args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        return _resolve_handler(handler, (), args)
 
     def enqueue_child(
         self, parent: Job, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Job:
-        kind, given = _named(handler, args, kwargs)
-        self.enqueued.append(Made(kind, given, dict(options)))
+        kind, given = _resolve_handler(handler, args, kwargs)
+        self.enqueued.append(EnqueuedCall(kind, given, dict(options)))
         return Job(parent.id + len(self.enqueued), _record(parent.id + len(self.enqueued), kind, given, m.Status.QUEUED))
 
-    async def beside(self, verb: Callable[..., T], *args: Any, **given: Any) -> T:
+    async def run_in_thread(self, verb: Callable[..., T], *args: Any, **given: Any) -> T:
         return verb(*args, **given)
 
 
-class _Kept(Context):
+class _RecordingContext(Context):
     """What both kinds of contexts have for the test."""
 
     def __init__(
@@ -87,64 +87,64 @@ class _Kept(Context):
             policy=m.Policy(),
             checkpoint=None if checkpoint is msgspec.UNSET else msgspec.json.encode(checkpoint),
         )
-        self._surroundings = _Surroundings()
+        self._fake_runtime = _FakeRuntime()
         fence = m.Fence(job_id, attempt, "test", "test", "test")
-        super().__init__(Job(job_id, held, fence=fence), None, self._surroundings, 1.0, float("inf"), 0.0)  # type: ignore[arg-type]
+        super().__init__(Job(job_id, held, fence=fence), None, self._fake_runtime, 1.0, float("inf"), 0.0)  # type: ignore[arg-type]
         self.told: list[dict[str, Any]] = []
         """What `progress` and `beat` said, in order."""
         self.checkpoints: list[Any] = []
-        self.undo_steps: list[Made] = []
+        self.undo_steps: list[EnqueuedCall] = []
         self.assist_requested = False
 
     @property
-    def enqueued(self) -> list[Made]:
+    def enqueued(self) -> list[EnqueuedCall]:
         """The jobs that it made, in order."""
-        return self._surroundings.enqueued
+        return self._fake_runtime.enqueued
 
     def cancel(self) -> None:
         """From here on the handler is asked to stop: `cancelled` is true, `check_cancelled` raises JobCancelled."""
-        self.asked_to_stop = True
+        self.cancel_requested = True
 
-    def tell(self, news: dict[str, Any]) -> None:
-        self.told.append(news)
+    def queue_progress(self, unsent: dict[str, Any]) -> None:
+        self.told.append(unsent)
 
-    def _beat(self, **told: Any) -> Beat:
-        checked = admit.beat(**{"stage": None, "progress": None, "assist_requested": None, **told})
+    def _send_beat(self, **told: Any) -> Beat:
+        checked = validate.beat(**{"stage": None, "progress": None, "assist_requested": None, **told})
         if "checkpoint" in told:
             self.checkpoints.append(told["checkpoint"])
         elif "undo" in told:
-            self.undo_steps.append(Made(told["undo"]["kind"], told["undo"]["args"], {}))
+            self.undo_steps.append(EnqueuedCall(told["undo"]["kind"], told["undo"]["args"], {}))
         elif checked.assist_requested is not None:
             self.assist_requested = checked.assist_requested
         else:
             self.told.append(told)
         at = to_datetime(_NOW)
-        return Beat(self.job.id, self.job.rev, m.Status.RUNNING, at, self.asked_to_stop, at)
+        return Beat(self.job.id, self.job.rev, m.Status.RUNNING, at, self.cancel_requested, at)
 
 
-class FakeContext(_Kept):
+class FakeContext(_RecordingContext):
     """For a `def` handler: `send(FakeContext(attempt=2), to="ada")`."""
 
 
-class FakeAsyncContext(_Kept, AsyncContext):  # type: ignore[misc]
+class FakeAsyncContext(_RecordingContext, AsyncContext):  # type: ignore[misc]
     """For an `async def` handler."""
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Awaitable[Job]:  # type: ignore[override]
         return AsyncContext._enqueue(self, handler, args, kwargs)  # noqa: SLF001 - its own
 
 
-def _named(handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _resolve_handler(handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """A handler's arguments are checked as an app checks them; of a kind alone nothing is known."""
     if isinstance(handler, str):
         return handler, dict(kwargs)
     found = getattr(handler, "__holdfast_handler__", None)
     if not isinstance(found, Handler):
         raise ValidationError(f"{getattr(handler, '__qualname__', repr(handler)):.200} is not a handler", field="handler")
-    return found.kind, found.signature.admit(found.signature.named(args, kwargs))
+    return found.kind, found.signature.admit(found.signature.bind_arguments(args, kwargs))
 
 
-def _record(job_id: int, kind: str, args: dict[str, Any], status: m.Status) -> m.Job:
-    return m.Job(
+def _record(job_id: int, kind: str, args: dict[str, Any], status: m.Status) -> m.JobRecord:
+    return m.JobRecord(
         id=job_id,
         queue="default",
         kind=kind,

@@ -10,17 +10,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast import settings
+from holdfast.composition import Clock, open
 from holdfast.errors import Forbidden, ValidationError
 from holdfast.keyfiles import KeySource
-from holdfast.ledger import Job, Ledger, admit
-from holdfast.ledger.options import CallOptions, Duration, HandlerOptions, PolicyFields
+from holdfast.ledger import Job, Ledger, validate
+from holdfast.ledger.public import CallOptions, Duration, HandlerOptions, PolicyFields
 from holdfast.ledger.sweep import Entropy
-from holdfast.ledger.validating import Hooks, Validator
-from holdfast.opening import Clock, open
-from holdfast.worker.enqueues import Enqueues, check_options
-from holdfast.worker.handlers import Check, Handler, Isolation, make
-from holdfast.worker.registry import Registry
-from holdfast.worker.worker import Worker, WorkerSettings, declare
+from holdfast.ledger.validators import Hooks, Validator
+from holdfast.worker.enqueue import EnqueueMethods, check_options
+from holdfast.worker.handlers import Check, Handler, HandlerRegistry, Isolation, make_handler
+from holdfast.worker.worker import Worker, WorkerSettings, declare_handlers
 
 if TYPE_CHECKING:
     from holdfast.services.sinks import Sink
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Enqueuer(Enqueues):
+class Enqueuer(EnqueueMethods):
     """Enqueues with options: `app.options(priority=5, delay="5m").enqueue(index_page, url=…)`."""
 
     def __init__(self, app: "App", options: Mapping[str, Any]) -> None:
@@ -38,7 +37,7 @@ class Enqueuer(Enqueues):
         self._options = {name: value for name, value in options.items() if name not in self._call}
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        return self.enqueue_many(handler, [self._app.registry.find(handler).signature.named(args, kwargs)])[0]
+        return self.enqueue_many(handler, [self._app.registry.find(handler).signature.bind_arguments(args, kwargs)])[0]
 
     def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
         """Many jobs for one handler in one transaction: all or none."""
@@ -47,7 +46,7 @@ class Enqueuer(Enqueues):
         return self._app.ledger.enqueue_many(items, **self._call)
 
 
-class App(Enqueues):
+class App(EnqueueMethods):
     """Handlers and the ledger they work for. The ledger is opened when it is first used.
 
     Without a url it is the one that commands are about: HOLDFAST_URL, else the url in holdfast.toml, else sqlite:///holdfast.db.
@@ -64,9 +63,9 @@ class App(Enqueues):
         check_result: bool = True,
     ) -> None:
         self._opening = threading.Lock()
-        self._bind(_named() if url is None else url, clock, entropy, keys)
-        self._check_result = admit.switch("check_result", check_result)
-        self.registry = Registry()
+        self._bind(_configured_url() if url is None else url, clock, entropy, keys)
+        self._check_result = validate.switch("check_result", check_result)
+        self.registry = HandlerRegistry()
         self._checks: list[Check] = []
         self._validators: list[Validator] = []
         self._conflicts: list[Validator] = []
@@ -180,11 +179,11 @@ class App(Enqueues):
             raise ValidationError("a kind is a text", field="kind")
         check_options("handler", options, _HANDLER_OPTIONS)
         declared = dict(policy or {})
-        declared |= _one_of("lease_ttl", lease_ttl, "lease", lease) | _one_of("attempts_max", attempts_max, "attempts", attempts)
+        declared |= _either("lease_ttl", lease_ttl, "lease", lease) | _either("attempts_max", attempts_max, "attempts", attempts)
 
         def register(function: F) -> F:
-            made = make(
-                admit.not_our_own("kind", kind or function.__name__),
+            made = make_handler(
+                validate.not_our_own("kind", kind or function.__name__),
                 function,
                 queue=queue,
                 isolation=isolation,
@@ -193,9 +192,9 @@ class App(Enqueues):
                 timeout=timeout,
                 retry_on=retry_on,  # type: ignore[arg-type]
                 fail_on=fail_on,  # type: ignore[arg-type]
-                checks=[*self._checks, *_several(checks)],
-                validators=[*self._validators, *_several(validators)],
-                conflicts=[*self._conflicts, *_several(conflicts)],
+                checks=[*self._checks, *_as_list(checks)],
+                validators=[*self._validators, *_as_list(validators)],
+                conflicts=[*self._conflicts, *_as_list(conflicts)],
                 check_result=self._check_result if check_result is None else check_result,
                 gate=gate,
                 options=options,
@@ -241,7 +240,7 @@ class App(Enqueues):
     # Jobs
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        return Enqueuer(self, {}).enqueue_many(handler, [self.registry.find(handler).signature.named(args, kwargs)])[0]
+        return Enqueuer(self, {}).enqueue_many(handler, [self.registry.find(handler).signature.bind_arguments(args, kwargs)])[0]
 
     def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
         """Many jobs for one handler in one transaction: all or none."""
@@ -262,7 +261,7 @@ class App(Enqueues):
             return
         if handler.kind not in ledger.declarations():
             with contextlib.suppress(Forbidden):  # a policy that takes a key to set: a worker's
-                declare(ledger, [handler], None)
+                declare_handlers(ledger, [handler], None)
         kinds.add(handler.kind)
 
     # Work
@@ -320,7 +319,7 @@ _HANDLER_OPTIONS = (
 
 def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker:
     """One worker for the handlers of several apps, which share a ledger."""
-    if _in_a_child():
+    if _is_child_process():
         raise ValidationError(
             "a worker's child process ran this program anew to find a handler: start workers under `if __name__ == '__main__':`",
             field="handler",
@@ -328,7 +327,7 @@ def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker
     if len({app.url for app in apps}) != 1:
         raise ValidationError("apps in one worker share one ledger", field="apps")
     first = apps[0]
-    registry = first.registry if len(apps) == 1 else Registry(handler for app in apps for handler in app.registry)
+    registry = first.registry if len(apps) == 1 else HandlerRegistry(handler for app in apps for handler in app.registry)
     sinks = [sink for app in apps for sink in app.sinks]
     with contextlib.ExitStack() as opened:
         ledger, beats = opened.enter_context(first.open_again()), opened.enter_context(first.open_again())
@@ -337,24 +336,24 @@ def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker
     return worker
 
 
-def _in_a_child() -> bool:
+def _is_child_process() -> bool:
     """Whether this process was started by a worker for its handlers: one more worker in each would have no end."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name == "holdfast.worker.child"
 
 
-def _named() -> str:
+def _configured_url() -> str:
     try:
         return settings.ledger_url()
-    except settings.WrongSettings as error:
+    except settings.SettingsError as error:
         raise ValidationError(str(error), field="url") from None
 
 
-def _several(given: Any) -> list[Any]:
+def _as_list(given: Any) -> list[Any]:
     return [given] if callable(given) else list(given)
 
 
-def _one_of(name: str, given: Any, alias: str, also: Any) -> dict[str, Any]:
+def _either(name: str, given: Any, alias: str, also: Any) -> dict[str, Any]:
     """The field of a policy that was given under its name or under its alias."""
     if given is not None and also is not None:
         raise ValidationError(f"{alias} is another name of {name}: give one of them", field=alias)

@@ -4,19 +4,19 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast.aio import AsyncLedger
-from holdfast.aio.threads import Threads
+from holdfast.aio.threads import ThreadBridge
 from holdfast.ledger import Job
-from holdfast.ledger.options import CallOptions
-from holdfast.worker.enqueues import AsyncEnqueues
+from holdfast.ledger.public import CallOptions
+from holdfast.worker.enqueue import AsyncEnqueueMethods
 
 if TYPE_CHECKING:
     from holdfast.worker.app import App, Enqueuer
 
 
-class AsyncEnqueuer(AsyncEnqueues):
+class AsyncEnqueuer(AsyncEnqueueMethods):
     """Enqueues with options: `await app.aio.options(priority=5).enqueue(index_page, url=…)`."""
 
-    def __init__(self, enqueuer: "Enqueuer | App", threads: Threads) -> None:
+    def __init__(self, enqueuer: "Enqueuer | App", threads: ThreadBridge) -> None:
         self._enqueuer = enqueuer
         self._threads = threads
 
@@ -32,7 +32,7 @@ class AsyncApp(AsyncEnqueuer):
     """The verbs of an app that talk to the ledger, to be awaited. It is `app.aio`."""
 
     def __init__(self, app: "App") -> None:
-        super().__init__(app, Threads())
+        super().__init__(app, ThreadBridge())
         self._app = app
         self.ledger = AsyncLedger(lambda: app.ledger, self._threads)
         """The app's ledger. It is opened when it is first used."""

@@ -12,22 +12,22 @@ from holdfast.ledger import Job
 from holdfast.telemetry.logs import bind_job
 from holdfast.telemetry.tracing import current_traceparent, is_loaded, job_span
 from holdfast.worker.context import Context
+from holdfast.worker.failures import ClassifiedFailure, classify
 from holdfast.worker.handlers import Handler
-from holdfast.worker.judge import Verdict, judge
-from holdfast.worker.settle import Settler
-from holdfast.worker.shift import Shift, log
-from holdfast.worker.signature import plain_result
+from holdfast.worker.runtime import WorkerRuntime, log
+from holdfast.worker.settlement import Settler
+from holdfast.worker.signature import to_plain_result
 
-TRIES = 5
+DEAD_LETTER_TRIES = 5
 
 
-class Attempts:
+class AttemptRunner:
     """How a worker takes its jobs through their handlers, wherever those run."""
 
-    def __init__(self, shift: Shift, settler: Settler) -> None:
-        self._shift = shift
+    def __init__(self, runtime: WorkerRuntime, settler: Settler) -> None:
+        self._runtime = runtime
         self._settler = settler
-        self.monotonic = shift.monotonic
+        self.monotonic = runtime.monotonic
         self._pid = os.getpid()
 
     def run(self, context: Context, call: Callable[[Context], Any] | None = None) -> None:
@@ -35,14 +35,14 @@ class Attempts:
         try:
             self._run(context, call)
         except BaseException:  # noqa: BLE001 - the thread has other jobs to run
-            self._let_go(context)
+            self._drop_outcome(context)
 
     async def run_async(self, context: Context) -> None:
         """On the loop; what has to ask the ledger first does so beside it."""
         try:
             await self._run_async(context)
         except BaseException:  # noqa: BLE001 - likewise
-            self._let_go(context)
+            self._drop_outcome(context)
 
     def _run(self, context: Context, call: Callable[[Context], Any] | None) -> None:
         args = self._prepare(context)
@@ -50,7 +50,7 @@ class Attempts:
             return
         handler = context.handler
         try:
-            with self._about(context):
+            with self._job_scope(context):
                 if call is not None:
                     result = call(context)
                 elif handler.signature.takes_context:
@@ -58,30 +58,30 @@ class Attempts:
                 else:
                     result = handler.function(**args)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's outcome
-            self._raised(context, error)
+            self._on_error(context, error)
         else:
-            self._returned(context, result, checked=call is not None)
+            self._on_result(context, result, checked=call is not None)
 
     async def _run_async(self, context: Context) -> None:
         checked = context.job.status is Status.CLAIMED
-        args = await self._shift.beside(self._prepare, context) if checked else self._prepare(context)
+        args = await self._runtime.run_in_thread(self._prepare, context) if checked else self._prepare(context)
         if args is None:
             return
         handler = context.handler
         try:
-            with self._about(context):
+            with self._job_scope(context):
                 if handler.signature.takes_context:
                     result = await handler.function(context, **args)
                 else:
                     result = await handler.function(**args)
         except BaseException as error:  # noqa: BLE001 - likewise
-            self._raised(context, error)
+            self._on_error(context, error)
         else:
-            self._returned(context, result)
+            self._on_result(context, result)
 
-    def _about(self, context: Context) -> AbstractContextManager[Any]:
+    def _job_scope(self, context: Context) -> AbstractContextManager[Any]:
         """Around the handler: what is logged and traced within is this job's."""
-        return _traced(context, self._shift.name) if is_loaded() else bind_job(context.job, self._shift.name)
+        return _traced_job(context, self._runtime.name) if is_loaded() else bind_job(context.job, self._runtime.name)
 
     # Before
 
@@ -89,15 +89,15 @@ class Attempts:
         """The arguments, once user code may begin; None where it may not."""
         handler: Handler = context.handler
         if context.lost or context.abandoned:
-            self._shift.forget(context)
+            self._runtime.forget(context)
             return None
         record = context.job.record
         if record.status is Status.CLAIMED:
             if handler.timeout_s is not None:
-                context.deadline = self._shift.monotonic() + handler.timeout_s
+                context.deadline = self._runtime.monotonic() + handler.timeout_s
             if not self._start(context, handler):
                 return None
-        context.began = now = self._shift.monotonic()
+        context.began = now = self._runtime.monotonic()
         if handler.timeout_s is not None:
             context.deadline = now + handler.timeout_s
         try:
@@ -114,58 +114,58 @@ class Attempts:
                     raise TransientError(f"{getattr(check, '__qualname__', check)} said no")
         except BaseException as error:  # noqa: BLE001 - whatever a check raises keeps the job from starting
             if not context.timed_out:
-                self._refuse(context, judge(error, handler.rules, FailureStage.INPUT))
+                self._refuse_start(context, classify(error, handler.rules, FailureStage.INPUT))
             return False
         if context.timed_out:
             return False
-        sent = self._shift.monotonic()
+        sent = self._runtime.monotonic()
         try:
-            begun = self._shift.ledger.start(context.fence)
+            started = self._runtime.ledger.start(context.fence)
         except HoldfastError as error:
-            context.heard(error, 0)
+            context.apply_answer(error, 0)
             self._settler.abandon_start(context, error)
             return False
-        context.begun(begun, sent)
-        self._shift.note_started([context])
+        context.apply_start(started, sent)
+        self._runtime.log_started([context])
         return True
 
-    def _refuse(self, context: Context, verdict: Verdict) -> None:
+    def _refuse_start(self, context: Context, failure: ClassifiedFailure) -> None:
         """It has not started, so it cannot fail: it is stalled, to be tried again after its backoff, or put aside."""
-        if verdict.retryable:
-            self._settler.stall(context, verdict)
+        if failure.retryable:
+            self._settler.stall(context, failure)
         else:
-            self._settler.hand(context, self._put_aside, verdict=verdict)
+            self._settler.submit(context, self._dead_letter, failure=failure)
 
-    def _put_aside(self, fence: Fence, *, verdict: Verdict, request_id: str) -> Job:
+    def _dead_letter(self, fence: Fence, *, failure: ClassifiedFailure, request_id: str) -> Job:
         """Dead-letter a claimed job in the system's name, if it is still this attempt's."""
-        ledger = self._shift.ledger
-        for number in range(1, TRIES + 1):
+        ledger = self._runtime.ledger
+        for number in range(1, DEAD_LETTER_TRIES + 1):
             job = ledger.get(fence.job_id)
             if job.attempt != fence.attempt or job.status is not Status.CLAIMED:
                 raise FenceLost(f"job {job.id} has moved on", job_id=job.id)
             try:
                 return ledger.dead_letter(
                     job.id,
-                    reason_code=verdict.reason_code or "policy_violation",
-                    failure_stage=verdict.failure_stage or FailureStage.INPUT,
-                    error=verdict.error,
-                    actor=Actor(Role.SYSTEM, self._shift.name),
+                    reason_code=failure.reason_code or "policy_violation",
+                    failure_stage=failure.failure_stage or FailureStage.INPUT,
+                    error=failure.error,
+                    actor=Actor(Role.SYSTEM, self._runtime.name),
                     expected_rev=job.rev,
                     request_id=f"{request_id}-{number}",
                 )
             except Conflict:
-                if number == TRIES:
+                if number == DEAD_LETTER_TRIES:
                     raise
         raise AssertionError("unreachable")
 
     # After
 
-    def _returned(self, context: Context, result: Any, *, checked: bool = False) -> None:
+    def _on_result(self, context: Context, result: Any, *, checked: bool = False) -> None:
         """`checked` against its annotation elsewhere: in the child process that made it."""
         self._end_fork()
-        self._conclude(context, result, checked=checked)
+        self._settle_result(context, result, checked=checked)
 
-    def _raised(self, context: Context, error: BaseException) -> None:
+    def _on_error(self, context: Context, error: BaseException) -> None:
         self._end_fork()
         if isinstance(error, MemoryError):
             # The frames of the handler keep what it allocated: without them there is memory to record the failure.
@@ -177,17 +177,17 @@ class Attempts:
         if os.getpid() != self._pid:
             os._exit(0)
 
-    def _let_go(self, context: Context) -> None:
+    def _drop_outcome(self, context: Context) -> None:
         """Stop beating for an attempt whose outcome could not be handed over, for want of memory or threads: its lease runs
         out."""
-        self._shift.forget(context)
+        self._runtime.forget(context)
         log.exception("this outcome is lost: the job is tried again when its lease is over", extra={"job_id": context.job.id})
 
-    def _conclude(self, context: Context, result: Any, *, checked: bool) -> None:
+    def _settle_result(self, context: Context, result: Any, *, checked: bool) -> None:
         handler: Handler = context.handler
         try:
             if result is not None:
-                result = plain_result(result)
+                result = to_plain_result(result)
             if handler.check_result is not None and not checked:
                 handler.check_result(result)
             handler.hooks.check(context, result)
@@ -198,7 +198,7 @@ class Attempts:
 
 
 @contextmanager
-def _traced(context: Context, worker: str) -> Iterator[None]:
+def _traced_job(context: Context, worker: str) -> Iterator[None]:
     with job_span(context.job, worker):
         context.traceparent = current_traceparent()
         with bind_job(context.job, worker, context.traceparent):

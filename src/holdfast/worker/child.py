@@ -28,29 +28,28 @@ import msgspec
 import holdfast
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.model import FailureStage
-from holdfast.core.proof.keyfile import KeyFile, decode_key
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
-from holdfast.ledger import Job, Ledger, admit
+from holdfast.ledger import Job, Ledger, validate
+from holdfast.proof.keys import KeyFile, decode_key
 from holdfast.telemetry.logs import bind_job, configure
-from holdfast.telemetry.tracing import joined
-from holdfast.worker.context import Context
-from holdfast.worker.handlers import Handler, Place
-from holdfast.worker.judge import Rules, judge
-from holdfast.worker.processes import READ_BYTES, STOP, Reply, Task
-from holdfast.worker.pulse import Pulse
-from holdfast.worker.shift import Shift
-from holdfast.worker.signature import plain_result
+from holdfast.telemetry.tracing import attached_to
+from holdfast.worker.context import Context, LastBeat
+from holdfast.worker.failures import RetryRules, classify
+from holdfast.worker.handlers import Handler, HandlerLocation
+from holdfast.worker.processes import READ_BYTES, STOP, ChildReply, ChildTask
+from holdfast.worker.runtime import WorkerRuntime
+from holdfast.worker.signature import to_plain_result
 
 _PR_SET_PDEATHSIG = 1
-_BARE = 2
+_ARGUMENTS_MIN = 2
 """Arguments where the parent has not said how to log."""
-_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF}
+_EXHAUSTED_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF}
 """What a process says that has no descriptors or no memory left, or has lost those it had."""
-_tasks = msgspec.json.Decoder(Task)
+_tasks = msgspec.json.Decoder(ChildTask)
 _encode = msgspec.json.Encoder().encode
 
 
-class Late:
+class LazyLedger:
     """A ledger that is opened when something is asked of it: most handlers never do."""
 
     def __init__(self, url: str, keys: Sequence[KeyFile]) -> None:
@@ -64,34 +63,34 @@ class Late:
         return getattr(self._ledger, name)
 
 
-class ChildShift(Shift):
+class ChildRuntime(WorkerRuntime):
     """The parent beats: it is told what there is to tell, and asked nothing."""
 
-    def __init__(self, ledger: Any, registry: Any, name: str, send: Callable[[Reply], None]) -> None:
+    def __init__(self, ledger: Any, registry: Any, name: str, send: Callable[[ChildReply], None]) -> None:
         super().__init__(ledger, registry, name, time.monotonic)
         self._send = send
         self.context: Context | None = None
 
-    def ring(self) -> None:
-        news = None if self.context is None else self.context.take_news()
-        if news:
-            self._send(Reply(news=news))
+    def wake_heartbeats(self) -> None:
+        progress = None if self.context is None else self.context.take_unsent_progress()
+        if progress:
+            self._send(ChildReply(progress=progress))
 
-    def said(self, words: dict[str, Any]) -> None:
+    def on_progress_sent(self, words: dict[str, Any]) -> None:
         """The parent may still have something older to send: this is told after it."""
-        self._send(Reply(news=words))
+        self._send(ChildReply(progress=words))
 
-    def overdue(self, context: Context) -> None:
+    def renew_overdue(self, context: Context) -> None:
         """The parent renews the lease and cannot say so here: ask the ledger."""
         with contextlib.suppress(HoldfastError):
             Context.beat(context)
 
 
-def _keys(task: Task) -> list[KeyFile]:
+def _decode_keys(task: ChildTask) -> list[KeyFile]:
     return [decode_key(text) for text in task.keys]
 
 
-class Bench:
+class ChildTaskRunner:
     """Where a child's tasks are done, one at a time."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -100,26 +99,26 @@ class Bench:
         self._tasks: SimpleQueue[bytes] = SimpleQueue()
         self._mutex = threading.Lock()
         self._context: Context | None = None
-        self._stop_next = False
-        self._handlers: dict[Place, tuple[Handler, Any]] = {}
+        self._stop_pending = False
+        self._handlers: dict[HandlerLocation, tuple[Handler, Any]] = {}
         self._ledgers: dict[str, Any] = {}
 
     def work(self) -> None:
-        threading.Thread(target=self._listen, name="holdfast-child", daemon=True).start()
+        threading.Thread(target=self._read_tasks, name="holdfast-child", daemon=True).start()
         while True:
             task = _tasks.decode(self._tasks.get())
-            reply = self._do(task)
+            reply = self._run_task(task)
             self._context = None
             self._send(task.number, reply)
 
-    def _send(self, number: int, reply: Reply) -> None:
+    def _send(self, number: int, reply: ChildReply) -> None:
         if os.getpid() != self._pid:
             # A handler has forked, and this is the fork come back from it: the task is its parent's to answer.
             os._exit(0)
         with self._mutex:
             self._channel.sendall(b"%d %b\n" % (number, _encode(reply)))
 
-    def _listen(self) -> None:
+    def _read_tasks(self) -> None:
         unread = b""
         while chunk := self._channel.recv(READ_BYTES):
             *lines, unread = (unread + chunk).split(b"\n")
@@ -127,56 +126,56 @@ class Bench:
                 if line + b"\n" == STOP:
                     self._stop()
                 else:
-                    self._stop_next = False
+                    self._stop_pending = False
                     self._tasks.put(line)
         os._exit(0)
 
     def _stop(self) -> None:
-        self._stop_next = True
+        self._stop_pending = True
         if self._context is not None:
-            self._context.asked_to_stop = True
+            self._context.cancel_requested = True
 
-    def _do(self, task: Task) -> Reply:
+    def _run_task(self, task: ChildTask) -> ChildReply:
         try:
             handler, registry = self._handler(task)
         except Exception as error:  # noqa: BLE001 - the module is somebody else's
-            return Reply(verdict=judge(error, Rules(), FailureStage.INPUT), unloaded=True)
-        context = self._give(task, handler, registry)
+            return ChildReply(failure=classify(error, RetryRules(), FailureStage.INPUT), unloaded=True)
+        context = self._make_context(task, handler, registry)
         try:
             args = handler.signature.read(task.record.args)
-            with joined(task.traceparent), bind_job(context.job, task.worker, task.traceparent):
+            with attached_to(task.traceparent), bind_job(context.job, task.worker, task.traceparent):
                 result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
                 if inspect.iscoroutine(result):
                     result = asyncio.run(result)
-            return _answer(result, handler)
+            return _reply_with_result(result, handler)
         except JobCancelled:
-            return Reply(cancelled=True)
+            return ChildReply(cancelled=True)
         except LeaseConflictError as error:
             if error.context.get("job_id") == task.record.id:
-                return Reply(lost=True)
-            return Reply(verdict=judge(error, handler.rules))
+                return ChildReply(lost=True)
+            return ChildReply(failure=classify(error, handler.rules))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's outcome
             if isinstance(error, MemoryError):
                 traceback.clear_frames(error.__traceback__)
-            return Reply(verdict=judge(error, handler.rules), spent=_is_spent(error))
+            return ChildReply(failure=classify(error, handler.rules), spent=_is_spent(error))
 
-    def _give(self, task: Task, handler: Handler, registry: Any) -> Context:
-        ledger = self._ledgers.setdefault(task.url, Late(task.url, _keys(task)))
-        shift = ChildShift(ledger, registry, task.worker, partial(self._send, task.number))
+    def _make_context(self, task: ChildTask, handler: Handler, registry: Any) -> Context:
+        ledger = self._ledgers.setdefault(task.url, LazyLedger(task.url, _decode_keys(task)))
+        runtime = ChildRuntime(ledger, registry, task.worker, partial(self._send, task.number))
         job, now = Job(task.record.id, task.record, fence=task.fence), time.monotonic()
-        context = handler.context_type(job, handler, shift, task.ttl_s, task.ttl_s, now)
-        context.pulse = Pulse.of(task.record, now - task.beat_age_s)
-        context.asked_to_stop = self._stop_next
-        shift.context = self._context = context
+        context = handler.context_type(job, handler, runtime, task.ttl_s, task.ttl_s, now)
+        context.last_beat = LastBeat.of(task.record, now - task.beat_age_s)
+        context.cancel_requested = self._stop_pending
+        runtime.context = self._context = context
         return context
 
-    def _handler(self, task: Task) -> tuple[Handler, Any]:
+    def _handler(self, task: ChildTask) -> tuple[Handler, Any]:
         """The app it belongs to may be for another ledger than its worker is."""
-        found = self._handlers.get(task.place)
+        found = self._handlers.get(task.location)
         if found is None:
-            function = _resolve(task.place)
-            function.__holdfast_app__.move(task.url, keys=_keys(task))
-            found = self._handlers[task.place] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
+            function = _load_function(task.location)
+            function.__holdfast_app__.move(task.url, keys=_decode_keys(task))
+            found = self._handlers[task.location] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
         return found
 
 
@@ -185,29 +184,29 @@ def _is_spent(error: BaseException) -> bool:
     return (
         isinstance(error, MemoryError)
         or not isinstance(error, Exception)
-        or (isinstance(error, OSError) and error.errno in _EXHAUSTED)
+        or (isinstance(error, OSError) and error.errno in _EXHAUSTED_ERRNOS)
     )
 
 
-def _answer(result: Any, handler: Handler) -> Reply:
+def _reply_with_result(result: Any, handler: Handler) -> ChildReply:
     """Checked here: the lenient JSON that the two processes speak would change what strict JSON refuses."""
     try:
-        plain = plain_result(result)
+        plain = to_plain_result(result)
         if handler.check_result is not None:
             handler.check_result(plain)
-        return Reply(result=msgspec.Raw(admit.json_value("result", plain, PAYLOAD_BYTES_MAX)))
+        return ChildReply(result=msgspec.Raw(validate.json_value("result", plain, PAYLOAD_BYTES_MAX)))
     except Exception as error:  # noqa: BLE001 - whatever cannot be told is no result
-        return Reply(verdict=judge(error, Rules(), FailureStage.OUTPUT))
+        return ChildReply(failure=classify(error, RetryRules(), FailureStage.OUTPUT))
 
 
-def _resolve(place: Place) -> Any:
+def _load_function(location: HandlerLocation) -> Any:
     """The function itself. A main program is run again under another name, so that its `if __name__ == …` does nothing."""
-    if place.path is None:
-        found: Any = importlib.import_module(place.module)
+    if location.path is None:
+        found: Any = importlib.import_module(location.module)
     else:
-        sys.path.insert(0, str(Path(place.path).parent))
-        found = type("Main", (), runpy.run_path(place.path, run_name="__holdfast_main__"))
-    for name in place.name.split("."):
+        sys.path.insert(0, str(Path(location.path).parent))
+        found = type("Main", (), runpy.run_path(location.path, run_name="__holdfast_main__"))
+    for name in location.name.split("."):
         found = getattr(found, name)
     return found
 
@@ -221,11 +220,11 @@ def main() -> None:
             signal.signal(number, lambda *_: None)
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if len(sys.argv) > _BARE:
-        form, level, to_stdout = sys.argv[_BARE:]
+    if len(sys.argv) > _ARGUMENTS_MIN:
+        form, level, to_stdout = sys.argv[_ARGUMENTS_MIN:]
         configure(form == "json", int(level), logfmt=form == "logfmt", stream=sys.stdout if int(to_stdout) else None)
     with contextlib.suppress(OSError):
-        Bench(socket.socket(fileno=int(sys.argv[1]))).work()
+        ChildTaskRunner(socket.socket(fileno=int(sys.argv[1]))).work()
 
 
 if __name__ == "__main__":

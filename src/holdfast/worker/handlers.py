@@ -1,8 +1,8 @@
-"""A handler: a function and how it is to be run."""
+"""Handlers: a function, its options, and the registry that finds it by kind or by function."""
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -10,10 +10,10 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
-from holdfast.ledger import admit
-from holdfast.ledger.validating import Hooks, Validator, callables
+from holdfast.ledger import validate
+from holdfast.ledger.validators import Hooks, Validator, callables
 from holdfast.worker.context import AsyncContext, Context
-from holdfast.worker.judge import Rules
+from holdfast.worker.failures import RetryRules
 from holdfast.worker.signature import Signature
 
 Isolation = Literal["thread", "loop", "process"]
@@ -24,7 +24,7 @@ TIMEOUT_MS_MAX = 30 * policies.DAY_MS
 CONCURRENCY_MAX = 10_000
 
 
-class Place(msgspec.Struct, frozen=True):
+class HandlerLocation(msgspec.Struct, frozen=True):
     """How another process finds a handler's function: the module and the name in it, or the script that was the main program."""
 
     module: str
@@ -43,7 +43,7 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     concurrency: int | None
     """How many of these one worker runs at once; None for as many as it has room for."""
     timeout_s: float | None
-    rules: Rules
+    rules: RetryRules
     checks: tuple[Check, ...]
     hooks: Hooks
     """What looks at its results."""
@@ -54,10 +54,10 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     options: dict[str, Any]
     """What its jobs are enqueued with unless the caller says otherwise."""
     context_type: type[Context]
-    place: Place
+    location: HandlerLocation
 
 
-def make(
+def make_handler(
     kind: str,
     function: Callable[..., Any],
     *,
@@ -76,7 +76,7 @@ def make(
     options: dict[str, Any],
 ) -> Handler:
     """A handler, or a ValidationError for what cannot work."""
-    policies.settings(policy)
+    policies.read_settings(policy)
     signature = Signature(function, Context)
     return Handler(
         kind=limits.check_name("kind", kind),
@@ -87,14 +87,14 @@ def make(
         policy=policy,
         concurrency=None if concurrency is None else limits.check_integer("concurrency", concurrency, 1, CONCURRENCY_MAX),
         timeout_s=None if timeout is None else policies.duration_ms("timeout", timeout, 1, TIMEOUT_MS_MAX) / 1_000,
-        rules=Rules(_errors("retry_on", retry_on), _errors("fail_on", fail_on)),
+        rules=RetryRules(_exception_types("retry_on", retry_on), _exception_types("fail_on", fail_on)),
         checks=callables("checks", checks),
         hooks=Hooks(callables("validators", validators), callables("conflicts", conflicts)),
-        check_result=signature.result_check() if admit.switch("check_result", check_result) else None,
-        gate=admit.switch("gate", gate),
+        check_result=signature.result_check() if validate.switch("check_result", check_result) else None,
+        gate=validate.switch("gate", gate),
         options=options,
         context_type=_context_type(function, signature.context_type),
-        place=_place(function, isolation),
+        location=_location(function, isolation),
     )
 
 
@@ -117,14 +117,14 @@ def _context_type(function: Callable[..., Any], annotated: type[Context] | None)
     return annotated or (AsyncContext if is_async else Context)
 
 
-def _errors(what: str, given: Any) -> tuple[type[BaseException], ...]:
+def _exception_types(what: str, given: Any) -> tuple[type[BaseException], ...]:
     kinds = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
         raise ValidationError(f"{what} must be classes of exceptions", field=what)
     return kinds
 
 
-def _place(function: Callable[..., Any], isolation: Any) -> Place:
+def _location(function: Callable[..., Any], isolation: Any) -> HandlerLocation:
     name: str = getattr(function, "__qualname__", "")
     if isolation == "process" and (not name or "<" in name):
         raise ValidationError(
@@ -132,13 +132,49 @@ def _place(function: Callable[..., Any], isolation: Any) -> Place:
         )
     module: str = getattr(function, "__module__", "")
     if module != "__main__":
-        return Place(module, name)
+        return HandlerLocation(module, name)
     main = sys.modules["__main__"]
     if (spec := getattr(main, "__spec__", None)) is not None:  # python -m package.module: it can be imported by that name
-        return Place(spec.name, name)
+        return HandlerLocation(spec.name, name)
     path = getattr(main, "__file__", None)
     if isolation == "process" and path is None:
         raise ValidationError(
             "a handler for child processes lives in a file: they cannot import what was typed in", field="isolation"
         )
-    return Place(module, name, path)
+    return HandlerLocation(module, name, path)
+
+
+class HandlerRegistry:
+    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
+        self._by_kind: dict[str, Handler] = {}
+        self._by_function: dict[Callable[..., Any], Handler] = {}
+        for handler in handlers:
+            self.add(handler)
+
+    def add(self, handler: Handler) -> None:
+        if handler.kind in self._by_kind:
+            raise ValidationError(f"there are two handlers for {handler.kind!r}", field="kind")
+        self._by_kind[handler.kind] = handler
+        self._by_function[handler.function] = handler
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._by_kind.values())
+
+    def __len__(self) -> int:
+        return len(self._by_kind)
+
+    def of_kind(self, kind: str) -> Handler | None:
+        return self._by_kind.get(kind)
+
+    def find(self, named: Any) -> Handler:
+        """The handler behind a function or a kind."""
+        found = self._by_kind.get(named) if isinstance(named, str) else self._by_function.get(named)
+        if found is None:
+            name = named if isinstance(named, str) else getattr(named, "__qualname__", repr(named))
+            raise ValidationError(f"{name:.200} is not a handler of this app", field="handler")
+        return found
+
+    def item(self, named: Any, args: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """What `enqueue_many` takes, with the arguments checked against the handler's signature."""
+        handler = self.find(named)
+        return {"kind": handler.kind, "queue": handler.queue, **handler.options, **options, "args": handler.signature.admit(args)}

@@ -15,34 +15,34 @@ import msgspec
 
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.model import Fence, ReasonCode
-from holdfast.core.model import Job as Record
-from holdfast.core.payloads import Verbatim
-from holdfast.core.proof.keyfile import encode_key
+from holdfast.core.model import JobRecord as Record
+from holdfast.core.payloads import OptionalJson
 from holdfast.errors import JobCancelled, LeaseConflictError
+from holdfast.proof.keys import encode_key
 from holdfast.telemetry import logs
 from holdfast.telemetry.tracing import current_traceparent
-from holdfast.worker.attempt import Attempts
+from holdfast.worker.attempt import AttemptRunner
 from holdfast.worker.context import Context
-from holdfast.worker.crews import ThreadCrew
-from holdfast.worker.handlers import Place
-from holdfast.worker.judge import JudgedError, Verdict
-from holdfast.worker.shift import Shift, log
+from holdfast.worker.failures import ClassifiedError, ClassifiedFailure
+from holdfast.worker.handlers import HandlerLocation
+from holdfast.worker.runtime import WorkerRuntime, log
+from holdfast.worker.thread_pool import ThreadPool
 
 READ_BYTES = 1 << 16
 REPLY_BYTES_MAX = 4 * PAYLOAD_BYTES_MAX
 """Of one line from a child: a result, or an error, each with its own lower limit. More is not from us."""
-PAUSE_SECONDS = 1.0
+START_RETRY_SECONDS = 1.0
 """How long a worker that cannot start a process waits before it hands the job back and may claim it again."""
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """How often a silent child is looked at: what it has forked may keep its end of the socket open when it is dead."""
 
 
-class Task(msgspec.Struct, frozen=True):
+class ChildTask(msgspec.Struct, frozen=True):
     """What a child is given."""
 
     number: int
     """Counts the tasks of one child. Each line of an answer begins with it: what comes late belongs to no other task."""
-    place: Place
+    location: HandlerLocation
     url: str
     worker: str
     record: Record
@@ -55,14 +55,14 @@ class Task(msgspec.Struct, frozen=True):
     """What its worker signs with, as the text of key files: nobody but the child can read the socket."""
 
 
-class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+class ChildReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a child answers: a result, a verdict on its error, or that it stopped as it was asked to."""
 
-    result: Verbatim = msgspec.UNSET
-    verdict: Verdict | None = None
+    result: OptionalJson = msgspec.UNSET
+    failure: ClassifiedFailure | None = None
     cancelled: bool = False
     lost: bool = False
-    news: dict[str, Any] | None = None
+    progress: dict[str, Any] | None = None
     """Not an answer yet: how far it has come."""
     unloaded: bool = False
     """The handler's module could not be loaded, so no handler has run. `verdict` says why."""
@@ -72,14 +72,14 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 STOP = b'"stop"\n'
 _encode = msgspec.json.Encoder().encode
-_replies = msgspec.json.Decoder(Reply)
+_replies = msgspec.json.Decoder(ChildReply)
 
 
-class Unloaded(JudgedError):
+class HandlerNotLoaded(ClassifiedError):
     """The handler could not be loaded in this child."""
 
 
-class Child:
+class ChildProcess:
     """One child process; it does one task after another until this end is closed."""
 
     def __init__(self) -> None:
@@ -92,45 +92,45 @@ class Child:
         """It should be given no more."""
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - a module of this very package
-                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), *_logging()],
+                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), *_logging_arguments()],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
 
-    def run(self, context: Context, task: Task) -> Any:
+    def run(self, context: Context, task: ChildTask) -> Any:
         """The result, as the handler gave it."""
         try:
             self._send(_encode(task) + b"\n")
-            while (reply := self._reply(task.number)).news is not None:
-                context.tell(reply.news)
+            while (reply := self._read_reply(task.number)).progress is not None:
+                context.queue_progress(reply.progress)
         except (OSError, EOFError) as error:
-            raise self._death() from error
+            raise self._death_error() from error
         except (ValueError, msgspec.DecodeError) as error:
             # A handler has written to a descriptor that is not its own. What else comes from there cannot be trusted.
             self.kill()
             said = "its process has written to the worker's own socket"
-            raise _died(said) from error
+            raise _process_died(said) from error
         self.is_spent |= reply.spent
         if reply.lost:
             raise LeaseConflictError("the lease is over", job_id=context.job.id)
         if reply.cancelled:
             raise JobCancelled(f"job {context.job.id} has stopped", job_id=context.job.id)
-        if reply.verdict is not None:
-            raise (Unloaded if reply.unloaded else JudgedError)(reply.verdict)
+        if reply.failure is not None:
+            raise (HandlerNotLoaded if reply.unloaded else ClassifiedError)(reply.failure)
         return None if isinstance(reply.result, msgspec.UnsetType) else msgspec.json.decode(reply.result)
 
     def _send(self, line: bytes) -> None:
         with self._mutex:
             self._socket.sendall(line)
 
-    def _reply(self, number: int) -> Reply:
+    def _read_reply(self, number: int) -> ChildReply:
         while True:
-            of, _, body = self._line().partition(b" ")
+            of, _, body = self._read_line().partition(b" ")
             if int(of) == number:
                 return _replies.decode(body)
 
-    def _line(self) -> bytes:
+    def _read_line(self) -> bytes:
         while b"\n" not in self._unread:
             self._unread += self._receive()
             if len(self._unread) > REPLY_BYTES_MAX:
@@ -143,7 +143,7 @@ class Child:
         ready.register(self._socket, select.POLLIN)
         while True:
             lives = self.alive
-            if ready.poll(LOOK_SECONDS * 1_000 if lives else 0):
+            if ready.poll(POLL_SECONDS * 1_000 if lives else 0):
                 break
             if not lives:
                 raise EOFError
@@ -152,15 +152,15 @@ class Child:
             raise EOFError
         return chunk
 
-    def _death(self) -> Exception:
+    def _death_error(self) -> Exception:
         self.kill()
         code = self._process.wait()
         said = (
             f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with exit code {code}"
         )
-        return _died(said)
+        return _process_died(said)
 
-    def tell(self, context: Context) -> None:
+    def interrupt(self, context: Context) -> None:
         """A wish that it stops is passed on; a lost lease or a timeout is the end of the process and of all it has started."""
         if context.lost or context.timed_out:
             self.kill()
@@ -184,73 +184,75 @@ class Child:
         self._process.wait()
 
 
-def _logging() -> list[str]:
+def _logging_arguments() -> list[str]:
     """What a child is told so that its lines look like those of its parent; nothing where that has a setup of its own."""
     found = logs.configured()
     return [] if found is None else [found[0], str(found[1]), str(int(found[2]))]
 
 
-class ProcessCrew(ThreadCrew):
+class ProcessPool(ThreadPool):
     """A thread for each child: it hands over a task and waits for the answer."""
 
-    def __init__(self, size: int, shift: Shift, attempts: Attempts, freed: Callable[[], None], url: str) -> None:
-        super().__init__(size, shift, lambda context: attempts.run(context, self._do), freed, "process")
+    def __init__(
+        self, size: int, runtime: WorkerRuntime, attempts: AttemptRunner, on_capacity: Callable[[], None], url: str
+    ) -> None:
+        super().__init__(size, runtime, lambda context: attempts.run(context, self._run_in_child), on_capacity, "process")
         self._url = url
-        self._children: dict[int, Child] = {}
+        self._children: dict[int, ChildProcess] = {}
         self._closed = False
 
-    def _do(self, context: Context) -> Any:
+    def _run_in_child(self, context: Context) -> Any:
         try:
-            return self._try(context)
-        except Unloaded:
+            return self._run_once(context)
+        except HandlerNotLoaded:
             # Where an earlier handler has spoilt the process (its environment, its limits), a new one can load it.
             child = self._children.pop(threading.get_ident(), None)
             if child is None or child.tasks == 1:
                 raise
             child.close()
-        return self._try(context)
+        return self._run_once(context)
 
-    def _try(self, context: Context) -> Any:
+    def _run_once(self, context: Context) -> Any:
         me = threading.get_ident()
         child = self._children.get(me)
         if child is None or not child.alive:
             child = self._children[me] = self._start(context)
-        context.on_trouble = child.tell
+        context.on_interrupt = child.interrupt
         if context.cancelled:
-            child.tell(context)
+            child.interrupt(context)
         try:
             child.tasks += 1
             return child.run(context, self._task(context, child.tasks))
         finally:
-            context.on_trouble = None
+            context.on_interrupt = None
             if not child.alive or child.is_spent or context.lost or context.timed_out:
                 child.close()
                 self._children.pop(me, None)
 
-    def _start(self, context: Context) -> Child:
+    def _start(self, context: Context) -> ChildProcess:
         """A new child. Where this process cannot start one, the job is handed back: it is not to blame, and counts no attempt."""
         try:
-            return Child()
+            return ChildProcess()
         except OSError as error:
             log.error("cannot start a process for handlers", extra={"job_id": context.job.id, "error": str(error)})
-            self._shift.stopping.wait(PAUSE_SECONDS)
+            self._runtime.stopping.wait(START_RETRY_SECONDS)
             raise JobCancelled("there is no process to run it", job_id=context.job.id) from error
 
-    def _task(self, context: Context, number: int) -> Task:
-        now = self._shift.monotonic()
-        left, age = max(0.0, context.expires - now), max(0.0, now - context.pulse.sent)
-        place, record, trace = context.handler.place, context.pulse.record_of(context.job.record), current_traceparent()
-        keys = tuple(map(encode_key, self._shift.ledger.ring))
-        return Task(number, place, self._url, self._shift.name, record, context.fence, left, age, trace, keys)
+    def _task(self, context: Context, number: int) -> ChildTask:
+        now = self._runtime.monotonic()
+        left, age = max(0.0, context.expires - now), max(0.0, now - context.last_beat.sent)
+        location, record, trace = context.handler.location, context.last_beat.record_of(context.job.record), current_traceparent()
+        keys = tuple(map(encode_key, self._runtime.ledger.ring))
+        return ChildTask(number, location, self._url, self._runtime.name, record, context.fence, left, age, trace, keys)
 
-    def ahead(self) -> int:
+    def prefetch(self) -> int:
         return 0
 
     def abandon(self, context: Context) -> None:
         """Its process is killed, which frees its thread by itself."""
-        if context.on_trouble is not None:
+        if context.on_interrupt is not None:
             context.lost = True
-            context.on_trouble(context)
+            context.on_interrupt(context)
 
     def close(self) -> None:
         super().close()
@@ -258,6 +260,8 @@ class ProcessCrew(ThreadCrew):
             child.close()
 
 
-def _died(message: str) -> JudgedError:
+def _process_died(message: str) -> ClassifiedError:
     """A handler's process is lost, and with it the attempt: another one may go well."""
-    return JudgedError(Verdict({"type": "ProcessDied", "message": message}, True, ReasonCode.INFRASTRUCTURE_FAILURE))
+    return ClassifiedError(
+        ClassifiedFailure({"type": "ProcessDied", "message": message}, True, ReasonCode.INFRASTRUCTURE_FAILURE)
+    )

@@ -12,23 +12,23 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from holdfast.errors import ValidationError
-from holdfast.worker.enqueues import OPTIONS
+from holdfast.worker.enqueue import OPTIONS
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(\w+)`")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
-_MISFIT = re.compile(r"Expected `(?P<wanted>[\w |]+)`, got `(?P<given>\w+)` - at `\$\.(?P<place>[^`]+)`")
-_OF_JSON = {"array", "object"}
+_WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[\w |]+)`, got `(?P<given>\w+)` - at `\$\.(?P<place>[^`]+)`")
+_JSON_ONLY_NAMES = {"array", "object"}
 """What msgspec calls many types of Python by: its own text is kept for them."""
-_OF_PYTHON = {"null": "None", "array": "list", "object": "dict"}
+_PYTHON_NAMES = {"null": "None", "array": "list", "object": "dict"}
 
 
 class UnreadableArgs(ValidationError):
     """The arguments of a job are not, or no longer, what its handler takes."""
 
 
-class _Unchecked(Exception):
+class _NotCheckable(Exception):
     """An annotation names a type that JSON values cannot be checked against."""
 
 
@@ -39,7 +39,7 @@ class Signature:
         self.context_type: type | None = None
         """The class of context its annotation asks for; None where there is no such annotation."""
         self._name = getattr(function, "__qualname__", repr(function))
-        hints = _hints(function, self._name)
+        hints = _type_hints(function, self._name)
         self._returns = hints.get("return", Any)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_context = bool(parameters) and _is_context(parameters[0], hints, context_type)
@@ -55,7 +55,7 @@ class Signature:
                     " annotated Context or AsyncContext alone",
                     field="handler",
                 )
-            if parameter.kind not in _NAMED:
+            if parameter.kind not in _NAMED_KINDS:
                 raise ValidationError(
                     f"{self._name}: arguments of a job have names; {parameter} takes them by place", field="handler"
                 )
@@ -69,9 +69,11 @@ class Signature:
         try:
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_foreign)
         except TypeError as error:
-            raise ValidationError(f"{self._name}: {_unreadable(named, hints)}: {_said(error)}", field="handler") from None
+            raise ValidationError(
+                f"{self._name}: {_undecodable_annotation(named, hints)}: {_one_line(error)}", field="handler"
+            ) from None
 
-    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def bind_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Arguments as a call has them, all by name."""
         if not args:
             return kwargs
@@ -88,7 +90,7 @@ class Signature:
             checked = msgspec.convert(dict(given), self._struct, dec_hook=_decode_foreign)
             plain = msgspec.to_builtins(checked, enc_hook=encode_foreign)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
-            raise ValidationError(self._wrong(error), field="args") from None
+            raise ValidationError(self._explain(error), field="args") from None
         if self._open:
             plain.update({name: value for name, value in given.items() if name not in self._names})
         return dict(plain)
@@ -101,25 +103,25 @@ class Signature:
             found = self._decoder.decode(body)
             extra = msgspec.json.decode(body) if self._open else None
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            raise UnreadableArgs(self._wrong(error), field="args") from None
+            raise UnreadableArgs(self._explain(error), field="args") from None
         names = self._names
         values = {name: getattr(found, name) for name in names}
         if extra is not None:
             values.update({name: value for name, value in extra.items() if name not in names})
         return values
 
-    def _wrong(self, error: Exception) -> str:
+    def _explain(self, error: Exception) -> str:
         """What is wrong with the arguments, in Python's words where msgspec's can be told in them."""
-        text = _said(error)
+        text = _one_line(error)
         if found := _UNKNOWN.fullmatch(text):
             has = f"it has: {', '.join(self._names)}" if self._names else "it has none"
             hint = f". Options of the job go before: app.options({found[1]}=…).enqueue(…)" if found[1] in OPTIONS else ""
             return f"{self._name} has no parameter {found[1]!r}; {has}{hint}"
         if found := _MISSING.fullmatch(text):
             return f"{self._name} needs the argument {found[1]!r}"
-        if (found := _MISFIT.fullmatch(text)) and not _OF_JSON & {*found["wanted"].split(" | ")}:
+        if (found := _WRONG_TYPE.fullmatch(text)) and not _JSON_ONLY_NAMES & {*found["wanted"].split(" | ")}:
             wanted = found["wanted"].replace(" | ", " or ").replace("null", "None")
-            return f"{self._name}: {found['place']} must be {wanted}, not {_OF_PYTHON.get(found['given'], found['given'])}"
+            return f"{self._name}: {found['place']} must be {wanted}, not {_PYTHON_NAMES.get(found['given'], found['given'])}"
         return f"{self._name}: {text}"
 
     def result_check(self) -> Callable[[Any], None] | None:
@@ -139,17 +141,17 @@ class Signature:
         def check(result: Any) -> None:
             try:
                 convert(result, wanted, dec_hook=_check_foreign)
-            except _Unchecked:
+            except _NotCheckable:
                 pass
             except (msgspec.ValidationError, TypeError, ValueError) as error:
                 name = getattr(wanted, "__name__", None) if isinstance(wanted, type) else None
-                message = f"{self._name}: the result does not fit its annotation {name or wanted}: {_said(error)}"
+                message = f"{self._name}: the result does not fit its annotation {name or wanted}: {_one_line(error)}"
                 raise ValidationError(message, field="result") from None
 
         return check
 
 
-def plain_result(result: Any) -> Any:
+def to_plain_result(result: Any) -> Any:
     """A handler's answer as JSON can say it: structs, dataclasses, models, dates and the like become plain values."""
     if result is None or type(result) in (str, int, float, bool):
         return result
@@ -178,7 +180,7 @@ def _check_foreign(wanted: type, value: Any) -> Any:
     """Generic aliases come here too: they are no classes."""
     if inspect.isclass(wanted) and _is_model(wanted):
         return wanted.model_validate(value)  # type: ignore[attr-defined]
-    raise _Unchecked
+    raise _NotCheckable
 
 
 def _is_model(kind: type) -> bool:
@@ -187,7 +189,7 @@ def _is_model(kind: type) -> bool:
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)
 
 
-def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+def _type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -218,7 +220,7 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
     return (parameter.name, wanted, default)
 
 
-def _unreadable(parameters: Iterable[inspect.Parameter], hints: Mapping[str, Any]) -> str:
+def _undecodable_annotation(parameters: Iterable[inspect.Parameter], hints: Mapping[str, Any]) -> str:
     """Which annotation cannot be read from JSON; they may also be at odds only with one another."""
     for parameter in parameters:
         try:
@@ -228,6 +230,6 @@ def _unreadable(parameters: Iterable[inspect.Parameter], hints: Mapping[str, Any
     return "its annotations"
 
 
-def _said(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Without pydantic's line breaks and links."""
     return str(error).replace("\n", " ")[:500]

@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 
 import holdfast
-from holdfast.services import pages
-from holdfast.services.seal import Sealer
+from holdfast.services import sealer
+from holdfast.services.sealer import Sealer
 from tests.support.duties import Everybody
 
 if __name__ == "__main__":
     # Small steps, so that a kill falls into the midst of them.
-    pages.PAGE_EVENTS = pages.STEP_EVENTS = 50
+    sealer.PAGE_EVENTS = sealer.HEAD_EVENTS_MAX = 50
     with holdfast.open(sys.argv[1], keys=[Path(sys.argv[2])]) as ledger:
         service = Sealer(ledger, duties=Everybody())
         while done := service.tick():

@@ -20,9 +20,7 @@ from typing import Any
 import holdfast
 from holdfast import App, Context
 from holdfast.agent import Agent
-from holdfast.mcp.holds import Place
-from holdfast.mcp.keeper import Keeper
-from holdfast.mcp.seats import Seats
+from holdfast.mcp.sessions import ClientSessions, HeartbeatThread, SessionKey
 from holdfast.services import CallableSink, FileAnchor, Message, Sealer
 from tests.support.sealing import drawn, enrol
 from tests.support.waiting import wait_until
@@ -107,12 +105,12 @@ def supervisor(url: str) -> dict[str, Any]:
 def keeper(url: str) -> dict[str, Any]:
     """A lease that is kept while its client thinks, and left to end once the client is idle."""
     with holdfast.open(url) as ledger:
-        job, seats = ledger.enqueue("think", queue="agents"), Seats(ledger, time.monotonic)
+        job, sessions = ledger.enqueue("think", queue="agents"), ClientSessions(ledger, time.monotonic)
         agent = Agent(ledger, "ada", session="s1")
-        with Keeper(seats, 1.5, keep=False):
-            seats.heard(agent, agent.start(job.id, ttl=1))
+        with HeartbeatThread(sessions, 1.5, keep=False):
+            sessions.track(agent, agent.start(job.id, ttl=1))
             wait_until(lambda: len(ledger.events(job.id, types=["heartbeat"])) >= 2, what="beats of the keeper")
-            wait_until(lambda: seats.attempt(Place("ada", "s1"), job.id) is None, what="the end of an idle session")
+            wait_until(lambda: sessions.attempt(SessionKey("ada", "s1"), job.id) is None, what="the end of an idle session")
         wait_until(lambda: ledger.sweep() is not None and ledger.get(job.id).status == "queued", what="the end of the lease")
         return {"beaten": True, "requeued": True}
 

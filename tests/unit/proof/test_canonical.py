@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.limits import NESTING_MAX
-from holdfast.core.proof.canonical import canonical
 from holdfast.errors import HoldfastError
+from holdfast.proof.encoding import canonical
 
 INTEGERS = st.integers(-(2**53) + 1, 2**53 - 1)
 KEYS = st.text(st.sampled_from('aZ1é\x80€\ue000\ufb33\uffff\U0001f600\U0010ffff\r"\\'), max_size=3) | st.text(max_size=4)

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.model import SYSTEM, Event, EventType, FailureStage, Policy, ReasonCode, Role
-from holdfast.core.payloads import Beat, beat_payload, result_payload
-from holdfast.core.proof.covers import COVERS, matches
-from holdfast.core.proof.envelopes import read_envelope, seed_envelope
-from holdfast.core.proof.keys import SecretKey
-from holdfast.core.proof.stated import EMPTY_SHA256, Statement
-from holdfast.core.proof.statements import encode_holder, encode_system, read
+from holdfast.core.model import SYSTEM, EventRecord, EventType, FailureStage, Policy, ReasonCode, Role
+from holdfast.core.payloads import BeatPayload, beat_payload, result_payload
+from holdfast.proof.envelopes import read_envelope, robot_envelope
+from holdfast.proof.keys import SecretKey
+from holdfast.proof.signing import COVERED_TYPES, find_mismatch
+from holdfast.proof.statements import EMPTY_SHA256, Statement, encode_holder_statement, encode_ledger_statement, read_statement
 from tests.unit.histories import ERROR, OPERATOR, WINDOW, WORKER, History
 
 E = EventType
@@ -24,10 +23,10 @@ replace = msgspec.structs.replace
 
 
 def _stated(kind: EventType, content: bytes | None = None, **fields: Any) -> Statement:
-    return read(encode_holder("8f2e", 7, 1, kind, WORKER, counter=1, at=AT, content=content, **fields))
+    return read_statement(encode_holder_statement("8f2e", 7, 1, kind, WORKER, counter=1, at=AT, content=content, **fields))
 
 
-def _since(history: History, act: Callable[[History], Any]) -> list[Event]:
+def _since(history: History, act: Callable[[History], Any]) -> list[EventRecord]:
     """What a command of the holder has caused, as it is kept with the holder's time."""
     before = len(history.events)
     act(history)
@@ -72,7 +71,7 @@ def test_a_statement_covers_what_its_command_causes(
 ):
     events = _since(before(), act)
     assert [event.type.value for event in events] == types
-    assert [matches(_stated(kind, content), event, "8f2e") for event in events] == [None] * len(events)
+    assert [find_mismatch(_stated(kind, content), event, "8f2e") for event in events] == [None] * len(events)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +81,11 @@ def test_a_statement_covers_what_its_command_causes(
 )
 def test_what_was_given_is_in_one_of_its_events(kind: EventType, before: Callable[[], History], act: Callable[[History], Any]):
     events = _since(before(), act)
-    assert "payload" in [matches(_stated(kind, b'{"other":1}'), event, "8f2e") for event in events]
-    assert "payload" in [matches(_stated(kind), event, "8f2e") for event in events]
+    assert "payload" in [find_mismatch(_stated(kind, b'{"other":1}'), event, "8f2e") for event in events]
+    assert "payload" in [find_mismatch(_stated(kind), event, "8f2e") for event in events]
 
 
-def _beat(**fields: Any) -> Event:
+def _beat(**fields: Any) -> EventRecord:
     return _since(History().start(), lambda h: h.beat(**fields))[0]
 
 
@@ -109,18 +108,18 @@ def _beat(**fields: Any) -> Event:
     ],
 )
 def test_what_a_statement_does_not_say(changed: dict[str, Any], what: str | None):
-    statement = _stated(E.HEARTBEAT, beat_payload(Beat(stage="A")))
-    assert matches(statement, replace(_beat(stage="A"), **changed), "8f2e") == what
+    statement = _stated(E.HEARTBEAT, beat_payload(BeatPayload(stage="A")))
+    assert find_mismatch(statement, replace(_beat(stage="A"), **changed), "8f2e") == what
 
 
 def test_another_ledger_and_what_a_holder_need_not_say():
     event = replace(_beat(), policy=Policy())
-    assert matches(_stated(E.HEARTBEAT), event, "else") == "ledger"
-    assert matches(_stated(E.HEARTBEAT), event, "8f2e") is None
-    assert matches(replace(_stated(E.HEARTBEAT), rev=event.rev), event, "8f2e") is None
-    assert matches(replace(_stated(E.HEARTBEAT), rev=event.rev + 1), event, "8f2e") == "rev"
-    assert matches(replace(_stated(E.HEARTBEAT), policy=Policy()), event, "8f2e") is None
-    assert matches(replace(_stated(E.HEARTBEAT), policy=WINDOW), event, "8f2e") == "policy"
+    assert find_mismatch(_stated(E.HEARTBEAT), event, "else") == "ledger"
+    assert find_mismatch(_stated(E.HEARTBEAT), event, "8f2e") is None
+    assert find_mismatch(replace(_stated(E.HEARTBEAT), rev=event.rev), event, "8f2e") is None
+    assert find_mismatch(replace(_stated(E.HEARTBEAT), rev=event.rev + 1), event, "8f2e") == "rev"
+    assert find_mismatch(replace(_stated(E.HEARTBEAT), policy=Policy()), event, "8f2e") is None
+    assert find_mismatch(replace(_stated(E.HEARTBEAT), policy=WINDOW), event, "8f2e") == "policy"
 
 
 REASONED: dict[str, tuple[EventType, Callable[[], History], type[c.JobCommand], int]] = {
@@ -136,31 +135,31 @@ def test_the_reason_that_a_holder_gives_is_the_one_it_signed(
     kind: EventType, before: Callable[[], History], command: type[c.JobCommand], place: int
 ):
     event = _since(before(), lambda h: h.do(command, reason="low battery"))[place]
-    assert matches(_stated(kind, reason="low battery"), event, "8f2e") is None
-    assert matches(_stated(kind, reason="else"), event, "8f2e") is not None
-    assert matches(_stated(kind), event, "8f2e") is not None
+    assert find_mismatch(_stated(kind, reason="low battery"), event, "8f2e") is None
+    assert find_mismatch(_stated(kind, reason="else"), event, "8f2e") is not None
+    assert find_mismatch(_stated(kind), event, "8f2e") is not None
 
 
 @pytest.mark.parametrize("kind", [E.HEARTBEAT, E.SUCCEEDED, E.FAILED, E.REQUEUED])
 def test_a_return_that_another_verb_causes_has_no_reason(kind: EventType):
     resumed = _since(_late(), lambda h: h.beat())[0]
-    assert matches(_stated(kind), resumed, "8f2e") is None
-    assert matches(_stated(kind), replace(resumed, reason="else"), "8f2e") == "reason"
+    assert find_mismatch(_stated(kind), resumed, "8f2e") is None
+    assert find_mismatch(_stated(kind), replace(resumed, reason="else"), "8f2e") == "reason"
 
 
 def test_a_reason_is_that_of_the_events_own_type():
     stalled, requeued = _since(History().start(), lambda h: h.do(c.Release))
-    assert matches(replace(_stated(E.REQUEUED), reason="RELEASED"), stalled, "8f2e") is None
-    assert matches(replace(_stated(E.REQUEUED), reason="else"), stalled, "8f2e") is None
-    assert matches(replace(_stated(E.REQUEUED), reason="RELEASED"), requeued, "8f2e") is None
-    assert matches(replace(_stated(E.REQUEUED), reason="else"), requeued, "8f2e") == "reason"
+    assert find_mismatch(replace(_stated(E.REQUEUED), reason="RELEASED"), stalled, "8f2e") is None
+    assert find_mismatch(replace(_stated(E.REQUEUED), reason="else"), stalled, "8f2e") is None
+    assert find_mismatch(replace(_stated(E.REQUEUED), reason="RELEASED"), requeued, "8f2e") is None
+    assert find_mismatch(replace(_stated(E.REQUEUED), reason="else"), requeued, "8f2e") == "reason"
 
 
 def test_a_pruned_beat_still_fits():
-    body = Beat(stage="A").encode()
-    pruned = replace(_beat(), payload=Beat(pruned=sha256(body).hexdigest()).encode())
-    assert matches(_stated(E.HEARTBEAT, body), pruned, "8f2e") is None
-    assert matches(_stated(E.HEARTBEAT), pruned, "8f2e") == "payload"
+    body = BeatPayload(stage="A").encode()
+    pruned = replace(_beat(), payload=BeatPayload(pruned=sha256(body).hexdigest()).encode())
+    assert find_mismatch(_stated(E.HEARTBEAT, body), pruned, "8f2e") is None
+    assert find_mismatch(_stated(E.HEARTBEAT), pruned, "8f2e") == "payload"
 
 
 def _robots(**fields: Any) -> Statement:
@@ -173,28 +172,28 @@ def _robots(**fields: Any) -> Statement:
         "counter": 1,
         "at": AT,
     }
-    return read(read_envelope(seed_envelope(SecretKey(b"\1" * 32), **bound | fields)).statement)
+    return read_statement(read_envelope(robot_envelope(SecretKey(b"\1" * 32), **bound | fields)).statement)
 
 
 @pytest.mark.parametrize("told", [{}, {"stage": "A"}, {"stage": "A", "progress": 3, "assist_requested": True}])
 def test_a_robots_beat_fits_what_it_told(told: dict[str, Any]):
     event = _beat(**told)
-    assert matches(_robots(**told), event, "8f2e") is None
-    assert matches(_robots(**told | {"stage": "B"}), event, "8f2e") == "payload"
+    assert find_mismatch(_robots(**told), event, "8f2e") is None
+    assert find_mismatch(_robots(**told | {"stage": "B"}), event, "8f2e") == "payload"
     if event.payload is not None:
-        pruned = replace(event, payload=Beat(pruned=sha256(event.payload).hexdigest()).encode())
-        assert matches(_robots(**told), pruned, "8f2e") is None
-        assert matches(_robots(**told | {"progress": 4}), pruned, "8f2e") == "payload"
+        pruned = replace(event, payload=BeatPayload(pruned=sha256(event.payload).hexdigest()).encode())
+        assert find_mismatch(_robots(**told), pruned, "8f2e") is None
+        assert find_mismatch(_robots(**told | {"progress": 4}), pruned, "8f2e") == "payload"
 
 
 def test_a_robot_resumes():
     beaten = _since(_late(), lambda h: h.beat(stage="A"))
-    assert [matches(_robots(stage="A"), event, "8f2e") for event in beaten] == [None, None]
-    assert matches(_robots(kind=E.RESUMED), beaten[0], "8f2e") is None
-    assert matches(_robots(kind=E.RESUMED), beaten[1], "8f2e") == "type"
+    assert [find_mismatch(_robots(stage="A"), event, "8f2e") for event in beaten] == [None, None]
+    assert find_mismatch(_robots(kind=E.RESUMED), beaten[0], "8f2e") is None
+    assert find_mismatch(_robots(kind=E.RESUMED), beaten[1], "8f2e") == "type"
 
 
-def _stall_by_system() -> Event:
+def _stall_by_system() -> EventRecord:
     return next(event for event in History(WINDOW).start().wait(3_600).sweep().events if event.type is E.STALLED)
 
 
@@ -213,12 +212,12 @@ def _stall_by_system() -> Event:
 )
 def test_the_system_states_everything(changed: dict[str, Any], what: str | None):
     event = _stall_by_system()
-    assert matches(read(encode_system("8f2e", event)), replace(event, **changed), "8f2e") == what
+    assert find_mismatch(read_statement(encode_ledger_statement("8f2e", event)), replace(event, **changed), "8f2e") == what
 
 
 def test_the_system_states_each_event_by_itself():
     event = replace(_stall_by_system(), type=E.CANCELLED)
-    assert matches(read(encode_system("8f2e", event)), replace(event, type=E.RESUMED), "8f2e") == "type"
+    assert find_mismatch(read_statement(encode_ledger_statement("8f2e", event)), replace(event, type=E.RESUMED), "8f2e") == "type"
 
 
 def _by_operator(kind: EventType, **fields: Any) -> Statement:
@@ -230,9 +229,9 @@ def _by_operator(kind: EventType, **fields: Any) -> Statement:
 def test_an_operator_asks_for_a_cancel_whatever_comes_of_it():
     soft = History().start().cancel(actor=OPERATOR, reason="enough").events[-1]
     hard = History().start().cancel(actor=OPERATOR, hard=True, reason="enough").events[-1]
-    asked = [matches(_by_operator(E.CANCEL_REQUESTED), replace(event, at=AT), "8f2e") for event in (soft, hard)]
+    asked = [find_mismatch(_by_operator(E.CANCEL_REQUESTED), replace(event, at=AT), "8f2e") for event in (soft, hard)]
     assert asked == [None, None]
-    assert matches(_by_operator(E.CANCELLED), replace(soft, at=AT), "8f2e") == "type"
+    assert find_mismatch(_by_operator(E.CANCELLED), replace(soft, at=AT), "8f2e") == "type"
 
 
 def test_an_operators_dead_letter_may_keep_an_older_error():
@@ -240,21 +239,21 @@ def test_an_operators_dead_letter_may_keep_an_older_error():
     history = History().start().fail().wait(60).start()
     event = replace(history.do(c.DeadLetter, **fields).events[-1], at=AT, attempt=1)
     assert event.actor.role is Role.OPERATOR
-    assert matches(_by_operator(E.DEAD_LETTERED), event, "8f2e") is None
-    assert matches(replace(_by_operator(E.DEAD_LETTERED), payload_sha256="0" * 64), event, "8f2e") == "payload"
+    assert find_mismatch(_by_operator(E.DEAD_LETTERED), event, "8f2e") is None
+    assert find_mismatch(replace(_by_operator(E.DEAD_LETTERED), payload_sha256="0" * 64), event, "8f2e") == "payload"
 
 
 def test_a_payload_that_cannot_be_read_fits_nothing():
     event = replace(_since(History().start(), lambda h: h.do(c.Stall))[0], payload=b"{")
-    assert matches(_stated(E.STALLED), event, "8f2e") == "payload"
+    assert find_mismatch(_stated(E.STALLED), event, "8f2e") == "payload"
 
 
 def test_every_type_covers_itself():
-    assert set(COVERS) == set(EventType)
-    assert all(kind in covered for kind, covered in COVERS.items())
+    assert set(COVERED_TYPES) == set(EventType)
+    assert all(kind in covered for kind, covered in COVERED_TYPES.items())
 
 
 @pytest.mark.parametrize("payload", [b'{"error":' + b"[" * 4_000, b'{"error":"\xff"}', b"{"])
 def test_a_payload_that_cannot_be_read_is_not_what_was_stated(payload: bytes):
     [event] = _since(History().start(), lambda h: h.do(c.Stall, error=ERROR))
-    assert matches(_stated(E.STALLED, GIVEN), replace(event, payload=payload), "8f2e") == "payload"
+    assert find_mismatch(_stated(E.STALLED, GIVEN), replace(event, payload=payload), "8f2e") == "payload"

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from holdfast.core.model import Actor, EventType, Role
-from holdfast.core.proof.canonical import canonical
-from holdfast.core.proof.envelopes import read_envelope, seal, seed_envelope
-from holdfast.core.proof.keys import SecretKey, verify
-from holdfast.core.proof.statements import message, read
 from holdfast.errors import HoldfastError, SignatureInvalid
+from holdfast.proof.encoding import canonical
+from holdfast.proof.envelopes import read_envelope, robot_envelope, sign_envelope
+from holdfast.proof.keys import SecretKey, verify
+from holdfast.proof.statements import read_statement, statement_message
 
 SECRET = SecretKey(b"\1" * 32)
 BOUND: dict[str, Any] = {
@@ -21,21 +21,21 @@ BOUND: dict[str, Any] = {
     "counter": 3,
     "at": 1_769_385_600_000_001,
 }
-SENT = seed_envelope(SECRET, **BOUND, stage="TASK", progress=0, assist_requested=False)
+SENT = robot_envelope(SECRET, **BOUND, stage="TASK", progress=0, assist_requested=False)
 
 
 def test_a_robots_beat_arrives():
     statement, key_id, signature = read_envelope(SENT)
     assert key_id == SECRET.key_id
-    assert verify(SECRET.public_key, message(statement), signature)
-    found = read(statement)
+    assert verify(SECRET.public_key, statement_message(statement), signature)
+    found = read_statement(statement)
     assert (found.job_id, found.at, found.counter) == (7, BOUND["at"], 3)
     assert found.actor == Actor(Role.WORKER, "arm-1", "boot-1")
     assert (found.stage, found.progress, found.assist_requested) == ("TASK", 0, False)
 
 
 def test_a_robot_says_that_it_goes_on():
-    found = read(read_envelope(seed_envelope(SECRET, **BOUND, kind=EventType.RESUMED)).statement)
+    found = read_statement(read_envelope(robot_envelope(SECRET, **BOUND, kind=EventType.RESUMED)).statement)
     assert (found.type, found.stage) == (EventType.RESUMED, None)
 
 
@@ -92,5 +92,5 @@ def test_an_envelope_that_nobody_has_signed_is_called_so(absent: list[str], word
 
 
 def test_any_statement_is_sealed_alike():
-    sealed = seal({"v": 1}, SECRET)
-    assert verify(SECRET.public_key, message(canonical({"v": 1})), read_envelope(sealed).signature)
+    sealed = sign_envelope({"v": 1}, SECRET)
+    assert verify(SECRET.public_key, statement_message(canonical({"v": 1})), read_envelope(sealed).signature)

@@ -3,36 +3,36 @@
 import msgspec
 import pytest
 
-from holdfast.core.model import Event, Policy
-from holdfast.core.proof.book import KeyChange
-from holdfast.core.proof.exported import (
+from holdfast.core.model import EventRecord, Policy
+from holdfast.errors import ValidationError
+from holdfast.proof.export_format import (
+    DialectExport,
     DialectHeader,
     EndLine,
     EventLine,
-    ForOtherReaders,
+    ExportHeader,
+    ExportLine,
     GoneLine,
-    Header,
     KeyLine,
-    LeafPlace,
-    Line,
+    LeafProof,
     PolicyLine,
-    Unreadable,
+    UnreadableLine,
     encode_line,
-    event_of,
+    event_from_line,
     job_fields,
-    job_of,
+    job_from_fields,
     read_header,
     read_line,
 )
-from holdfast.core.proof.leaves import event_leaf_of
-from holdfast.errors import ValidationError
+from holdfast.proof.key_book import KeyChange
+from holdfast.proof.leaves import event_leaf_of
 from tests.unit.histories import WINDOW, rich
 
-HEADER = Header(holdfast_export=1, ledger="a", origin="holdfast/a", exported_at=1, version="0.1.0")
+HEADER = ExportHeader(holdfast_export=1, ledger="a", origin="holdfast/a", exported_at=1, version="0.1.0")
 KEY = KeyLine(1, "enrolled", "0" * 16, "worker", "w-1", "ab" * 32, 5, "operator:ann", "1" * 16, "cd" * 64)
 
 
-def _line_of(event: Event) -> EventLine:
+def _line_of(event: EventRecord) -> EventLine:
     is_new = event.rev == 1
     return EventLine(
         event.rev, event.job_id, event.rev, event.type, event.received_at, str(event.actor), event.attempt, event.to_status,
@@ -50,24 +50,24 @@ def test_an_event_has_the_same_leaf_in_its_line(number: int):
     line = _line_of(event)
     policy = None if event.policy is None else msgspec.json.encode(event.policy).decode()
     assert line.leaf(policy) == event_leaf_of(whole)
-    assert event_of(line, event.actor, event.policy, event.correlation_id, event.trace_id) == whole
+    assert event_from_line(line, event.actor, event.policy, event.correlation_id, event.trace_id) == whole
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        Line(event=_line_of(rich().events[3]), leaf=LeafPlace(3, ["ab" * 32])),
-        Line(key=KEY),
-        Line(gone=GoneLine(3, "ab" * 32)),
-        Line(policy=PolicyLine(1, "{}")),
-        Line(job={"id": 1, "queue": "q", "owner": None}),
-        Line(unreadable=Unreadable(4, "why")),
-        Line(head="note\n"),
-        Line(end=EndLine(1, 2, 3, 4, 5)),
+        ExportLine(event=_line_of(rich().events[3]), leaf=LeafProof(3, ["ab" * 32])),
+        ExportLine(key=KEY),
+        ExportLine(gone=GoneLine(3, "ab" * 32)),
+        ExportLine(policy=PolicyLine(1, "{}")),
+        ExportLine(job={"id": 1, "queue": "q", "owner": None}),
+        ExportLine(unreadable=UnreadableLine(4, "why")),
+        ExportLine(head="note\n"),
+        ExportLine(end=EndLine(1, 2, 3, 4, 5)),
     ],
     ids=["event", "key", "gone", "policy", "job", "unreadable", "head", "end"],
 )
-def test_a_line_reads_back(line: Line):
+def test_a_line_reads_back(line: ExportLine):
     assert read_line(encode_line(line)) == line
 
 
@@ -125,7 +125,7 @@ def test_a_row_reads_back_without_its_token(policy_id: int | None):
     assert "token" not in fields and fields.get("policy") == policy_id
     policy = None if policy_id is None else Policy()
     expected = msgspec.structs.replace(job, token=None, policy=policy)
-    assert job_of(msgspec.json.decode(msgspec.json.encode(fields)), policy) == expected
+    assert job_from_fields(msgspec.json.decode(msgspec.json.encode(fields)), policy) == expected
 
 
 def test_every_field_of_a_row_is_told():
@@ -138,10 +138,10 @@ def test_every_field_of_a_row_is_told():
 @pytest.mark.parametrize("fields", [{"token": "x"}, {"id": 1}, {"more": 1}, {"id": "one"}])
 def test_what_is_no_row_is_refused(fields: dict[str, object]):
     with pytest.raises(ValidationError):
-        job_of(fields, None)
+        job_from_fields(fields, None)
 
 
 def test_an_export_in_a_dialect_is_no_export_to_verify():
     header = encode_line(DialectHeader(dialect="jobs", ledger="abcd2345", exported_at=1, version="0.1.0"))
-    with pytest.raises(ForOtherReaders, match="cannot be verified"):
+    with pytest.raises(DialectExport, match="cannot be verified"):
         read_header(header)

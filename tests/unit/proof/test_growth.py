@@ -2,23 +2,23 @@
 
 import pytest
 
-from holdfast.core.proof import merkle
-from holdfast.core.proof.growth import Growth
 from holdfast.errors import ValidationError
+from holdfast.proof import merkle
+from holdfast.proof.tiles import GrowingTree
 from tests.unit.proof.trees import numbered
 
 HASHES = numbered(256 * 256 + 700)
 STEPS = [1, 255, 256, 257, 700, 256 * 255, 256 * 256, 256 * 256 + 1, 256 * 256 + 700]
 
 
-def _grown(kept: dict[tuple[int, int], bytes], growth: Growth, size: int) -> None:
+def _grown(kept: dict[tuple[int, int], bytes], growth: GrowingTree, size: int) -> None:
     for level, number, body in growth.add(HASHES[growth.size : size]):
         kept[level, number] = body
 
 
 def test_every_head_has_the_root_of_its_leaves():
     kept: dict[tuple[int, int], bytes] = {}
-    growth = Growth(0, lambda level, number: kept[level, number])
+    growth = GrowingTree(0, lambda level, number: kept[level, number])
     assert growth.root() == merkle.EMPTY_ROOT
     for size in STEPS:
         _grown(kept, growth, size)
@@ -28,17 +28,17 @@ def test_every_head_has_the_root_of_its_leaves():
 def test_it_goes_on_from_the_tiles_that_were_kept():
     kept: dict[tuple[int, int], bytes] = {}
     for before, size in zip([0, *STEPS], STEPS, strict=False):
-        growth = Growth(before, lambda level, number: kept[level, number])
+        growth = GrowingTree(before, lambda level, number: kept[level, number])
         _grown(kept, growth, size)
         assert growth.root() == merkle.root_of(HASHES[:size])
 
 
 def test_what_lies_beyond_its_size_is_not_part_of_it():
-    growth = Growth(3, lambda level, number: b"".join(HASHES[:9]))
+    growth = GrowingTree(3, lambda level, number: b"".join(HASHES[:9]))
     assert growth.root() == merkle.root_of(HASHES[:3])
 
 
 def test_a_tile_that_has_lost_hashes_gives_no_root():
-    growth = Growth(9, lambda level, number: b"".join(HASHES[:8]))
+    growth = GrowingTree(9, lambda level, number: b"".join(HASHES[:8]))
     with pytest.raises(ValidationError):
         growth.root()

@@ -5,9 +5,8 @@ import traceback
 
 import pytest
 
-from holdfast.core.proof.keyfile import KeyFile, decode_key, encode_key
-from holdfast.core.proof.keys import KeyRole, SecretKey
 from holdfast.errors import HoldfastError
+from holdfast.proof.keys import KeyFile, KeyRole, SecretKey, decode_key, encode_key
 
 SECRET = SecretKey(b"\1" * 32)
 OTHER = SecretKey(b"\2" * 32)

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from holdfast.core.proof.keys import PublicKey, SecretKey, key_id_of, verify
 from holdfast.errors import ValidationError
+from holdfast.proof.keys import PublicKey, SecretKey, key_id_of, verify
 
 VECTORS = [
     (

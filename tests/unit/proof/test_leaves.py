@@ -9,11 +9,11 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model import SYSTEM, Actor, Event, EventType, Policy, Role, Status
-from holdfast.core.payloads import Beat
-from holdfast.core.proof.leaves import event_leaf, event_leaf_of, key_leaf, payload_sha256
+from holdfast.core.model import SYSTEM, Actor, EventRecord, EventType, Policy, Role, Status
+from holdfast.core.payloads import BeatPayload
+from holdfast.proof.leaves import event_leaf, event_leaf_of, key_leaf, payload_sha256
 
-STALLED = Event(
+STALLED = EventRecord(
     job_id=7,
     rev=9,
     type=EventType.STALLED,
@@ -35,7 +35,9 @@ STALLED = Event(
     signature=b"\1" * 64,
     statement=b"{}",
 )
-ENQUEUED = Event(7, 1, EventType.ENQUEUED, 100, Actor(Role.CLIENT, "shop"), 0, None, Status.QUEUED, pos=1, correlation_id="corr")
+ENQUEUED = EventRecord(
+    7, 1, EventType.ENQUEUED, 100, Actor(Role.CLIENT, "shop"), 0, None, Status.QUEUED, pos=1, correlation_id="corr"
+)
 
 
 def test_the_leaf_of_a_signed_event():
@@ -57,8 +59,8 @@ def test_a_policy_is_hashed_as_it_is_kept():
 
 
 def test_a_pruned_beat_keeps_its_leaf():
-    beat = msgspec.structs.replace(STALLED, type=EventType.HEARTBEAT, payload=Beat(stage="S", progress=1).encode())
-    pruned = Beat(pruned=sha256(beat.payload or b"").hexdigest()).encode()
+    beat = msgspec.structs.replace(STALLED, type=EventType.HEARTBEAT, payload=BeatPayload(stage="S", progress=1).encode())
+    pruned = BeatPayload(pruned=sha256(beat.payload or b"").hexdigest()).encode()
     assert event_leaf_of(msgspec.structs.replace(beat, payload=pruned)) == event_leaf_of(beat)
 
 
@@ -69,7 +71,7 @@ def test_nothing_hides_behind_a_pruned_beat(extra: bytes):
 
 
 def test_only_beats_are_pruned():
-    pruned = Beat(pruned="0" * 64).encode()
+    pruned = BeatPayload(pruned="0" * 64).encode()
     assert payload_sha256("heartbeat", pruned) == "0" * 64
     assert payload_sha256("succeeded", pruned) == sha256(pruned).hexdigest()
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.proof.checks import verify_consistency, verify_inclusion
-from holdfast.core.proof.merkle import (
+from holdfast.errors import ValidationError
+from holdfast.proof.merkle import (
     EMPTY_ROOT,
     SIZE_MAX,
     Frontier,
@@ -14,8 +14,9 @@ from holdfast.core.proof.merkle import (
     leaf_hash,
     root_of,
     span_of,
+    verify_consistency,
+    verify_inclusion,
 )
-from holdfast.errors import ValidationError
 from tests.unit.proof.trees import (
     CONSISTENCIES,
     INCLUSIONS,

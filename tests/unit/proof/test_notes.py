@@ -2,10 +2,12 @@
 
 import pytest
 
-from holdfast.core.proof.keys import SecretKey
-from holdfast.core.proof.merkle import EMPTY_ROOT
-from holdfast.core.proof.notes import (
-    Head,
+from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
+from holdfast.proof.encoding import from_base64
+from holdfast.proof.keys import SecretKey
+from holdfast.proof.merkle import EMPTY_ROOT
+from holdfast.proof.notes import (
+    LogHead,
     NoteKey,
     open_head,
     origin_of,
@@ -17,8 +19,6 @@ from holdfast.core.proof.notes import (
     verify_note,
     write_note,
 )
-from holdfast.core.proof.spelling import from_base64
-from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
 
 VKEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
 SEED = from_base64("seed", "AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz")[1:]
@@ -28,7 +28,7 @@ NOTE = f"{TEXT}\n{LINE}"
 SECRET, OTHER = SecretKey(SEED), SecretKey(b"\2" * 32)
 KEY = parse_key(VKEY)
 ORIGIN = origin_of("8f2e")
-HEAD = Head(ORIGIN, 7, b"\3" * 32)
+HEAD = LogHead(ORIGIN, 7, b"\3" * 32)
 HEAD_KEY = NoteKey(ORIGIN, SECRET.public_key)
 
 
@@ -80,7 +80,7 @@ def test_names_that_would_break_a_line_are_refused(name: str):
     with pytest.raises(HoldfastError):
         sign_line(TEXT, name, SECRET)
     with pytest.raises(HoldfastError):
-        Head(name, 0, EMPTY_ROOT).text()
+        LogHead(name, 0, EMPTY_ROOT).text()
 
 
 @pytest.mark.parametrize(

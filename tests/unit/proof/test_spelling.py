@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.limits import TIME_US_MAX
-from holdfast.core.proof.spelling import from_base64, from_hex, from_iso, to_base64, to_iso
 from holdfast.errors import ValidationError
+from holdfast.proof.encoding import from_base64, from_hex, from_iso, to_base64, to_iso
 
 
 @given(st.binary(max_size=40))

@@ -6,12 +6,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.model import SYSTEM, Actor, Event, EventType, Policy, Role, Status
-from holdfast.core.proof.canonical import canonical
-from holdfast.core.proof.keys import SecretKey, verify
-from holdfast.core.proof.stated import EMPTY_SHA256, Statement
-from holdfast.core.proof.statements import encode, encode_holder, encode_system, message, read
+from holdfast.core.model import SYSTEM, Actor, EventRecord, EventType, Policy, Role, Status
 from holdfast.errors import HoldfastError
+from holdfast.proof.encoding import canonical
+from holdfast.proof.keys import SecretKey, verify
+from holdfast.proof.statements import (
+    EMPTY_SHA256,
+    Statement,
+    encode_holder_statement,
+    encode_ledger_statement,
+    encode_statement,
+    read_statement,
+    statement_message,
+)
 
 WORKER = Actor(Role.WORKER, "arm-1", "boot-1")
 OPERATOR = Actor(Role.OPERATOR, "ann")
@@ -53,14 +60,14 @@ def _put(value: dict[str, Any], path: str, given: Any) -> dict[str, Any]:
 
 def _code(body: bytes) -> str:
     with pytest.raises(HoldfastError) as caught:
-        read(body)
+        read_statement(body)
     return caught.value.code
 
 
 def test_a_holders_statement():
-    body = encode_holder("8f2e", 7, 2, EventType.HEARTBEAT, WORKER, counter=3, at=AT)
+    body = encode_holder_statement("8f2e", 7, 2, EventType.HEARTBEAT, WORKER, counter=3, at=AT)
     assert body == canonical(OURS)
-    assert read(body) == Statement(
+    assert read_statement(body) == Statement(
         ledger="8f2e",
         job_id=7,
         attempt=2,
@@ -73,32 +80,34 @@ def test_a_holders_statement():
 
 
 def test_what_a_holder_gives_is_in_its_statement():
-    body = encode_holder("8f2e", 7, 2, EventType.STALLED, WORKER, counter=3, at=AT, content=b'{"error":1}', reason="WORKER_ERROR")
-    found = read(body)
+    body = encode_holder_statement(
+        "8f2e", 7, 2, EventType.STALLED, WORKER, counter=3, at=AT, content=b'{"error":1}', reason="WORKER_ERROR"
+    )
+    found = read_statement(body)
     assert (found.payload_sha256, found.reason) == (sha256(b'{"error":1}').hexdigest(), "WORKER_ERROR")
 
 
 def test_the_systems_statement():
-    event = Event(
+    event = EventRecord(
         7, 9, EventType.STALLED, AT, SYSTEM, 2, Status.RUNNING, Status.STALLED, "NO_HEARTBEAT", payload=b"{}", policy=Policy()
     )  # fmt: skip
-    body = encode_system("8f2e", event)
-    found = read(body)
+    body = encode_ledger_statement("8f2e", event)
+    found = read_statement(body)
     assert (found.actor, found.rev, found.counter, found.reason) == (SYSTEM, 9, None, "NO_HEARTBEAT")
     assert (found.policy, found.at, found.payload_sha256) == (Policy(), AT, sha256(b"{}").hexdigest())
-    assert encode(found) == body
-    assert read(encode_system("8f2e", msgspec.structs.replace(event, at=AT + 1))).at == AT + 1
+    assert encode_statement(found) == body
+    assert read_statement(encode_ledger_statement("8f2e", msgspec.structs.replace(event, at=AT + 1))).at == AT + 1
 
 
 @pytest.mark.parametrize("trace", [{"counter": 1}, {"rev": 4}, {"counter": 1, "rev": 4}])
 def test_an_operators_statement(trace: dict[str, int]):
     fields = _put(_put(_put(OURS, "actor", "operator:ann"), "counter", None), "type", "cancel_requested") | {"attempt": 0}
-    found = read(canonical(fields | trace | {"reason": "fire drill"}))
+    found = read_statement(canonical(fields | trace | {"reason": "fire drill"}))
     assert (found.actor, found.type, found.reason) == (OPERATOR, EventType.CANCEL_REQUESTED, "fire drill")
 
 
 def test_the_seeds_beat():
-    assert read(canonical(SEED)) == Statement(
+    assert read_statement(canonical(SEED)) == Statement(
         ledger="8f2e",
         job_id=7,
         attempt=2,
@@ -115,21 +124,21 @@ def test_the_seeds_beat():
 
 def test_a_beat_need_not_tell_anything():
     bare = SEED | {"payload": {"jobId": 7, "robotId": "arm-1", "t": SEED["at"]}}
-    found = read(canonical(bare))
+    found = read_statement(canonical(bare))
     assert (found.job_id, found.stage, found.progress, found.assist_requested) == (7, None, None, None)
-    resumed = read(canonical(bare | {"type": "JOB_EXECUTION_RESUMED"}))
+    resumed = read_statement(canonical(bare | {"type": "JOB_EXECUTION_RESUMED"}))
     assert (resumed.type, resumed.actor) == (EventType.RESUMED, WORKER)
 
 
 def test_a_number_that_json_cannot_hold_is_sent_as_a_text():
-    assert read(canonical(_put(SEED, "payload.jobId", str(2**63 - 1)))).job_id == 2**63 - 1
-    assert read(canonical(_put(OURS, "job", str(2**63 - 1)))).job_id == 2**63 - 1
+    assert read_statement(canonical(_put(SEED, "payload.jobId", str(2**63 - 1)))).job_id == 2**63 - 1
+    assert read_statement(canonical(_put(OURS, "job", str(2**63 - 1)))).job_id == 2**63 - 1
 
 
 def test_nothing_else_that_is_signed_looks_like_a_statement():
     secret, body = SecretKey(b"\1" * 32), canonical(SEED)
-    assert message(body) == b"holdfast event v1\n" + body
-    assert not verify(secret.public_key, message(body), secret.sign(body))
+    assert statement_message(body) == b"holdfast event v1\n" + body
+    assert not verify(secret.public_key, statement_message(body), secret.sign(body))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +184,7 @@ def test_nothing_else_that_is_signed_looks_like_a_statement():
     ],
 )
 def test_ours_is_read_strictly(path: str, given: Any):
-    read(canonical(OURS))
+    read_statement(canonical(OURS))
     assert _code(canonical(_put(OURS, path, given))) in ("validation_error", "limit_exceeded")
 
 
@@ -187,7 +196,7 @@ def test_null_is_not_the_same_as_nothing():
 @pytest.mark.parametrize("trace", [{"counter": 1, "rev": 4}, {"counter": 1}, {}])
 def test_the_system_has_a_rev_and_no_counter(trace: dict[str, int]):
     fields = _put(_put(OURS, "actor", "system:ledger"), "counter", None)
-    read(canonical(fields | {"rev": 4}))
+    read_statement(canonical(fields | {"rev": 4}))
     assert _code(canonical(fields | trace)) == "validation_error"
 
 
@@ -230,7 +239,7 @@ def test_the_system_has_a_rev_and_no_counter(trace: dict[str, int]):
     ],
 )
 def test_the_seeds_shape_is_read_strictly(path: str, given: Any):
-    read(canonical(SEED))
+    read_statement(canonical(SEED))
     assert _code(canonical(_put(SEED, path, given))) in ("validation_error", "limit_exceeded")
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from holdfast.core.proof import merkle, tiles
-from holdfast.core.proof.checks import verify_consistency, verify_inclusion
 from holdfast.errors import ValidationError
+from holdfast.proof import merkle, tiles
+from holdfast.proof.merkle import verify_consistency, verify_inclusion
 from tests.unit.proof.trees import numbered
 
 HASHES = numbered(256 * 256 + 700)
@@ -38,7 +38,7 @@ class Kept:
             self.grow(size)
 
     def grow(self, size: int) -> None:
-        for level, number, body in tiles.grow(self.read, self.size, HASHES[self.size : size]):
+        for level, number, body in tiles.grow_tiles(self.read, self.size, HASHES[self.size : size]):
             self.bodies[level, number] = body
         self.size = size
 

@@ -6,10 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.proof.book import Book, Enrolment, KeyChange, may_sign_head
-from holdfast.core.proof.keys import KeyRole, SecretKey
-from holdfast.core.proof.trust import KeyProblem, check
 from holdfast.errors import ValidationError
+from holdfast.proof.key_book import Enrolment, KeyBook, KeyChange, KeyProblem, check_key_changes, may_sign_head
+from holdfast.proof.keys import KeyRole, SecretKey
 
 LEDGER = "ledger-1"
 SERVER, SECOND, OPERATOR, WORKER, OTHER = (SecretKey(bytes([number]) * 32) for number in range(1, 6))
@@ -31,7 +30,7 @@ FIRST = change(3, SERVER, "server")
 
 def problems(*changes: KeyChange) -> list[str]:
     """What is wrong after the first key."""
-    return [problem.detail for problem in check(LEDGER, [FIRST, *changes])]
+    return [problem.detail for problem in check_key_changes(LEDGER, [FIRST, *changes])]
 
 
 def test_what_is_signed_is_spelled_out():
@@ -51,8 +50,8 @@ def test_all_keys_follow_from_the_first():
         change(13, OTHER, "worker", by=SECOND, name="größe 😀"),
         change(14, OPERATOR, "operator", by=OPERATOR, what="revoked"),
     ]
-    assert check(LEDGER, changes) == []
-    assert check(LEDGER, []) == []
+    assert check_key_changes(LEDGER, changes) == []
+    assert check_key_changes(LEDGER, []) == []
 
 
 def test_an_operator_vouches_for_workers_and_operators_only():
@@ -64,7 +63,7 @@ def test_an_operator_vouches_for_workers_and_operators_only():
 
 
 def test_a_book_knows_whose_key_it_was_when():
-    book = Book([FIRST, change(5, WORKER, "worker"), change(9, WORKER, "worker", what="revoked")])
+    book = KeyBook([FIRST, change(5, WORKER, "worker"), change(9, WORKER, "worker", what="revoked")])
     found = book.find(WORKER.key_id)
     assert found is not None
     assert (found.enrolled_pos, found.revoked_pos, found.enrolled_at, found.revoked_at) == (5, 9, 1_005, 1_009)
@@ -79,7 +78,7 @@ def test_a_book_knows_whose_key_it_was_when():
         assert [book.vouches(key.key_id, role) for key in (SERVER, WORKER, OTHER)] == [True, False, False]
     assert book.public_key(SERVER.key_id) == SERVER.public_key
     assert book.public_key(SERVER.key_id) is book.public_key(SERVER.key_id)
-    assert Book().stand == 0
+    assert KeyBook().stand == 0
 
 
 @pytest.mark.parametrize(
@@ -91,13 +90,13 @@ def test_a_book_knows_whose_key_it_was_when():
     ],
 )
 def test_the_first_key_is_a_server_that_vouches_for_itself(first: KeyChange):
-    assert check(LEDGER, [first]) == [
+    assert check_key_changes(LEDGER, [first]) == [
         KeyProblem(3, first.key_id, "the first key of a ledger is a server's, and vouches for itself")
     ]
 
 
 def test_nothing_is_revoked_before_it_was_enrolled():
-    assert check(LEDGER, [change(3, SERVER, "server", what="revoked")])[0].detail.endswith("was never enrolled")
+    assert check_key_changes(LEDGER, [change(3, SERVER, "server", what="revoked")])[0].detail.endswith("was never enrolled")
 
 
 @pytest.mark.parametrize(
@@ -154,14 +153,14 @@ def test_a_revocation_names_the_key_as_it_was_enrolled(role: str, name: str):
 
 def test_what_is_wrong_carries_nothing_after_it():
     rogue = signed(change(5, OPERATOR, "operator"), OTHER)
-    found = check(LEDGER, [FIRST, rogue, change(6, WORKER, "worker", by=OPERATOR), change(7, OTHER, "worker")])
+    found = check_key_changes(LEDGER, [FIRST, rogue, change(6, WORKER, "worker", by=OPERATOR), change(7, OTHER, "worker")])
     assert [(problem.pos, problem.key_id) for problem in found] == [(5, OPERATOR.key_id), (6, WORKER.key_id)]
 
 
 def test_without_its_library_nothing_is_called_wrong(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "nacl", None)
     with pytest.raises(ValidationError, match="pip install"):
-        check(LEDGER, [FIRST])
+        check_key_changes(LEDGER, [FIRST])
 
 
 @pytest.mark.parametrize(

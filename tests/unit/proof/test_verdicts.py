@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from holdfast.core.model import Actor, EventType, Role
-from holdfast.core.proof.canonical import canonical
-from holdfast.core.proof.envelopes import read_envelope, resumed_envelope, verdict_envelope
-from holdfast.core.proof.keys import SecretKey, verify
-from holdfast.core.proof.spelling import from_iso
-from holdfast.core.proof.statements import message, read
 from holdfast.errors import HoldfastError
+from holdfast.proof.encoding import canonical, from_iso
+from holdfast.proof.envelopes import read_envelope, server_resume_envelope, server_stall_envelope
+from holdfast.proof.keys import SecretKey, verify
+from holdfast.proof.statements import read_statement, statement_message
 
 SERVER = SecretKey(bytes(range(32)))
 AT, SILENT = "2026-01-26T00:05:00.000Z", "2026-01-26T00:01:00.000Z"
@@ -42,7 +41,7 @@ def changed(path: str, value: Any) -> bytes:
 
 
 def test_the_documents_own_example_is_read():
-    said = read(canonical(SEED))
+    said = read_statement(canonical(SEED))
     assert (said.type, said.actor, said.job_id, said.attempt, said.rev, said.counter) == (
         EventType.STALLED,
         Actor(Role.SYSTEM, "hq"),
@@ -58,15 +57,15 @@ def test_the_documents_own_example_is_read():
 def test_a_servers_envelope_is_these_bytes():
     given = {"ledger_id": "8f2e", "job_id": 123, "attempt": 2, "rev": 9, "server": "hq", "robot": "rob_1"}
     times = {"at": from_iso("at", AT), "last_beat_at": from_iso("at", SILENT)}
-    envelope = verdict_envelope(SERVER, heartbeat_interval_ms=60_000, stall_after_ms=180_000, **given, **times)  # type: ignore[arg-type]
+    envelope = server_stall_envelope(SERVER, heartbeat_interval_ms=60_000, stall_after_ms=180_000, **given, **times)  # type: ignore[arg-type]
     assert envelope == SEED | {"keyId": "56475aa75463474c", "signature": SIGNATURE}
     statement, _, signature = read_envelope(envelope)
     assert statement == canonical(SEED)
-    assert verify(SERVER.public_key, message(statement), signature)
+    assert verify(SERVER.public_key, statement_message(statement), signature)
 
 
 def test_a_robots_error_has_its_own_name_here():
-    assert read(changed("payload.reason", "ROBOT_ERROR")).reason == "WORKER_ERROR"
+    assert read_statement(changed("payload.reason", "ROBOT_ERROR")).reason == "WORKER_ERROR"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_a_robots_error_has_its_own_name_here():
 )
 def test_a_verdict_is_read_strictly(path: str, value: Any):
     with pytest.raises(HoldfastError):
-        read(changed(path, value))
+        read_statement(changed(path, value))
 
 
 HEARD: dict[str, Any] = {
@@ -98,7 +97,7 @@ HEARD: dict[str, Any] = {
 
 
 def test_a_server_says_that_a_robot_was_heard_of_again():
-    said = read(canonical(HEARD))
+    said = read_statement(canonical(HEARD))
     assert (said.type, said.actor, said.robot, said.rev, said.counter) == (
         EventType.RESUMED,
         Actor(Role.SYSTEM, "hq"),
@@ -107,7 +106,7 @@ def test_a_server_says_that_a_robot_was_heard_of_again():
         None,
     )
     given = {"ledger_id": "8f2e", "job_id": 123, "attempt": 2, "rev": 9, "server": "hq", "robot": "rob_1"}
-    envelope = resumed_envelope(SERVER, at=from_iso("at", AT), **given)  # type: ignore[arg-type]
+    envelope = server_resume_envelope(SERVER, at=from_iso("at", AT), **given)  # type: ignore[arg-type]
     assert read_envelope(envelope).statement == canonical(HEARD)
 
 
@@ -125,4 +124,4 @@ def test_a_server_says_that_a_robot_was_heard_of_again():
 )
 def test_a_servers_return_is_read_strictly(changes: dict[str, Any]):
     with pytest.raises(HoldfastError):
-        read(canonical(HEARD | changes))
+        read_statement(canonical(HEARD | changes))

@@ -5,60 +5,58 @@ Each room below speaks of some statuses; what all have in common is put together
 
 import msgspec
 
-from holdfast.core.explain.ended import ended
-from holdfast.core.explain.holding import holding
-from holdfast.core.explain.shapes import Account, Explanation, Facts, ProofOfLife, Situation, WhyNotRunning
-from holdfast.core.explain.stalling import stalling
-from holdfast.core.explain.waiting import waiting
-from holdfast.core.explain.words import decoded, moment
-from holdfast.core.model import HELD, TERMINAL, UNDO_KIND, Job, Micros, Status
+from holdfast.core.explain.attempts import explain_finished, explain_held, explain_stalled
+from holdfast.core.explain.formatting import decode_error, to_datetime
+from holdfast.core.explain.model import Explanation, ExplanationPart, JobFacts, ProofOfLife, Situation, WhyNotRunning
+from holdfast.core.explain.queued import explain_queued
+from holdfast.core.model import HELD, TERMINAL, UNDO_KIND, JobRecord, Micros, Status
 from holdfast.core.undo import UndoArgs
 
-__all__ = ["Explanation", "Facts", "Situation", "explain"]
+__all__ = ["Explanation", "JobFacts", "Situation", "explain"]
 
 
-def explain(job: Job, facts: Facts, now: Micros) -> Explanation:
+def explain(job: JobRecord, facts: JobFacts, now: Micros) -> Explanation:
     """As of ledger time `now`. The facts are of the same moment as the job."""
     now = max(now, job.updated_at)
-    account = _account(job, facts, now)
+    account = _explain_status(job, facts, now)
     policy = facts.policy if job.status is Status.QUEUED or job.policy is None else job.policy
     return Explanation(
         job_id=job.id,
         kind=job.kind,
         queue=job.queue,
-        text=" ".join((_which(job), *account.words, *_locked(facts))),
+        text=" ".join((_headline(job), *account.words, *_locked(facts))),
         situation=account.situation,
         status=job.status,
         phase=job.phase,
-        since=moment(facts.since),
-        now=moment(now),
+        since=to_datetime(facts.since),
+        now=to_datetime(now),
         attempt=job.attempt,
         attempts_max=policy.attempts_max,
         holder=job.owner,
         incarnation=job.incarnation if job.owner else None,
         last_holder=job.last_owner,
-        last_proof_of_life=_proof(job, now),
+        last_proof_of_life=_proof_of_life(job, now),
         stage=job.stage,
         progress=job.progress,
-        why_not_running=_why_not(job, account),
+        why_not_running=_why_not_running(job, account),
         next=list(account.next),
         policy=policy,
-        last_error=decoded(job.last_error),
+        last_error=decode_error(job.last_error),
         commands=list(account.commands),
     )
 
 
-def _account(job: Job, facts: Facts, now: Micros) -> Account:
+def _explain_status(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     if job.status is Status.QUEUED:
-        return waiting(job, facts, now)
+        return explain_queued(job, facts, now)
     if job.status in HELD:
-        return _cautioned(holding(job, facts, now), job, facts)
+        return _with_key_warning(explain_held(job, facts, now), job, facts)
     if job.status is Status.STALLED:
-        return stalling(job, facts, now)
-    return ended(job, facts, now)
+        return explain_stalled(job, facts, now)
+    return explain_finished(job, facts, now)
 
 
-def _cautioned(account: Account, job: Job, facts: Facts) -> Account:
+def _with_key_warning(account: ExplanationPart, job: JobRecord, facts: JobFacts) -> ExplanationPart:
     """Of a holder that is well, what would happen if it were not."""
     assert job.policy is not None
     if job.policy.signed == "none" or facts.server_key or account.situation is Situation.NO_SERVER_KEY:
@@ -67,7 +65,7 @@ def _cautioned(account: Account, job: Job, facts: Facts) -> Account:
     return msgspec.structs.replace(account, words=(*account.words, caution))
 
 
-def _which(job: Job) -> str:
+def _headline(job: JobRecord) -> str:
     status = "over" if job.status in TERMINAL else job.status.value
     named = f"Job {job.id} ({job.kind}, in queue {job.queue}) is {status}."
     if job.kind != UNDO_KIND:
@@ -75,18 +73,18 @@ def _which(job: Job) -> str:
     return f"{named} It undoes job {msgspec.json.decode(job.args, type=UndoArgs).job_id}."
 
 
-def _locked(facts: Facts) -> tuple[str, ...]:
+def _locked(facts: JobFacts) -> tuple[str, ...]:
     if facts.locked_by is None:
         return ()
     return (f"Its row is locked by {facts.locked_by}: nothing can be written to it before that transaction ends.",)
 
 
-def _proof(job: Job, now: Micros) -> ProofOfLife | None:
+def _proof_of_life(job: JobRecord, now: Micros) -> ProofOfLife | None:
     at = job.last_beat_at
-    return None if at is None else ProofOfLife(moment(at), (now - at) // 1_000)
+    return None if at is None else ProofOfLife(to_datetime(at), (now - at) // 1_000)
 
 
-def _why_not(job: Job, account: Account) -> WhyNotRunning | None:
+def _why_not_running(job: JobRecord, account: ExplanationPart) -> WhyNotRunning | None:
     """None for a job that runs. A finished one does not run because it is over, however that came about."""
     if job.status is Status.RUNNING:
         return None

@@ -1,16 +1,18 @@
-"""What every sink has: a name that its durable place goes by, a choice of messages, and patience."""
+"""The base class of sinks, and sinks within this process: a function, and standard output."""
 
+import json
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.core import vocabulary
 from holdfast.core.limits import NAME_BYTES_MAX, check_integer, check_name, check_text
 from holdfast.core.model import EventType
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import ValidationError
-from holdfast.ledger import admit
+from holdfast.ledger import validate
 from holdfast.ledger.dialects import read_dialect
 from holdfast.services.messages import Message, Topic
 
@@ -49,14 +51,14 @@ class Sink(ABC):
         attempts_max: int = ATTEMPTS_MAX,
     ) -> None:
         self.name = check_text("name", name, SINK_NAME_BYTES_MAX)
-        self._types = None if types is None else frozenset(_event_type(given) for given in admit.items("types", types))
-        self._topics = None if messages is None else frozenset(_topic(given) for given in admit.items("messages", messages))
-        self._queues = None if queues is None else frozenset(check_name("queues", q) for q in admit.items("queues", queues))
-        self._kinds = None if kinds is None else frozenset(check_name("kinds", k) for k in admit.items("kinds", kinds))
+        self._types = None if types is None else frozenset(_event_type(given) for given in validate.items("types", types))
+        self._topics = None if messages is None else frozenset(_topic(given) for given in validate.items("messages", messages))
+        self._queues = None if queues is None else frozenset(check_name("queues", q) for q in validate.items("queues", queues))
+        self._kinds = None if kinds is None else frozenset(check_name("kinds", k) for k in validate.items("kinds", kinds))
         if start not in ("now", "beginning"):
             raise ValidationError('start must be "now" or "beginning"', field="start")
         self.from_beginning = start == "beginning"
-        self.include_payload = admit.switch("include_payload", include_payload)
+        self.include_payload = validate.switch("include_payload", include_payload)
         self.dialect = read_dialect(dialect)
         self.attempts_max = check_integer("attempts_max", attempts_max, 1, 1_000)
 
@@ -89,3 +91,27 @@ def _topic(given: str) -> Topic:
         return Topic(given)
     except ValueError:
         raise ValidationError(f"messages must be among {', '.join(Topic)}", field="messages") from None
+
+
+class CallableSink(Sink):
+    """Calls `fn(message)`. It has arrived when the call returns, and failed when it raises."""
+
+    def __init__(self, fn: Callable[[Message], object], *, name: str = "callable", **options: Any) -> None:
+        super().__init__(name=name, **options)
+        if not callable(fn):
+            raise ValidationError("fn must be something to call", field="fn")
+        self._fn = fn
+
+    def deliver(self, message: Message, at: datetime) -> None:
+        self._fn(message)
+
+
+class StdoutSink(Sink):
+    """One line of JSON a message, flushed. In ASCII, so that no terminal, locale or line reader changes it."""
+
+    def __init__(self, *, name: str = "stdout", **options: Any) -> None:
+        super().__init__(name=name, **options)
+
+    def deliver(self, message: Message, at: datetime) -> None:
+        sys.stdout.write(json.dumps(message.as_dict(), separators=(",", ":")) + "\n")
+        sys.stdout.flush()

@@ -1,5 +1,9 @@
-"""Messages by HTTP: CloudEvents in the body, Standard Webhooks in the headers."""
+"""Webhooks: CloudEvents in the body, Standard Webhooks signatures in the headers."""
 
+import base64
+import binascii
+import hashlib
+import hmac
 import http.client
 import re
 import ssl
@@ -9,18 +13,70 @@ from typing import Any
 
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
-from holdfast.ledger import admit
+from holdfast.ledger import validate
 from holdfast.services.messages import Message
-from holdfast.services.sinks.addresses import Resolver, checked_addresses, system_resolver
 from holdfast.services.sinks.base import DeliveryFailed, Sink
-from holdfast.services.sinks.calling import Deadline, connect, post, target
-from holdfast.services.sinks.signing import Signer
+from holdfast.services.sinks.http_client import (
+    RequestDeadline,
+    Resolver,
+    checked_addresses,
+    connect,
+    parse_target,
+    post,
+    system_resolver,
+)
+
+PREFIX = "whsec_"
+KEY_BYTES_MIN = 24
+KEY_BYTES_MAX = 64
+SECRETS_MAX = 5
+
+
+class WebhookSigner:
+    """Signs with each of its secrets, so that a receiver may know the old one or the new one. Never shows any of them."""
+
+    def __init__(self, secret: str) -> None:
+        if not isinstance(secret, str):
+            raise ValidationError("secret must be a text", field="secret")
+        found = secret.split()
+        if not 1 <= len(found) <= SECRETS_MAX:
+            raise ValidationError(f"secret must hold 1 to {SECRETS_MAX} secrets, separated by blanks", field="secret")
+        self._keys = tuple(_decode_secret(text) for text in found)
+
+    def headers(self, key: str, at: datetime, body: bytes) -> dict[str, str]:
+        seconds = str(int(at.timestamp()))
+        signed = f"{key}.{seconds}.".encode() + body
+        return {
+            "webhook-id": key,
+            "webhook-timestamp": seconds,
+            "webhook-signature": " ".join(_signature(secret, signed) for secret in self._keys),
+        }
+
+    def __repr__(self) -> str:
+        return f"Signer({len(self._keys)} secrets)"
+
+
+def _signature(secret: bytes, signed: bytes) -> str:
+    return "v1," + base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode()
+
+
+def _decode_secret(text: str) -> bytes:
+    try:
+        if not text.startswith(PREFIX):
+            raise ValueError
+        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
+    except (ValueError, binascii.Error):
+        raise ValidationError(f"a secret is {PREFIX} and base64", field="secret") from None
+    if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
+        raise ValidationError(f"a secret has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes", field="secret")
+    return key
+
 
 CONTENT_TYPE = "application/cloudevents+json"
 TIMEOUT_MS_MAX = 20_000
 """A duty is renewed before a try if a third of its 30 seconds is over: a try ends within the rest."""
 GONE = 410
-_OURS = frozenset(
+_RESERVED_HEADERS = frozenset(
     {"connection", "content-length", "content-type", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 )
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
@@ -48,11 +104,11 @@ class WebhookSink(Sink):
         **options: Any,
     ) -> None:
         super().__init__(name=name, **options)
-        self._target = target(url)
-        self._signer = Signer(secret)
+        self._target = parse_target(url)
+        self._signer = WebhookSigner(secret)
         self._seconds = policies.duration_ms("timeout", timeout, 1, TIMEOUT_MS_MAX) / 1_000
-        self._allow_private = admit.switch("allow_private", allow_private)
-        self._headers = _checked(headers or {})
+        self._allow_private = validate.switch("allow_private", allow_private)
+        self._headers = _checked_headers(headers or {})
         self._tls = (tls or ssl.create_default_context()) if self._target.scheme == "https" else None
         self._resolver = resolver
 
@@ -66,40 +122,40 @@ class WebhookSink(Sink):
         except DeliveryFailed:
             raise
         except Exception as error:  # noqa: BLE001 - what it says might quote a url or a header
-            raise DeliveryFailed(_cause(error)) from None
+            raise DeliveryFailed(_failure_text(error)) from None
         if 300 <= status < 400:  # noqa: PLR2004
             raise DeliveryFailed(f"HTTP {status}: redirects are not followed")
         if not 200 <= status < 300:  # noqa: PLR2004
             raise DeliveryFailed(f"HTTP {status}", final=status == GONE)
 
     def _post(self, key: str, body: bytes, at: datetime) -> int:
-        deadline = Deadline(self._seconds)
+        deadline = RequestDeadline(self._seconds)
         to = self._target
         addresses = checked_addresses(
             self._resolver, to.host, to.port, allow_private=self._allow_private, seconds=deadline.left()
         )
         headers = {"Content-Type": CONTENT_TYPE, "User-Agent": "Holdfast", **self._headers}
         headers |= self._signer.headers(key, at, body)
-        with connect(addresses, to, self._tls, deadline) as line:
-            return post(line, to, headers, body, deadline)
+        with connect(addresses, to, self._tls, deadline) as sock:
+            return post(sock, to, headers, body, deadline)
 
     def __repr__(self) -> str:
         return f"WebhookSink(name={self.name!r}, host={self._target.host!r})"
 
 
-def _checked(headers: Mapping[Any, Any]) -> dict[str, str]:
+def _checked_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
     """Names are shown where one is refused, values never are: they may be secrets."""
     for name, value in headers.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             raise ValidationError("headers have names of letters, digits and dashes", field="headers")
-        if name.lower() in _OURS or name.lower().startswith("webhook-"):
+        if name.lower() in _RESERVED_HEADERS or name.lower().startswith("webhook-"):
             raise ValidationError(f"the header {name} is not yours to set", field="headers")
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise ValidationError(f"the value of {name} must be a printable ASCII text", field="headers")
     return dict(headers)
 
 
-def _cause(error: Exception) -> str:
+def _failure_text(error: Exception) -> str:
     match error:
         case ssl.SSLCertVerificationError():
             return f"TLS: {error.verify_message}"

@@ -1,15 +1,90 @@
-"""Connections to the server. Each wait for an answer has a deadline.
+"""Addresses and connections. Each wait for an answer has a deadline.
 
 A server can stop answering without closing the connection: a dead NAT entry, a frozen proxy, a frozen machine. TCP
 keepalives find a dead peer but not a frozen one, so every statement has a deadline of its own here.
 """
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
+from psycopg.rows import tuple_row
+
+from holdfast.core.urls import ServerUrl, parse_server_url
+from holdfast.errors import ValidationError
+from holdfast.store.base import Lane
+from holdfast.store.callers import run_on_loop
+from holdfast.store.postgres.values import read_binary
+
+OPTIONS = ("schema", "lanes", "pooled", "listen")
+"""The parameters of a url that are Holdfast's own; the others are for libpq."""
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+
+
+class PostgresAddress(NamedTuple):
+    conninfo: str
+    schema: str
+    lanes: Sequence[Lane]
+    pooled: bool | None
+    """Whether a connection pooler in transaction mode may be in between; None where the url does not say."""
+    listen: str | None
+    """The same for a connection that listens, where that one goes to another host or port."""
+
+
+def read_url(url: str) -> PostgresAddress:
+    """Split a url into a part for libpq and Holdfast's own parameters.
+
+    `schema`; `lanes=1` for one connection less; `pooled=1` or `pooled=0` where a connection pooler must not be looked for;
+    `listen=HOST:PORT`, the server itself, where the url leads to a pooler, which cannot pass on notifications.
+    The part for libpq stays as it was typed: libpq has rules of its own for empty parts and for escapes.
+    """
+    read = parse_server_url(url)
+    named = [(unquote(name), name, value) for name, value in read.parameters]
+    ours = {
+        "schema": "holdfast",
+        "lanes": "2",
+        "pooled": "",
+        "listen": "",
+        **{plain: unquote(value) for plain, _, value in named},
+    }
+    if not _SCHEMA.fullmatch(ours["schema"]):
+        raise ValidationError("schema must be a plain lower-case name of at most 51 characters", field="url")
+    if ours["lanes"] not in ("1", "2"):
+        raise ValidationError("lanes must be 1 or 2", field="url")
+    if ours["pooled"] not in ("", "0", "1"):
+        raise ValidationError("pooled must be 0 or 1", field="url")
+    left = [(plain, name, value) for plain, name, value in named if plain not in OPTIONS]
+    if not {plain for plain, _, _ in left} <= _libpq_names():
+        raise ValidationError(
+            f"the url has a parameter that neither Holdfast ({', '.join(OPTIONS)}) nor libpq knows: in a password write & as %26",
+            field="url",
+        )
+    lanes: Sequence[Lane] = ("work", "keyed") if ours["lanes"] == "1" else ("claim", "work", "keyed")
+    kept = [(name, value) for _, name, value in left]
+    pooled = None if not ours["pooled"] else ours["pooled"] == "1"
+    return PostgresAddress(read.text(kept), ours["schema"], lanes, pooled, _listen_url(read, ours["listen"], kept))
+
+
+def _listen_url(read: ServerUrl, hosts: str, parameters: Sequence[tuple[str, str]]) -> str | None:
+    if not hosts:
+        return None
+    text = read._replace(hosts=hosts).text(parameters)
+    if parse_server_url(text).hosts != hosts:
+        raise ValidationError("listen must be HOST or HOST:PORT", field="url")
+    return text
+
+
+def _libpq_names() -> set[str]:
+    """Names of parameters. `ssl` is an older name that libpq knows in urls alone."""
+    return {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
+
 
 CONNECT_SECONDS = 10.0
 WRITE_SECONDS = 10.0
@@ -34,7 +109,7 @@ _SOCKET_OPTIONS = {
 """Options for libpq that the url may override."""
 
 
-class Connection(psycopg.Connection[Any]):
+class TimedConnection(psycopg.Connection[Any]):
     """A connection that is closed when the answer to a statement is overdue."""
 
     patience: float = WRITE_SECONDS
@@ -56,7 +131,7 @@ class Connection(psycopg.Connection[Any]):
             raise psycopg.OperationalError(f"the server did not answer within {self.patience:g} seconds") from None
 
 
-def allow_for(connection: Connection, params: Mapping[str, Any]) -> None:
+def extend_timeout(connection: TimedConnection, params: Mapping[str, Any]) -> None:
     """Give a large statement, and the commit after it, the time that its bytes take."""
     size = 0
     for value in params.values():
@@ -71,17 +146,19 @@ PREPARE_AFTER = 2
 """A statement is prepared when it is used more often than this on one connection."""
 
 
-def connect(conninfo: str, patience: float, *, prepares: bool) -> Connection:
+def connect(conninfo: str, patience: float, *, prepares: bool) -> TimedConnection:
     """A new connection in autocommit mode: the store begins and ends transactions itself."""
     given = conninfo_to_dict(conninfo)
     options: dict[str, Any] = {name: value for name, value in _SOCKET_OPTIONS.items() if name not in given}
     options["connect_timeout"] = max(2, round(min(CONNECT_SECONDS, patience)))
-    connection = Connection.connect(conninfo, autocommit=True, prepare_threshold=PREPARE_AFTER if prepares else None, **options)
+    connection = TimedConnection.connect(
+        conninfo, autocommit=True, prepare_threshold=PREPARE_AFTER if prepares else None, **options
+    )
     connection.patience = patience
     return connection
 
 
-def is_pooled(connection: Connection) -> bool:
+def is_pooled(connection: TimedConnection) -> bool:
     """Whether a connection pooler is in between: it makes up the process id that a connection is told when it begins."""
     row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
     return row is None or row[0] != connection.info.backend_pid
@@ -92,3 +169,73 @@ def check_server(found: Any, identity: Any, connection: "psycopg.Connection[Any]
     if found != identity:
         connection.close()
         raise psycopg.OperationalError("another server answers at the same address")
+
+
+class LoopCursor:
+    """What the store uses of a psycopg.Cursor."""
+
+    def __init__(self, cursor: "psycopg.AsyncCursor[tuple[Any, ...]]") -> None:
+        self._cursor = cursor
+        self._rows: list[tuple[Any, ...]] = []
+
+    @property
+    def description(self) -> Any:
+        return self._cursor.description
+
+    def execute(self, query: str, params: Any = None) -> "LoopCursor":
+        self._rows = run_on_loop(lambda: self._execute(query, params))
+        return self
+
+    async def _execute(self, query: str, params: Any) -> list[tuple[Any, ...]]:
+        await self._cursor.execute(query.encode(), params)
+        return await self._cursor.fetchall() if self._cursor.description else []
+
+    def executemany(self, query: str, params: Sequence[Any]) -> None:
+        run_on_loop(lambda: self._cursor.executemany(query.encode(), params))
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._rows
+
+
+class LoopConnection:
+    """What the store uses of a psycopg.Connection."""
+
+    def __init__(self, connection: "psycopg.AsyncConnection[Any]") -> None:
+        self.wrapped = connection
+
+    @property
+    def closed(self) -> bool:
+        return self.wrapped.closed
+
+    @property
+    def autocommit(self) -> bool:
+        return self.wrapped.autocommit
+
+    @property
+    def prepare_threshold(self) -> int | None:
+        return self.wrapped.prepare_threshold
+
+    @prepare_threshold.setter
+    def prepare_threshold(self, value: int | None) -> None:
+        self.wrapped.prepare_threshold = value
+
+    @property
+    def info(self) -> psycopg.ConnectionInfo:
+        return self.wrapped.info
+
+    def cursor(self) -> LoopCursor:
+        made = psycopg.AsyncCursor(self.wrapped, row_factory=tuple_row)
+        read_binary(made)
+        return LoopCursor(made)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        block = self.wrapped.transaction()
+        run_on_loop(block.__aenter__)
+        try:
+            yield
+        except BaseException:
+            found = sys.exc_info()
+            run_on_loop(lambda: block.__aexit__(*found))
+            raise
+        run_on_loop(lambda: block.__aexit__(None, None, None))

@@ -7,26 +7,26 @@ from typing import Any, Self
 import psycopg
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
+from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
 from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import Job, Micros, Status
-from holdfast.store.base import STATUSES, Change, Contention, Made
-from holdfast.store.memory import Memory
-from holdfast.store.postgres.connections import Connection, allow_for, check_server
-from holdfast.store.postgres.marks import Mark, Marks
-from holdfast.store.postgres.onloop import LoopConnection
+from holdfast.core.model import JobRecord, Micros, Status
+from holdfast.store.base import AppliedCommand, Contention, EnqueueResult
+from holdfast.store.policies import RowCache
+from holdfast.store.postgres.connections import LoopConnection, TimedConnection, check_server, extend_timeout
+from holdfast.store.postgres.low_water_marks import LowWaterMark, LowWaterMarks
 from holdfast.store.postgres.values import (
     POSTGRES_EPOCH_US,
-    array,
+    binary_cursor,
     bytes_array,
-    cursor,
-    moment,
+    column_array,
     plain_array,
     raw_cursor,
     text_array,
     to_param,
+    to_timestamp,
 )
-from holdfast.store.postgres.wake import Bell
+from holdfast.store.postgres.wakeup import Notifier
+from holdfast.store.rows import STATUSES
 from holdfast.store.session import SqlSession
 
 KEYED_TRIES_MAX = 10
@@ -45,25 +45,25 @@ class PostgresSession(SqlSession):
         connection: "psycopg.Connection[Any] | LoopConnection",
         sql: dict[str, str],
         ledger_id: str,
-        memory: Memory,
+        cache: RowCache,
         clock: Callable[[], Micros] | None,
-        marks: Marks,
+        marks: LowWaterMarks,
         intern: "Callable[[tuple[str, str, str]], int] | None" = None,
-        bell: Bell | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
-        super().__init__(ledger_id, memory)
+        super().__init__(ledger_id, cache)
         self._connection: Any = connection
-        self._cursor: Any = connection.cursor() if isinstance(connection, LoopConnection) else cursor(connection)
+        self._cursor: Any = connection.cursor() if isinstance(connection, LoopConnection) else binary_cursor(connection)
         self._sql = sql
         self._clock = clock
         self._marks = marks
-        self._intern_elsewhere = intern
-        self._bell = bell
+        self._intern_outside = intern
+        self._notifier = notifier
         self._begins = False
         self._identity: Any = None
         self.xid: int | None = None
         """The id of the transaction, once there is one that this session has begun."""
-        self.rung: set[str] = set()
+        self.notified: set[str] = set()
         """Queues whose bell rings with the commit."""
         self.own_ids: set[int] | None = None
         """In a caller's transaction: the jobs that it has made so far, which no other transaction can see."""
@@ -101,8 +101,8 @@ class PostgresSession(SqlSession):
         used = reader or self._cursor
         if self._begins and self.xid is None:
             self.xid = self._begin()
-        if params and isinstance(self._connection, Connection):
-            allow_for(self._connection, params)
+        if params and isinstance(self._connection, TimedConnection):
+            extend_timeout(self._connection, params)
         used.execute(self._sql[name], params)
         return used.fetchall() if used.description else []
 
@@ -114,7 +114,7 @@ class PostgresSession(SqlSession):
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         found = zip(*rows, strict=True)
-        self._run(name, {column: array(column, values) for column, values in zip(columns, found, strict=True)})
+        self._run(name, {column: column_array(column, values) for column, values in zip(columns, found, strict=True)})
 
     def _lock_seal(self) -> None:
         self._run("lock_seal")
@@ -137,23 +137,23 @@ class PostgresSession(SqlSession):
         self.rows("lock_jobs", ids=ids)
 
     def try_lock(self, ids: Iterable[int]) -> set[int]:
-        return self._ids("try_lock", ids)
+        return self._select_ids("try_lock", ids)
 
     def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
-        return self._ids("try_lock_unshared", ids)
+        return self._select_ids("try_lock_unshared", ids)
 
     def pin(self, ids: Iterable[int]) -> set[int]:
         """In a caller's transaction, which may stay open for long, jobs that others can see may end meanwhile."""
         wanted = set(ids)
         if self.own_ids is not None:
-            self._ids("share_jobs", wanted)
+            self._select_ids("share_jobs", wanted)
             return wanted - self.own_ids
         if self.careful:
             return self.try_lock(wanted)
         self.lock(wanted)
         return set()
 
-    def _ids(self, name: str, ids: Iterable[int]) -> set[int]:
+    def _select_ids(self, name: str, ids: Iterable[int]) -> set[int]:
         wanted = sorted(set(ids))
         return {row[0] for row in self.rows(name, ids=wanted)} if wanted else set()
 
@@ -174,19 +174,19 @@ class PostgresSession(SqlSession):
 
     def intern_profile(self, key: tuple[str, str, str]) -> int:
         """In a transaction of its own where this one is a caller's: others must not wait for that one to end."""
-        if self._intern_elsewhere is not None:
-            return self._intern_elsewhere(key)
+        if self._intern_outside is not None:
+            return self._intern_outside(key)
         return super().intern_profile(key)
 
     def stamp(self) -> Micros | None:
         return None if self._clock is None else self._clock()
 
     def _now_at(self) -> Any:
-        return moment(self.stamp())
+        return to_timestamp(self.stamp())
 
     # Hot verbs
 
-    def enqueue(self, items: Sequence[Enqueue]) -> list[Made]:
+    def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueueResult]:
         first = items[0]
         channel = self._channel(first.queue) if all(item.queue == first.queue for item in items) else None
         shape = (first.queue, first.kind, first.actor, first.request_id)
@@ -208,17 +208,17 @@ class PostgresSession(SqlSession):
             profiles = [self.profile_id(item) for item in items]
             rows = self._run("enqueue", self._columns(items, profiles) | {"channel": channel})
         if channel is not None:
-            self.rung.add(first.queue)
+            self.notified.add(first.queue)
         at = rows[0][1]
         if self.own_ids is not None:
             self.own_ids.update([row[0] for row in rows])
-        return [Made(row[0], at, True) for row in rows]
+        return [EnqueueResult(row[0], at, True) for row in rows]
 
     def _channel(self, queue: str) -> str | None:
         """Where to ring for this queue in the statement itself; None where that is for later, or has been done."""
-        if self._bell is None or queue in self.rung or not self._bell.may_ring():
+        if self._notifier is None or queue in self.notified or not self._notifier.may_notify_inline():
             return None
-        return self._bell.name
+        return self._notifier.name
 
     def _columns(self, items: Sequence[Enqueue], profiles: list[int]) -> dict[str, Any]:
         return {
@@ -226,7 +226,7 @@ class PostgresSession(SqlSession):
             "queues": text_array([item.queue for item in items]),
             "kinds": text_array([item.kind for item in items]),
             "priorities": plain_array([item.priority for item in items]),
-            "available": [moment(item.available_at) for item in items],
+            "available": [to_timestamp(item.available_at) for item in items],
             "delays": plain_array([item.delay_us for item in items]),
             "profiles": plain_array(profiles),
             "keys": text_array([item.dedupe_key for item in items]),
@@ -241,14 +241,14 @@ class PostgresSession(SqlSession):
             "reasons": text_array([item.reason for item in items]),
         }
 
-    def enqueue_keyed(self, item: Enqueue) -> Made:
+    def enqueue_keyed(self, item: Enqueue) -> EnqueueResult:
         """Insert, or read who won; again where the winner has finished and let go of the key in between."""
         params = {
             "now_at": self._now_at(),
             "queue": item.queue,
             "kind": item.kind,
             "priority": item.priority,
-            "available_at": moment(item.available_at),
+            "available_at": to_timestamp(item.available_at),
             "delay_us": item.delay_us,
             "profile": self.profile_id(item),
             "key": item.dedupe_key,
@@ -266,30 +266,32 @@ class PostgresSession(SqlSession):
         for _ in range(KEYED_TRIES_MAX):
             if made := self._run("enqueue_keyed", params):
                 if params["channel"] is not None:
-                    self.rung.add(item.queue)
+                    self.notified.add(item.queue)
                 if self.own_ids is not None:
                     self.own_ids.add(made[0][0])
-                return Made(made[0][0], made[0][1], True)
+                return EnqueueResult(made[0][0], made[0][1], True)
             if found := self._run("find_dedupe", {"queue": item.queue, "key": item.dedupe_key}):
-                return Made(found[0][0], found[0][1], False)
+                return EnqueueResult(found[0][0], found[0][1], False)
         raise Contention(f"the key {item.dedupe_key!r} changes hands too quickly")
 
-    def claim(self, command: ClaimNext) -> list[Job]:
+    def claim(self, command: ClaimNext) -> list[JobRecord]:
         begun = self._marks.of(command)
         rows = self._claim_after(command, begun)
         if len(rows) < command.limit and any(mark.is_set for mark in begun):
             self._marks.drop(command)
-            begun = [Mark()] * len(begun)
+            begun = [LowWaterMark()] * len(begun)
             rows += self._claim_after(command, begun, command.limit - len(rows))
         order = {queue: number for number, queue in enumerate(command.queues)}
         rows.sort(key=lambda row: (order[row[1]], -row[5], row[6], row[0]))
         if rows:
             last = {row[1]: row for row in rows}
-            places = {queue: Mark(-row[5], moment(row[6] + POSTGRES_EPOCH_US), row[0]) for queue, row in last.items()}
+            places = {
+                queue: LowWaterMark(-row[5], to_timestamp(row[6] + POSTGRES_EPOCH_US), row[0]) for queue, row in last.items()
+            }
             self._marks.learn(command, begun, seconds=max([row[23] or 0.0 for row in rows]), last=places)
         return self.claimed(rows, command, POSTGRES_EPOCH_US)
 
-    def _claim_after(self, command: ClaimNext, marks: Sequence[Mark], limit: int | None = None) -> list[tuple[Any, ...]]:
+    def _claim_after(self, command: ClaimNext, marks: Sequence[LowWaterMark], limit: int | None = None) -> list[tuple[Any, ...]]:
         """Rows as the claim returns them, times counted from 2000."""
         start = command.start
         return self._run(
@@ -314,7 +316,7 @@ class PostgresSession(SqlSession):
             raw_cursor(self._connection),
         )
 
-    def _fences(self, commands: Sequence[Any]) -> dict[str, Any]:
+    def _fence_params(self, commands: Sequence[Any]) -> dict[str, Any]:
         return {
             "now_at": self._now_at(),
             "ids": plain_array([c.job_id for c in commands]),
@@ -322,51 +324,54 @@ class PostgresSession(SqlSession):
             "tokens": text_array([c.fence.token for c in commands]),
         }
 
-    def _asked(self, commands: Sequence[Any]) -> dict[str, Any]:
+    def _guard_params(self, commands: Sequence[Any]) -> dict[str, Any]:
         revs, requests = [c.expected_rev for c in commands], [c.request_id for c in commands]
-        return self._fences(commands) | {"revs": plain_array(revs), "requests": text_array(requests)}
+        return self._fence_params(commands) | {"revs": plain_array(revs), "requests": text_array(requests)}
 
-    def start(self, commands: Sequence[Start]) -> list[Change | None]:
-        rows = self._run("start", self._asked(_sorted(commands)))
-        done = {id_: Change(id_, rev, Status.RUNNING, at, lease) for id_, rev, at, lease in rows}
+    def start(self, commands: Sequence[Start]) -> list[AppliedCommand | None]:
+        rows = self._run("start", self._guard_params(_sorted_by_job(commands)))
+        done = {id_: AppliedCommand(id_, rev, Status.RUNNING, at, lease) for id_, rev, at, lease in rows}
         return [done.get(command.job_id) for command in commands]
 
-    def heartbeat(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
-        ordered = _sorted([command for command in commands if command.beat.is_everyday])
+    def heartbeat(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
+        ordered = _sorted_by_job([command for command in commands if command.beat.is_plain])
         if not ordered:
             return [None] * len(commands)
         if all(c.beat is payloads.NO_BEAT and c.expected_rev is None and c.request_id is None for c in ordered):
-            rows = self._run("beat", self._fences(ordered))
+            rows = self._run("beat", self._fence_params(ordered))
         else:
-            rows = self._run("heartbeat", self._asked(ordered) | _told(ordered))
-        return _beaten(commands, rows)
+            rows = self._run("heartbeat", self._guard_params(ordered) | _beat_params(ordered))
+        return _beat_results(commands, rows)
 
-    def beat_signed(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
-        ordered = _sorted([command for command in commands if command.beat.is_everyday])
+    def beat_signed(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
+        ordered = _sorted_by_job([command for command in commands if command.beat.is_plain])
         if not ordered:
             return [None] * len(commands)
         given = {"tokens": text_array([c.fence.token or None for c in ordered]), "skew_us": SKEW_US_MAX}
-        return _beaten(commands, self._run("beat_signed", self._asked(ordered) | _told(ordered) | _stated(ordered) | given))
+        return _beat_results(
+            commands,
+            self._run("beat_signed", self._guard_params(ordered) | _beat_params(ordered) | _signature_params(ordered) | given),
+        )
 
-    def complete(self, commands: Sequence[Complete]) -> list[Change | None]:
-        ordered = _sorted(commands)
+    def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
+        ordered = _sorted_by_job(commands)
         bodies = {"payloads": bytes_array([c.payload for c in ordered])}
-        rows = self._run("complete", self._asked(ordered) | bodies)
-        done = {id_: Change(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in rows}
+        rows = self._run("complete", self._guard_params(ordered) | bodies)
+        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in rows}
         return [done.get(command.job_id) for command in commands]
 
-    def settle(self, commands: Sequence[Settle]) -> Container[int]:
-        ordered = _sorted(commands)
+    def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
+        ordered = _sorted_by_job(commands)
         asked = {
             "requests": text_array([c.request_id for c in ordered]),
             "payloads": bytes_array([c.payload for c in ordered]),
             "size": len(ordered),
         }
-        [(done,)] = self._run("settle", self._fences(ordered) | asked)
+        [(done,)] = self._run("settle", self._fence_params(ordered) | asked)
         return {c.job_id for c in ordered} if done is None else set(done)
 
 
-def _told(commands: Sequence[Heartbeat]) -> dict[str, Any]:
+def _beat_params(commands: Sequence[Heartbeat]) -> dict[str, Any]:
     return {
         "stages": text_array([c.beat.stage for c in commands]),
         "progress": plain_array([c.beat.progress for c in commands]),
@@ -375,26 +380,27 @@ def _told(commands: Sequence[Heartbeat]) -> dict[str, Any]:
     }
 
 
-def _stated(commands: Sequence[Heartbeat]) -> dict[str, Any]:
+def _signature_params(commands: Sequence[Heartbeat]) -> dict[str, Any]:
     found = [c.signed for c in commands if c.signed is not None]
     return {
         "owners": text_array([signed.said.actor.name for signed in found]),
         "incarnations": text_array([signed.said.actor.incarnation for signed in found]),
         "counters": plain_array([signed.said.counter for signed in found]),
-        "signed": [moment(signed.said.at) for signed in found],
+        "signed": [to_timestamp(signed.said.at) for signed in found],
         "key_ids": plain_array([signed.key_id for signed in found]),
         "signatures": bytes_array([signed.signature for signed in found]),
         "statements": bytes_array([signed.statement for signed in found]),
     }
 
 
-def _beaten(commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]]) -> list[Change | None]:
+def _beat_results(commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]]) -> list[AppliedCommand | None]:
     done = {
-        id_: Change(id_, rev, STATUSES[status], at, lease, phase == "aborting") for id_, rev, at, lease, status, phase in rows
+        id_: AppliedCommand(id_, rev, STATUSES[status], at, lease, phase == "aborting")
+        for id_, rev, at, lease, status, phase in rows
     }
     return [done.get(command.job_id) for command in commands]
 
 
-def _sorted(commands: Sequence[Any]) -> list[Any]:
+def _sorted_by_job(commands: Sequence[Any]) -> list[Any]:
     """By job, so that every transaction locks rows in one order."""
     return sorted(commands, key=_job_id)

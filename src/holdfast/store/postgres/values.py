@@ -37,7 +37,7 @@ class SecondsLoader(Loader):
         return int(_unpack(data[:8])[0]) / 1_000_000
 
 
-def cursor(connection: "psycopg.Connection[Any]") -> "psycopg.Cursor[tuple[Any, ...]]":
+def binary_cursor(connection: "psycopg.Connection[Any]") -> "psycopg.Cursor[tuple[Any, ...]]":
     """A cursor of ours, whatever the connection's owner has set up for its own."""
     made = psycopg.Cursor(connection, row_factory=tuple_row)
     read_binary(made)
@@ -53,7 +53,7 @@ def read_binary(made: "psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]") -> None:
 
 def raw_cursor(connection: "psycopg.Connection[Any]") -> "psycopg.Cursor[tuple[Any, ...]]":
     """One whose times are microseconds since 2000: the driver reads those without calling back, which pays for a large batch."""
-    made = cursor(connection)
+    made = binary_cursor(connection)
     plain = made.adapters.get_loader(made.adapters.types["int8"].oid, Format.BINARY)
     assert plain is not None
     made.adapters.register_loader("timestamptz", plain)
@@ -63,11 +63,11 @@ def raw_cursor(connection: "psycopg.Connection[Any]") -> "psycopg.Cursor[tuple[A
 def to_param(name: str, value: Any) -> Any:
     """Names say what is a time: `…_at`."""
     if value is not None and (name.endswith("_at") or name == "at"):
-        return moment(value)
+        return to_timestamp(value)
     return value
 
 
-def moment(at: Micros | None) -> datetime | None:
+def to_timestamp(at: Micros | None) -> datetime | None:
     return None if at is None else _EPOCH + timedelta(microseconds=at)
 
 
@@ -92,11 +92,11 @@ def bytes_array(values: Iterable[bytes | None]) -> str:
 
 def time_array(values: Sequence[Micros | None]) -> str:
     """Those of one batch are mostly the same: each is written once."""
-    written = {at: "NULL" if (when := moment(at)) is None else f'"{when.isoformat()}"' for at in set(values)}
+    written = {at: "NULL" if (when := to_timestamp(at)) is None else f'"{when.isoformat()}"' for at in set(values)}
     return "{" + ",".join([written[at] for at in values]) + "}"
 
 
-def array(name: str, values: Sequence[Any]) -> str:
+def column_array(name: str, values: Sequence[Any]) -> str:
     """An array literal of one column, by its name and by what is in it."""
     if name.endswith("_at"):
         return time_array(values)

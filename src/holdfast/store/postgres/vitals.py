@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.doctor.shapes import LockedJob, OpenTransaction, Vitals
-from holdfast.store.postgres.values import cursor
+from holdfast.core.doctor.model import LockedJob, OpenTransaction, StoreHealth
+from holdfast.store.postgres.values import binary_cursor
 from holdfast.store.statements import migrations
 
 
-def vitals(connection: Any, sql: Mapping[str, str]) -> Vitals:
+def vitals(connection: Any, sql: Mapping[str, str]) -> StoreHealth:
     """The room on its disk is not for a client to see."""
-    rows = cursor(connection)
+    rows = binary_cursor(connection)
     [(version, schema, xids, replica, *settings)] = rows.execute(sql["vitals"]).fetchall()
     opened = {writes: OpenTransaction(who, age_us) for writes, who, age_us in rows.execute(sql["transactions"]).fetchall()}
     oldest = max(opened.values(), key=lambda found: found.age_us, default=None)
-    return Vitals(
+    return StoreHealth(
         store="postgresql",
         version=f"PostgreSQL {version}",
         schema_version=schema,

@@ -1,4 +1,4 @@
-"""Whether the files of an open ledger are still the ones that its path names.
+"""The files of a ledger: checks before it is opened, and checks that its paths still name the files that are open.
 
 SQLite keeps its files open. When one of them is deleted, moved or replaced, commits go on into a file that no other process will
 ever read, and SQLite does not say so. The store therefore compares the device and inode numbers of the paths with those that it
@@ -7,6 +7,7 @@ has open: before a transaction, after its commit, after reads, and once a second
 
 import contextlib
 import ctypes
+import errno
 import os
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Literal
 
 import apsw
 
-from holdfast.errors import Unavailable
+from holdfast.errors import NoLedger, Unavailable, ValidationError
 
 _ACTION = (
     "Put the original file back, and this ledger goes on by itself. Start the process again if the file was replaced on purpose. "
@@ -25,7 +26,7 @@ _LOG_ACTION = (
     "database what only the lost file had. Then start them again."
 )
 
-_Numbers = tuple[int, int]
+_FileId = tuple[int, int]
 
 
 QUIET_NS, COARSE_QUIET_NS = 100_000_000, 2_500_000_000
@@ -35,7 +36,7 @@ LOOK_SECONDS = 0.1
 """How old the last look may be where none is needed for an acknowledgement: before a transaction, and after a read."""
 
 
-class Files:
+class LedgerFiles:
     """The database, its write-ahead log and the log's index, by the numbers that they had when they were opened.
 
     All of them are in one folder. While its time of change stays the same, none of them was deleted, moved or replaced, so a look
@@ -47,10 +48,10 @@ class Files:
         self._folder: str | None = None
         self._fd: int | None = None
         """The folder, open."""
-        self._quiet: tuple[int, _Numbers] | None = None
+        self._quiet: tuple[int, _FileId] | None = None
         self._looked = -LOOK_SECONDS
-        self._database: _Numbers | None = None
-        self._opened: list[tuple[str, _Numbers]] = []
+        self._database: _FileId | None = None
+        self._opened: list[tuple[str, _FileId]] = []
         self.changes = 0
         """Grows when something in the folder may have changed."""
 
@@ -58,20 +59,20 @@ class Files:
     def are_known(self) -> bool:
         return self._database is not None
 
-    def opened(self, database: str, before: _Numbers | None) -> None:
+    def opened(self, database: str, before: _FileId | None) -> None:
         """Remember the files of a connection that is open, or compare them with those that are known.
 
         SQLite deletes and makes none of them while a connection is open. `database` is the name that SQLite uses, with symbolic
         links resolved; `before` is what the path named before the connection was opened.
         """
-        found = numbers_of(self.path)
+        found = file_id(self.path)
         if found is None or before not in (None, found) or self._database not in (None, found):
-            raise self._lost(self.path, "none")
+            raise self._lost_error(self.path, "none")
         self._database = found
         if not self._opened:
             names = (self.path, f"{database}-wal", f"{database}-shm")
             self._folder = str(Path(database).parent) if Path(database).resolve() == Path(self.path) else None
-            self._opened = [(name, numbers_of(name) or (0, 0)) for name in names]
+            self._opened = [(name, file_id(name) or (0, 0)) for name in names]
             if self._folder is not None and self._fd is None:
                 self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._quiet = None
@@ -81,7 +82,7 @@ class Files:
         """The writer was closed: where it was the last connection, the next one makes a new log. The database stays the same."""
         self._opened, self._quiet = [], None
 
-    def check_kept(self) -> None:
+    def check_after_commit(self) -> None:
         """Raise Unavailable if what was just committed is in a file that is lost.
 
         It does not notice that a folder further up was moved: the next transaction does.
@@ -91,19 +92,19 @@ class Files:
 
     def check(self, outcome: Literal["none", "unknown"] = "none") -> None:
         """Raise Unavailable with this outcome if a path no longer names the file that is open."""
-        folder = self._look()
+        folder = self._folder_state()
         if folder is not None and folder == self._quiet:
             return
         self.changes += 1
         self._quiet = None
         for name, opened in self._opened:
-            if numbers_of(name) != opened:
+            if file_id(name) != opened:
                 self._looked = -LOOK_SECONDS
-                raise self._lost(name, outcome)
+                raise self._lost_error(name, outcome)
         if folder is not None and time.time_ns() - folder[0] > (QUIET_NS if folder[0] % 1_000_000 else COARSE_QUIET_NS):
             self._quiet = folder
 
-    def check_again(self, now: float) -> None:
+    def check_if_due(self, now: float) -> None:
         """The same, unless it was found to be well within LOOK_SECONDS before `now`, by the monotonic clock."""
         if now - self._looked >= LOOK_SECONDS:
             self.check()
@@ -115,7 +116,7 @@ class Files:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
-    def _look(self) -> tuple[int, _Numbers] | None:
+    def _folder_state(self) -> tuple[int, _FileId] | None:
         """When the folder was changed last, itself or what is in it. That it was renamed is a change too."""
         if self._folder is None:
             return None
@@ -125,7 +126,7 @@ class Files:
             return None
         return there.st_ctime_ns, (there.st_dev, there.st_ino)
 
-    def _lost(self, name: str, outcome: Literal["none", "unknown"]) -> Unavailable:
+    def _lost_error(self, name: str, outcome: Literal["none", "unknown"]) -> Unavailable:
         now = "is another file now" if os.path.exists(name) else "is no longer there"  # noqa: PTH110 - a name, on the way to a message
         lost = Unavailable(
             f"{name} {now}: it was deleted, moved or replaced while the ledger was open", outcome=outcome, lost=name
@@ -134,7 +135,7 @@ class Files:
         return lost
 
 
-def numbers_of(path: str) -> _Numbers | None:
+def file_id(path: str) -> _FileId | None:
     """The device and inode numbers of a file; None where there is none to be seen."""
     try:
         there = os.stat(path)  # noqa: PTH116 - often
@@ -148,3 +149,74 @@ def has_moved(connection: apsw.Connection) -> bool:
     answer = ctypes.c_int(0)
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(answer))
     return answer.value != 0
+
+
+_BUSY_MS = 10_000
+_PERMISSION_ERRORS = (apsw.PermissionsError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.AuthError, PermissionError)
+
+
+def check_path(path: Path, create: bool) -> bool:
+    """Whether there is a ledger. Refuses what can never be one, and what is none yet unless one may be made there."""
+    if not path.parent.is_dir():
+        if create:
+            raise ValidationError(f"there is no folder {path.parent}", field="url")
+        raise _no_ledger_error(path)
+    if path.is_dir():
+        raise _no_database_error(path)
+    if _has_ledger(path):
+        return True
+    if not create:
+        raise _no_ledger_error(path)
+    _check_log(path)
+    return False
+
+
+def _has_ledger(path: Path) -> bool:
+    """Asked by a connection that cannot write: an empty file stays empty, and somebody else's database as it is.
+
+    The file is opened by SQLite alone: closing any other descriptor would drop the locks that this process has on it.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with contextlib.closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        connection.set_busy_timeout(_BUSY_MS)
+        try:
+            return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'holdfast_schema'").get is not None
+        except apsw.NotADBError:
+            raise _no_database_error(path) from None
+
+
+def _check_log(path: Path) -> None:
+    """SQLite would delete a log that has lost its database, and with it what was not copied into the database yet."""
+    log = Path(f"{path}-wal")
+    if not path.exists() and log.exists() and log.stat().st_size:
+        lost = Unavailable(f"there is {log}, but not the database that it belongs to", retryable=False)
+        lost.action = f"Put the database back to {path.absolute()}; or, if nobody needs it, delete what is left of it."
+        raise lost
+
+
+def _no_database_error(path: Path) -> ValidationError:
+    return ValidationError(f"{path} is not a SQLite database", field="url")
+
+
+def _no_ledger_error(path: Path) -> NoLedger:
+    return NoLedger(f"there is no ledger at {path.absolute()}", path=str(path.absolute()))
+
+
+def is_full(error: Exception) -> bool:
+    return isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
+
+
+FREE_SPACE_ACTION = "Make room on the disk that the ledger's file is on; holdfast doctor says how much there is."
+
+
+def open_error(path: Path, error: Exception) -> Unavailable:
+    """Why a ledger cannot be opened. Rights do not come by waiting, so that is said apart."""
+    refused = Unavailable(f"cannot open {path}: {error}", retryable=not isinstance(error, _PERMISSION_ERRORS))
+    if isinstance(error, _PERMISSION_ERRORS):
+        refused.action = (
+            "Whoever reads a ledger takes part in its locks: it must be possible to write to its file and its folder."
+        )
+    elif is_full(error):
+        refused.action = FREE_SPACE_ACTION
+    return refused

@@ -26,47 +26,47 @@ FORK_SECONDS = 1.0
 _LOOK_SECONDS = 0.0005
 
 
-class Forked(Protocol):
+class ForkAware(Protocol):
     """A store that is told of forks."""
 
     def close_forked(self) -> None:
         """Called in the child: close the descriptors that are not SQLite's, without taking a lock."""
 
 
-_inside: dict[int, int] = {}
+_depth_by_thread: dict[int, int] = {}
 """How deep each thread is inside SQLite."""
 _forking = 0
-_went_on = threading.Event()
-_stores: "weakref.WeakSet[Forked]" = weakref.WeakSet()
+_fork_done = threading.Event()
+_stores: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
 _connections: "weakref.WeakSet[apsw.Connection]" = weakref.WeakSet()
-_spoilt: set[str] = set()
+_unusable_files: set[str] = set()
 """Files that this process can never open again."""
 
 
-def tell_of_forks(store: Forked) -> None:
+def register_store(store: ForkAware) -> None:
     _stores.add(store)
 
 
 def enter() -> None:
     """The calling thread is about to use SQLite. Wait where another one is about to fork."""
     thread = threading.get_ident()
-    _inside[thread] = _inside.get(thread, 0) + 1
-    while _forking and _inside[thread] == 1:
-        del _inside[thread]
-        _went_on.wait(FORK_SECONDS)
-        _inside[thread] = 1
+    _depth_by_thread[thread] = _depth_by_thread.get(thread, 0) + 1
+    while _forking and _depth_by_thread[thread] == 1:
+        del _depth_by_thread[thread]
+        _fork_done.wait(FORK_SECONDS)
+        _depth_by_thread[thread] = 1
 
 
 def leave() -> None:
     thread = threading.get_ident()
-    if _inside[thread] == 1:
-        del _inside[thread]
+    if _depth_by_thread[thread] == 1:
+        del _depth_by_thread[thread]
     else:
-        _inside[thread] -= 1
+        _depth_by_thread[thread] -= 1
 
 
 @contextlib.contextmanager
-def inside() -> Iterator[None]:
+def using_sqlite() -> Iterator[None]:
     enter()
     try:
         yield
@@ -74,14 +74,14 @@ def inside() -> Iterator[None]:
         leave()
 
 
-def note(connection: apsw.Connection) -> None:
+def register_connection(connection: apsw.Connection) -> None:
     """A child of this process has to close this connection."""
     _connections.add(connection)
 
 
 def check_file(path: str) -> None:
     """Refuse a file that was in use when this process was forked."""
-    if _spoilt and os.path.realpath(path) in _spoilt:
+    if _unusable_files and os.path.realpath(path) in _unusable_files:
         refused = Unavailable(f"this process was forked while a connection to {path} was in use", retryable=False)
         refused.action = (
             "Start a new program instead of a fork (subprocess, or multiprocessing with the method spawn), "
@@ -90,30 +90,30 @@ def check_file(path: str) -> None:
         raise refused
 
 
-def _before() -> None:
+def _before_fork() -> None:
     global _forking  # noqa: PLW0603 - there is one process
-    _went_on.clear()
+    _fork_done.clear()
     _forking += 1
     ours, deadline = threading.get_ident(), time.monotonic() + FORK_SECONDS
-    while _inside.keys() - {ours} and time.monotonic() < deadline:
+    while _depth_by_thread.keys() - {ours} and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
 
 
-def _after() -> None:
+def _after_fork_in_parent() -> None:
     global _forking  # noqa: PLW0603 - likewise
     _forking -= 1
     if not _forking:
-        _went_on.set()
+        _fork_done.set()
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     """Close what was idle. What was in use can be neither used nor closed: not even when Python ends."""
-    global _forking, _went_on
-    _forking, _went_on = 0, threading.Event()
-    in_use = bool(_inside.keys() - {threading.get_ident()})
+    global _forking, _fork_done
+    _forking, _fork_done = 0, threading.Event()
+    in_use = bool(_depth_by_thread.keys() - {threading.get_ident()})
     for connection in _open_connections():
         if in_use or connection.in_transaction or connection not in _connections:
-            _spoilt.add(os.path.realpath(connection.db_filename("main")))
+            _unusable_files.add(os.path.realpath(connection.db_filename("main")))
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         else:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -122,7 +122,7 @@ def _in_child() -> None:
     for store in list(_stores):
         store.close_forked()
     _stores.clear()
-    _inside.clear()
+    _depth_by_thread.clear()
 
 
 def _open_connections() -> list[apsw.Connection]:
@@ -139,4 +139,4 @@ def _is_open(connection: apsw.Connection) -> bool:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

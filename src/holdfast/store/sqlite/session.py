@@ -7,11 +7,12 @@ import apsw
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
+from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
 from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import Actor, Job, Micros, Role, Status
-from holdfast.store.base import STATUSES, Change, Made
-from holdfast.store.memory import Memory
+from holdfast.core.model import Actor, JobRecord, Micros, Role, Status
+from holdfast.store.base import AppliedCommand, EnqueueResult
+from holdfast.store.policies import RowCache
+from holdfast.store.rows import STATUSES
 from holdfast.store.session import SqlSession
 from holdfast.store.statements import statements
 
@@ -27,18 +28,18 @@ _POS_MAX = 2**63 - 1
 
 
 class SqliteSession(SqlSession):
-    def __init__(self, connection: apsw.Connection, ledger_id: str, memory: Memory, clock: Callable[[], Micros]) -> None:
-        super().__init__(ledger_id, memory)
+    def __init__(self, connection: apsw.Connection, ledger_id: str, cache: RowCache, clock: Callable[[], Micros]) -> None:
+        super().__init__(ledger_id, cache)
         self._connection = connection.cursor()
         self._connection.row_trace = None
         self._clock = clock
-        self._read_at: Micros | None = None
+        self._now_cached: Micros | None = None
 
     def now(self) -> Micros:
         """Read once a transaction: it holds the only write lock, so nobody's later time can be before it."""
-        if self._read_at is None:
-            self._read_at = self._clock()
-        return self._read_at
+        if self._now_cached is None:
+            self._now_cached = self._clock()
+        return self._now_cached
 
     def stamp(self) -> Micros:
         return self.now()
@@ -127,7 +128,7 @@ class SqliteSession(SqlSession):
         times = {name: chosen[name] for name in ("after", "since_at", "until_at")}
         end, _ = self.one("last_block") or (0, 0)
         found: list[tuple[Any, ...]] = []
-        for after, upto in _joined([*self.rows("time_blocks", **times), (end, _POS_MAX)]):
+        for after, upto in _join_ranges([*self.rows("time_blocks", **times), (end, _POS_MAX)]):
             left = chosen["limit"] - len(found)
             if left <= 0:
                 break
@@ -136,7 +137,7 @@ class SqliteSession(SqlSession):
 
     # Hot verbs
 
-    def enqueue(self, items: Sequence[Enqueue]) -> list[Made]:
+    def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueueResult]:
         now, connection = self.now(), self._connection
         profile = self.profile_id
         ids = self._ids_for(items)
@@ -163,7 +164,7 @@ class SqliteSession(SqlSession):
                 for id_, item in zip(ids, items, strict=True)
             ],
         )  # fmt: skip
-        return [Made(id_, now, True) for id_ in ids]
+        return [EnqueueResult(id_, now, True) for id_ in ids]
 
     def _ids_for(self, items: Sequence[Enqueue]) -> Sequence[int]:
         """The ids that were drawn for these jobs, or the next ones."""
@@ -172,20 +173,20 @@ class SqliteSession(SqlSession):
         first: int = self._connection.execute(SQL["last_job_id"]).get + 1
         return range(first, first + len(items))
 
-    def enqueue_keyed(self, item: Enqueue) -> Made:
+    def enqueue_keyed(self, item: Enqueue) -> EnqueueResult:
         found = self._connection.execute(SQL["find_dedupe"], (item.queue, item.dedupe_key)).get
         if found is not None:
-            return Made(found[0], found[1], False)
+            return EnqueueResult(found[0], found[1], False)
         return self.enqueue([item])[0]
 
-    def claim(self, command: ClaimNext) -> list[Job]:
-        held: list[Job] = []
+    def claim(self, command: ClaimNext) -> list[JobRecord]:
+        held: list[JobRecord] = []
         for queue in command.queues:
             if len(held) < command.limit and not self.paused(queue):
                 held += self._claim_from(queue, command, command.limit - len(held))
         return held
 
-    def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[Job]:
+    def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[JobRecord]:
         wanted = {"queue": queue, "now": self.now(), "kinds": None if command.kinds is None else self._list(command.kinds)}
         ready = self._connection.execute(SQL["next_two"], wanted).fetchall()
         if not ready:
@@ -219,7 +220,7 @@ class SqliteSession(SqlSession):
         )
         return self.claimed(rows, command)
 
-    def _admitted(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
+    def _passing_guards(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
         """The commands whose guards hold, each with its row. The write lock is held: what is read here stays true."""
         found = self._connection.execute(SQL["guards"], (self._list([command.job_id for command in commands]),))
         rows = {row[0]: row for row in found}
@@ -239,12 +240,12 @@ class SqliteSession(SqlSession):
             ):
                 yield command, guard
 
-    def start(self, commands: Sequence[Start]) -> list[Change | None]:
+    def start(self, commands: Sequence[Start]) -> list[AppliedCommand | None]:
         now, done = self.now(), {}
         updates, events = [], []
-        for command, guard in self._admitted(commands, _CLAIMED):
+        for command, guard in self._passing_guards(commands, _CLAIMED):
             at = max(now, guard.updated_at)
-            change = Change(guard.id, guard.rev + 1, Status.RUNNING, at, at + guard.lease_us)
+            change = AppliedCommand(guard.id, guard.rev + 1, Status.RUNNING, at, at + guard.lease_us)
             updates.append((guard.id, change.rev, at, change.lease_expires_at))
             events.append((guard.id, change.rev, at, guard.worker, guard.attempt, command.request_id))
             done[guard.id] = change
@@ -252,10 +253,10 @@ class SqliteSession(SqlSession):
         self._connection.executemany(SQL["insert_started"], events)
         return [done.get(command.job_id) for command in commands]
 
-    def heartbeat(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
+    def heartbeat(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
         now, done = self.now(), {}
         plain, full, events = [], [], []
-        for command, guard in self._admitted([c for c in commands if c.beat.is_everyday], _HELD):
+        for command, guard in self._passing_guards([c for c in commands if c.beat.is_plain], _HELD):
             at, beat = max(now, guard.updated_at), command.beat
             lease, body = at + guard.lease_us, payloads.beat_payload(beat)
             if body is None:
@@ -264,16 +265,16 @@ class SqliteSession(SqlSession):
                 full.append((guard.id, guard.rev + 1, at, lease, beat.stage, beat.progress, beat.assist_requested))
             status, request_id = guard.status, command.request_id
             events.append((guard.id, guard.rev + 1, at, guard.worker, guard.attempt, status, status, request_id, body))
-            done[guard.id] = Change(guard.id, guard.rev + 1, STATUSES[status], at, lease, guard.phase == "aborting")
+            done[guard.id] = AppliedCommand(guard.id, guard.rev + 1, STATUSES[status], at, lease, guard.phase == "aborting")
         self._connection.executemany(SQL["beat"], plain)
         self._connection.executemany(SQL["heartbeat"], full)
         self._connection.executemany(SQL["insert_heartbeat"], events)
         return [done.get(command.job_id) for command in commands]
 
-    def beat_signed(self, commands: Sequence[Heartbeat]) -> list[Change | None]:
+    def beat_signed(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
         now, done = self.now(), {}
         updates, events = [], []
-        for command, guard in self._admitted_signed([c for c in commands if c.beat.is_everyday]):
+        for command, guard in self._passing_signed_guards([c for c in commands if c.beat.is_plain]):
             signed = command.signed
             assert signed is not None
             at, beat, rev, status = max(now, guard.updated_at), command.beat, guard.rev + 1, guard.status
@@ -283,30 +284,30 @@ class SqliteSession(SqlSession):
                 guard.id, rev, at, guard.worker, guard.attempt, status, status, command.request_id, payloads.beat_payload(beat),
                 said.at, signed.key_id, signed.signature, signed.statement,
             ))  # fmt: skip
-            done[guard.id] = Change(guard.id, rev, STATUSES[status], at, lease, guard.phase == "aborting")
+            done[guard.id] = AppliedCommand(guard.id, rev, STATUSES[status], at, lease, guard.phase == "aborting")
         self._connection.executemany(SQL["beat_signed"], updates)
         self._connection.executemany(SQL["insert_beat_signed"], events)
         return [done.get(command.job_id) for command in commands]
 
-    def _admitted_signed(self, commands: Sequence[Heartbeat]) -> Iterator[tuple[Heartbeat, "_Guard"]]:
+    def _passing_signed_guards(self, commands: Sequence[Heartbeat]) -> Iterator[tuple[Heartbeat, "_Guard"]]:
         """Those whose fence and statement are both this attempt's, newer than any other, and of this time."""
         found = self._connection.execute(SQL["signed_guards"], (self._list([command.job_id for command in commands]),))
         rows = {row[0]: row for row in found}
         now = self.now()
         for command in commands:
             row = rows.get(command.job_id)
-            if row is not None and _is_signed(command, guard := _Guard(*row), now):
+            if row is not None and _signed_guard_holds(command, guard := _Guard(*row), now):
                 yield command, guard
 
-    def complete(self, commands: Sequence[Complete]) -> list[Change | None]:
-        done = {id_: Change(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in self._complete(commands)}
+    def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
+        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in self._complete(commands)}
         return [done.get(command.job_id) for command in commands]
 
-    def settle(self, commands: Sequence[Settle]) -> Container[int]:
+    def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
         if sum([len(command.payload) for command in commands]) > SETTLE_BYTES_MAX:
             return {update[0] for update in self._complete(commands)}
         bodies: dict[str | None, dict[int, str]] = {}
-        for command, guard in self._admitted(commands, _RUNNING):
+        for command, guard in self._passing_guards(commands, _RUNNING):
             if not guard.dependents:
                 bodies.setdefault(command.request_id, {})[guard.id] = command.payload.decode()
         done = {id_ for found in bodies.values() for id_ in found}
@@ -318,7 +319,7 @@ class SqliteSession(SqlSession):
     def _complete(self, commands: Sequence[Complete]) -> list[tuple[int, int, Micros]]:
         """What was completed, at which revision and when."""
         now, updates, events = self.now(), [], []
-        for command, guard in self._admitted(commands, _RUNNING):
+        for command, guard in self._passing_guards(commands, _RUNNING):
             if guard.dependents:
                 continue
             rev, at = guard.rev + 1, max(now, guard.updated_at)
@@ -329,7 +330,7 @@ class SqliteSession(SqlSession):
         return updates
 
 
-def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges of positions in their order, those that touch made one."""
     found: list[tuple[int, int]] = []
     for after, upto in ranges:
@@ -363,7 +364,7 @@ class _Guard(NamedTuple):
         return f"{Role.WORKER.value}:{self.owner}#{self.incarnation}"
 
 
-def _is_signed(command: Heartbeat, guard: _Guard, now: Micros) -> bool:
+def _signed_guard_holds(command: Heartbeat, guard: _Guard, now: Micros) -> bool:
     signed, fence, expected = command.signed, command.fence, command.expected_rev
     assert signed is not None
     said = signed.said

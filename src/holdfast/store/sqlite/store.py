@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from holdfast.core.model import Event, Micros
+from holdfast.core.model import EventRecord, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import EventFilter, Lane, Schema, Session, StatementFailed, Waiter
-from holdfast.store.memory import Memory
-from holdfast.store.seals import SettledRows
+from holdfast.store.callers import unsupported_connection
+from holdfast.store.policies import RowCache
+from holdfast.store.sealing import StableRows
 from holdfast.store.sqlite import forks
-from holdfast.store.sqlite.files import Files, has_moved, numbers_of
-from holdfast.store.sqlite.place import MAKE_ROOM, check_place, is_full, unopened
+from holdfast.store.sqlite.files import FREE_SPACE_ACTION, LedgerFiles, check_path, file_id, has_moved, is_full, open_error
 from holdfast.store.sqlite.session import SQL, SqliteSession
-from holdfast.store.sqlite.wake import FileWaiter, WakeFile
-from holdfast.store.sqlite.writelock import WriteLock
+from holdfast.store.sqlite.wakeup import FileWaiter, WakeFile
+from holdfast.store.sqlite.write_lock import WriteLock
 from holdfast.store.statements import migrations
-from holdfast.store.unwrap import unsupported
 
 if TYPE_CHECKING:
-    from holdfast.core.doctor.shapes import Vitals
+    from holdfast.core.doctor.model import StoreHealth
 
 T = TypeVar("T")
 
@@ -43,47 +42,47 @@ class SqliteStore:
 
     def __init__(self, path: Path, clock: Callable[[], Micros], draw_id: Callable[[], str], *, create: bool = True) -> None:
         self.path = path.absolute()
-        self._files = Files(self.path)
+        self._files = LedgerFiles(self.path)
         self._clock = clock
         self.patience = BUSY_MS / 1_000
-        self._memory = Memory()
+        self._cache = RowCache()
         self._noted = 0
         """The position up to which the times of events are noted, as far as this process knows."""
         self._writer: apsw.Connection | None = None
         self._readers: list[apsw.Connection] = []
         self._pid = os.getpid()
-        self._bells: list[WakeFile] = []
+        self._wake_files: list[WakeFile] = []
         self._lock: WriteLock | None = None
-        _settle_allocator()
+        _raise_trim_threshold()
         forks.check_file(self._files.path)
-        forks.tell_of_forks(self)
+        forks.register_store(self)
         try:
-            with forks.inside():
-                is_there = check_place(path, create)
+            with forks.using_sqlite():
+                is_there = check_path(path, create)
             self._lock = WriteLock(self.path, self._files)
-            self._work_bell = self._bell(f"{path}-wake")
-            self._event_bell = self._bell(f"{path}-tail")
-            self.ledger_id = (self._found() if is_there else None) or self._migrate(draw_id)
+            self._work_wake_file = self._open_wake_file(f"{path}-wake")
+            self._event_wake_file = self._open_wake_file(f"{path}-tail")
+            self.ledger_id = (self._current_ledger_id() if is_there else None) or self._migrate(draw_id)
         except (OSError, apsw.Error) as error:
             self.close()
-            raise unopened(path, error) from error
+            raise open_error(path, error) from error
         except BaseException:
             self.close()
             raise
 
-    def _bell(self, path: str) -> WakeFile:
-        self._bells.append(WakeFile(Path(path)))
-        return self._bells[-1]
+    def _open_wake_file(self, path: str) -> WakeFile:
+        self._wake_files.append(WakeFile(Path(path)))
+        return self._wake_files[-1]
 
     # Connections
 
     def _connect(self) -> apsw.Connection:
         """Open the file that the ledger has open already, or that it is opened with. Only the latter may be made."""
-        before = numbers_of(self._files.path)
+        before = file_id(self._files.path)
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if self._files.are_known else apsw.SQLITE_OPEN_CREATE)
         self._files.check()
         connection = apsw.Connection(self._files.path, flags=flags)
-        forks.note(connection)
+        forks.register_connection(connection)
         try:
             connection.set_busy_timeout(BUSY_MS)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -16384", "wal_autocheckpoint = 4000"):
@@ -102,7 +101,7 @@ class SqliteStore:
             self._writer = self._connect()
         return self._writer
 
-    def _usable(self) -> WriteLock:
+    def _usable_lock(self) -> WriteLock:
         """The right to write, to be taken. SQLite's locks and connections do not survive a fork."""
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
@@ -111,7 +110,7 @@ class SqliteStore:
         return self._lock
 
     def _session(self, connection: apsw.Connection) -> SqliteSession:
-        return SqliteSession(connection, self.ledger_id, self._memory, self._clock)
+        return SqliteSession(connection, self.ledger_id, self._cache, self._clock)
 
     # The contract
 
@@ -121,7 +120,7 @@ class SqliteStore:
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
         committing = False
         try:
-            lock = self._usable()
+            lock = self._usable_lock()
             if lock.is_mine():
                 raise Unavailable("this thread is in the middle of a transaction already", retryable=False)
             with lock.mutex:
@@ -132,7 +131,7 @@ class SqliteStore:
                         connection = self._writer or self._take_writer()
                         try:
                             connection.execute("BEGIN IMMEDIATE")
-                            session = SqliteSession(connection, self.ledger_id, self._memory, self._clock)
+                            session = SqliteSession(connection, self.ledger_id, self._cache, self._clock)
                             answer = work(session)
                             noted = session.note_times(self._noted)
                             committing = True
@@ -142,13 +141,13 @@ class SqliteStore:
                             raise
                     finally:
                         forks.leave()
-                    self._files.check_kept()
-                    self._memory.keep(session)
+                    self._files.check_after_commit()
+                    self._cache.update(session)
                     self._noted = noted
                 finally:
                     lock.drop()
         except (apsw.Error, OSError) as error:
-            raise _translated(error, committing) from error
+            raise _translate_error(error, committing) from error
         if session.wakes is not None:
             self.wake(session.wakes)
         return answer
@@ -166,7 +165,7 @@ class SqliteStore:
 
     def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
         if not isinstance(connection, apsw.Connection):
-            raise unsupported(connection, "an apsw.Connection", USE_APSW)
+            raise unsupported_connection(connection, "an apsw.Connection", USE_APSW)
         try:
             connection.in_transaction  # noqa: B018 - a closed connection says so here
         except apsw.ConnectionClosedError:
@@ -178,28 +177,28 @@ class SqliteStore:
         self._files.check()
         if has_moved(connection):
             raise ValidationError(f"connection is to a file that {self.path} no longer names: open it again", field="connection")
-        memory = Memory()
-        memory.profiles.update(self._memory.profiles)
+        own_cache = RowCache()
+        own_cache.profiles.update(self._cache.profiles)
         try:
-            with forks.inside(), connection:
+            with forks.using_sqlite(), connection:
                 connection.execute(SQL["take_lock"])
-                answer = work(SqliteSession(connection, self.ledger_id, memory, self._clock))
+                answer = work(SqliteSession(connection, self.ledger_id, own_cache, self._clock))
         except apsw.Error as error:
-            raise _translated(error, committing=False) from error
+            raise _translate_error(error, committing=False) from error
         return answer
 
     def read(self, work: Callable[[Session], T]) -> T:
         return self._read(work, begin=True)
 
-    def peek(self, work: Callable[[Session], T]) -> T:
+    def read_statement(self, work: Callable[[Session], T]) -> T:
         return self._read(work, begin=False)
 
-    def poke(self, work: Callable[[Session], T], *, again: bool = True) -> T:
+    def write_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         """There is no server to be spared: like any other change."""
         return self.transact("work", work)
 
     def _read(self, work: Callable[[Session], T], *, begin: bool) -> T:
-        self._usable()
+        self._usable_lock()
         forks.enter()
         try:
             connection = self._take_reader()
@@ -210,15 +209,15 @@ class SqliteStore:
                 answer = work(session)
                 if begin:
                     connection.execute("COMMIT")
-                self._files.check_again(time.monotonic())
+                self._files.check_if_due(time.monotonic())
             except BaseException:
                 connection.close()
                 raise
         except (apsw.Error, OSError) as error:
-            raise _translated(error, committing=False) from error
+            raise _translate_error(error, committing=False) from error
         finally:
             forks.leave()
-        self._memory.keep(session)
+        self._cache.update(session)
         if len(self._readers) < IDLE_READERS_MAX and self._lock is not None and not self._lock.is_closed:
             self._readers.append(connection)
         else:
@@ -234,45 +233,47 @@ class SqliteStore:
         """No job is ever locked by itself."""
         return None
 
-    def vitals(self) -> "Vitals":
+    def vitals(self) -> "StoreHealth":
         from holdfast.store.sqlite.vitals import vitals
 
-        self._usable()
+        self._usable_lock()
         try:
-            with forks.inside(), contextlib.closing(self._connect()) as connection:
+            with forks.using_sqlite(), contextlib.closing(self._connect()) as connection:
                 return vitals(connection, self.path)
         except (apsw.Error, OSError) as error:
-            raise _translated(error, committing=False) from error
+            raise _translate_error(error, committing=False) from error
 
-    def settled_pos(self) -> int:
-        return self.peek(lambda session: session.last_pos())
+    def stable_pos(self) -> int:
+        return self.read_statement(lambda session: session.last_pos())
 
-    def settled_events(self, after: int, limit: int) -> list[Event]:
+    def stable_events(self, after: int, limit: int) -> list[EventRecord]:
         """One writer at a time: whatever is visible is settled."""
         return self.read(lambda session: session.events(EventFilter(after=after, limit=limit)))
 
-    def settled_rows(self, after: int, limit: int) -> SettledRows:
-        def work(session: Session) -> SettledRows:
+    def stable_rows(self, after: int, limit: int) -> StableRows:
+        def work(session: Session) -> StableRows:
             assert isinstance(session, SqliteSession)
             newest = session.last_pos()
             events = session.rows("leaf_events", after=after, until=newest, limit=limit)
             until = events[-1][0] if len(events) == limit else newest
-            return SettledRows(events, session.leaf_keys(after, until), until)
+            return StableRows(events, session.leaf_keys(after, until), until)
 
         return self.read(work)
 
     def wake(self, queues: Collection[str]) -> None:
-        self._event_bell.ring()
+        self._event_wake_file.touch()
         if queues:
-            self._work_bell.ring()
+            self._work_wake_file.touch()
 
     def waiter(self, *, events: bool) -> Waiter:
-        self._usable()
-        with forks.inside():
-            return FileWaiter((self._event_bell if events else self._work_bell).path, self._connect(), self._check_files)
+        self._usable_lock()
+        with forks.using_sqlite():
+            return FileWaiter(
+                (self._event_wake_file if events else self._work_wake_file).path, self._connect(), self._check_files
+            )
 
     def _check_files(self) -> None:
-        self._usable()
+        self._usable_lock()
         self._files.check()
 
     def close(self) -> None:
@@ -281,35 +282,35 @@ class SqliteStore:
         if self._lock is not None:
             self._lock.close()
         for connection in [*self._readers, *([self._writer] if self._writer else [])]:
-            with forks.inside(), contextlib.suppress(apsw.ThreadingViolationError):
+            with forks.using_sqlite(), contextlib.suppress(apsw.ThreadingViolationError):
                 connection.close()
         self._readers, self._writer = [], None
         self._files.close()
-        for bell in self._bells:
-            bell.close()
+        for wake_file in self._wake_files:
+            wake_file.close()
 
     def close_forked(self) -> None:
         if self._lock is not None:
             self._lock.close_forked()
         self._files.close()
-        for bell in self._bells:
-            bell.close_forked()
+        for wake_file in self._wake_files:
+            wake_file.close_forked()
 
     # Schema
 
-    def _found(self) -> str | None:
+    def _current_ledger_id(self) -> str | None:
         """The ledger's id where its schema is the newest: then there is nothing to write, and no turn to wait for."""
         newest = migrations("holdfast.store.sqlite")[-1].version
-        with forks.inside():
-            ledger_id = _current(self._take_writer(), newest)
+        with forks.using_sqlite():
+            ledger_id = _ledger_id_at(self._take_writer(), newest)
         if ledger_id is not None:
             self.schema = Schema(newest, newest, ())
         return ledger_id
 
     def _migrate(self, draw_id: Callable[[], str]) -> str:
         known = migrations("holdfast.store.sqlite")
-        with self._usable().held(), forks.inside():
-            if (ledger_id := self._found()) is not None:
+        with self._usable_lock().held(), forks.using_sqlite():
+            if (ledger_id := self._current_ledger_id()) is not None:
                 return ledger_id
             connection = self._take_writer()
             connection.execute("BEGIN IMMEDIATE")
@@ -336,7 +337,7 @@ class SqliteStore:
             return found
 
 
-def _current(connection: apsw.Connection, version: int) -> str | None:
+def _ledger_id_at(connection: apsw.Connection, version: int) -> str | None:
     """The ledger's id where its schema is of this version."""
     try:
         if connection.execute("SELECT max(version) FROM holdfast_schema").get != version:
@@ -348,7 +349,7 @@ def _current(connection: apsw.Connection, version: int) -> str | None:
 
 
 @cache
-def _settle_allocator() -> None:
+def _raise_trim_threshold() -> None:
     """Free one large block, once a process: the second one would be taken from the heap, and stay there.
 
     glibc gives memory at the top of the heap back as soon as 128 KiB are free there, and SQLite's B-tree balancing takes and
@@ -358,10 +359,10 @@ def _settle_allocator() -> None:
     bytearray(8 << 20)
 
 
-_ITS_OWN_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError, apsw.SQLError)
+_STATEMENT_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError, apsw.SQLError)
 
 
-def _translated(error: Exception, committing: bool) -> Exception:
+def _translate_error(error: Exception, committing: bool) -> Exception:
     """A driver's error as the contract names it.
 
     When a commit fails for lack of space, nothing was written. When the disk fails under it, what was written may still come
@@ -369,12 +370,12 @@ def _translated(error: Exception, committing: bool) -> Exception:
     """
     if isinstance(error, apsw.BusyError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_BUSY_SNAPSHOT:
         return Unavailable("the transaction read before it wrote, and others wrote meanwhile: roll back, BEGIN IMMEDIATE")
-    if isinstance(error, _ITS_OWN_FAULT):
+    if isinstance(error, _STATEMENT_ERRORS):
         return StatementFailed(str(error))
     unknown = committing and isinstance(error, apsw.IOError)
     refused = Unavailable(f"the ledger's file cannot be used: {error}", outcome="unknown" if unknown else "none")
     if is_full(error):
-        refused.action = MAKE_ROOM
+        refused.action = FREE_SPACE_ACTION
     return refused
 
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.core.doctor.shapes import StoredFile, Vitals
-from holdfast.store.sqlite.writelock import stopped_writer
+from holdfast.core.doctor.model import StoredFile, StoreHealth
+from holdfast.store.sqlite.write_lock import stopped_writer
 from holdfast.store.statements import migrations
 
 BESIDE = ("", "-wal", "-shm", "-lock", "-wake", "-tail")
 _SYNCHRONOUS = {0: "off", 1: "normal", 2: "full", 3: "extra"}
 
 
-def vitals(connection: apsw.Connection, path: Path) -> Vitals:
+def vitals(connection: apsw.Connection, path: Path) -> StoreHealth:
     files = [Path(f"{path}{suffix}") for suffix in BESIDE]
-    return Vitals(
+    return StoreHealth(
         store="sqlite",
         version=f"SQLite {apsw.sqlite_lib_version()}",
         schema_version=connection.execute("SELECT max(version) FROM holdfast_schema").get,

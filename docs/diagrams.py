@@ -1,0 +1,43 @@
+"""The transition table as Markdown and as a diagram, for the docs. Generated, so that page and code cannot drift apart."""
+
+from holdfast.core.model import TERMINAL, Status
+from holdfast.core.table import STEPS, TRANSITIONS
+
+
+def table() -> str:
+    """The moves as a Markdown table."""
+    lines = ["| command | from | to | by | event | rule |", "|---|---|---|---|---|---|"]
+    lines.append("| enqueue | – | queued | client | enqueued | rev 1, attempt 0; a live `dedupe_key` gives back its job |")
+    for move in TRANSITIONS:
+        sources = ", ".join(status.value for status in Status if status in move.sources)
+        to = " or ".join(status.value for status in move.to) or "same"
+        by = ", ".join(role.value for role in move.by)
+        events = ", ".join(event.value for event in move.events)
+        lines.append(f"| {move.verb} | {sources} | {to} | {by} | {events} | {move.rule} |")
+    lines.append("| replay | failed, cancelled, dead_lettered | a new job | operator | enqueued | linked by `replay_of` |")
+    return "\n".join(lines)
+
+
+def diagram() -> str:
+    """The steps between statuses as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", "    [*] --> queued: enqueued"]
+    for source in Status:
+        for target in Status:
+            labels = sorted(kind.value for kind, a, b in STEPS if (a, b) == (source, target) and source is not target)
+            if labels:
+                lines.append(f"    {source.value} --> {target.value}: {', '.join(labels)}")
+    lines += [f"    {status.value} --> [*]" for status in Status if status in TERMINAL]
+    return "\n".join(lines)
+
+
+def insert(page: str) -> str:
+    """`page` with the parts between its `<!-- generated: … -->` and `<!-- end -->` marks made anew."""
+    parts = {"table": table(), "diagram": f"```mermaid\n{diagram()}\n```"}
+    for name, text in parts.items():
+        before, start, rest = page.partition(f"<!-- generated: {name} -->\n")
+        if start:
+            _, end, after = rest.partition("<!-- end -->")
+            if not end:
+                raise ValueError(f"the generated {name} has no end mark")
+            page = before + start + text + "\n" + end + after
+    return page

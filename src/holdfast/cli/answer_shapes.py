@@ -1,0 +1,364 @@
+"""The shape of every command's `--json` answer, and the JSON Schemas (2020-12) made from the shapes.
+
+Only `holdfast schema` and `--field` import this module, so that other commands start faster. Each command has an entry in SHAPES.
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.agent.brief import Brief, TaskDetails
+from holdfast.agent.tasks import Collected
+from holdfast.cli import job_shapes
+from holdfast.cli.job_shapes import Shape
+from holdfast.cli.output import SCHEMA_VERSION
+from holdfast.cli.top_model import LedgerSnapshot
+from holdfast.core.doctor import Diagnosis
+from holdfast.core.explain import Explanation
+from holdfast.core.liveness import HealthVerdict
+from holdfast.core.policy import SourcedField
+from holdfast.core.restart import TerminalReason
+from holdfast.core.vocabulary import Dialect
+from holdfast.ledger import DeclarationRecord, KeyRecord, SinkState, WorkerRecord
+from holdfast.ledger.verbs.runs import RunState
+from holdfast.proof.export_format import EndLine
+from holdfast.proof.findings import CheckedCounts
+from holdfast.proof.keys import KeyRole
+
+
+class WorkerListAnswer(Shape, frozen=True):
+    workers: list[WorkerRecord]
+    now: datetime
+
+
+class WorkersRunAnswer(Shape, frozen=True):
+    """With `--workers`: how many there were, and how often one was started again."""
+
+    workers: int
+    restarts: int
+
+
+class WorkerRunAnswer(Shape, frozen=True):
+    worker: str
+
+
+class SweepAnswer(Shape, frozen=True):
+    events: dict[str, int]
+    """How many events of each type were made."""
+    unsigned: int
+    """Jobs that were left alone for want of a server's key."""
+
+
+class Receipt(Shape, frozen=True):
+    """A `LivenessHeartbeatReceiptV1`; its hashes are 32 numbers each."""
+
+    run_id: str
+    episode_id: list[int]
+    emitted_at_tick: int
+    time_envelope_ref: list[int]
+    health_verdict: HealthVerdict
+    restart_count: int
+    max_restarts: int
+    uptime_ms: int
+    detail: str | None
+
+
+class GateAnswer(Shape, frozen=True):
+    job_id: int
+    receipt: Receipt
+
+
+class RunAnswer(Shape, frozen=True):
+    run: RunState
+
+
+class RunListAnswer(Shape, frozen=True):
+    runs: list[RunState]
+    now: datetime
+
+
+class RunEndAnswer(Shape, frozen=True):
+    run_id: str
+    restarts: int
+    last_exit: int | None
+    reason: TerminalReason
+    receipt: Receipt | None
+
+
+class BeatAnswer(Shape, frozen=True):
+    beat: bool
+
+
+class DemoAnswer(Shape, frozen=True):
+    ledger: str
+    jobs: int
+    events: int
+    recorded_by: dict[str, int]
+    silence_s: float
+    recovery_s: float
+    recovery_s_max: float
+
+
+class KindPolicy(Shape, frozen=True):
+    kind: str
+    operator: dict[str, Any]
+    """The fields that operators set."""
+    handler: DeclarationRecord | None
+    """What its handler declares."""
+
+
+class TierPolicy(Shape, frozen=True):
+    tier: str
+    operator: dict[str, Any]
+
+
+class PolicyListAnswer(Shape, frozen=True):
+    kinds: list[KindPolicy]
+    tiers: list[TierPolicy]
+
+
+class PolicyAnswer(Shape, frozen=True):
+    kind: str | None
+    tier: str | None
+    fields: list[SourcedField]
+    handler: DeclarationRecord | None
+    """What the kind's handler declares."""
+    remarks: list[str]
+    """What is worth knowing of a change that was made: that no worker knows the kind, or that a value does not count."""
+
+
+class SinkListAnswer(Shape, frozen=True):
+    sinks: list[SinkState]
+
+
+class SinkAnswer(Shape, frozen=True):
+    sink: SinkState
+
+
+class SinkDropAnswer(Shape, frozen=True):
+    name: str
+    dropped: bool
+
+
+class NewKeyAnswer(Shape, frozen=True):
+    key_id: str
+    role: KeyRole
+    name: str
+    public: str
+    file: str
+    enrolled: bool
+    enrolled_pos: int | None
+    why_not: str | None
+    revoked: str | msgspec.UnsetType = msgspec.UNSET
+    """The key in whose place it is."""
+
+
+class KeyAnswer(Shape, frozen=True):
+    key: KeyRecord
+
+
+class KeyListAnswer(Shape, frozen=True):
+    keys: list[KeyRecord]
+
+
+class PublicKeyEntry(Shape, frozen=True):
+    key_id: str
+    role: KeyRole
+    name: str
+    public: str
+    enrolled_pos: int
+    revoked_pos: int | None
+
+
+class PublicKeysAnswer(Shape, frozen=True):
+    holdfast_keys: Literal[1]
+    ledger: str
+    vkey: str | None
+    keys: list[PublicKeyEntry]
+    file: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class HeadEntry(Shape, frozen=True):
+    size: int
+    pos: int
+    note: str
+
+
+class SealAnswer(Shape, frozen=True):
+    head: HeadEntry | None
+
+
+class DoctorAnswer(Diagnosis, frozen=True, kw_only=True):
+    url: str
+    holdfast_version: str
+
+
+class ProofAnswer(Shape, frozen=True):
+    file: str
+    lines: EndLine
+    job_id: int
+
+
+class ExportAnswer(Shape, frozen=True):
+    file: str
+    dialect: Dialect
+    lines: EndLine
+    """In another dialect than `holdfast` there are events only."""
+
+
+class ViolationEntry(Shape, frozen=True):
+    line: int
+    rule: str
+    detail: str
+    meaning: str
+    job_id: int | msgspec.UnsetType = msgspec.UNSET
+    rev: int | msgspec.UnsetType = msgspec.UNSET
+    pos: int | msgspec.UnsetType = msgspec.UNSET
+    from_line: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class VerifyAnswer(Shape, frozen=True):
+    file: str
+    intact: bool
+    kind: str
+    ledger: str | None
+    checked: CheckedCounts
+    sealed: int
+    unsealed: int
+    root: str | None
+    found: int
+    violations: list[ViolationEntry]
+
+
+class SchemasAnswer(Shape, frozen=True):
+    schemas: dict[str, dict[str, Any]]
+    """By command: the schema of each line that it answers with."""
+
+
+class MigrateAnswer(Shape, frozen=True):
+    ledger: str
+    found: int
+    """The schema that it had; 0 where it was empty."""
+    version: int
+    applied: list[str]
+
+
+class CompletionAnswer(Shape, frozen=True):
+    shell: str
+    script: str
+
+
+SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
+    "beat": (BeatAnswer,),
+    "completion": (CompletionAnswer,),
+    "demo": (DemoAnswer,),
+    "dlq discard": (job_shapes.DiscardAnswer,),
+    "dlq list": (job_shapes.DeadLetterListAnswer,),
+    "dlq replay": (job_shapes.DeadLetterReplayAnswer,),
+    "dlq get": (job_shapes.DeadLetterAnswer,),
+    "doctor": (DoctorAnswer,),
+    "events append": (job_shapes.EventAnswer,),
+    "events export": (ExportAnswer,),
+    "events get": (job_shapes.EventsAnswer, job_shapes.DialectEventsAnswer),
+    "events tail": (job_shapes.EventAnswer, job_shapes.DialectEventAnswer),
+    "explain": (Explanation,),
+    "gate": (GateAnswer,),
+    "job assist": (job_shapes.AssistAnswer,),
+    "job cancel": (job_shapes.CancelAnswer, job_shapes.CancelAllAnswer),
+    "job discard": (job_shapes.DiscardAnswer,),
+    "job enqueue": (job_shapes.EnqueueAnswer, job_shapes.EnqueueManyAnswer),
+    "job events": (job_shapes.EventPageAnswer,),
+    "job get": (job_shapes.JobAnswer,),
+    "job list": (job_shapes.JobListAnswer,),
+    "job replay": (job_shapes.ReplayAnswer,),
+    "job move": (job_shapes.PlacementAnswer,),
+    "job reprioritise": (job_shapes.PlacementAnswer,),
+    "job reschedule": (job_shapes.PlacementAnswer,),
+    "job unassist": (job_shapes.AssistAnswer,),
+    "key enrol": (KeyAnswer,),
+    "key export": (PublicKeysAnswer,),
+    "key list": (KeyListAnswer,),
+    "key new": (NewKeyAnswer,),
+    "key revoke": (KeyAnswer,),
+    "key rotate": (NewKeyAnswer,),
+    "mcp": (),
+    "migrate": (MigrateAnswer,),
+    "policy list": (PolicyListAnswer,),
+    "policy set": (PolicyAnswer,),
+    "policy get": (PolicyAnswer,),
+    "policy unset": (PolicyAnswer,),
+    "queue list": (job_shapes.QueueListAnswer,),
+    "queue pause": (job_shapes.QueueAnswer,),
+    "queue unpause": (job_shapes.QueueAnswer,),
+    "resume": (Brief,),
+    "schema": (SchemasAnswer,),
+    "seal": (SealAnswer,),
+    "sink drop": (SinkDropAnswer,),
+    "sink list": (SinkListAnswer,),
+    "sink revive": (SinkAnswer,),
+    "sink skip": (SinkAnswer,),
+    "supervise": (RunEndAnswer, RunAnswer, RunListAnswer),
+    "sweep": (SweepAnswer,),
+    "task complete": (job_shapes.TaskAnswer,),
+    "task fail": (job_shapes.TaskAnswer,),
+    "task gc": (Collected,),
+    "task get": (TaskDetails,),
+    "task heartbeat": (job_shapes.TaskAnswer,),
+    "task list": (job_shapes.TaskListAnswer,),
+    "task release": (job_shapes.TaskAnswer,),
+    "task run": (job_shapes.TaskRunAnswer,),
+    "task start": (job_shapes.TaskAnswer,),
+    "top": (LedgerSnapshot,),
+    "verify": (VerifyAnswer, ProofAnswer),
+    "worker list": (WorkerListAnswer,),
+    "worker run": (WorkerRunAnswer, WorkersRunAnswer),
+}
+"""Of each command, the forms that its `data` may have. One that answers nothing, as to a person alone, has none."""
+
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_REF = "#/$defs/{name}"
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """Of one line that this command answers with: a success with its `data`, or a failure."""
+    shapes = SHAPES[command]
+    made, parts = msgspec.json.schema_components(shapes, ref_template=_REF)
+    forms = [_closed(form) for form in made]
+    data = forms[0] if len(forms) == 1 else {"anyOf": forms}
+    kept = {name: _closed(part) for name, part in parts.items()}
+    return {
+        "$schema": SCHEMA_DIALECT,
+        "title": f"holdfast {command}",
+        "oneOf": [_success(data), _failure()] if forms else [_failure()],
+        **({"$defs": kept} if kept else {}),
+    }
+
+
+def _success(data: dict[str, Any]) -> dict[str, Any]:
+    return _object(schema_version={"const": SCHEMA_VERSION}, success={"const": True}, data=data)
+
+
+def _failure() -> dict[str, Any]:
+    return _object(
+        schema_version={"const": SCHEMA_VERSION},
+        success={"const": False},
+        error={"type": "string"},
+        error_code={"type": "string"},
+        error_context={"type": "object"},
+        suggested_action={"type": "string"},
+    )
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    """Answers of commands that take a --request-id have that beside these."""
+    both = {**properties, "request_id": {"type": "string"}}
+    return {"type": "object", "properties": both, "required": list(properties), "additionalProperties": False}
+
+
+def _closed(part: dict[str, Any]) -> dict[str, Any]:
+    """No answer has a field that its shape has not."""
+    if part.get("type") != "object" or "properties" not in part:
+        return part
+    return {**part, "additionalProperties": False}

@@ -1,1 +1,0 @@
-"""The live view of `holdfast top`: what is seen, where one stands in it, how it is drawn, and the terminal it is drawn on."""

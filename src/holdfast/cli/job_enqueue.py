@@ -1,0 +1,123 @@
+"""`holdfast job enqueue`: one job as it is typed, or many from a file."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.command import CommandResult, request_option, with_ledger
+from holdfast.cli.completion import QUEUE, name_hint
+from holdfast.cli.files import json_lines, json_object
+from holdfast.cli.output import Page, usage_error
+from holdfast.cli.values import JOB_ID, duration, point
+from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, check_name
+from holdfast.errors import NotFound
+
+if TYPE_CHECKING:
+    from holdfast.ledger import DeclarationRecord, Ledger
+
+KINDS_SHOWN_MAX = 5
+
+
+@click.command()
+@click.argument("kind", required=False)
+@click.option("--args", type=json_object("--args"), metavar="JSON|@FILE|-", help="The arguments of the job, a JSON object.")
+@click.option("--queue", type=QUEUE, help="The queue of the job. [default: the one that the kind's handler declares]")
+@click.option(
+    "--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Jobs with a higher priority go first. [default: 0]"
+)
+@click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")
+@click.option(
+    "--at",
+    "available_at",
+    type=point,
+    metavar="TIME",
+    help="Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given).",
+)
+@click.option("--dedupe-key", help="If a live job of the queue has this key, return that job.")
+@click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
+@click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")
+@click.option("--correlation-id", help="Joins jobs that belong together.")
+@click.option(
+    "--policy", type=json_object("--policy"), metavar="JSON|@FILE", help='A policy for this job, such as {"attempts_max": 3}.'
+)
+@click.option(
+    "--depends-on", multiple=True, type=JOB_ID, metavar="ID", help="Wait until this job has succeeded; may be repeated."
+)
+@click.option(
+    "--on-dependency-failure",
+    type=click.Choice(["wait", "cancel", "dead_letter"]),
+    help="What becomes of the job when a job that it waits for fails. [default: dead_letter]",
+)
+@click.option(
+    "--lines", type=click.Path(allow_dash=True), metavar="FILE|-", help="Many jobs, one JSON object a line, in one transaction."
+)
+@request_option
+@with_ledger
+def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id: str | None, **given: Any) -> CommandResult:
+    """Enqueue a job, or many with --lines, all or none.
+
+    \b
+    Try:
+      holdfast job enqueue index_page --queue crawl --args '{"url": "https://a.example"}'
+      holdfast job enqueue report --queue mail --at 2026-12-24T18:00 --dedupe-key report-2026
+
+    \b
+    Example:
+      holdfast job enqueue --lines jobs.jsonl
+
+    A line has the options of `ledger.enqueue`: {"kind": "index_page", "args": {"url": "b"}, "queue": "crawl"}
+
+    Without a queue, a job goes to the one that workers have declared for its kind. A kind that no worker has declared needs one.
+    """
+    from holdfast.cli.job_views import job_view, shorten_ids
+
+    options = {name: value for name, value in given.items() if value is not None and value != ()}
+    if lines is not None:
+        if kind is not None or options:
+            raise usage_error("with --lines, everything about a job is in its line")
+        return _enqueue_lines(ledger, lines, request_id)
+    if kind is None:
+        raise usage_error("name the kind of the job, or give --lines")
+    item = _with_queues(ledger, [{"kind": kind, **options}])[0]
+    made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
+    waits = f"; it waits for {shorten_ids(made.waits_for)}" if made.waits_for else ""
+    said = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
+    return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(said))
+
+
+def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> CommandResult:
+    items = _with_queues(ledger, json_lines(file, ENQUEUE_BATCH_MAX))
+    made = ledger.enqueue_many(items, request_id=request_id)
+    new = sum(job.is_new for job in made)
+
+    def show(page: Page) -> None:
+        there = f", {len(made) - new} were there already" if new < len(made) else ""
+        page.line(f"{new} jobs are enqueued{there}.")
+
+    return CommandResult({"job_ids": [job.id for job in made], "new": new}, show)
+
+
+def _with_queues(ledger: "Ledger", items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each item with a queue: its own, else the one that the handler of its kind declares."""
+    if all(item.get("queue") is not None for item in items):
+        return items
+    declared = ledger.declarations()
+    return [
+        item if item.get("queue") is not None else {**item, "queue": _declared_queue(item.get("kind"), declared)}
+        for item in items
+    ]
+
+
+def _declared_queue(kind: Any, declared: "Mapping[str, DeclarationRecord]") -> str:
+    check_name("kind", kind)
+    if kind in declared:
+        return declared[kind].queue
+    more = len(declared) - KINDS_SHOWN_MAX
+    known = ", ".join(list(declared)[:KINDS_SHOWN_MAX]) + (f" … and {more} more" if more > 0 else "") or "none"
+    refused = NotFound(f"no worker has declared the kind {kind!r:.80} in this ledger; declared kinds: {known}", kind=kind)
+    refused.action = (
+        f"{name_hint(kind, declared)}Start a worker that has a handler for it, or name the queue with --queue. "
+        "If a worker was started just now, try again in a second."
+    )
+    raise refused

@@ -1,0 +1,316 @@
+"""Jobs and dead letters as text and as JSON."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.cli.output import Page
+from holdfast.cli.values import format_age, format_elapsed, format_time, format_time_of_day
+from holdfast.core.formatting import RETRIED, describe_event, format_error, is_retry
+from holdfast.core.model import NEVER, EventType, FailureStage, Phase, ReasonCode, StallReason, Status
+from holdfast.telemetry.formatters import truncate
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Event, Job
+
+
+ARGS_CHARACTERS_MAX = 2_000
+
+
+def dead_letter_fields(job: "Job", replay: "Job | None") -> dict[str, Any]:
+    """Which job it is, every dead-letter field, and its newest replay."""
+    assert job.dead_letter is not None
+    own = {"job_id": job.id, "kind": job.kind, "queue": job.queue, "rev": job.rev, "dead_lettered_at": job.finished_at}
+    return {**own, **job.dead_letter, "note": job.note, "replayed_as": None if replay is None else _replay_fields(replay)}
+
+
+def _replay_fields(replay: "Job") -> dict[str, Any]:
+    return {"job_id": replay.id, "status": replay.status}
+
+
+def dead_letter_details(job: "Job", events: "Sequence[Event]", replays: "Sequence[Job]") -> dict[str, Any]:
+    history = [
+        {"rev": e.rev, "type": e.type, "at": e.received_at, "actor": e.actor, "attempt": e.attempt, "reason": e.reason}
+        for e in events
+    ]
+    newest = replays[-1] if replays else None
+    return {
+        **dead_letter_fields(job, newest),
+        "args": job.args,
+        "history": history,
+        "replays": [_replay_fields(one) for one in replays],
+    }
+
+
+def error_text(error: Any, characters_max: int) -> str:
+    """An error in a few words."""
+    return "–" if error is None else format_error(error, characters_max)
+
+
+def show_dead_letter(page: Page, job: "Job", events: "Sequence[Event]", replays: "Sequence[Job]") -> None:
+    letter = job.dead_letter or {}
+    page.line(f"Dead letter {job.id}: {job.kind} in {job.queue}", bold=True)
+    page.fields(
+        [
+            ("reason", letter["reason_code"].value),
+            ("stage", letter["failure_stage"]),
+            ("dead-lettered", format_time(job.finished_at)),
+            ("attempts", letter["attempts"]),
+            ("last owner", letter["last_owner"]),
+            ("last lease until", format_time(letter["last_lease_expires_at"])),
+            ("correlation", letter["correlation_id"]),
+            ("note", job.note),
+            ("replays", ", ".join(f"{replay.id} ({replay.status.value})" for replay in replays) or None),
+            ("args", truncate(msgspec.json.encode(job.args).decode(), ARGS_CHARACTERS_MAX)),
+        ]
+    )
+    _show_error(page, job.last_error)
+    page.heading("History, without beats")
+    told = [describe_event(e.type.value, e.reason, e.payload) for e in events]
+    rows = [
+        (e.rev, what, e.actor, e.attempt, format_time(e.received_at), why or "–")
+        for e, (what, why) in zip(events, told, strict=True)
+    ]
+    page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)
+
+
+def _show_error(page: Page, error: Any) -> None:
+    if error is None:
+        return
+    page.heading("Last error")
+    trace = error.get("traceback") if isinstance(error, dict) else None
+    if isinstance(trace, str):
+        page.block(trace)
+    else:
+        page.block(error_text(error, ARGS_CHARACTERS_MAX))
+
+
+class DeadLetterView(msgspec.Struct, frozen=True):
+    """What a dead letter has beyond other jobs."""
+
+    reason_code: ReasonCode
+    failure_stage: FailureStage | None
+    last_error: Any
+    attempts: int
+    last_owner: str | None
+    last_lease_expires_at: datetime | None
+    correlation_id: str
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """Everything that a reader may know about a job. The token of its fence is not among it."""
+
+    id: int
+    queue: str
+    kind: str
+    status: Status
+    phase: Phase | None
+    priority: int
+    rev: int
+    attempt: int
+    attempts_max: int | None
+    """By the newest attempt's policy; null before the first claim."""
+    releases: int
+    available_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    claimed_at: datetime | None
+    claim_expires_at: datetime | None
+    last_heartbeat_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    owner: str | None
+    last_owner: str | None
+    stage: str | None
+    progress: int | None
+    assist_requested: bool
+    args: Any
+    result: Any
+    checkpoint: Any
+    error: Any
+    """What a failed job failed with."""
+    last_error: Any
+    failure_stage: FailureStage | None
+    """Where the newest attempt broke, if it failed."""
+    reason_code: ReasonCode | None
+    """Why it failed, where that is known; of a dead letter and of an exhausted job, why it ended."""
+    stall_reason: StallReason | None
+    cancel_reason: str | None
+    cancel_requested_at: datetime | None
+    dead_letter: DeadLetterView | None
+    correlation_id: str
+    trace_id: str | None
+    dedupe_key: str | None
+    tier: str | None
+    replay_of: int | None
+    note: str | None
+    undo_owed: int
+    depends_on: tuple[int, ...]
+    waits_for: tuple[int, ...]
+    """Those of them that have not succeeded yet."""
+    on_dependency_failure: str
+
+
+_VIEW_FIELDS = tuple(name for name in JobView.__struct_fields__ if name != "dead_letter")
+
+
+def job_view(job: "Job") -> JobView:
+    letter = job.dead_letter
+    plain = {name: getattr(job, name) for name in _VIEW_FIELDS}
+    return JobView(**plain, dead_letter=None if letter is None else DeadLetterView(**letter))
+
+
+def job_row(job: "Job", now: datetime) -> tuple[object, ...]:
+    """A job in one line of a table whose heads are HEADS."""
+    status = job.status.value + (
+        f", waits for {shorten_ids(job.waits_for)}" if job.waits_for else _available_later(job, now) + _error_suffix(job)
+    )
+    return (
+        job.id,
+        job.kind,
+        job.queue,
+        status,
+        job.attempt,
+        job.owner or "–",
+        progress_text(job),
+        format_age(now - job.created_at),
+    )
+
+
+ERROR_CHARACTERS_MAX = 60
+
+
+def is_scheduled(job: "Job", now: datetime) -> bool:
+    """Whether a queued job waits for its time."""
+    return job.status is Status.QUEUED and not job.waits_for and job.available_at > now
+
+
+def _available_later(job: "Job", now: datetime) -> str:
+    return f", from {format_time_of_day(job.available_at, now)}" if is_scheduled(job, now) else ""
+
+
+def _error_suffix(job: "Job") -> str:
+    """Why a job failed, or why a queued job is tried again, where its last attempt failed with an error."""
+    record = job.record
+    if record.last_error is None:
+        return ""
+    if job.status in (Status.FAILED, Status.DEAD_LETTERED):
+        return f": {error_text(job.last_error, ERROR_CHARACTERS_MAX)}"
+    if job.status is Status.QUEUED and is_retry(EventType.STALLED, record.stall_reason):
+        return f", {RETRIED}: {error_text(job.last_error, ERROR_CHARACTERS_MAX)}"
+    return ""
+
+
+IDS_SHOWN_MAX = 5
+
+
+def shorten_ids(ids: "Sequence[int]", most: int = IDS_SHOWN_MAX) -> str:
+    """`1, 2, 3 and 4 more`."""
+    more = len(ids) - most
+    return ", ".join(map(str, ids[:most])) + (f" and {more:,} more" if more > 0 else "")
+
+
+JOB_HEADS = ("job", "kind", "queue", "status", "attempt", "owner", "stage", "age")
+
+
+def progress_text(job: "Job") -> str:
+    """What its holder last said of it."""
+    parts = [job.stage, None if job.progress is None else str(job.progress)]
+    return " ".join(part for part in parts if part) or "–"
+
+
+def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None) -> None:
+    """`ended` are those of the jobs that it waits for which ended without success."""
+    page.line(f"Job {job.id}: {job.kind} in {job.queue}, {job.status.value}", bold=True)
+    always: list[tuple[str, object]] = [
+        ("attempt", job.attempt if job.attempts_max is None else f"{job.attempt} of {job.attempts_max}"),
+        ("rev", job.rev),
+        ("priority", job.priority),
+        ("created", format_time(job.created_at)),
+        ("available", _available_text(job)),
+    ]
+    some: list[tuple[str, object]] = [
+        ("owner", job.owner),
+        ("lease ends", job.claim_expires_at and format_time(job.claim_expires_at)),
+        ("last beat", job.last_heartbeat_at and format_time(job.last_heartbeat_at)),
+        ("phase", job.phase and job.phase.value),
+        ("stage", job.stage),
+        ("progress", job.progress),
+        ("started", job.started_at and format_time(job.started_at)),
+        ("finished", job.finished_at and format_time(job.finished_at)),
+        *_finished_fields(job),
+        ("stalled", None if is_retry(EventType.STALLED, job.stall_reason) else job.stall_reason and job.stall_reason.value),
+        ("cancel", job.cancel_reason),
+        ("reason", job.reason_code and job.reason_code.value),
+        ("broke in", job.failure_stage and job.failure_stage.value),
+        ("replay of", job.replay_of),
+        ("waits for", shorten_ids(job.waits_for, IDS_MAX) or None),
+        ("in vain", _failed_dependencies(ended or {})),
+        ("dedupe key", job.dedupe_key),
+        ("note", job.note),
+        ("correlation", job.correlation_id),
+        ("args", _short_json(job.args)),
+        ("checkpoint", _short_json(job.checkpoint) if job.has_checkpoint else None),
+        ("result", None if job.result is None else _short_json(job.result)),
+        ("last error", None if job.last_error is None else error_text(job.last_error, ARGS_CHARACTERS_MAX)),
+    ]
+    page.fields([*always, *((name, value) for name, value in some if value is not None)])
+
+
+def _finished_fields(job: "Job") -> list[tuple[str, object]]:
+    """Who had a finished job last, and how long that attempt took from its start. Nobody works on a job that was called off."""
+    if job.finished_at is None:
+        return []
+    done = job.status in (Status.SUCCEEDED, Status.FAILED)
+    took = None if job.started_at is None or not done else format_elapsed(job.finished_at - job.started_at)
+    return [("done by" if done else "last owner", job.last_owner), ("took", took)]
+
+
+IDS_MAX = 100
+
+
+def _failed_dependencies(ended: "Mapping[int, Status]") -> str | None:
+    """Which of the jobs that it waits for will not succeed."""
+    if not ended:
+        return None
+    named = ", ".join(f"{id_} ({status.value})" for id_, status in list(ended.items())[:IDS_SHOWN_MAX])
+    more = f" and {len(ended) - IDS_SHOWN_MAX:,} more" if len(ended) > IDS_SHOWN_MAX else ""
+    return f"{named}{more} will not succeed: replay {'it' if len(ended) == 1 else 'them'}, or cancel this job"
+
+
+def _available_text(job: "Job") -> str:
+    """While it waits for others its time is not known."""
+    if not job.waits_for:
+        return "never: it ended while it waited for others" if job.record.available_at == NEVER else format_time(job.available_at)
+    return f"once {shorten_ids(job.waits_for)} {'has' if len(job.waits_for) == 1 else 'have'} succeeded"
+
+
+def show_events(page: Page, events: "Sequence[Event]") -> None:
+    told = [describe_event(e.type.value, e.reason, e.payload) for e in events]
+    rows = [
+        (e.pos, e.rev, what, e.actor, e.attempt, format_time(e.received_at), why or "–")
+        for e, (what, why) in zip(events, told, strict=True)
+    ]
+    page.table(("position", "rev", "event", "by", "attempt", "when", "reason"), rows)
+
+
+ATTEMPT_END_TYPES = (EventType.STALLED, EventType.FAILED, EventType.DEAD_LETTERED, EventType.CANCELLED)
+"""Events that end an attempt without success."""
+
+
+def show_attempts(page: Page, events: "Sequence[Event]") -> None:
+    """What each attempt came to that had an error or was given up, from its events of the types in ENDS."""
+    came = [
+        e for e in events if e.attempt and e.reason != StallReason.RELEASED and (e.type is not EventType.CANCELLED or e.payload)
+    ]
+    if came:
+        page.heading("Attempts without success")
+        told = [": ".join(filter(None, describe_event(e.type.value, e.reason, e.payload))) for e in came]
+        rows = [(e.attempt, format_time(e.received_at), what) for e, what in zip(came, told, strict=True)]
+        page.table(("attempt", "when", "what"), rows)
+
+
+def _short_json(value: Any) -> str:
+    return truncate(msgspec.json.encode(value).decode(), ARGS_CHARACTERS_MAX)

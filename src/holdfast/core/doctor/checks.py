@@ -1,0 +1,411 @@
+"""The checks of `doctor`: the store, and what is in the ledger."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+
+from holdfast.core.doctor.model import (
+    COUNT_MAX,
+    HealthFinding,
+    LedgerHealth,
+    LockedJob,
+    OpenTransaction,
+    ReadyJobs,
+    Severity,
+    Skew,
+    StoreHealth,
+)
+from holdfast.core.explain.formatting import (
+    format_bytes,
+    format_duration,
+    format_pause,
+    format_when,
+    pluralize,
+    quote_argument,
+    to_datetime,
+)
+from holdfast.core.explain.model import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
+from holdfast.core.model import Micros
+
+DISK_FREE_BYTES_MIN = 1 << 30
+TRANSACTION_US_MAX = 5 * 60_000_000
+LOCKED_US_MAX = 10_000_000
+SKEW_US_MAX = 5_000_000
+WRITABLE_BY_OTHERS = 0o022
+
+DURABLE_SETTINGS = {
+    "journal_mode": ("wal",),
+    "synchronous": ("full", "extra"),
+    "fsync": ("on",),
+    "full_page_writes": ("on",),
+    "synchronous_commit": ("on", "remote_apply", "remote_write", "local"),
+}
+"""The values under which what was acknowledged survives a crash."""
+
+
+def check_store(vitals: StoreHealth, skew: Skew | None) -> Iterator[HealthFinding]:
+    yield _schema(vitals)
+    yield _durability(vitals)
+    if vitals.files:
+        yield _permissions(vitals)
+    if vitals.disk_free_bytes is not None:
+        yield _disk(vitals.disk_free_bytes)
+    if vitals.stopped_writer is not None:
+        yield _stopped_writer(vitals.stopped_writer)
+    if vitals.pooled:
+        yield _pooler(vitals.poll_ms)
+    if vitals.replica:
+        yield _REPLICA
+    if vitals.horizon_xids is not None:
+        yield _oldest_transaction(vitals.oldest)
+        yield _horizon(vitals.writer, vitals.horizon_xids)
+        yield _locked_jobs(vitals.locked)
+    if skew is not None:
+        yield _clock(skew)
+
+
+def _schema(vitals: StoreHealth) -> HealthFinding:
+    found, known = vitals.schema_version, vitals.schema_known
+    if found == known:
+        return HealthFinding("schema", Severity.WELL, f"schema {found} is the newest that this Holdfast knows")
+    words = f"schema {found}, but this Holdfast knows {known}"
+    return HealthFinding(
+        "schema", Severity.WARNING, words, "Run the same version of Holdfast everywhere; opening a ledger migrates it."
+    )
+
+
+def _durability(vitals: StoreHealth) -> HealthFinding:
+    told = ", ".join(f"{name} = {value}" for name, value in vitals.settings.items())
+    unsafe = [name for name, value in vitals.settings.items() if value not in DURABLE_SETTINGS[name]]
+    if not unsafe:
+        return HealthFinding("durability", Severity.WELL, told)
+    action = (
+        f"Set {', '.join(f'{name} = {DURABLE_SETTINGS[name][0]}' for name in unsafe)}: a crash may lose what was acknowledged."
+    )
+    return HealthFinding("durability", Severity.WARNING, told, action)
+
+
+def _permissions(vitals: StoreHealth) -> HealthFinding:
+    loose = [file for file in vitals.files if file.mode & WRITABLE_BY_OTHERS]
+    if not loose:
+        return HealthFinding("permissions", Severity.WELL, "only their owner may write to the ledger's files")
+    words = f"others may write to {', '.join(f'{file.path} ({file.mode:04o})' for file in loose)}"
+    return HealthFinding("permissions", Severity.WARNING, words, "Take that right from group and others: chmod go-w.")
+
+
+def _disk(free_bytes: int) -> HealthFinding:
+    words = f"{free_bytes / (1 << 30):,.1f} GiB are free on the ledger's disk"
+    if free_bytes >= DISK_FREE_BYTES_MIN:
+        return HealthFinding("disk", Severity.WELL, words)
+    action = (
+        "Make room there. A worker that prunes keeps the file from growing further, once there is room to start one: "
+        "holdfast worker run MODULE:APP --keep-jobs 30d --keep-beats 1d."
+    )
+    return HealthFinding("disk", Severity.WARNING, words, action)
+
+
+def _oldest_transaction(oldest: OpenTransaction | None) -> HealthFinding:
+    if oldest is None:
+        return HealthFinding("oldest_transaction", Severity.WELL, "no other transaction is open")
+    words = f"the oldest open transaction, {oldest.who}, is {format_duration(oldest.age_us)} old"
+    if oldest.age_us <= TRANSACTION_US_MAX:
+        return HealthFinding("oldest_transaction", Severity.WELL, words)
+    return HealthFinding("oldest_transaction", Severity.WARNING, words, f"End it: until then nothing is vacuumed. {_TERMINATE}")
+
+
+_TERMINATE = "SELECT pg_terminate_backend(PID), or ROLLBACK PREPARED."
+
+
+def _horizon(writer: OpenTransaction | None, xids: int) -> HealthFinding:
+    """Trap: an open writing transaction anywhere on the server holds back whoever follows the total order."""
+    if writer is None:
+        return HealthFinding(
+            "horizon", Severity.WELL, f"followers are held back by nobody; the horizon is {xids:,} transactions old"
+        )
+    open_for = format_duration(writer.age_us)
+    words = f"followers wait for {writer.who}, a writer that has been open for {open_for}, {xids:,} transactions ago"
+    if writer.age_us <= TRANSACTION_US_MAX:
+        return HealthFinding("horizon", Severity.WELL, words)
+    return HealthFinding(
+        "horizon", Severity.WARNING, words, f"End it: sinks, seals and streams see nothing newer. Claims go on. {_TERMINATE}"
+    )
+
+
+def _locked_jobs(locked: tuple[LockedJob, ...]) -> HealthFinding:
+    stuck = [job for job in locked if job.age_us > LOCKED_US_MAX]
+    if not stuck:
+        return HealthFinding(
+            "locked_jobs", Severity.WELL, f"no job has been locked for more than {format_duration(LOCKED_US_MAX)}"
+        )
+    words = "; ".join(f"job {job.job_id} is locked by {job.who}, open for {format_duration(job.age_us)}" for job in stuck)
+    return HealthFinding(
+        "locked_jobs", Severity.WARNING, words, f"End it: nothing can be written to the job before. {_TERMINATE}"
+    )
+
+
+def _pooler(poll_ms: int | None) -> HealthFinding:
+    words = "a connection pooler is in between: nothing is prepared, and no session is relied on"
+    if poll_ms is None:
+        return HealthFinding("pooler", Severity.WELL, words)
+    action = "To wake workers at once, add listen=HOST:PORT of the server itself to the url."
+    return HealthFinding(
+        "pooler", Severity.NOTE, f"{words}; waiting workers look for new work every {format_duration(poll_ms * 1_000)}", action
+    )
+
+
+_REPLICA = HealthFinding(
+    "replica",
+    Severity.WARNING,
+    "the server is a read replica: nothing can be written to this ledger",
+    "Give the url of the primary server. A url may name several hosts.",
+)
+
+
+def _stopped_writer(pid: int) -> HealthFinding:
+    words = f"process {pid} has the write lock and is stopped: nothing can be written"
+    return HealthFinding("writer", Severity.WARNING, words, f"Let it go on (kill -CONT {pid}) or end it.")
+
+
+def _clock(skew: Skew) -> HealthFinding:
+    side = "ahead of" if skew.ahead_us >= 0 else "behind"
+    apart, margin = format_duration(abs(skew.ahead_us)), _format_skew(skew.round_trip_us // 2)
+    words = f"the ledger's clock is {apart} {side} this machine's, give or take {margin}"
+    if abs(skew.ahead_us) - skew.round_trip_us // 2 <= SKEW_US_MAX:
+        return HealthFinding("clock", Severity.WELL, words)
+    action = "Set the clocks by the same source. The ledger's alone decides; what is signed with another is refused beyond 5 min."
+    return HealthFinding("clock", Severity.WARNING, words, action)
+
+
+def _format_skew(us: int) -> str:
+    """In milliseconds below 100 ms, where `span` has nothing to tell."""
+    return format_duration(us) if us >= 100_000 else f"{max(1, us // 1_000)} ms"  # noqa: PLR2004
+
+
+READY_US_MAX = 60_000_000
+"""How long jobs may be ready before it is worth a word that nobody serves them."""
+REPLACED_US = 30_000_000
+"""Workers say every 15 s that they are there. Of two of one name, one that was seen so much earlier has gone."""
+UNSEALED_US_MAX = 10 * 60_000_000
+NAMED_MAX = 5
+
+
+def check_contents(census: LedgerHealth) -> Iterator[HealthFinding]:
+    yield _workers(census)
+    yield _sweeping(census)
+    yield from _retention(census)
+    yield from _history(census)
+    yield from _paused_queues(census)
+    yield from _unserved(census)
+    yield from _backlog(census)
+    yield _sinks(census)
+    yield _failed_jobs(census)
+    yield from _waiting_for_failed(census)
+    yield _dead_letters(census)
+    if census.signed:
+        yield _keys(census)
+    if census.sealed_pos is not None:
+        yield _seal(census, census.sealed_pos)
+
+
+def _workers(census: LedgerHealth) -> HealthFinding:
+    lately = _live_workers(census)
+    there = {worker.name for worker in lately}
+    silent = sum(worker.name not in there for worker in census.workers)
+    if not lately:
+        action = "Start one: holdfast worker run MODULE:APP. One that runs may be on another ledger: its log says on which."
+        return HealthFinding("workers", Severity.NOTE, "no worker is signed in to this ledger", action)
+    words = (
+        f"{pluralize(len(lately), 'worker')} {'is' if len(lately) == 1 else 'are'} there, seen {_ages(lately, census.now)} ago"
+    )
+    return HealthFinding(
+        "workers", Severity.WELL, words + (f", {silent} more {'has' if silent == 1 else 'have'} fallen silent" if silent else "")
+    )
+
+
+def _live_workers(census: LedgerHealth) -> list[SeenWorker]:
+    """Workers that are there. One that was replaced by a newer one of its name is not: it is not seen any more, the other is."""
+    newest: dict[str, Micros] = {}
+    for worker in census.workers:
+        newest[worker.name] = max(newest.get(worker.name, 0), worker.seen_at)
+    return [
+        worker
+        for worker in census.workers
+        if census.now - worker.seen_at <= WORKER_SEEN_US and newest[worker.name] - worker.seen_at <= REPLACED_US
+    ]
+
+
+def _ages(workers: list[SeenWorker], now: Micros) -> str:
+    ages = sorted(now - worker.seen_at for worker in workers)
+    newest, oldest = format_duration(ages[0]), format_duration(ages[-1])
+    return newest if newest == oldest else f"{newest} to {oldest}"
+
+
+def _sweeping(census: LedgerHealth) -> HealthFinding:
+    due = census.due + census.owing
+    if census.sweeper is not None:
+        return HealthFinding(
+            "sweeping", Severity.WELL, f"{census.sweeper} sweeps" + (f"; {_format_jobs(due)} due" if due else "")
+        )
+    if not due:
+        return HealthFinding("sweeping", Severity.WELL, "nothing is due, and nobody needs to sweep")
+    words = f"{_format_jobs(due)} past a limit, and nobody sweeps"
+    return HealthFinding(
+        "sweeping", Severity.WARNING, words, "Start a worker, which sweeps by itself; or once by hand: holdfast sweep."
+    )
+
+
+_RETENTION_NAMES = {
+    "requests": "answers to requests are",
+    "beats": "what heartbeats said is",
+    "jobs": "finished jobs are",
+    "failed": "failed jobs and dead letters that are neither replayed nor discarded are",
+}
+"""What a worker may delete, by the name that it signs in with."""
+
+
+def _retention(census: LedgerHealth) -> Iterator[HealthFinding]:
+    """The shortest time that any worker was told: each of them may be the one that deletes."""
+    lately = _live_workers(census)
+    if not lately:
+        yield HealthFinding(
+            "retention", Severity.WELL, "everything is kept while no worker is there: workers delete what is too old"
+        )
+        return
+    words = []
+    for name, what in _RETENTION_NAMES.items():
+        times_ms = [kept for worker in lately if (kept := worker.keep_ms.get(name)) is not None]
+        words.append(f"{what} deleted after {format_duration(min(times_ms) * 1_000)}" if times_ms else f"{what} kept")
+    yield HealthFinding("retention", Severity.WELL, ", ".join(words))
+
+
+def _history(census: LedgerHealth) -> Iterator[HealthFinding]:
+    found = census.history
+    if found is not None:
+        grows = found.bytes * found.recent // max(1, found.events)
+        there = (
+            f"about {pluralize(found.events, 'event')} since {to_datetime(found.first_at):%Y-%m-%d}, {format_bytes(found.bytes)}"
+        )
+        words = (
+            f"{there} with jobs and indexes; "
+            f"about {found.recent:,} came in the last {format_duration(found.recent_us)}, which is about {format_bytes(grows)}"
+        )
+        yield HealthFinding("history", Severity.WELL, words)
+
+
+def _format_jobs(number: int) -> str:
+    return f"{_format_capped(number, 'job')} {'is' if number == 1 else 'are'}"
+
+
+def _format_capped(number: int, noun: str) -> str:
+    return f"{COUNT_MAX:,} {noun}s or more" if number >= COUNT_MAX else pluralize(number, noun)
+
+
+def _paused_queues(census: LedgerHealth) -> Iterator[HealthFinding]:
+    waiting: Counter[str] = Counter()
+    for ready in census.ready:
+        waiting[ready.queue] += ready.jobs
+    for queue, pause in census.paused.items():
+        since = f"it was {format_pause(pause, census.now)}"
+        words = f"{pluralize(waiting[queue], 'job')} of queue {queue} could be claimed, but {since}"
+        if not waiting[queue]:
+            words = f"queue {queue} is paused; nothing waits in it; {since}"
+        action = f"Let it go on: holdfast queue unpause {quote_argument(queue)}."
+        yield HealthFinding("queue_paused", Severity.WARNING if waiting[queue] else Severity.NOTE, words, action)
+
+
+def _unserved(census: LedgerHealth) -> Iterator[HealthFinding]:
+    """Of jobs that could be claimed. Who claims without signing in is not known of."""
+    lately = _live_workers(census)
+    for ready in census.ready:
+        long = census.now - ready.since > READY_US_MAX
+        if long and ready.queue not in census.paused and not any(w.serves(ready.queue, ready.kind) for w in lately):
+            words = (
+                f"{pluralize(ready.jobs, 'job')} of kind {ready.kind} in queue {ready.queue} can be claimed, the first for "
+                f"{format_duration(census.now - ready.since)}, and no worker that serves them is there"
+            )
+            action = f"Start one: holdfast worker run MODULE:APP --queues {shlex.quote(ready.queue)}."
+            if census.agent_at is not None and census.now - census.agent_at <= AGENT_SEEN_US:
+                words = f"{words}; agents are at work, the last of them {format_when(census.agent_at, census.now)}"
+                yield HealthFinding(
+                    "kind_unserved", Severity.NOTE, words, f"Unless it is for agents: {action[0].lower()}{action[1:]}"
+                )
+            else:
+                yield HealthFinding("kind_unserved", Severity.WARNING, words, action)
+
+
+def _backlog(census: LedgerHealth) -> Iterator[HealthFinding]:
+    """Of queues that somebody serves, all the same."""
+    lately = _live_workers(census)
+    served: dict[str, list[ReadyJobs]] = {}
+    for ready in census.ready:
+        if ready.queue not in census.paused and any(worker.serves(ready.queue, ready.kind) for worker in lately):
+            served.setdefault(ready.queue, []).append(ready)
+    for queue, found in served.items():
+        waits_us = census.now - min(ready.since for ready in found)
+        if waits_us > READY_US_MAX:
+            jobs = pluralize(sum(ready.jobs for ready in found), "job")
+            words = f"{jobs} in queue {queue} can be claimed, the first for {format_duration(waits_us)}"
+            action = (
+                f"holdfast top shows whether it grows. More hands: holdfast worker run MODULE:APP --queues {shlex.quote(queue)}."
+            )
+            yield HealthFinding("backlog", Severity.NOTE, words, action)
+
+
+def _sinks(census: LedgerHealth) -> HealthFinding:
+    dead = [sink for sink in census.sinks if sink.dead]
+    if dead:
+        named = ", ".join(f"{sink.name} ({sink.last_error})" for sink in dead[:NAMED_MAX])
+        action = f"Mend what it says, then: holdfast sink revive {quote_argument(dead[0].name)}."
+        return HealthFinding("sinks", Severity.WARNING, f"{pluralize(len(dead), 'sink')} given up on: {named}", action)
+    failing = [sink.name for sink in census.sinks if sink.failures]
+    if failing:
+        return HealthFinding("sinks", Severity.NOTE, f"tried again by themselves: {', '.join(failing[:NAMED_MAX])}")
+    words = f"{pluralize(len(census.sinks), 'sink')}, none stuck" if census.sinks else "there are no sinks"
+    return HealthFinding("sinks", Severity.WELL, words)
+
+
+def _failed_jobs(census: LedgerHealth) -> HealthFinding:
+    if not census.failed:
+        words = "there are no failed jobs" + ("; there are dead letters, see below" if census.dead_letters else "")
+        return HealthFinding("failed_jobs", Severity.WELL, words)
+    words = f"{_format_capped(census.failed, 'failed job')}, neither replayed nor discarded"
+    action = "Look at them (holdfast job list --failed), then holdfast job replay or holdfast job discard."
+    return HealthFinding("failed_jobs", Severity.WARNING, words, action)
+
+
+def _waiting_for_failed(census: LedgerHealth) -> Iterator[HealthFinding]:
+    if census.in_vain:
+        words = f"{_format_capped(census.in_vain, 'job')} waiting for a job that failed, was cancelled or dead-lettered"
+        action = "holdfast job list --waiting names them. Replay the job that each waits for, or cancel those that wait."
+        yield HealthFinding("waits_in_vain", Severity.WARNING, words, action)
+
+
+def _dead_letters(census: LedgerHealth) -> HealthFinding:
+    if not census.dead_letters:
+        return HealthFinding("dead_letters", Severity.WELL, "there are no dead letters")
+    left = census.dead_letters - census.replayed
+    if not left:
+        words = f"{_format_capped(census.dead_letters, 'dead letter')}, replayed and not discarded"
+        return HealthFinding("dead_letters", Severity.NOTE, words, "Put them aside: holdfast dlq discard --all --replayed.")
+    more = f"; {pluralize(census.replayed, 'more is', 'more are')} replayed" if census.replayed else ""
+    words = f"{_format_capped(left, 'dead letter')} that nobody has replayed or discarded{more}"
+    action = "Look at them (holdfast dlq list), then holdfast dlq replay or holdfast dlq discard."
+    return HealthFinding("dead_letters", Severity.WARNING, words, action)
+
+
+def _keys(census: LedgerHealth) -> HealthFinding:
+    named = ", ".join(census.signed[:NAMED_MAX])
+    if census.server_key:
+        return HealthFinding("server_key", Severity.WELL, f"signed: {named}; a server key is good")
+    words = f"signed: {named}; but no server key is good, so no sweep can stall or resume their jobs"
+    return HealthFinding(
+        "server_key", Severity.WARNING, words, "Make one for whoever sweeps: holdfast key new main --role server."
+    )
+
+
+def _seal(census: LedgerHealth, sealed_pos: int) -> HealthFinding:
+    behind = max(0, census.last_pos - sealed_pos)
+    words = f"{pluralize(behind, 'position')} not sealed yet; the newest head is of {format_when(census.sealed_at, census.now)}"
+    if not behind or census.now - census.sealed_at <= UNSEALED_US_MAX:
+        return HealthFinding("seal", Severity.WELL, words)
+    return HealthFinding("seal", Severity.WARNING, words, "Let somebody with a server key seal: holdfast seal --key FILE.")

@@ -1,0 +1,270 @@
+"""A job on its way through one command, and the steps that the verbs are made of."""
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.deadlines import attempts_exhausted, lease_expired, silence_reason
+from holdfast.core.evolve import evolve
+from holdfast.core.model import (
+    HELD,
+    SYSTEM,
+    TERMINAL,
+    UNDO_KIND,
+    Actor,
+    EventRecord,
+    EventType,
+    FailureStage,
+    JobRecord,
+    Micros,
+    Policy,
+    ReasonCode,
+    Role,
+    StallReason,
+    Status,
+)
+from holdfast.core.policy import backoff_us
+from holdfast.core.table import source_statuses
+from holdfast.errors import Forbidden, InvalidTransition
+from holdfast.proof.signing import attach_signature, covers_event, missing_signature_error, must_be_signed
+from holdfast.proof.statements import Signed
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The job afterwards and the events that led there; no events where there was nothing left to do."""
+
+    job: JobRecord
+    events: tuple[EventRecord, ...]
+
+
+class Draft:
+    """A job on its way through one command."""
+
+    def __init__(self, job: JobRecord, now: Micros, command: c.JobCommand) -> None:
+        self.job = job
+        self.now = now
+        self.at = max(now, job.updated_at)
+        """Times of one job never run backwards, whatever the clock does."""
+        self.command = command
+        self.signed: Signed | None = getattr(command, "signed", None)
+        self.events: list[EventRecord] = []
+
+    def emit(
+        self,
+        kind: EventType,
+        to: Status | None = None,
+        *,
+        actor: Actor | None = None,
+        reason: str | None = None,
+        payload: bytes | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        event = EventRecord(
+            job_id=self.job.id,
+            rev=self.job.rev + 1,
+            type=kind,
+            received_at=self.at,
+            actor=actor or self.command.actor,
+            attempt=self.job.attempt + (kind is EventType.CLAIMED),
+            from_status=self.job.status,
+            to_status=to or self.job.status,
+            reason=reason,
+            request_id=self.command.request_id,
+            cause=self.command.cause,
+            payload=payload,
+            policy=policy,
+            correlation_id=self.job.correlation_id,
+            trace_id=self.job.trace_id,
+        )
+        event = self._vouched(event)
+        self.events.append(event)
+        self.job = evolve(self.job, event)
+
+    def time_of(self, actor: Actor) -> Micros:
+        """The `at` of an event by `actor`: the time it signed, or the ledger's time."""
+        return self.signed.said.at if self.signed is not None and self.signed.said.actor == actor else self.at
+
+    def _vouched(self, event: EventRecord) -> EventRecord:
+        """With what its holder signed. What others have to sign is signed by the ledger once it is decided."""
+        if self.signed is not None and covers_event(self.signed, event):
+            return attach_signature(self.job, event, self.signed)
+        if event.actor.role is Role.WORKER and must_be_signed(self.job.policy, event.type):
+            raise missing_signature_error(self.job, event.type)
+        return event
+
+    def outcome(self) -> Decision:
+        return Decision(self.job, tuple(self.events))
+
+
+def check_role(verb: str, actor: Actor, allowed: frozenset[Role]) -> None:
+    if actor.role not in allowed:
+        raise Forbidden(f"{verb} is not for a {actor.role.value}", verb=verb, allowed=sorted(allowed))
+
+
+def require_status(verb: str, job: JobRecord) -> None:
+    if job.status not in source_statuses(verb):
+        raise invalid_transition(verb, job)
+
+
+def invalid_transition(verb: str, job: JobRecord) -> InvalidTransition:
+    """The refusal of a verb that the job's status does not allow."""
+    refused = InvalidTransition(f"{verb}: job {job.id} is {job.status.value}", verb=verb, **job.held_by)
+    refused.action = _advice(verb, job)
+    return refused
+
+
+def _advice(verb: str, job: JobRecord) -> str:
+    """What to do instead, which depends on the status."""
+    if job.status is Status.SUCCEEDED and verb == "replay":
+        return (
+            "Replay starts jobs over that have failed, were cancelled or were dead-lettered. "
+            "To do the work of a succeeded job again, enqueue a new job."
+        )
+    if job.status is Status.SUCCEEDED:
+        return f"The job has ended and cannot be changed. To see its result: holdfast job get {job.id}"
+    if job.status in TERMINAL:
+        return f"The job has ended and cannot be changed. To start it over as a new job: holdfast job replay {job.id}"
+    if verb == "replay":
+        return f"Replay is for jobs that have ended, and this one has not. To see what happens next: holdfast explain {job.id}"
+    allowed = " or ".join(status.value for status in Status if status in source_statuses(verb))
+    return f"A job must be {allowed} for this. To see what happens next: holdfast explain {job.id}"
+
+
+STALL_REASON_CODES = {
+    StallReason.NO_HEARTBEAT: ReasonCode.INFRASTRUCTURE_FAILURE,
+    StallReason.LEASE_EXPIRED: ReasonCode.INFRASTRUCTURE_FAILURE,
+    StallReason.NO_PROGRESS: ReasonCode.TIMEOUT,
+    StallReason.OPERATOR_QUEUE_TIMEOUT: ReasonCode.TIMEOUT,
+}
+"""Why an attempt failed that stalled without an error: its worker was lost, or it took too long."""
+
+
+class AttemptFailure(NamedTuple):
+    """`code` is None where the attempt itself gave no reason."""
+
+    error: bytes | None = None
+    stage: FailureStage = FailureStage.EXEC
+    code: ReasonCode | None = None
+
+
+def failure_of(job: JobRecord) -> AttemptFailure:
+    """The failure that ended the newest attempt. An attempt that is held or was released has none.
+
+    `last_error` alone does not tell: it may be of an earlier attempt. The stage belongs to the newest stall.
+    """
+    is_released = job.status is Status.QUEUED and job.stall_reason == StallReason.RELEASED
+    if job.status in HELD or job.stall_reason is None or is_released:
+        return AttemptFailure()
+    reason = StallReason(job.stall_reason)
+    if job.failure_stage is not None or _failed_without_stage(job):
+        stage = FailureStage(job.failure_stage or FailureStage.EXEC)
+        return AttemptFailure(job.last_error, stage, None if job.reason_code is None else ReasonCode(job.reason_code))
+    return AttemptFailure(msgspec.json.encode({"message": f"stalled: {reason.value}"}), code=STALL_REASON_CODES.get(reason))
+
+
+def _failed_without_stage(job: JobRecord) -> bool:
+    """A failure that an earlier release recorded without its stage. Such a job was requeued at once.
+
+    A job that is still stalled for TRANSIENT_ERROR and has no stage was stalled by its holder, without an error.
+    """
+    return job.status is Status.QUEUED and job.stall_reason == StallReason.TRANSIENT_ERROR and job.last_error is not None
+
+
+def stall(draft: Draft, reason: StallReason, *, actor: Actor | None = None, failure: AttemptFailure | None = None) -> None:
+    """`failure` is what the holder says went wrong."""
+    job = draft.job
+    body = payloads.StalledPayload(
+        holder=job.owner,
+        incarnation=job.incarnation,
+        last_beat_at=job.last_beat_at,
+        lease_expires_at=job.lease_expires_at,
+        detected_at=draft.time_of(actor or draft.command.actor),
+        error=payloads.to_optional_json(failure and failure.error),
+        failure_stage=failure and failure.stage.value,
+        reason_code=failure and failure.code,
+    )
+    draft.emit(EventType.STALLED, Status.STALLED, actor=actor, reason=reason.value, payload=body.encode(), policy=job.policy)
+
+
+def requeue(draft: Draft, delay_us: int, reason: str | None = None, *, released: bool = False) -> None:
+    body = payloads.RequeuedPayload(available_at=draft.at + delay_us, released=released)
+    draft.emit(EventType.REQUEUED, Status.QUEUED, reason=reason, payload=body.encode())
+
+
+def backoff_delay_us(draft: Draft, jitter: float) -> int:
+    assert draft.job.policy is not None
+    return backoff_us(draft.job.policy, draft.job.attempt, jitter)
+
+
+def requeue_or_exhaust(draft: Draft, jitter: float, reason: str | None = None) -> None:
+    if attempts_exhausted(draft.job):
+        exhaust(draft, failure_of(draft.job))
+    else:
+        requeue(draft, backoff_delay_us(draft, jitter), reason)
+
+
+def exhaust(draft: Draft, failure: AttemptFailure) -> None:
+    """`failure` is that of the last attempt. Its reason is the reason, where it has one."""
+    policy, job = draft.job.policy, draft.job
+    assert policy is not None
+    code = failure.code or ReasonCode.EXHAUSTED_RETRIES
+    if job.kind == UNDO_KIND:
+        dead_letter(draft, failure, ReasonCode.COMPENSATION_FAILED)
+    elif policy.on_exhausted == "fail":
+        fail(draft, failure._replace(code=code), "exhausted")
+    else:
+        dead_letter(draft, failure, code)
+
+
+def dead_letter(draft: Draft, failure: AttemptFailure, code: ReasonCode) -> None:
+    job = draft.job
+    body = payloads.DeadLetteredPayload(
+        reason_code=code.value,
+        failure_stage=failure.stage.value,
+        last_error=msgspec.Raw(payloads.NULL if failure.error is None else failure.error),
+        attempts=job.attempt,
+        last_owner=job.owner or job.last_owner,
+        last_lease_expires_at=job.lease_expires_at or job.last_lease_expires_at,
+        correlation_id=job.correlation_id,
+    )
+    draft.emit(EventType.DEAD_LETTERED, Status.DEAD_LETTERED, reason=code.value, payload=body.encode())
+
+
+def fail(draft: Draft, failure: AttemptFailure, kind: Literal["permanent", "exhausted"]) -> None:
+    """The event's reason is the reason code, or `permanent`."""
+    assert failure.error is not None
+    body = payloads.FailedPayload(
+        error=msgspec.Raw(failure.error),
+        failure=kind,
+        failure_stage=failure.stage.value,
+        reason_code=failure.code,
+    )
+    draft.emit(EventType.FAILED, Status.FAILED, reason=failure.code or kind, payload=body.encode())
+
+
+def cancel(draft: Draft, reason: str, body: payloads.CancelledPayload | None = None) -> None:
+    draft.emit(EventType.CANCELLED, Status.CANCELLED, reason=reason, payload=None if body is None else body.encode())
+
+
+def cancel_by_holder(draft: Draft, comment: str | None = None, failure: AttemptFailure | None = None) -> None:
+    """The holder of an aborting job ends its work: the job is cancelled, for the reason that was given with the cancel."""
+    body = None
+    if comment is not None or failure is not None:
+        body = payloads.CancelledPayload(
+            comment=comment,
+            error=payloads.to_optional_json(failure and failure.error),
+            failure_stage=failure and failure.stage.value,
+            reason_code=failure and failure.code,
+        )
+    cancel(draft, draft.job.cancel_reason or "requested", body)
+
+
+def record_late_return(draft: Draft, reason: str | None = None) -> None:
+    """A holder that comes back late, before anybody else has its job, loses no work: what happened is put on record first."""
+    job = draft.job
+    if job.status is Status.RUNNING and lease_expired(job, draft.at):
+        stall(draft, silence_reason(job), actor=SYSTEM)
+    if draft.job.status is Status.STALLED and draft.job.started_at is not None:
+        draft.emit(EventType.RESUMED, Status.RUNNING, reason=reason)

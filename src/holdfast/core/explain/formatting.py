@@ -1,0 +1,148 @@
+"""Times, errors and command lines in explanations."""
+
+import shlex
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.core.explain.model import NextStep, QueuePause, Remedy
+from holdfast.core.formatting import format_error
+from holdfast.core.limits import TIME_US_MAX
+from holdfast.core.model import EventType, JobRecord, Micros, StallReason
+from holdfast.proof.signing import must_be_signed
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000))
+_SECOND_US = 1_000_000
+ERROR_CHARACTERS_MAX = 200
+
+
+def to_datetime(at: Micros) -> datetime:
+    return _EPOCH + timedelta(microseconds=min(at, TIME_US_MAX))
+
+
+def format_duration(us: Micros) -> str:
+    """A length of time, in the largest unit that tells enough: `12 s`, `3 min`, `2 h`."""
+    for unit, size in _UNITS:
+        if us >= 2 * size:
+            return f"{us / size:.0f} {unit}"
+    return f"{us / _SECOND_US:.1f}".rstrip("0").rstrip(".") + " s" if 0 < us < 10 * _SECOND_US else f"{us // _SECOND_US} s"
+
+
+def format_clock(at: Micros, now: Micros) -> str:
+    """The time of day; with its date unless that is today's."""
+    there, here = to_datetime(at), to_datetime(now)
+    return f"{there:%H:%M:%S}Z" if there.date() == here.date() else f"{there:%Y-%m-%d %H:%M:%S}Z"
+
+
+def format_when(at: Micros, now: Micros) -> str:
+    """`in 12 s (14:03:20Z)`, `12 s ago (14:03:20Z)`."""
+    if at > now:
+        return f"in {format_duration(at - now)} ({format_clock(at, now)})"
+    return f"{format_duration(now - at)} ago ({format_clock(at, now)})"
+
+
+def format_until(at: Micros, now: Micros) -> str:
+    """`for another 12 s (until 14:03:20Z)`."""
+    return f"for another {format_duration(at - now)} (until {format_clock(at, now)})"
+
+
+def format_pause(pause: QueuePause, now: Micros) -> str:
+    """`paused 2 h ago (12:03:20Z) by ada: reindexing`."""
+    by = "" if pause.by is None else f" by {pause.by}"
+    return f"paused {format_when(pause.at, now)}{by}" + ("" if pause.reason is None else f": {pause.reason}")
+
+
+def decode_error(error: bytes | None) -> Any:
+    return None if error is None else msgspec.json.decode(error)
+
+
+def format_error_json(error: bytes | None) -> str:
+    """An error in one line."""
+    return format_error(decode_error(error), ERROR_CHARACTERS_MAX)
+
+
+_STALL_TEXTS: dict[str | None, str] = {
+    StallReason.NO_HEARTBEAT: "its holder fell silent",
+    StallReason.LEASE_EXPIRED: "its lease ran out, or it was never started",
+    StallReason.NO_PROGRESS: "it made no progress",
+    StallReason.WORKER_ERROR: "its holder could not go on",
+    StallReason.TRANSIENT_ERROR: "it failed for the moment",
+    StallReason.RELEASED: "it was handed back",
+    StallReason.OPERATOR_QUEUE_TIMEOUT: "no operator came in time",
+}
+
+
+def format_stall(reason: str | None) -> str:
+    return f"{_STALL_TEXTS[reason]} ({reason})"
+
+
+def pluralize(number: int, noun: str, several: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
+
+
+def format_bytes(number: int) -> str:
+    """A number of bytes, in the largest unit that tells enough: `900 bytes`, `12.5 MiB`."""
+    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if number >= 1 << bits:
+            return f"{number / (1 << bits):,.1f} {unit}"
+    return pluralize(number, "byte")
+
+
+def next_step(what: str, at: Micros | None, by: str) -> NextStep:
+    return NextStep(what, None if at is None else to_datetime(at), by)
+
+
+def quote_argument(name: str) -> str:
+    """A name as an argument of a command; those after `--` may begin with a dash."""
+    return f"-- {shlex.quote(name)}" if name.startswith("-") else shlex.quote(name)
+
+
+def remedy(does: str, *arguments: object) -> Remedy:
+    """A text among the arguments is a word of the command, not a name."""
+    return Remedy(shlex.join(["holdfast", *map(str, arguments)]), does)
+
+
+def unpause(queue: str) -> Remedy:
+    return Remedy(f"holdfast queue unpause {quote_argument(queue)}", f"lets {queue} be claimed from again")
+
+
+def run_a_worker(queue: str) -> Remedy:
+    """Which app has the handler is not in the ledger."""
+    return Remedy(f"holdfast worker run MODULE:APP --queues {shlex.quote(queue)}", "runs the handlers of an app that serves it")
+
+
+def move(job: JobRecord, queue: str) -> Remedy:
+    does = f"puts it into {queue}, where its kind is served" + _key_hint(job, EventType.MOVED)
+    return Remedy(f"holdfast job move {job.id} --queue {shlex.quote(queue)}", does)
+
+
+def start_as_agent(job: JobRecord) -> Remedy:
+    return Remedy(f"holdfast task start {job.id} --agent NAME", "takes it up, as an agent")
+
+
+SWEEP = Remedy("holdfast sweep", "does at once whatever is due")
+
+
+def assist(job: JobRecord) -> Remedy:
+    return remedy("says that an operator helps" + _key_hint(job, EventType.ASSIST_STARTED), "job", "assist", job.id)
+
+
+def cancel(job: JobRecord) -> Remedy:
+    does = "ends it; a holder is asked to stop"
+    return remedy(does + _key_hint(job, EventType.CANCELLED), "job", "cancel", job.id)
+
+
+def cancel_hard(job: JobRecord) -> Remedy:
+    does = "ends it at once: what its holder writes is refused, and the handler is told with its next heartbeat"
+    return remedy(does + _key_hint(job, EventType.CANCELLED), "job", "cancel", job.id, "--hard")
+
+
+def discard(job: JobRecord) -> Remedy:
+    does = "notes that nobody needs to look at it"
+    return remedy(does + _key_hint(job, EventType.DISCARDED), "dlq", "discard", job.id)
+
+
+def _key_hint(job: JobRecord, makes: EventType) -> str:
+    return "; needs an operator's key, by --key or HOLDFAST_KEYS" if must_be_signed(job.policy, makes) else ""

@@ -1,0 +1,202 @@
+"""Explain a queued job: everything that keeps it from being claimed, the most important first."""
+
+from collections.abc import Iterator
+
+from holdfast.core.explain.formatting import (
+    cancel,
+    format_duration,
+    format_error_json,
+    format_pause,
+    format_stall,
+    format_when,
+    move,
+    next_step,
+    pluralize,
+    remedy,
+    run_a_worker,
+    start_as_agent,
+    unpause,
+)
+from holdfast.core.explain.model import (
+    AGENT_SEEN_US,
+    AHEAD_MAX,
+    WORKER_SEEN_US,
+    ExplanationPart,
+    JobFacts,
+    NextStep,
+    SeenWorker,
+    Situation,
+)
+from holdfast.core.model import TERMINAL, JobRecord, Micros, StallReason
+
+NAMED_MAX = 5
+
+
+def explain_queued(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+    """Its situation is the first obstacle; further ones are told after it."""
+    found = [*_obstacles(job, facts, now)] or [_ready(job, facts, now)]
+    first, rest = found[0], found[1:]
+    return ExplanationPart(
+        first.situation,
+        (
+            *first.words,
+            *_last_attempt(job),
+            *(f"Besides: {word[0].lower()}{word[1:]}" for account in rest for word in account.words),
+        ),
+        tuple(step for account in found for step in account.next),
+        (*(command for account in found for command in account.commands), cancel(job)),
+    )
+
+
+def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[ExplanationPart]:
+    if facts.unmet:
+        yield _dependencies(job, facts, now)
+    if facts.pause is not None:
+        yield ExplanationPart(
+            Situation.QUEUE_PAUSED,
+            (f"Nothing is claimed from its queue {job.queue}, which was {format_pause(facts.pause, now)}.",),
+            (next_step("it may be claimed", None, "whoever unpauses the queue"),),
+            (unpause(job.queue),),
+        )
+    if facts.unmet:
+        yield from _scheduled_besides(job, now)
+    elif job.available_at > now:
+        yield _not_available_yet(job, now)
+    if facts.is_asked_to_claim:
+        return
+    serving = serving_workers(job, facts, now)
+    if not serving:
+        yield _no_worker(job, facts, now)
+    elif facts.ahead and job.available_at <= now:
+        yield _behind(job, facts, serving)
+
+
+def serving_workers(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWorker]:
+    """Workers that would claim it, as far as they have said what they serve."""
+    return [w for w in facts.workers if w.serves(job.queue, job.kind) and now - w.seen_at <= WORKER_SEEN_US]
+
+
+def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+    broken = [link for link in facts.unmet if link.status in TERMINAL]
+    names = _format_names([f"{link.job_id} ({link.status.value})" for link in facts.unmet])
+    commands = tuple(
+        remedy(f"starts job {link.job_id} over; this job then waits for that one", "job", "replay", link.job_id)
+        for link in broken[:NAMED_MAX]
+    )
+    if broken:
+        failed = _format_names([str(link.job_id) for link in broken])
+        words = f"It waits for {_format_unmet(facts)} {names}, and {failed} will not succeed."
+        return ExplanationPart(
+            Situation.DEPENDENCY_FAILED, (words,), (next_step("it goes on waiting", None, "whoever replays the job"),), commands
+        )
+    met = next_step("it may be claimed once they have succeeded", _wanted_at(job, now), "whoever completes them")
+    return ExplanationPart(
+        Situation.WAITS_FOR_DEPENDENCY,
+        (f"It waits for {_format_unmet(facts)} {names}.",),
+        (met, *_if_dependency_fails(job)),
+        tuple(remedy(f"says how job {link.job_id} stands", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
+    )
+
+
+def _if_dependency_fails(job: JobRecord) -> Iterator[NextStep]:
+    """What becomes of it without further ado once one of them comes to nothing."""
+    if job.on_dependency_failure != "wait":
+        ends = "cancelled" if job.on_dependency_failure == "cancel" else "dead-lettered"
+        yield next_step(f"it is {ends} if one of them ends otherwise", None, "whoever ends that one")
+
+
+def _wanted_at(job: JobRecord, now: Micros) -> Micros | None:
+    """When it was to be available had it nobody to wait for; None where that is past."""
+    return job.wanted_at if job.wanted_at is not None and job.wanted_at > now else None
+
+
+def _scheduled_besides(job: JobRecord, now: Micros) -> Iterator[ExplanationPart]:
+    """Of a job that waits for others, whose row knows of its own time only once they have succeeded."""
+    at = _wanted_at(job, now)
+    if at is not None:
+        words = f"It was enqueued for later, and may not be claimed before its time either: {format_when(at, now)}."
+        yield ExplanationPart(Situation.SCHEDULED, (words,))
+
+
+def _format_unmet(facts: JobFacts) -> str:
+    return "job" if len(facts.unmet) == 1 else f"{len(facts.unmet):,} jobs:"
+
+
+def _format_names(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _not_available_yet(job: JobRecord, now: Micros) -> ExplanationPart:
+    situation, words = Situation.SCHEDULED, "It was enqueued for later"
+    if job.attempt:
+        situation, words = Situation.BACKOFF, "It waits before it is tried again"
+    return ExplanationPart(
+        situation,
+        (f"{words}, and may be claimed {format_when(job.available_at, now)}.",),
+        (next_step("it may be claimed", job.available_at, "the next worker with room"),),
+    )
+
+
+def _no_worker(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+    once = [worker for worker in facts.workers if worker.serves(job.queue, job.kind)]
+    elsewhere = _queues_serving_kind(job, facts, now)
+    if elsewhere:
+        words = f"No worker serves {job.kind} in {job.queue}. It is served in {_format_names(elsewhere)}."
+    elif once:
+        last = max(once, key=lambda worker: worker.seen_at)
+        silent_since = format_when(last.seen_at, now)
+        words = f"No worker that serves {job.kind} is there now. {last.name}, which served it, fell silent {silent_since}."
+    elif any(now - worker.seen_at <= WORKER_SEEN_US for worker in facts.workers):
+        words = f"No worker for it is there: the workers that are signed in do not serve {job.kind} in {job.queue}."
+    else:
+        words = f"No worker for it is there: none that serves {job.kind} in {job.queue} is signed in to this ledger."
+    by, commands = f"a worker that serves {job.kind}", [*(move(job, queue) for queue in elsewhere[:1]), run_a_worker(job.queue)]
+    if facts.agent_at is not None and now - facts.agent_at <= AGENT_SEEN_US:
+        words = f"{words} Agents are at work, the last of them {format_when(facts.agent_at, now)}, and may take it up."
+        by, commands = f"an agent, or {by}", [start_as_agent(job), *commands]
+    return ExplanationPart(Situation.NO_WORKER, (words,), (next_step("it is claimed", None, by),), tuple(commands))
+
+
+def _queues_serving_kind(job: JobRecord, facts: JobFacts, now: Micros) -> list[str]:
+    """The queues in which workers that are there serve jobs of its kind, by name. Workers that did not say what they serve are
+    left out."""
+    there = [worker for worker in facts.workers if now - worker.seen_at <= WORKER_SEEN_US]
+    return sorted({queue for w in there for queue in w.queues or () if w.kinds is not None and job.kind in w.kinds})
+
+
+def _behind(job: JobRecord, facts: JobFacts, serving: list[SeenWorker]) -> ExplanationPart:
+    ahead = f"{AHEAD_MAX:,} jobs or more" if facts.ahead >= AHEAD_MAX else pluralize(facts.ahead, "job")
+    return ExplanationPart(
+        Situation.QUEUED_BEHIND,
+        (f"It may be claimed, but {ahead} of its queue {'come' if facts.ahead > 1 else 'comes'} first.",),
+        (next_step(f"it is claimed after {ahead}", None, _format_claimants(serving)),),
+        (run_a_worker(job.queue),),
+    )
+
+
+def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+    asked = facts.is_asked_to_claim
+    by = "whoever claims it first" if asked else _format_claimants(serving_workers(job, facts, now))
+    ready_for = format_duration(now - max(job.available_at, job.created_at))
+    words = f"It may be claimed{'' if asked else ', and is the next of its queue'}; it has been ready for {ready_for}."
+    situation = Situation.REQUEUED if job.attempt else Situation.READY
+    return ExplanationPart(situation, (words,), (next_step("it is claimed", None, by),))
+
+
+def _format_claimants(serving: list[SeenWorker]) -> str:
+    return f"the first with room of {_format_names([worker.name for worker in serving])}" if len(serving) > 1 else serving[0].name
+
+
+def _last_attempt(job: JobRecord) -> Iterator[str]:
+    """What became of the attempt before."""
+    if not job.attempt:
+        return
+    who = job.last_owner or "its holder"
+    match job.stall_reason:
+        case StallReason.RELEASED:
+            yield f"{who} handed it back from attempt {job.attempt}; that does not count."
+        case StallReason.TRANSIENT_ERROR | StallReason.WORKER_ERROR if job.last_error is not None:
+            yield f"Attempt {job.attempt}, by {who}, failed: {format_error_json(job.last_error)}."
+        case reason:
+            yield f"Attempt {job.attempt}, by {who}, was given up: {format_stall(reason)}."

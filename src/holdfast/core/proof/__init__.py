@@ -1,1 +1,0 @@
-"""What can be proved of a ledger by whoever has its keys: canonical statements, signatures, and one tree over everything."""

@@ -1,0 +1,258 @@
+"""JSON that has one meaning: reading, writing and checking bodies, and records of fixed size."""
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from holdfast.core.limits import INTEGER_MAX, NESTING_MAX, check_integer, plain_text
+from holdfast.errors import LimitExceeded, ValidationError
+
+DIGITS_MAX = len(str(-INTEGER_MAX))
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+LONG_DIGITS = len(str(INTEGER_MAX))
+_LONG_DIGITS = re.compile(rb"[0-9]{%d}" % LONG_DIGITS)
+
+
+def encode(what: str, value: Any, bytes_max: int) -> bytes:
+    """`value` as JSON bytes, or a refusal.
+
+    The fast road: encode, decode, compare. What comes back equal lost nothing; only what does not (a tuple, a NaN, a key
+    that is no text) or what might hide a long number or deep nesting is walked.
+    """
+    try:
+        body = _encode(value)
+        faithful = _decode(body) == value
+    except UnicodeEncodeError:
+        raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None
+    except RecursionError:
+        raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX) from None
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        _check_value(what, value, 1)
+        body, faithful = _encode(_to_plain(value)), True  # it holds a kind of text or number that the encoder does not know
+    size = len(body)
+    if not faithful or (size >= LONG_DIGITS and _LONG_DIGITS.search(body)) or (size > 2 * NESTING_MAX and _is_too_deep(body)):
+        _check_value(what, value, 1)
+    if size > bytes_max:
+        check_size(what, size, bytes_max)
+    return body
+
+
+def _is_too_deep(body: bytes) -> bool:
+    """May be nested too deep: there are that many openings."""
+    return body.count(b"[") + body.count(b"{") > NESTING_MAX
+
+
+def check(what: str, body: bytes, bytes_max: int) -> bytes:
+    """`body`, if it is strict JSON within the limits."""
+    _check_value(what, parse(what, body, bytes_max), 1)
+    return body
+
+
+def parse(what: str, body: bytes, bytes_max: int, digits_max: int = DIGITS_MAX) -> Any:
+    """What `body` says, if it is JSON that names no key twice and whose whole numbers have at most `digits_max` characters.
+
+    The values in it are the caller's to look at: a number may be too large for a float, a text may hold a lone surrogate.
+    """
+    check_size(what, len(body), bytes_max)
+    try:
+        integer = partial(_read_integer, digits_max)
+        return json.loads(body.decode(), object_pairs_hook=_read_object, parse_constant=_refuse_constant, parse_int=integer)
+    except RecursionError:
+        raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX) from None
+    except ValueError as error:
+        raise ValidationError(f"{what} is not strict JSON: {error}", field=what) from None
+
+
+def check_size(what: str, size: int, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise LimitExceeded(f"{what} has {size} bytes; the limit is {bytes_max}", field=what, actual=size, limit=bytes_max)
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object names a key twice")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _read_integer(digits_max: int, digits: str) -> int:
+    if len(digits) > digits_max:
+        raise ValueError("a number has too many digits")
+    return int(digits)
+
+
+def _check_number(what: str, value: int | float) -> None:
+    if isinstance(value, int) and abs(value) > INTEGER_MAX:
+        raise ValidationError(f"{what} holds a whole number beyond ±{INTEGER_MAX}: send it as a text", field=what)
+    if not math.isfinite(value):
+        raise ValidationError(f"{what} holds a number that is not finite", field=what)
+
+
+def _check_value(what: str, value: Any, depth: int) -> None:
+    if depth > NESTING_MAX and isinstance(value, list | tuple | dict):
+        raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX)
+    match value:
+        case None | bool():
+            return
+        case str():
+            _check_string(what, value)
+        case int() | float():
+            _check_number(what, value)
+        case list() | tuple():
+            for item in value:
+                _check_value(what, item, depth + 1)
+        case dict():
+            for key, item in value.items():
+                _check_key(what, key)
+                _check_value(what, item, depth + 1)
+        case _:
+            raise ValidationError(f"{what} holds a {type(value).__name__}, which JSON does not have", field=what)
+
+
+def _to_plain(value: Any) -> Any:
+    """`value`, which was walked, of JSON's own types alone."""
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return plain_text(value)
+        case int():
+            return int.__add__(value, 0)
+        case float():
+            return float.__mul__(value, 1.0)
+        case list() | tuple():
+            return [_to_plain(item) for item in value]
+        case _:
+            return {plain_text(key): _to_plain(item) for key, item in value.items()}
+
+
+def _check_key(what: str, key: Any) -> None:
+    if not isinstance(key, str):
+        raise ValidationError(f"{what} has a key that is not a text: {key!r:.80}", field=what)
+    _check_string(what, key)
+
+
+def _check_string(what: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None
+
+
+U32_MAX = 2**32 - 1
+U64_MAX = 2**64 - 1
+HASH_BYTES = 32
+RECORD_BYTES_MAX = 65_536
+"""JSON of one record; the largest, a restart controller that remembers a thousand restarts, has about 22,000 bytes."""
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def check_u32(what: str, value: Any) -> int:
+    return check_integer(what, value, 0, U32_MAX)
+
+
+def check_u64(what: str, value: Any) -> int:
+    return check_integer(what, value, 0, U64_MAX)
+
+
+def check_hash(what: str, value: Any) -> bytes:
+    if not isinstance(value, bytes) or len(value) != HASH_BYTES:
+        raise ValidationError(f"{what} must be {HASH_BYTES} bytes", field=what)
+    return value
+
+
+def check_string(what: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValidationError(f"{what} must be a text, not {type(value).__name__}", field=what)
+    return value
+
+
+def check_choice(what: str, value: Any, kind: type[Choice]) -> Choice:
+    """`value`, if it is a member of `kind`. Its bare text is not: that is for `read_choice`."""
+    if not isinstance(value, kind):
+        raise ValidationError(f"{what} must be a {kind.__name__}, not {type(value).__name__}", field=what)
+    return value
+
+
+def fits_utf8(value: str, bytes_max: int) -> bool:
+    """Whether `value` is valid Unicode of at most `bytes_max` UTF-8 bytes."""
+    try:
+        return len(value.encode()) <= bytes_max
+    except UnicodeEncodeError:
+        return False
+
+
+def truncate(value: str, bytes_max: int) -> str:
+    """The longest beginning of `value` that fits, in whole characters. A lone surrogate becomes a question mark."""
+    return value.encode(errors="replace")[:bytes_max].decode(errors="ignore")
+
+
+def read_object(what: str, text: str | bytes, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
+    """The fields of the JSON object in `text`: all that are required, and none that is not known."""
+    return check_fields(what, _parse_record(what, text), required, optional)
+
+
+def check_fields(what: str, value: Any, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValidationError(f"{what} must be a JSON object", field=what)
+    known, needed = {*required, *optional}, {*required}
+    if unknown := sorted(value.keys() - known):
+        raise ValidationError(f"{what} has no field {unknown[0]!a:.80}", field=what)
+    if missing := sorted(needed - value.keys()):
+        raise ValidationError(f"{what} lacks the field {missing[0]!r}", field=what)
+    return value
+
+
+def read_text(what: str, value: Any, bytes_max: int) -> str:
+    text = check_string(what, value)
+    if not fits_utf8(text, bytes_max):
+        raise LimitExceeded(f"{what} must be valid Unicode of at most {bytes_max} bytes", field=what, limit=bytes_max)
+    return text
+
+
+def read_hash(what: str, value: Any) -> bytes:
+    """The bytes behind an array of 32 numbers from 0 to 255."""
+    if not isinstance(value, list) or len(value) != HASH_BYTES:
+        raise ValidationError(f"{what} must be an array of {HASH_BYTES} numbers", field=what)
+    return bytes(check_integer(what, number, 0, 255) for number in value)
+
+
+def read_choice(what: str, value: Any, kind: type[Choice]) -> Choice:
+    """The member of `kind` behind either of its spellings: `clean_exit`, which is the one that is written, or `CleanExit`."""
+    for member in kind:
+        if isinstance(value, str) and value in (member.value, pascal_case(member.value)):
+            return member
+    raise ValidationError(f"{what} must be one of {', '.join(kind)}", field=what)
+
+
+def pascal_case(name: str) -> str:
+    """`clean_exit` as `CleanExit`."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def encode_record(value: Any) -> str:
+    """JSON without blanks, fields in the order they are given."""
+    return msgspec.json.encode(value).decode()
+
+
+def _parse_record(what: str, text: Any) -> Any:
+    if isinstance(text, str):
+        try:
+            text = text.encode()
+        except UnicodeEncodeError:
+            raise ValidationError(f"{what} holds a lone surrogate, which is not valid Unicode", field=what) from None
+    if not isinstance(text, bytes):
+        raise ValidationError(f"{what} is read from JSON text, not from {type(text).__name__}", field=what)
+    return parse(what, text, RECORD_BYTES_MAX, digits_max=len(str(U64_MAX)))

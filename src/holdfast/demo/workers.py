@@ -1,0 +1,110 @@
+"""The demo's worker processes, seen from the parent: start them, hear them, kill one, send the rest home."""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from holdfast.core.model import Fence
+
+APP = "holdfast.demo.app:app"
+
+
+class DemoWorkerError(Exception):
+    """A worker did not do its part."""
+
+
+class FatalJobStarted(msgspec.Struct, frozen=True):
+    """What the worker says that has begun the fatal job."""
+
+    job: int
+    attempt: int
+    token: str
+    worker: str
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.job, self.attempt, self.token, self.worker)
+
+
+class DemoWorkers:
+    """Worker processes by name. Leaving it ends whoever is left."""
+
+    def __init__(self, url: str, queue: str, names: Sequence[str]) -> None:
+        self._processes = {name: _start_worker(url, queue, name) for name in names}
+        self._selector = selectors.DefaultSelector()
+        self._heard: dict[str, bytes] = dict.fromkeys(names, b"")
+        for name, process in self._processes.items():
+            assert process.stdout is not None
+            self._selector.register(process.stdout, selectors.EVENT_READ, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        self._selector.close()
+        for process in self._processes.values():
+            _end_worker(process)
+
+    def pid(self, name: str) -> int:
+        return self._processes[name].pid
+
+    def listen(self, seconds: float) -> FatalJobStarted | None:
+        """What is said within that time, if anything. A worker that ends by itself is no part of the show."""
+        for key, _ in self._selector.select(seconds):
+            name: str = key.data
+            chunk = os.read(key.fd, 65_536)
+            if not chunk:
+                raise DemoWorkerError(f"{name} ended by itself with exit code {self._processes[name].wait()}")
+            line, end, self._heard[name] = (self._heard[name] + chunk).partition(b"\n")
+            if end:
+                return msgspec.json.decode(line, type=FatalJobStarted)
+            self._heard[name] = line
+        return None
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: the worker gets no chance to say goodbye."""
+        process = self._processes.pop(name)
+        assert process.stdout is not None
+        self._selector.unregister(process.stdout)
+        _end_worker(process)
+
+    def terminate_all(self, seconds: float) -> None:
+        """SIGTERM to everyone: they end in good order."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        for name, process in self._processes.items():
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                raise DemoWorkerError(f"{name} has not ended within {seconds:g} s") from None
+            if code:
+                raise DemoWorkerError(f"{name} ended with exit code {code}")
+
+
+def _start_worker(url: str, queue: str, name: str) -> "subprocess.Popen[bytes]":
+    """The url goes by the environment, since anybody may read a command line. A session of its own: Ctrl-C is the parent's."""
+    return subprocess.Popen(  # noqa: S603 - this very program
+        [sys.executable, "-m", "holdfast", "worker", "run", APP, "--name", name, "--log", "text", "--log-level", "error"],
+        env={**os.environ, "HOLDFAST_URL": url, "HOLDFAST_DEMO_QUEUE": queue},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def _end_worker(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()

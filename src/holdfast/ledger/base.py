@@ -1,0 +1,241 @@
+"""What every verb of the ledger needs: the store, the commit pipeline, and the conversion of answers."""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import limits
+from holdfast.core.model import SYSTEM, Actor, Fence, Micros, Role
+from holdfast.core.model import JobRecord as Record
+from holdfast.errors import HoldfastError
+from holdfast.ledger import validate
+from holdfast.ledger.commit import CommitPipeline, only_answer
+from holdfast.ledger.idempotency import is_repeated
+from holdfast.ledger.metrics import Totals
+from holdfast.ledger.public import Beat, Change, Job, to_datetime
+from holdfast.ledger.requests import Request
+from holdfast.ledger.signing import KeyBookCache, Keyring, Signer
+from holdfast.ledger.sweep import Entropy, Sweeper
+from holdfast.ledger.transaction import StepTransactions
+from holdfast.ledger.validators import HookSource, Validation
+from holdfast.store.base import AppliedCommand as StoreChange
+from holdfast.store.base import Schema, Session, Store
+from holdfast.store.rows import chunks
+from holdfast.telemetry.metrics import Metrics
+
+JobOrFence = int | Fence
+
+
+class LedgerBase:
+    """The verbs' common ground; `Ledger` is this with all of them."""
+
+    def __init__(
+        self,
+        store: Store,
+        entropy: Entropy,
+        monotonic: Callable[[], float],
+        *,
+        actor: str,
+        incarnation: str,
+        metrics: Metrics | None = None,
+        ring: Keyring,
+        wall: Callable[[], Micros],
+        validators: HookSource | None = None,
+    ) -> None:
+        self._store = store
+        self._entropy = entropy
+        self._actor = actor
+        self._monotonic = monotonic
+        self.metrics = metrics or Metrics()
+        """What this ledger, and whoever shares it, has done since the process began."""
+        self.ring = ring
+        """What this process signs with."""
+        self._books = KeyBookCache()
+        self._signer = Signer(store, ring, self._books, wall)
+        self._pipeline = CommitPipeline(store, self.metrics, self._signer)
+        self._sweeper = Sweeper(store, self._pipeline, entropy, monotonic)
+        self.acting = StepTransactions(store, self._pipeline, self._signer, entropy, self.metrics)
+        """Several commands as one transaction: what the verbs of agents are made of."""
+        self._totals = Totals(store)
+        self._enqueues = validate.EnqueueReader()
+        self.validation = None if validators is None else Validation(store, validators)
+        """What looks at results before they are recorded; None where nothing does."""
+        self.incarnation = incarnation
+        """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""
+        self._unanswered: dict[str, tuple[c.ClaimNext, float]] = {}
+        """Claims that may have been committed without an answer, by request id, and until when to look for their jobs."""
+
+    @property
+    def id(self) -> str:
+        """The name drawn for this ledger when it was created."""
+        return self._store.ledger_id
+
+    @property
+    def schema(self) -> Schema:
+        """The version of its tables, and what opening it has found and done."""
+        return self._store.schema
+
+    @property
+    def patience(self) -> float:
+        """How many seconds a call that writes waits for one answer of the store. Past that, its connection is given up."""
+        return self._store.patience
+
+    @patience.setter
+    def patience(self, seconds: float) -> None:
+        self._store.patience = seconds
+
+    def close(self) -> None:
+        self._store.close()
+
+    def __repr__(self) -> str:
+        return f"<Ledger {self.id}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Steps that verbs share
+
+    def _holder(self, fence: Any, request_id: Any, expected_rev: Any, *, draw: bool = True) -> dict[str, Any]:
+        fence = validate.fence(fence)
+        request = validate.request_id(request_id)
+        return {
+            "actor": Actor(Role.WORKER, fence.worker),
+            "request_id": request if request is not None or not draw else self._entropy.nonce(),
+            "job_id": fence.job_id,
+            "fence": fence,
+            "expected_rev": validate.rev(expected_rev),
+        }
+
+    def _outside(self, job_id: Any, request_id: Any, expected_rev: Any, actor: Any, role: Role) -> dict[str, Any]:
+        fallback = SYSTEM.name if role is Role.SYSTEM else self._actor
+        return {
+            "actor": validate.actor(actor, role, fallback),
+            "request_id": validate.request_id(request_id) or self._entropy.nonce(),
+            "job_id": validate.job_id(job_id),
+            "expected_rev": validate.rev(expected_rev),
+        }
+
+    def _target(self, job: JobOrFence, request_id: Any, expected_rev: Any, actor: Any) -> dict[str, Any]:
+        if isinstance(job, Fence):
+            return self._holder(job, request_id, expected_rev)
+        return self._outside(job, request_id, expected_rev, actor, Role.SYSTEM)
+
+    def _set(
+        self,
+        verb: str,
+        body: tuple[Any, ...],
+        request_id: str | None,
+        actor: str | Actor | None,
+        work: Callable[[Session], None],
+    ) -> None:
+        """A change of the ledger's own settings: no job, no event; a request id is honoured all the same."""
+        who, request = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id)
+
+        def once(session: Session) -> None:
+            if request is None or not is_repeated(session, who, request, verb, validate.body_hash(verb, *body)):
+                work(session)
+
+        self._pipeline.transact(once)
+
+    def _weighed(self, commands: Sequence[c.Complete]) -> Sequence[c.Complete]:
+        """Each completion with what validators object to."""
+        return commands if self.validation is None else self.validation.weighed(commands)
+
+    def _quick(
+        self,
+        verb: str,
+        commands: Sequence[Any],
+        request_id: str | None,
+        *,
+        keep: bool = False,
+        chunk: int = 0,
+        waits: bool = True,
+        beats: Sequence[c.Heartbeat] = (),
+    ) -> Request:
+        """A request of a hot verb. Its answer is kept if the caller chose the request id, or if it must not be done twice."""
+        named = request_id is not None
+        body = validate.body_hash(verb, [body_of(command) for command in commands]) if named or keep else b""
+        signed = self._signer.sign_many(commands)
+        return Request(verb, signed, named, named or keep, body, chunk, waits, self._signer.sign_many(beats) if beats else ())
+
+    def _many(
+        self,
+        verb: str,
+        commands: Sequence[Any],
+        request_id: str | None,
+        dress: Callable[[Any], Any],
+        *,
+        waits: bool = True,
+        beats: Sequence[c.Heartbeat] = (),
+    ) -> list[Any]:
+        limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
+        answers: list[Any] = []
+        for number, part in enumerate(chunks(commands, limits.WRITE_CHUNK)):
+            request = self._quick(verb, part, request_id, chunk=number, waits=waits, beats=beats if number == 0 else ())
+            answers += self._pipeline.submit(request).answers
+        return [answer if isinstance(answer, HoldfastError) else dress(answer) for answer in answers]
+
+    def _on_job(self, verb: str, command: c.JobCommand, request_id: str | None, body: tuple[Any, ...] = ()) -> Job:
+        fence = getattr(command, "fence", None)
+        hashed = validate.body_hash(verb, command.job_id, command.expected_rev, fence and (fence.attempt, fence.token), body)
+        request = Request(verb, [command], request_id is not None, keep=True, body_hash=hashed)
+        return public_job(only_answer(self._pipeline.submit(request)))
+
+
+D = TypeVar("D", bound=LedgerBase)
+
+
+def without_validators(ledger: D) -> D:
+    """The same ledger for a worker, which runs the validators of its handlers itself."""
+    found = copy(ledger)
+    found.validation = None
+    return found
+
+
+class WorkerActors(dict[str, Actor]):
+    """Workers by name, made once for a batch."""
+
+    def __missing__(self, name: str) -> Actor:
+        actor = self[name] = Actor(Role.WORKER, name)
+        return actor
+
+
+def optional_reason(reason: str | None) -> tuple[str, ...]:
+    """A reason as a part of a request's body. Without one, the body is what it was before verbs took reasons."""
+    return () if reason is None else (reason,)
+
+
+def body_of(command: Any) -> Any:
+    rest = getattr(command, "payload", None) or getattr(command, "beat", None)
+    return command.job_id, command.fence.attempt, command.fence.token, command.expected_rev, rest
+
+
+def public_job(record: Record) -> Job:
+    """Without the fence's secret: only its claimer is told."""
+    return Job(record.id, msgspec.structs.replace(record, token=None) if record.token is not None else record)
+
+
+def claimed_job(record: Record, drawn: str | None = None) -> Job:
+    """With its fence: under the token that was drawn for the claim, or that an earlier claim left in the record."""
+    token = record.token or (None if drawn is None or record.policy is None else drawn + record.policy.token_tail)
+    if record.token is not None:
+        record = msgspec.structs.replace(record, token=None)
+    fence = None
+    if token is not None and record.owner is not None:
+        fence = Fence(record.id, record.attempt, token, record.owner, record.incarnation or "")
+    return Job(record.id, record, fence=fence)
+
+
+def public_change(change: StoreChange) -> Change:
+    return Change(change.job_id, change.rev, change.status, to_datetime(change.at))
+
+
+def public_beat(change: StoreChange) -> Beat:
+    lease = None if change.lease_expires_at is None else to_datetime(change.lease_expires_at)
+    return Beat(change.job_id, change.rev, change.status, lease, change.cancel_requested, to_datetime(change.at))

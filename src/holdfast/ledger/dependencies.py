@@ -1,0 +1,305 @@
+"""Jobs that wait for other jobs: how they are made, and what the end of a job does to its dependents."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import limits, payloads
+from holdfast.core.decide import Decision, decide
+from holdfast.core.dependencies import ON_FAILURE_DEFAULT, DependencyState, failure_command, unblock_command
+from holdfast.core.limits import CASCADE_MAX
+from holdfast.core.model import NEVER, TERMINAL, JobRecord, Micros, Status
+from holdfast.errors import NotFound, ValidationError
+from holdfast.ledger import idempotency
+from holdfast.store.base import Session
+
+
+def resolve_dependents(session: Session, job: JobRecord, now: Micros, request_id: str | None) -> list[Decision]:
+    """Tell those who wait for a job that it is over, and those who wait for them where that ends them too; what came of it."""
+    if job.status not in TERMINAL:
+        return []
+    ended = dependency_of(job)
+    return _unblock_dependents(session, ended, now, request_id) if ended.is_met else cascade(session, [ended], now, request_id)
+
+
+def _unblock_dependents(session: Session, ended: DependencyState, now: Micros, request_id: str | None) -> list[Decision]:
+    waiting = session.lock_waiting([ended.id])
+    free = [id_ for id_, left in waiting.items() if left == 1]
+    if len(free) < len(waiting):
+        session.meet([id_ for id_, left in waiting.items() if left > 1])
+    jobs = session.load(free, lock=False) if free else {}
+    return decide_and_save(session, [(jobs[id_], unblock_command(id_, ended, request_id)) for id_ in free], now)
+
+
+def decide_and_save(session: Session, asked: Iterable[tuple[JobRecord, c.JobCommand]], now: Micros) -> list[Decision]:
+    """Decide what is asked of jobs that wait, and save it all at once."""
+    return _save_outcomes(session, [decide(job, command, now) for job, command in asked])
+
+
+def _save_outcomes(session: Session, outcomes: list[Decision]) -> list[Decision]:
+    if outcomes:
+        session.save_told([one.job for one in outcomes], [event for one in outcomes for event in one.events])
+    return outcomes
+
+
+def cascade(session: Session, over: Sequence[DependencyState], now: Micros, request_id: str | None) -> list[Decision]:
+    """End whoever waits for one of these, which came to nothing, and does not want to go on waiting; and so on from there.
+
+    Whoever is below is looked for, locked in order, and only then loaded: somebody may have begun to wait meanwhile for one who
+    was not locked yet. So it is looked for again until nobody is found.
+    """
+    outcomes: list[Decision] = []
+    ended = {one.id: one for one in over}
+    while below := session.falling(ended, CASCADE_MAX - len(outcomes)):
+        session.lock(below)
+        fallen = _decide_cascade(session.load(below, lock=False), ended.values(), now, request_id)
+        outcomes += _save_outcomes(session, fallen)
+        ended |= {one.job.id: dependency_of(one.job) for one in fallen}
+        if len(outcomes) >= CASCADE_MAX or not fallen:
+            session.note_untold(ended)
+            break
+    return outcomes
+
+
+def _decide_cascade(
+    jobs: dict[int, JobRecord], over: Iterable[DependencyState], now: Micros, request_id: str | None
+) -> list[Decision]:
+    """What the ends of `over` come to for these jobs, those nearest to them first."""
+    waiters: dict[int, list[JobRecord]] = defaultdict(list)
+    for _, job in sorted(jobs.items()):
+        for on_id in job.waits_for:
+            waiters[on_id].append(job)
+    fallen: dict[int, Decision] = {}
+    behind = deque(over)
+    while behind:
+        ended = behind.popleft()
+        for job in waiters.pop(ended.id, ()):
+            command = None if job.id in fallen or not job.is_waiting else failure_command(job, ended, request_id)
+            if command is not None:
+                fallen[job.id] = outcome = decide(job, command, now)
+                behind.append(dependency_of(outcome.job))
+    return list(fallen.values())
+
+
+def continue_cascade(session: Session, ids: Sequence[int], now: Micros, request_id: str | None) -> list[Decision]:
+    """Go on telling of ends that were noted as untold. Whatever is left is noted again."""
+    ended = [dependency_of(job) for _, job in sorted(session.load(ids, lock=True).items())]
+    session.forget_untold(ids)
+    return cascade(session, ended, now, request_id) if ended else []
+
+
+def dependency_of(job: JobRecord) -> DependencyState:
+    """A job as those see it who wait for it."""
+    return DependencyState(job.id, job.status, job.rev)
+
+
+class LinkedJobs(NamedTuple):
+    """What a call with dependencies came to: an answer for each of its jobs, and what was decided about them at once."""
+
+    answers: list[idempotency.FoundJob]
+    outcomes: list[Decision]
+
+
+def make_linked(session: Session, commands: Sequence[c.EnqueueLinked]) -> LinkedJobs:
+    """The jobs of one call, each waiting for those it depends on.
+
+    Those are locked first where that needs no waiting: they cannot end before this transaction does. A job that is locked by
+    another transaction may end meanwhile without knowing of its new dependent, so a sweep looks at that one again.
+    """
+    open_ids: set[int] = set()
+    outside = _follow(session, {id_ for command in commands for id_ in command.depends_on}, open_ids)
+    for command in commands:
+        _check_known(command, outside)
+    ids = session.draw_ids(len(commands))
+    new = _insert(session, commands, ids)
+    found = _follow(session, {ids[place] for place in range(len(ids)) if place not in new}, open_ids)
+    edges: dict[int, list[DependencyState]] = {}
+    for place in sorted(new):
+        command = commands[place]
+        inside = [found.get(id_) or DependencyState(id_, Status.QUEUED, 1) for id_ in (ids[other] for other in command.after)]
+        known = [*(outside[id_] for id_ in command.depends_on if id_ in outside), *inside]
+        if command.depends_on or command.after:
+            edges[ids[place]] = sorted({standing.id: standing for standing in known}.values())
+    outcomes = _link(session, commands, edges, open_ids)
+    jobs = session.load(ids, lock=False)
+    return LinkedJobs([idempotency.FoundJob(jobs[id_], place in new) for place, id_ in enumerate(ids)], outcomes)
+
+
+def _check_known(command: c.EnqueueLinked, outside: dict[int, DependencyState]) -> None:
+    """What a replay's first job depended on may have been pruned since: whoever is gone keeps nobody waiting."""
+    for id_ in command.depends_on:
+        if id_ not in outside and command.replay_of is None:
+            raise NotFound(f"there is no job {id_} to depend on", job_id=id_)
+
+
+def _follow(session: Session, ids: Iterable[int], open_ids: set[int]) -> dict[int, DependencyState]:
+    """Where these jobs stand, by the ids asked for. One that came to nothing stands where its newest replay does.
+
+    Those that may end before this transaction does are added to `open_ids`.
+    """
+    wanted = set(ids)
+    open_ids |= session.pin(wanted)
+    found = session.standings(wanted)
+    behind = deque(found)
+    while behind:
+        id_ = behind.popleft()
+        replay = found[id_].replay if found[id_].has_failed else None
+        if replay is None:
+            continue
+        open_ids |= session.pin([replay])
+        newer = session.standings([replay])
+        if replay in newer:
+            found[id_] = newer[replay]
+            behind.append(id_)
+    return found
+
+
+def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int]) -> set[int]:
+    """Write the jobs under their ids; the places of the new ones. Where a key is held, the id becomes that of its holder."""
+    keyed = [place for place in in_order(commands) if commands[place].dedupe_key is not None]
+    new = set(range(len(commands)))
+    for place in keyed:
+        made = session.enqueue_keyed(_row(commands[place], ids, place))
+        if not made.is_new:
+            ids[place] = made.job_id
+            new.discard(place)
+    plain = [_row(command, ids, place) for place, command in enumerate(commands) if command.dedupe_key is None]
+    if plain:
+        session.enqueue(plain)
+    return new
+
+
+def _row(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:
+    """What the store is to write: with its id, with the ids of those it depends on, and not to be claimed before they end."""
+    if not command.depends_on and not command.after:
+        return msgspec.structs.replace(command, job_id=ids[place], bare=False)
+    payload = command.payload
+    if command.after:
+        on = tuple(sorted({*command.depends_on, *(ids[other] for other in command.after)}))
+        payload = msgspec.structs.replace(payloads.decode(payloads.EnqueuedPayload, payload), depends_on=on).encode()
+    return msgspec.structs.replace(command, job_id=ids[place], payload=payload, available_at=NEVER, delay_us=0, bare=False)
+
+
+def _link(
+    session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int, list[DependencyState]], open_ids: set[int]
+) -> list[Decision]:
+    """Note the edges; then let go of jobs that wait for nothing, and end jobs that wait in vain."""
+    if not edges:
+        return []
+    unmet = {job_id: [one for one in on if not one.is_met] for job_id, on in edges.items()}
+    session.link(
+        {job_id: [one.id for one in on] for job_id, on in edges.items()},
+        {job_id: [one.id for one in on] for job_id, on in unmet.items() if on},
+        open_ids,
+    )
+    return _decide_linked(session, unmet, commands[0].request_id, is_replay=commands[0].replay_of is not None)
+
+
+def _decide_linked(
+    session: Session, unmet: dict[int, list[DependencyState]], request_id: str | None, *, is_replay: bool = False
+) -> list[Decision]:
+    """Let go of jobs with nothing left to wait for, and end those that wait for one that came to nothing, if they want that."""
+    lost = {} if is_replay else {id_: on for id_, on in unmet.items() if any(one.has_failed for one in on)}
+    due = [job_id for job_id, on in unmet.items() if not on or job_id in lost]
+    if not due:
+        return []
+    now, asked = session.now(), []
+    for job_id, job in sorted(session.load(due, lock=False).items()):
+        why = next((one for one in lost.get(job_id, ()) if one.has_failed), None)
+        wanted = unblock_command(job_id, None, request_id) if why is None else failure_command(job, why, request_id)
+        if wanted is not None:
+            asked.append((job, wanted))
+    outcomes = decide_and_save(session, asked, now)
+    over = [dependency_of(outcome.job) for outcome in outcomes if outcome.job.status in TERMINAL]
+    return outcomes + (cascade(session, over, now, request_id) if over else [])
+
+
+def link_dependents(session: Session, job_ids: Sequence[int], request_id: str | None) -> tuple[set[int], list[Decision]]:
+    """Let the jobs that these ones wait for count them as dependents, or tell them of their end.
+
+    For jobs that were made while another transaction had locked one of those, or in a caller's own transaction. Answers which of
+    them are linked, and what that came to. The others wait for a lock of another transaction.
+    """
+    edges = session.depends_on(job_ids)
+    open_ids = session.try_lock({*job_ids, *(on_id for on in edges.values() for on_id in on)})
+    free = {id_: on for id_, on in edges.items() if id_ not in open_ids and open_ids.isdisjoint(on)}
+    found = _follow(session, {on_id for on in free.values() for on_id in on}, open_ids)
+    for on_id, one in found.items():
+        if one.id != on_id and one.id not in open_ids:
+            session.hand_on(on_id, one.id)
+    unmet: dict[int, list[DependencyState]] = {}
+    for id_, on in free.items():
+        known = {found[on_id].id: found[on_id] for on_id in on if on_id in found}
+        if open_ids.isdisjoint(known):
+            unmet[id_] = [one for one in known.values() if not one.is_met]
+    session.forget_links(unmet)
+    waiting = {id_ for id_, job in session.load(list(unmet), lock=False).items() if job.is_waiting} if unmet else set()
+    unmet_ids = {id_: [one.id for one in on] for id_, on in unmet.items() if id_ in waiting}
+    if unmet_ids:
+        session.set_waits(unmet_ids, limited=False)
+    return set(unmet), _decide_linked(session, {id_: on for id_, on in unmet.items() if id_ in waiting}, request_id)
+
+
+class Refs:
+    """What was said by name in one call."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+        self._wanted: dict[int, list[str]] = {}
+
+    def take(self, place: int, item: Mapping[str, Any]) -> dict[str, Any]:
+        """The item without its own name, and depending on ids alone."""
+        rest = dict(item)
+        ref = rest.pop("ref", None)
+        if ref is not None:
+            if limits.check_name("ref", ref) in self._places:
+                raise ValidationError(f"two items have the ref {ref!r}", field="ref")
+            self._places[ref] = place
+        given = rest.get("depends_on")
+        if isinstance(given, list | tuple | set | frozenset):
+            self._wanted[place] = [limits.check_name("depends_on", one) for one in given if isinstance(one, str)]
+            rest["depends_on"] = [one for one in given if not isinstance(one, str)]
+            if self._wanted[place] and rest.get("on_dependency_failure") is None:
+                rest["on_dependency_failure"] = ON_FAILURE_DEFAULT
+        return rest
+
+    def link(self, commands: Sequence[c.Enqueue]) -> list[c.Enqueue]:
+        """The commands as those of one call, each with the places of those it depends on."""
+        linked = [command if isinstance(command, c.EnqueueLinked) else _refs_of(command) for command in commands]
+        for place, names in self._wanted.items():
+            after = tuple(sorted({self._place(place, name) for name in names}))
+            limits.check_count("depends_on", len(after) + len(linked[place].depends_on), limits.DEPENDENCIES_MAX)
+            linked[place] = msgspec.structs.replace(linked[place], after=after)
+        in_order(linked)
+        return list(linked)
+
+    def _place(self, place: int, name: str) -> int:
+        if name not in self._places:
+            raise ValidationError(f"no item has the ref {name!r}", field="depends_on", item=place)
+        return self._places[name]
+
+
+def _refs_of(command: c.Enqueue) -> c.EnqueueLinked:
+    return c.EnqueueLinked(**{name: getattr(command, name) for name in c.Enqueue.__struct_fields__})
+
+
+def in_order(commands: Sequence[c.EnqueueLinked]) -> list[int]:
+    """Places of a call such that each comes after those it depends on. A circle is refused."""
+    missing = [len(command.after) for command in commands]
+    following: dict[int, list[int]] = {}
+    for place, command in enumerate(commands):
+        for other in command.after:
+            following.setdefault(other, []).append(place)
+    order = [place for place, count in enumerate(missing) if count == 0]
+    for done in order:
+        for place in following.get(done, ()):
+            missing[place] -= 1
+            if missing[place] == 0:
+                order.append(place)
+    if len(order) < len(commands):
+        stuck = next(place for place, count in enumerate(missing) if count)
+        raise ValidationError("these items depend on each other in a circle", field="depends_on", item=stuck)
+    return order

@@ -1,0 +1,341 @@
+"""Export the ledger as a file that anybody can check with `holdfast verify`."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from holdfast.core import payloads
+from holdfast.core.limits import EXPORT_HEADS_MAX, JOB_ID_MAX
+from holdfast.core.model import JobRecord, Policy, Status
+from holdfast.core.vocabulary import Dialect
+from holdfast.errors import NotFound
+from holdfast.ledger import validate
+from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.dialects import StatesInOrder, read_dialect, written
+from holdfast.ledger.public import public_event
+from holdfast.ledger.verbs.proofs import tile_reader
+from holdfast.proof import tiles
+from holdfast.proof.export_format import (
+    UNSET,
+    DialectHeader,
+    EndLine,
+    EventLine,
+    ExportHeader,
+    ExportLine,
+    GoneLine,
+    KeyLine,
+    LeafProof,
+    PolicyLine,
+    SealedLine,
+    UnreadableLine,
+    encode_line,
+    job_fields,
+)
+from holdfast.proof.key_book import KeyChange
+from holdfast.proof.merkle import HASH_BYTES
+from holdfast.proof.notes import origin_of
+from holdfast.proof.tiles import TILE_HASHES
+from holdfast.store.base import EventFilter, Session
+from holdfast.store.rows import default_correlation
+from holdfast.store.sealing import POSITION_BYTES, HeadRow, TileRow, unpack_positions
+from holdfast.version import __version__
+
+_policy: msgspec.json.Decoder[Policy] = msgspec.json.Decoder(Policy)
+
+
+def event_line(row: Sequence[Any], ledger_id: str) -> EventLine:
+    (pos, job_id, rev, kind, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
+     policy_id, correlation_id, trace_id, key_id, signature, statement) = row  # fmt: skip
+    is_new = kind == "enqueued"
+    return EventLine(
+        pos, job_id, rev, kind, received_at, actor, attempt, to_status, from_status, at, reason, request_id, cause,
+        _text_or_none(payload), policy_id, (correlation_id or default_correlation(ledger_id, job_id)) if is_new else None,
+        trace_id if is_new else None, key_id, None if signature is None else signature.hex(), _text_or_none(statement),
+    )  # fmt: skip
+
+
+def read_policy(body: str) -> Policy | None:
+    try:
+        return _policy.decode(body)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _text_or_none(body: bytes | None) -> str | None:
+    """What is no text was written by somebody else: it is told in a form that will not verify."""
+    return None if body is None else body.decode("utf-8", "replace")
+
+
+def key_line(change: KeyChange) -> KeyLine:
+    return KeyLine(
+        change.pos, change.change, change.key_id, change.role, change.name, change.public.hex(), change.at, change.by,
+        change.signer, change.signature.hex(),
+    )  # fmt: skip
+
+
+def position(found: Sequence[Any] | KeyChange) -> int:
+    return found.pos if isinstance(found, KeyChange) else int(found[0])
+
+
+def merge_by_position(rows: Sequence[Sequence[Any]], keys: Sequence[KeyChange]) -> list[Sequence[Any] | KeyChange]:
+    """In the total order."""
+    found: list[Sequence[Any] | KeyChange] = [*rows, *keys]
+    return sorted(found, key=position)
+
+
+def by_position(tile: TileRow) -> dict[int, bytes]:
+    """The hashes of a tile's leaves by their positions."""
+    whole = len(tile.positions or b"") // POSITION_BYTES * POSITION_BYTES
+    positions = unpack_positions((tile.positions or b"")[:whole])
+    hashes = [tile.hashes[at : at + HASH_BYTES] for at in range(0, len(tile.hashes), HASH_BYTES)]
+    return dict(zip(positions[:TILE_HASHES], hashes, strict=False))
+
+
+Write = Callable[[bytes], object]
+Progress = Callable[[int, int], object]
+"""Told a position, and the last one there is."""
+PAGE_EVENTS = 256
+"""So few that a page of the largest payloads there may be fits into memory."""
+PAGE_JOBS = 100
+_UNREADABLE = (LookupError, ValueError, msgspec.MsgspecError)
+
+
+class ExportVerbs(LedgerBase):
+    """The verbs that write files. They only read the ledger, all of it as of one moment."""
+
+    def export(self, write: Write, *, dialect: str = Dialect.HOLDFAST, progress: Progress | None = None) -> EndLine:
+        """Give `write` the whole record line by line, in bounded memory; answers how many lines of each kind there were.
+
+        In another dialect than `holdfast` the lines are the events alone, for other readers: such a file cannot be verified.
+        It is one transaction that reads: on PostgreSQL, vacuum cannot clean up behind it for as long as it takes.
+        """
+        validate.function("write", write)
+        wanted = read_dialect(dialect)
+        if progress is not None:
+            validate.function("progress", progress)
+        if wanted is not Dialect.HOLDFAST:
+            return self._store.read(lambda session: _events(session, self.id, write, wanted, progress))
+        return self._store.read(lambda session: _Exporter(session, self.id, write).whole(progress))
+
+    def prove(self, job_id: int, write: Write) -> EndLine:
+        """Give `write` one job's record: its events with proofs that they are in the tree of the newest head, the keys, its
+        row, and that head."""
+        job_id = validate.job_id(job_id)
+        validate.function("write", write)
+        return self._store.read(lambda session: _Exporter(session, self.id, write).job(job_id))
+
+
+def _events(session: Session, ledger_id: str, write: Write, dialect: Dialect, progress: Progress | None) -> EndLine:
+    """Every event in the total order, as readers of the dialect expect it."""
+    write(encode_line(DialectHeader(dialect=dialect, ledger=ledger_id, exported_at=session.now(), version=__version__)))
+    standing_of, count, after, last = StatesInOrder(), 0, 0, session.last_pos()
+    while page := session.events(EventFilter(after=after, limit=PAGE_EVENTS)):
+        for event in map(public_event, page):
+            write(encode_line(written(event, dialect, ledger_id, standing_of(event))))
+        count, after = count + len(page), page[-1].pos
+        if progress is not None:
+            progress(after, last)
+    end = EndLine(events=count)
+    write(encode_line(ExportLine(end=end)))
+    return end
+
+
+def _hash(line: EventLine, policy: str | None) -> bytes | None:
+    """The leaf of an event; None where somebody has written something that has none."""
+    try:
+        return sha256(b"\0" + line.leaf(policy)).digest()
+    except _UNREADABLE:
+        return None
+
+
+def _is_readable(kind: str, payload: bytes | None) -> bool:
+    """Whether an event of this type, if there is such a type, carries such a payload."""
+    shape = {type_.value: shape for type_, shape in payloads.PAYLOAD_TYPES.items()}.get(kind)
+    try:
+        return shape is None or payloads.decode(shape, payload) is not None
+    except _UNREADABLE:
+        return False
+
+
+class _Exporter:
+    """One file, out of one snapshot."""
+
+    def __init__(self, session: Session, ledger_id: str, write: Write) -> None:
+        self._session = session
+        self._ledger_id = ledger_id
+        self._write = write
+        self._texts = session.policy_texts()
+        self._ids = {policy: id_ for id_, body in self._texts.items() if (policy := read_policy(body)) is not None}
+        self._told: set[int] = set()
+        self._counts = dict.fromkeys(EndLine.__struct_fields__, 0)
+
+    def whole(self, progress: Progress | None) -> EndLine:
+        self._begin(ExportHeader(holdfast_export=1, **self._origin()))
+        last = self._session.last_pos()
+        for pos in self._leaves():
+            if progress is not None:
+                progress(pos, last)
+        self._jobs(self._all_jobs())
+        self._heads(self._chosen_heads())
+        return self._end()
+
+    def job(self, job_id: int) -> EndLine:
+        rows, head = self._session.leaf_rows(job_id), self._session.last_head()
+        if not rows:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        if head is None:
+            raise NotFound("nothing was ever sealed here: run holdfast seal", job_id=job_id)
+        self._begin(ExportHeader(holdfast_proof=1, **self._origin()))
+        until = max(head.pos, rows[-1][0])
+        changes = [change for change in self._session.key_log() if change.pos <= until]
+        tile = tile_reader(self._session.tile)
+        for found in merge_by_position(rows, changes):
+            self._leaf(found, self._place(tile, position(found), head))
+        self._jobs([[job_id]])
+        self._heads([head])
+        return self._end()
+
+    def _place(self, tile: tiles.ReadTile, pos: int, head: HeadRow) -> LeafProof | msgspec.UnsetType:
+        index = self._session.leaf_index(pos) if pos <= head.pos else None
+        if index is None:
+            return UNSET
+        return LeafProof(index, [found.hex() for found in tiles.inclusion_proof(tile, index, head.size)])
+
+    # Lines
+
+    def _origin(self) -> dict[str, Any]:
+        ledger_id, at = self._ledger_id, self._session.now()
+        return {"ledger": ledger_id, "origin": origin_of(ledger_id), "exported_at": at, "version": __version__}
+
+    def _begin(self, header: ExportHeader) -> None:
+        self._write(encode_line(header))
+
+    def _line(self, count: str, line: ExportLine) -> None:
+        self._counts[count] += 1
+        self._write(encode_line(line))
+
+    def _end(self) -> EndLine:
+        end = EndLine(**self._counts)
+        self._write(encode_line(ExportLine(end=end)))
+        return end
+
+    def _leaf(
+        self, found: Sequence[Any] | KeyChange, place: LeafProof | msgspec.UnsetType = UNSET, sealed: bytes | None = None
+    ) -> None:
+        """`sealed` is the hash that the tree has for it. A different hash is told, so that `verify` finds the event."""
+        if isinstance(found, KeyChange):
+            self._line("keys", ExportLine(key=key_line(found), leaf=place))
+            return
+        self._tell_policy(found[14])
+        line = event_line(found, self._ledger_id)
+        self._line("events", ExportLine(event=line, leaf=place))
+        if sealed is not None and len(sealed) == HASH_BYTES and _hash(line, self._texts.get(found[14])) != sealed:
+            self._write(encode_line(ExportLine(sealed=SealedLine(line.pos, sealed.hex()))))
+
+    def _tell_policy(self, policy_id: int | None) -> None:
+        if policy_id is not None and policy_id not in self._told and policy_id in self._texts:
+            self._told.add(policy_id)
+            self._write(encode_line(ExportLine(policy=PolicyLine(policy_id, self._texts[policy_id]))))
+
+    # Leaves, in the total order
+
+    def _leaves(self) -> Iterator[int]:
+        """Tile by tile as far as there is a tree, so that what is gone from it is told of; then whatever is newer."""
+        after = number = 0
+        while (tile := self._session.tile(0, number)) is not None and tile.positions:
+            gone = by_position(tile)
+            until = max(after, *gone)
+            for found in self._between(after, until):
+                pos = position(found)
+                self._gone(gone, pos)
+                self._leaf(found, sealed=gone.pop(pos, None))
+            self._gone(gone, until + 1)
+            after, number = until, number + 1
+            yield after
+        for found in self._between(after, JOB_ID_MAX):
+            self._leaf(found)
+            yield position(found)
+
+    def _between(self, after: int, until: int) -> Iterator[Sequence[Any] | KeyChange]:
+        """Events and changes of keys at these positions, page by page."""
+        while True:
+            page = self._session.leaves_between(after, until, PAGE_EVENTS)
+            is_last = len(page.events) < PAGE_EVENTS
+            end = until if is_last else page.events[-1][0]
+            keys = [change for change in page.keys if change.pos <= end]
+            yield from merge_by_position(page.events, keys) if keys else page.events
+            if is_last:
+                return
+            after = end
+
+    def _gone(self, left: dict[int, bytes], before: int) -> None:
+        """Tell of leaves before this position that nothing in the ledger stands for any more."""
+        for pos in [pos for pos in left if pos < before]:
+            self._line("gone", ExportLine(gone=GoneLine(pos, left.pop(pos).hex())))
+
+    # Rows and heads
+
+    def _all_jobs(self) -> Iterator[list[int]]:
+        after = 0
+        while ids := self._session.job_ids(after, PAGE_JOBS):
+            yield ids
+            after = ids[-1]
+
+    def _jobs(self, pages: Iterable[list[int]]) -> None:
+        for ids in pages:
+            try:
+                found = self._session.load(ids, lock=False)
+            except _UNREADABLE:
+                found = {}
+            for id_ in ids:
+                self._job(id_, found.get(id_))
+
+    def _job(self, job_id: int, job: JobRecord | None) -> None:
+        """A row, or why it cannot be told: one that a stranger has spoilt takes no other with it."""
+        try:
+            if job is None:
+                job = self._session.load([job_id], lock=False)[job_id]
+            policy_id = None if job.policy is None else self._ids[job.policy]
+        except _UNREADABLE as error:
+            self._line("jobs", ExportLine(unreadable=UnreadableLine(job_id, self._why(job_id, error))))
+            return
+        self._line("jobs", ExportLine(job=job_fields(job, policy_id)))
+
+    def _why(self, job_id: int, error: Exception) -> str:
+        """What of a row, or of the events that it refers to, keeps it from being read."""
+        rows = self._session.leaf_rows(job_id)
+        if not any(row[2] == 1 for row in rows):
+            return "the job has no first event"
+        for row in rows:
+            if not _is_readable(row[3], row[13]):
+                return f"the payload of its event {row[2]} cannot be read"
+        spoilt = [id_ for id_, body in self._texts.items() if read_policy(body) is None]
+        if spoilt:
+            return f"policy {spoilt[0]} of the ledger cannot be read"
+        if isinstance(error, KeyError):
+            [value] = error.args
+            field, what = ("policy_id", "policy") if isinstance(value, int) else ("phase", "phase")
+            return f"{field} in its row is {value}, and there is no such {what}"
+        if not isinstance(error, msgspec.MsgspecError):
+            return "a field of its row has a value that no ledger writes"
+        status = self._session.standings([job_id])[job_id].status
+        field = "result_rev or checkpoint_rev" if status is Status.SUCCEEDED else "checkpoint_rev"
+        return f"{field} in its row names an event of another type"
+
+    def _chosen_heads(self) -> list[HeadRow]:
+        """The first, and the newest."""
+        first: HeadRow | None = None
+        newest: deque[HeadRow] = deque(maxlen=EXPORT_HEADS_MAX)
+        after = 0
+        while page := self._session.heads(after, EXPORT_HEADS_MAX):
+            first = first or page[0]
+            newest.extend(page)
+            after = page[-1].size
+        return list(newest) if first is None or first in newest else [first, *newest]
+
+    def _heads(self, heads: Iterable[HeadRow]) -> None:
+        for head in heads:
+            self._line("heads", ExportLine(head=head.note))

@@ -1,0 +1,366 @@
+"""The options that callers give, and the records that they get.
+
+Records have datetimes for times and Python values for JSON, decoded when they are first read.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
+
+import msgspec
+
+from holdfast.core import model
+from holdfast.core.model import Actor, EventType, FailureStage, Fence, Micros, Phase, Policy, ReasonCode, StallReason, Status
+from holdfast.store.fleet import WorkerRow
+
+if TYPE_CHECKING:
+    pass
+
+
+Duration = str | float | timedelta
+"""A text such as "30s", "5m" or "500ms"; a number of seconds; or a timedelta."""
+
+
+class PolicyFields(TypedDict, total=False):
+    """What a policy may set. None leaves a field to the next layer."""
+
+    heartbeat_interval: Duration | None
+    missed_beats_max: int | None
+    lease_ttl: Duration | None
+    resume_window: Duration | None
+    attempts_max: int | None
+    on_exhausted: Literal["dead_letter", "fail"] | None
+    backoff_base: Duration | None
+    backoff_max: Duration | None
+    cancel_grace: Duration | None
+    progress_timeout: Duration | None
+    requires_operator_coverage: bool | None
+    signed: Literal["none", "liveness", "all"] | None
+    lease_widened: bool | None
+
+
+class HandlerOptions(TypedDict, total=False):
+    """What the jobs of a handler are enqueued with."""
+
+    priority: int | None
+    delay: Duration | None
+    available_at: datetime | None
+    dedupe_key: str | None
+    dedupe: Literal["live", "forever"] | None
+    tier: str | None
+    correlation_id: str | None
+    trace_id: str | None
+    depends_on: "Sequence[int | Job[Any]] | None"
+    on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None
+
+
+class EnqueueOptions(HandlerOptions, total=False):
+    """What a job is enqueued with besides its kind, arguments and queue."""
+
+    policy: PolicyFields | None
+
+
+class ChildOptions(EnqueueOptions, total=False):
+    """The same with the queue, where a handler's own may be left."""
+
+    queue: str
+    request_id: str | None
+    actor: str | Actor | None
+
+
+class CallOptions(ChildOptions, total=False):
+    """The same for a call that may join an open transaction of the caller's."""
+
+    connection: Any
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+    R = TypeVar("R", default=Any)
+else:
+    from typing import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True)
+    R = TypeVar("R")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_decode = msgspec.json.Decoder().decode
+
+
+@lru_cache(maxsize=256)
+def to_datetime(at: Micros) -> datetime:
+    return _EPOCH + timedelta(microseconds=at)
+
+
+def to_micros(moment: datetime) -> Micros:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _time(name: str, doc: str = "") -> Any:
+    def get(self: "Job") -> datetime | None:
+        at = getattr(self.record, name)
+        return None if at is None else to_datetime(at)
+
+    return property(get, doc=doc)
+
+
+def _plain(name: str) -> Any:
+    return property(lambda self: getattr(self.record, name))
+
+
+class Job(Generic[R_co]):
+    """A job as it was when the ledger answered. `record` is the core's own form of it.
+
+    To type checkers, `Job[R]` is a job whose result is an R: `Job[int | None]` where the handler returns an int.
+    """
+
+    __slots__ = ("_make", "_record", "fence", "id", "is_new")
+
+    def __init__(
+        self,
+        id_: int,
+        record: model.JobRecord | None = None,
+        make: tuple[Callable[..., model.JobRecord], Any, Any] | None = None,
+        *,
+        fence: Fence | None = None,
+        is_new: bool = True,
+    ) -> None:
+        self.id = id_
+        self._record = record
+        self._make = make
+        self.fence = fence
+        """The right to write to this attempt; only in the answer to the claim that drew it."""
+        self.is_new = is_new
+        """False where a dedupe key or an earlier replay found a job that was there already."""
+
+    @property
+    def record(self) -> model.JobRecord:
+        if self._record is None:
+            assert self._make is not None
+            fold, made, command = self._make
+            self._record, self._make = fold(made, command), None
+        return self._record
+
+    queue: str = _plain("queue")
+    kind: str = _plain("kind")
+    status: Status = _plain("status")
+    phase: Phase | None = _plain("phase")
+    priority: int = _plain("priority")
+    rev: int = _plain("rev")
+    attempt: int = _plain("attempt")
+    releases: int = _plain("releases")
+    owner: str | None = _plain("owner")
+    last_owner: str | None = _plain("last_owner")
+    correlation_id: str = _plain("correlation_id")
+    trace_id: str | None = _plain("trace_id")
+    dedupe_key: str | None = _plain("dedupe_key")
+    tier: str | None = _plain("tier")
+    replay_of: int | None = _plain("replay_of")
+    progress: int | None = _plain("progress")
+    stage: str | None = _plain("stage")
+    assist_requested: bool = _plain("assist_requested")
+    cancel_reason: str | None = _plain("cancel_reason")
+    note: str | None = _plain("note")
+    policy: Policy | None = _plain("policy")
+    undo_owed: int = _plain("undo_owed")
+    depends_on: tuple[int, ...] = _plain("depends_on")
+    waits_for: tuple[int, ...] = _plain("waits_for")
+    on_dependency_failure: str = _plain("on_dependency_failure")
+
+    available_at: datetime = _time("available_at")
+    created_at: datetime = _time("created_at")
+    updated_at: datetime = _time("updated_at")
+    claimed_at: datetime | None = _time("claimed_at")
+    claim_expires_at: datetime | None = _time("lease_expires_at")
+    last_heartbeat_at: datetime | None = _time("last_beat_at")
+    started_at: datetime | None = _time("started_at")
+    finished_at: datetime | None = _time("finished_at")
+    cancel_requested_at: datetime | None = _time("cancel_requested_at")
+
+    @property
+    def attempts_max(self) -> int | None:
+        """By the newest attempt's policy; None before the first claim, since policies are resolved when a lease is issued."""
+        return None if self.record.policy is None else self.record.policy.attempts_max
+
+    @property
+    def args(self) -> Any:
+        return _decode(self.record.args)
+
+    @property
+    def result(self) -> R_co:
+        return None if self.record.result is None else _decode(self.record.result)  # type: ignore[return-value]
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Tells a checkpoint that is None from none at all."""
+        return self.record.checkpoint is not None
+
+    @property
+    def checkpoint(self) -> Any:
+        """What a holder last left for whoever goes on."""
+        return None if self.record.checkpoint is None else _decode(self.record.checkpoint)
+
+    @property
+    def last_error(self) -> Any:
+        return None if self.record.last_error is None else _decode(self.record.last_error)
+
+    @property
+    def error(self) -> Any:
+        """What a failed job failed with."""
+        return self.last_error if self.record.status is Status.FAILED else None
+
+    @property
+    def failure_stage(self) -> FailureStage | None:
+        """Where the newest attempt broke, if it failed."""
+        stage = self.record.failure_stage
+        return None if stage is None else FailureStage(stage)
+
+    @property
+    def reason_code(self) -> ReasonCode | None:
+        """Why the newest attempt failed, where that is known; of a dead letter and of an exhausted job, why it ended."""
+        code = self.record.reason_code
+        return None if code is None else ReasonCode(code)
+
+    @property
+    def stall_reason(self) -> StallReason | None:
+        reason = self.record.stall_reason
+        return None if reason is None else StallReason(reason)
+
+    @property
+    def dead_letter(self) -> dict[str, Any] | None:
+        """The dead-letter fields; None for any other job."""
+        job = self.record
+        if job.status is not Status.DEAD_LETTERED:
+            return None
+        return {
+            "reason_code": ReasonCode(job.reason_code or ""),
+            "failure_stage": job.failure_stage,
+            "last_error": self.last_error,
+            "attempts": job.attempt,
+            "last_owner": job.last_owner,
+            "last_lease_expires_at": None if job.last_lease_expires_at is None else to_datetime(job.last_lease_expires_at),
+            "correlation_id": job.correlation_id,
+        }
+
+    def __repr__(self) -> str:
+        job = self.record
+        return f"<Job {job.id} {job.kind!r} {job.status.value} rev={job.rev} attempt={job.attempt}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and (self.record, self.fence) == (other.record, other.fence)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.record.rev))
+
+
+class JobPage(list[Job[Any]]):
+    """A list of jobs. `next_after` is what `after=` takes for the next page; None where there is no more."""
+
+    def __init__(self, jobs: Iterable[Job[Any]], next_after: int | None) -> None:
+        super().__init__(jobs)
+        self.next_after = next_after
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a start or a completion did."""
+
+    job_id: int
+    rev: int
+    status: Status
+    at: datetime
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """What the ledger answers to a beat. `lease_expires_at` is None where the job has stalled meanwhile. `at` is its time."""
+
+    job_id: int
+    rev: int
+    status: Status
+    lease_expires_at: datetime | None
+    cancel_requested: bool
+    at: datetime
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One accepted change, as a reader sees it."""
+
+    id: str
+    pos: int
+    job_id: int
+    rev: int
+    type: EventType
+    at: datetime
+    received_at: datetime
+    actor: str
+    attempt: int
+    from_status: Status | None
+    to_status: Status
+    reason: str | None
+    correlation_id: str
+    trace_id: str | None
+    cause: str | None
+    request_id: str | None
+    payload: dict[str, Any]
+    version: int
+    key_id: str | None = None
+    """Whose key signed it, where it is signed."""
+    signature: str | None = None
+    """In base64, over `statement`."""
+    statement: str | None = None
+    """What was signed, as it was."""
+
+
+class WorkerRecord(msgspec.Struct, frozen=True):
+    """A worker that has signed in, and what it last said of itself."""
+
+    name: str
+    incarnation: str
+    started_at: datetime
+    seen_at: datetime
+    details: dict[str, Any]
+    holding: int = 0
+    """Jobs that are leased to it."""
+
+
+def public_worker(found: WorkerRow) -> WorkerRecord:
+    times = to_datetime(found.started_at), to_datetime(found.seen_at)
+    return WorkerRecord(found.name, found.incarnation, *times, _decode(found.body), found.holding)
+
+
+def public_policy(policy: Policy) -> dict[str, Any]:
+    """A snapshot of a lease's policy, as events and messages show it."""
+    return msgspec.structs.asdict(policy) | {"stall_after_ms": policy.stall_after_ms}
+
+
+def public_event(event: model.EventRecord) -> Event:
+    payload = {} if event.payload is None else _decode(event.payload)
+    if event.policy is not None:
+        payload["policy"] = public_policy(event.policy)
+    return Event(
+        id=event.id,
+        pos=event.pos,
+        job_id=event.job_id,
+        rev=event.rev,
+        type=event.type,
+        at=to_datetime(event.received_at if event.at is None else event.at),
+        received_at=to_datetime(event.received_at),
+        actor=str(event.actor),
+        attempt=event.attempt,
+        from_status=event.from_status,
+        to_status=event.to_status,
+        reason=event.reason,
+        correlation_id=event.correlation_id,
+        trace_id=event.trace_id,
+        cause=event.cause,
+        request_id=event.request_id,
+        payload=payload,
+        version=event.version,
+        key_id=event.key_id,
+        signature=None if event.signature is None else b64encode(event.signature).decode(),
+        statement=None if event.statement is None else event.statement.decode(),
+    )

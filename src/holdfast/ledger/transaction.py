@@ -1,0 +1,165 @@
+"""Several commands in one transaction, with one answer. The verbs of agents are made of these."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.model import SYSTEM, TERMINAL, Actor, EventType, FailureStage, Fence, JobRecord, ReasonCode
+from holdfast.errors import FenceLost, HoldfastError, NotFound, SignatureInvalid
+from holdfast.ledger import metrics, validate
+from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.decisions import apply
+from holdfast.ledger.idempotency import kept_answer
+from holdfast.ledger.requests import Request, Result
+from holdfast.ledger.signing import Signer, TransactionSigner
+from holdfast.ledger.sweep import Entropy
+from holdfast.store.base import Session, Store, StoredRequest
+from holdfast.telemetry.metrics import Metrics
+
+
+class FailureReport(NamedTuple):
+    """How a holder says that its work went wrong."""
+
+    error: bytes
+    retryable: bool
+    reason_code: ReasonCode | None
+    failure_stage: FailureStage | None
+    retry_after_us: int | None
+
+
+class StepsAnswer(NamedTuple):
+    """An answer as JSON; `replayed` where the same request was answered before, and nothing was done for it now."""
+
+    answer: bytes
+    replayed: bool
+
+
+class JobSteps:
+    """The steps of one call. Each is a command like any other: decided under the job's lock, saved with its events.
+
+    Fences are found here, by who holds the job, and never leave the transaction.
+    """
+
+    def __init__(
+        self, session: Session, sitting: TransactionSigner, result: Result, who: Actor, request_id: str, entropy: Entropy
+    ) -> None:
+        self.session = session
+        self._sitting = sitting
+        self.who = who
+        self._result = result
+        self._request_id = request_id
+        self._entropy = entropy
+
+    @property
+    def changed(self) -> bool:
+        return self._result.changed
+
+    def job(self, job_id: int) -> JobRecord:
+        """Locked until the transaction ends."""
+        found = self.session.load([job_id], lock=True).get(job_id)
+        if found is None:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        return found
+
+    def holds(self, job: JobRecord) -> bool:
+        """Whether this worker, in this incarnation, has the newest fence of the job, be it stalled or finished."""
+        return job.token is not None and job.is_of(self.who)
+
+    def claim(self, job_id: int, ttl_ms: int, *, keeps_ttl: bool) -> JobRecord:
+        """Refused where nothing here could sign for it afterwards: a claim alone needs no signature, all that follows does."""
+        job = self.job(job_id)
+        if job.status not in TERMINAL and (lack := self._sitting.lack(self.session.policy_of(job), self.who.name)) is not None:
+            raise SignatureInvalid(f"job {job_id} has to be signed for: {lack}", why="missing", **job.held_by)
+        return self._do(c.ClaimJob, job_id, actor=self.who, token=self._entropy.token(), ttl_ms=ttl_ms, keeps_ttl=keeps_ttl)
+
+    def start(self, job: JobRecord) -> JobRecord:
+        return self._by_holder(c.Start, job)
+
+    def beat(self, job: JobRecord, beat: payloads.BeatPayload = payloads.NO_BEAT) -> JobRecord:
+        return self._by_holder(c.Heartbeat, job, beat=beat)
+
+    def complete(self, job: JobRecord, payload: bytes, objection: c.Objection | None = None) -> JobRecord:
+        return self._by_holder(c.Complete, job, payload=payload, objection=objection)
+
+    def fail(self, job: JobRecord, failure: FailureReport) -> JobRecord:
+        return self._by_holder(c.Fail, job, jitter=self._entropy.jitter(), **failure._asdict())
+
+    def release(self, job: JobRecord, reason: str | None = None) -> JobRecord:
+        return self._by_holder(c.Release, job, reason=reason)
+
+    def sweep(self, job_id: int) -> tuple[EventType, ...]:
+        """Whatever is due for a job; the events that made."""
+        before = len(self._result.outcomes)
+        self._do(c.Sweep, job_id, actor=SYSTEM, jitter=self._entropy.jitter())
+        return tuple(event.type for outcome in self._result.outcomes[before:] for event in outcome.events)
+
+    def _by_holder(self, kind: type[c.JobCommand], job: JobRecord, **fields: Any) -> JobRecord:
+        if not self.holds(job) or job.token is None:
+            raise FenceLost(f"job {job.id} is not {self.who.name}'s: {_state_of(job)}", **job.held_by)
+        fence = Fence(job.id, job.attempt, job.token, self.who.name, self.who.incarnation)
+        return self._do(kind, job.id, actor=self.who, fence=fence, **fields)
+
+    def _do(self, kind: type[c.JobCommand], job_id: int, **fields: Any) -> JobRecord:
+        done = apply(self.session, self._result, kind(request_id=self._request_id, job_id=job_id, **fields), self._sitting)
+        if done is None:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        return done
+
+
+def _state_of(job: JobRecord) -> str:
+    return f"attempt {job.attempt} is {job.status.value}" + (f", held by {job.owner}" if job.owner else "")
+
+
+class StepTransactions:
+    """The way to the door for verbs that take several commands."""
+
+    def __init__(self, store: Store, pipeline: CommitPipeline, notary: Signer, entropy: Entropy, metrics: Metrics) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._signer = notary
+        self._entropy = entropy
+        self._metrics = metrics
+
+    def act(
+        self,
+        verb: str,
+        who: Actor,
+        body: tuple[Any, ...],
+        work: Callable[[JobSteps], msgspec.Struct],
+        *,
+        request_id: str | None = None,
+    ) -> StepsAnswer:
+        """One transaction of several steps and its answer, which is what the same request gets again.
+
+        What `work` refuses leaves no trace. An answer is kept where a job was changed.
+        """
+        drawn = validate.request_id(request_id) or self._entropy.nonce()
+        request = Request(verb, [], request_id is not None, keep=True, body_hash=validate.body_hash(verb, *body))
+
+        def once(session: Session) -> tuple[StepsAnswer, Result]:
+            result = Result(request)
+            kept = kept_answer(session, who, drawn, verb, request.body_hash) if request.repeat else None
+            if kept is not None:
+                return StepsAnswer(kept, replayed=True), result
+            sitting = self._signer.sit(session)
+            answer = msgspec.json.encode(work(JobSteps(session, sitting, result, who, drawn, self._entropy)))
+            if result.changed:
+                session.keep_requests([StoredRequest(who.name, drawn, verb, request.body_hash, answer)])
+                session.wake(result.queues)
+            return StepsAnswer(answer, replayed=False), result
+
+        try:
+            acted, result = self._pipeline.transact(once)
+        except HoldfastError as error:
+            if verb == "task_start":
+                metrics.count_conflict(self._metrics, error)
+            raise
+        metrics.count_answers(self._metrics, result)
+        return acted
+
+    def look(self, work: Callable[[Session], Any]) -> Any:
+        """What `work` reads on one snapshot."""
+        return self._store.read(work)

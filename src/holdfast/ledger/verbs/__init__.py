@@ -1,0 +1,1 @@
+"""The verbs of `Ledger`, one file for each group."""

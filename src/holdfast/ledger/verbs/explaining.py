@@ -1,0 +1,217 @@
+"""Verbs that explain: why a job is where it is, and whether the ledger is healthy."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, SinkHealth, Skew
+from holdfast.core.explain.model import AHEAD_MAX, JobFacts, LinkedJob, QueuePause, SeenWorker
+from holdfast.core.limits import DUTY_MS_MAX, PAGE_MAX
+from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
+from holdfast.core.undo import has_undo_due
+from holdfast.errors import NotFound
+from holdfast.ledger import validate
+from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.sweep import SWEEP_DUTY
+from holdfast.proof.key_book import KeyBook
+from holdfast.proof.keys import KeyRole
+from holdfast.store.base import DeadLetterFilter, JobFilter, Session, Store
+from holdfast.store.fleet import WorkerRow
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor import Diagnosis
+    from holdfast.core.explain import Explanation
+
+
+def facts_of(session: Session, job: JobRecord, now: Micros, locked_by: str | None = None, *, to_claim: bool = False) -> JobFacts:
+    """All of one snapshot, but for `locked_by`. What does not matter for the job's status is not asked for."""
+    queued, live = job.status is Status.QUEUED, job.finished_at is None
+    for_workers = queued and not to_claim
+    return JobFacts(
+        policy=session.policy_of(job),
+        since=session.standing_since(job),
+        pause=pauses_of(session).get(job.queue) if queued else None,
+        ahead=session.ahead(job, AHEAD_MAX) if for_workers else 0,
+        workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers else (),
+        agent_at=session.last_agent() if for_workers else None,
+        is_asked_to_claim=to_claim,
+        sweeper=sweeper_of(session, now),
+        unmet=_unmet(session, job) if queued else _broken(session, job),
+        replays=() if live else tuple(_linked_jobs(found) for found in session.jobs(JobFilter(replay_of=job.id, limit=PAGE_MAX))),
+        undo=None if live else _undo(session, job),
+        locked_by=locked_by,
+        server_key=has_server_key(session) if job.policy is not None and job.policy.signed != "none" else True,
+    )
+
+
+def _linked_jobs(job: JobRecord) -> LinkedJob:
+    return LinkedJob(job.id, job.status)
+
+
+def _unmet(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
+    """The jobs that it waits for, by id."""
+    found = session.load(job.waits_for, lock=False) if job.waits_for else {}
+    return tuple(_linked_jobs(found[id_]) for id_ in sorted(found))
+
+
+def _broken(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
+    """Of a job that ended for want of its dependencies: those that came to nothing and were not replayed, by id."""
+    if job.reason_code != ReasonCode.DEPENDENCY_UNAVAILABLE or not job.depends_on:
+        return ()
+    found = sorted(session.standings(job.depends_on).values())
+    return tuple(LinkedJob(one.id, one.status) for one in found if one.has_failed and one.replay is None)
+
+
+def _undo(session: Session, job: JobRecord) -> LinkedJob | None:
+    if not has_undo_due(job) and job.note is None:
+        return None
+    found = session.undo_job(job)
+    return None if found is None else _linked_jobs(found)
+
+
+def sweeper_of(session: Session, now: Micros) -> str | None:
+    """Who has the duty to sweep. One that ends too late was taken while the clock was ahead, and is anybody's."""
+    duty = session.duty(SWEEP_DUTY)
+    in_time = duty is not None and now <= duty.expires_at <= now + 2 * DUTY_MS_MAX * 1_000
+    return duty.holder if duty is not None and in_time else None
+
+
+def has_server_key(session: Session) -> bool:
+    return any(key.role == KeyRole.SERVER and key.valid() for key in KeyBook(session.key_log()))
+
+
+def pauses_of(session: Session) -> dict[str, QueuePause]:
+    """The paused queues, by name."""
+    return {found.queue: QueuePause(found.at, found.by, found.reason) for found in session.pauses()}
+
+
+def seen(found: Iterable[WorkerRow]) -> list[SeenWorker]:
+    return [_seen(record) for record in found]
+
+
+def _seen(record: WorkerRow) -> SeenWorker:
+    """A worker says of itself what it wants to: what is no list of names says nothing."""
+    body = msgspec.json.decode(record.body)
+    return SeenWorker(
+        record.name, record.seen_at, _names(body.get("queues")), _names(body.get("kinds")), _numbers(body.get("keep"))
+    )
+
+
+def _numbers(said: object) -> dict[str, int]:
+    return {name: value for name, value in said.items() if type(value) is int} if isinstance(said, dict) else {}
+
+
+def _names(said: object) -> frozenset[str] | None:
+    return frozenset(name for name in said if isinstance(name, str)) if isinstance(said, list) else None
+
+
+SKEW_TRIES = 5
+HISTORY_US = 24 * 3_600_000_000
+"""The time over which the growth of the history is told."""
+
+
+def skew_of(store: Store, clock: Callable[[], datetime]) -> Skew:
+    """By the quickest of some round trips: that one leaves least room for doubt."""
+    return min((_skew_once(store, clock) for _ in range(SKEW_TRIES)), key=lambda skew: skew.round_trip_us)
+
+
+def _skew_once(store: Store, clock: Callable[[], datetime]) -> Skew:
+    before = validate.moment("clock", clock())
+    there = store.read_statement(lambda session: session.now())
+    after = validate.moment("clock", clock())
+    return Skew(there - (before + after) // 2, after - before)
+
+
+def history_of(session: Session, now: Micros) -> History | None:
+    """From the first and the last position, the one of a day ago, and the store's own estimates. Costs about 2 log n lookups."""
+    first = session.event_from(0)
+    if first is None:
+        return None
+    last_pos, (rows, bytes_) = session.last_pos(), session.size()
+    recent_us = max(1, min(HISTORY_US, now - first.at))
+    low, high = first.pos, last_pos + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = session.event_from(middle)
+        if found is None or found.at >= now - recent_us:
+            high = middle
+        else:
+            low = found.pos + 1
+    drawn = last_pos - first.pos + 1
+    events = drawn if rows is None else min(rows, drawn)
+    return History(events=events, first_at=first.at, bytes=bytes_, recent=min(events, last_pos - low + 1), recent_us=recent_us)
+
+
+def census_of(session: Session) -> LedgerHealth:
+    """All of one snapshot."""
+    now, sealed = session.now(), session.last_head()
+    letters = session.dead_letters(DeadLetterFilter(limit=COUNT_MAX))
+    signed = _signed_policies(session)
+    return LedgerHealth(
+        now=now,
+        due=len(session.due(0, COUNT_MAX)[2]),
+        owing=sum(map(len, session.unfinished_jobs(COUNT_MAX, 0))),
+        sweeper=sweeper_of(session, now),
+        paused=pauses_of(session),
+        ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)),
+        workers=tuple(seen(session.workers(None, PAGE_MAX))),
+        agent_at=session.last_agent(),
+        sinks=tuple(
+            SinkHealth(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
+        ),
+        failed=session.failed_left(COUNT_MAX),
+        in_vain=session.waiting_in_vain(COUNT_MAX),
+        dead_letters=len(letters),
+        replayed=len(session.replayed(letters)),
+        signed=tuple(signed),
+        server_key=has_server_key(session) if signed else False,
+        last_pos=session.last_pos(),
+        sealed_pos=None if sealed is None else sealed.pos,
+        sealed_at=0 if sealed is None else sealed.at,
+        history=history_of(session, now),
+    )
+
+
+def _signed_policies(session: Session) -> list[str]:
+    """The kinds and tiers whose policy wants events signed."""
+    wishes = {f"kind {one.kind}": one.settings.signed for one in session.declarations()}
+    wishes |= {f"{scope} {name}": layer.signed for scope, name, layer in session.all_settings() if layer.signed is not None}
+    return sorted(name for name, wish in wishes.items() if wish not in (None, "none"))
+
+
+LOCKED_SECONDS = 1.0
+"""Shorter locks on a job are everyday."""
+
+
+class ExplainVerbs(LedgerBase):
+    def explain(self, job_id: int, *, to_claim: bool = False) -> "Explanation":
+        """Why a job stands where it stands, what happens next and when, and what can be done about it. It changes nothing.
+
+        With `to_claim`, for somebody who could claim it: whether workers are there, and what else they would claim first, is
+        left out.
+        """
+        from holdfast.core.explain import explain
+
+        job_id = validate.job_id(job_id)
+        locked_by = self._store.lock_holder(job_id, LOCKED_SECONDS)
+
+        def work(session: Session) -> "Explanation":
+            job = session.load([job_id], lock=False).get(job_id)
+            if job is None:
+                raise NotFound(f"there is no job {job_id}", job_id=job_id)
+            now = session.now()
+            return explain(job, facts_of(session, job, now, locked_by, to_claim=to_claim), now)
+
+        return self._store.read(work)
+
+    def diagnose(self, *, clock: Callable[[], datetime] | None = None) -> "Diagnosis":
+        """Whether the ledger is well, and what to do where it is not. It changes nothing.
+
+        With `clock`, a clock of the caller's, also how far that is from the ledger's.
+        """
+        from holdfast.core.doctor import diagnose
+
+        skew = None if clock is None else skew_of(self._store, validate.function("clock", clock))
+        return diagnose(self.id, self._store.vitals(), self._store.read(census_of), skew)

@@ -1,0 +1,259 @@
+"""Verbs that make jobs and claim them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Unpack
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import limits
+from holdfast.core import policy as policies
+from holdfast.core.decide import enqueued_event
+from holdfast.core.evolve import evolve
+from holdfast.core.model import Actor, Role
+from holdfast.core.model import JobRecord as Record
+from holdfast.errors import HoldfastError, Unavailable, ValidationError
+from holdfast.ledger import validate
+from holdfast.ledger.base import LedgerBase, claimed_job, optional_reason
+from holdfast.ledger.commit import only_answer
+from holdfast.ledger.idempotency import claim_token
+from holdfast.ledger.public import EnqueueOptions, Job
+from holdfast.ledger.requests import Request
+from holdfast.store.base import EnqueueResult, JobFilter, Session
+from holdfast.store.rows import default_correlation
+from holdfast.telemetry import tracing
+
+UNANSWERED_SECONDS = 60.0
+"""How long to look for the jobs of a claim whose answer was lost. Later, leases of the default length are over."""
+UNANSWERED_MAX = 100
+"""Claims to look for at once; the oldest are dropped."""
+
+
+class JobVerbs(LedgerBase):
+    def enqueue(
+        self,
+        kind: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        queue: str = "default",
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        connection: Any = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Job:
+        """A new job, or the live one that has its `dedupe_key`.
+
+        Options: priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
+        policy (a mapping), depends_on (jobs, or their ids, that have to succeed first), on_dependency_failure ("dead_letter",
+        "cancel" or "wait": what is done once one of those has failed, was cancelled or dead-lettered).
+        With `connection`, inside the caller's own open transaction: visible when that commits.
+        Without a trace_id, a job carries the traceparent of the current OpenTelemetry span, if there is one.
+        """
+        item = {"kind": kind, "args": args, "queue": queue, **options}
+        return self.enqueue_many([item], request_id=request_id, actor=actor, connection=connection)[0]
+
+    def enqueue_many(
+        self,
+        items: Iterable[Mapping[str, Any]],
+        *,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        connection: Any = None,
+    ) -> list[Job]:
+        """Many new jobs in one transaction: all or none. Each item has the options of `enqueue`.
+
+        An item may have a `ref`, a name by which others of the same call say in their `depends_on` that they wait for it.
+        """
+        who, request = validate.actor(actor, Role.CLIENT, self._actor), validate.request_id(request_id)
+        items = validate.items("enqueue_many", items)
+        limits.check_count("enqueue", len(items), limits.ENQUEUE_BATCH_MAX)
+        commands = self._enqueues.commands(who, request, items)
+        if not commands:
+            return []
+        body = validate.body_hash([_identity(command) for command in commands]) if request else b""
+        submit = self._pipeline.submit if connection is None else partial(self._pipeline.submit_within, connection)
+        # After the body was hashed: a repetition belongs to another span and is the same request all the same.
+        if tracing.is_loaded():
+            commands = tracing.with_correlation(commands)
+        named = request is not None
+        if tracing.current_traceparent() is None:
+            answers = submit(Request("enqueue", commands, named, named, body)).answers
+        else:
+            with tracing.enqueue_span(commands) as commands:
+                answers = submit(Request("enqueue", commands, named, named, body)).answers
+        fold = self._as_enqueued
+        return [
+            Job(answer.job_id, None, (fold, answer, command)) if type(answer) is EnqueueResult else self._found(answer)
+            for answer, command in zip(answers, commands, strict=True)
+        ]
+
+    def _found(self, answer: Any) -> Job:
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return Job(answer.job.id, answer.job, is_new=answer.is_new)
+
+    def _as_enqueued(self, made: EnqueueResult, command: c.Enqueue) -> Record:
+        correlation = command.correlation_id or default_correlation(self.id, made.job_id)
+        return evolve(None, enqueued_event(made.job_id, command, made.at, correlation))
+
+    def replay(
+        self,
+        job_id: int,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """A new job that repeats a failed, cancelled or dead-lettered one; the same one again while it lives."""
+        command = c.Replay(
+            actor=validate.actor(actor, Role.OPERATOR, self._actor),
+            request_id=validate.request_id(request_id) or self._entropy.nonce(),
+            job_id=validate.job_id(job_id),
+            expected_rev=validate.rev(expected_rev),
+            reason=validate.reason_if_any(reason),
+        )
+        body = validate.body_hash("replay", job_id, expected_rev, *optional_reason(reason))
+        request = Request("replay", [command], request_id is not None, keep=True, body_hash=body)
+        found = only_answer(self._pipeline.submit(request))
+        return Job(found.job.id, found.job, is_new=found.is_new)
+
+    def claim(
+        self,
+        worker: str,
+        queues: Sequence[str] = ("default",),
+        *,
+        limit: int = 1,
+        start: bool = False,
+        kinds: Sequence[str] | None = None,
+        incarnation: str | None = None,
+        request_id: str | None = None,
+        keep: bool = True,
+    ) -> list[Job]:
+        """Up to `limit` jobs that are ready, each with its fence: queues in the order given, then priority, age, id.
+
+        With `start`, each is also started, in the same statement. Nothing ready is an empty list. `keep=False` is quicker, and
+        for workers: no request row is written. If the answer is lost, `unanswered` finds the jobs.
+        """
+        if request_id is not None and not validate.switch("keep", keep):
+            raise ValidationError("an answer that is not kept cannot be asked for again: no request_id", field="keep")
+        command = c.ClaimNext(
+            actor=validate.worker(worker, self.incarnation if incarnation is None else incarnation),
+            request_id=validate.request_id(request_id) or self._entropy.nonce(),
+            queues=validate.names("queues", queues),
+            limit=limits.check_integer("limit", limit, 1, limits.CLAIM_BATCH_MAX),
+            kinds=None if kinds is None else validate.names("kinds", kinds),
+            start=validate.switch("start", start),
+            token=self._entropy.token(),
+        )
+        if not keep:
+            return self._claim_unkept(command)
+        body = validate.body_hash("claim", command.queues, limit, command.kinds, start)
+        request = Request("claim", [command], request_id is not None, keep=True, body_hash=body)
+        found = only_answer(self._pipeline.submit(request))
+        return [claimed_job(job, command.token) for job in found]
+
+    def _claim_unkept(self, command: c.ClaimNext) -> list[Job]:
+        """Claim. Where the connection broke, return what the lost answer was about, or claim again if nothing was claimed."""
+        last = False
+        while True:
+            try:
+                jobs = only_answer(self._pipeline.claim(Request("claim", [command])))
+                return [claimed_job(job, command.token) for job in jobs]
+            except BaseException as error:
+                is_unknown = isinstance(error, Unavailable) and error.outcome == "unknown"
+                if is_unknown or not isinstance(error, HoldfastError):
+                    self._note_unanswered(command)
+                if last or not is_unknown:
+                    raise
+                try:
+                    found = self._find_unanswered(command)
+                except HoldfastError:
+                    raise error from None
+                if found:
+                    return found
+            command = msgspec.structs.replace(command, request_id=self._entropy.nonce(), token=self._entropy.token())
+            last = True
+
+    def _note_unanswered(self, command: c.ClaimNext) -> None:
+        assert command.request_id is not None
+        while len(self._unanswered) >= UNANSWERED_MAX:
+            self._unanswered.pop(next(iter(self._unanswered)), None)
+        self._unanswered[command.request_id] = (command, self._monotonic() + UNANSWERED_SECONDS)
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether `unanswered` has claims to look for."""
+        return bool(self._unanswered)
+
+    def unanswered(self, worker: str, *, incarnation: str | None = None) -> list[Job]:
+        """Jobs that `worker` holds by claims with `keep=False` whose answers were lost, each with its fence. Nothing is renewed.
+
+        Only claims of this `Ledger` object are looked for, until their jobs are found, and for a minute at most: the server may
+        still be carrying out a claim whose connection has broken. A job is returned once.
+        """
+        who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)
+        return [
+            job
+            for command, _ in list(self._unanswered.values())
+            if command.actor == who
+            for job in self._find_unanswered(command)
+        ]
+
+    def _find_unanswered(self, command: c.ClaimNext) -> list[Job]:
+        assert command.request_id is not None
+        _, until = self._unanswered.get(command.request_id, (command, float("inf")))
+        found = self._store.read(lambda session: _held_under(session, command))
+        if not found:
+            if self._monotonic() > until:
+                self._unanswered.pop(command.request_id, None)
+            return []
+        # Taking the claim off the list decides which of several threads gets its jobs.
+        taken = self._unanswered.pop(command.request_id, None)
+        return [] if taken is None else [claimed_job(job) for job in found]
+
+    def claim_job(
+        self,
+        job_id: int,
+        worker: str,
+        *,
+        ttl: Any = None,
+        incarnation: str | None = None,
+        request_id: str | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """One job by id: queued, stalled past its window, past its limits, or one's own.
+
+        A live lease of one's own is renewed and the attempt stays. One that is over makes a new attempt. `ttl` sets the length
+        of the lease, of a renewed one too.
+        """
+        command = c.ClaimJob(
+            actor=validate.worker(worker, self.incarnation if incarnation is None else incarnation),
+            request_id=validate.request_id(request_id) or self._entropy.nonce(),
+            job_id=validate.job_id(job_id),
+            expected_rev=validate.rev(expected_rev),
+            token=self._entropy.token(),
+            ttl_ms=None if ttl is None else policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+        )
+        body = validate.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
+        request = Request("claim_job", [command], request_id is not None, keep=True, body_hash=body)
+        return claimed_job(only_answer(self._pipeline.submit(request)))
+
+
+def _held_under(session: Session, command: c.ClaimNext) -> list[Record]:
+    """Jobs whose live leases were drawn by this claim. No two claims have the same token."""
+    now, after, found = session.now(), 0, []
+    while True:
+        chosen = JobFilter(owner=command.actor.name, incarnation=command.actor.incarnation, after=after, limit=limits.PAGE_MAX)
+        page = session.jobs(chosen)
+        found += [job for job in page if claim_token(job) == command.token and (job.lease_expires_at or 0) >= now]
+        if len(page) < limits.PAGE_MAX:
+            return found
+        after = page[-1].id
+
+
+def _identity(command: c.Enqueue) -> tuple[Any, ...]:
+    """What tells one enqueue from another."""
+    after = (command.after,) if isinstance(command, c.EnqueueLinked) and command.after else ()
+    return command.payload, command.correlation_id, command.trace_id, *after

@@ -1,0 +1,215 @@
+"""Verbs on policies: what operators set, what handlers declare, and where each number comes from."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core import policy as policies
+from holdfast.core.model import Actor, Policy, Role
+from holdfast.core.policy import NO_SETTINGS, Settings, SourcedField
+from holdfast.errors import Forbidden, NotFound, ValidationError
+from holdfast.ledger import validate
+from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.public import to_datetime
+from holdfast.proof.key_book import KeyBook
+from holdfast.proof.keys import KeyRole
+from holdfast.store.base import Scope, Session
+from holdfast.store.fleet import Declaration
+
+
+class DeclarationRecord(msgspec.Struct, frozen=True):
+    """What the handler of a kind declares."""
+
+    kind: str
+    queue: str
+    """Where its jobs are enqueued."""
+    policy: dict[str, Any]
+    """The fields it declares, durations in milliseconds (`lease_ttl_ms`)."""
+    declared_at: datetime
+    declared_by: str
+    """The worker or the program that wrote the declaration."""
+
+
+class PolicyVerbs(LedgerBase):
+    def set_policy(
+        self,
+        kind: str | None = None,
+        *,
+        tier: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **fields: Any,
+    ) -> None:
+        """Set a kind's or a tier's policy as a whole, for leases issued from now on. Durations: seconds, "30s", timedelta.
+
+        A field that is not named is left to the layers below: what the kind's handler declares, and the defaults.
+        Where keys are enrolled, less than before is to be signed only if a key of a server or an operator is here.
+        """
+        scope, name = _target("set_policy", kind, tier)
+        layer = policies.read_settings(fields)
+
+        def work(session: Session) -> None:
+            self._put(session, self._books.current(session), scope, name, layer)
+
+        self._set("set_policy", (scope, name, layer), request_id, actor, work)
+
+    def amend_policy(
+        self,
+        kind: str | None = None,
+        *,
+        tier: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **fields: Any,
+    ) -> None:
+        """Set some fields of a kind's or a tier's policy. The other fields stay as they were set."""
+        scope, name = _target("amend_policy", kind, tier)
+        wanted = policies.read_settings(fields)
+
+        def work(session: Session) -> None:
+            book = self._books.current(session)
+            known = session.settings_of(scope, name)
+            layer = policies.amend_settings(known, fields)
+            if layer != known:
+                self._put(session, book, scope, name, layer)
+
+        self._set("amend_policy", (scope, name, wanted), request_id, actor, work)
+
+    def unset_policy(
+        self,
+        kind: str | None = None,
+        fields: Sequence[str] = (),
+        *,
+        tier: str | None = None,
+        declared: bool = False,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> None:
+        """Remove these fields from what was set for a kind or a tier; without fields, everything that was set for it.
+
+        With `declared`, remove instead what the kind's handler declared, as a whole: for a kind whose handler is gone.
+        """
+        scope, name = _target("unset_policy", kind, tier)
+        if not isinstance(fields, list | tuple):
+            raise ValidationError("fields must be a list of names", field="fields")
+        policies.unset_fields(NO_SETTINGS, fields)
+        if validate.switch("declared", declared) and (fields or scope == "tier"):
+            raise ValidationError("a declaration is removed as a whole, and by its kind", field="declared")
+
+        def work(session: Session) -> None:
+            book = self._books.current(session)
+            if declared:
+                self._declare(session, book, name, None)
+                return
+            left = policies.unset_fields(session.settings_of(scope, name), fields) if fields else NO_SETTINGS
+            self._put(session, book, scope, name, None if left == NO_SETTINGS else left)
+
+        self._set("unset_policy", (scope, name, list(fields), declared), request_id, actor, work)
+
+    def declare_policy(
+        self,
+        kind: str,
+        *,
+        queue: str = "default",
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **fields: Any,
+    ) -> None:
+        """Declare what a kind's handler says of it: the queue of its jobs, and fields of its policy.
+
+        It replaces the declaration before as a whole. What operators set for the kind overrides it field by field. Workers call
+        this when they start, for each kind whose declaration differs.
+        """
+        validate.not_our_own("kind", limits.check_name("kind", kind))
+        limits.check_name("queue", queue)
+        layer = policies.read_settings(fields)
+        who = validate.actor(actor, Role.OPERATOR, self._actor)
+
+        def work(session: Session) -> None:
+            book = self._books.current(session)
+            self._declare(session, book, kind, Declaration(kind, queue, layer, session.now(), who.name))
+
+        self._set("declare_policy", (kind, queue, layer), request_id, who, work)
+
+    def _put(self, session: Session, book: KeyBook, scope: Scope, name: str, layer: Settings | None) -> None:
+        """The book is looked at before settings are locked, as by everybody who needs both."""
+        before = session.settings_of(scope, name)
+        declared = session.settings_of("handler", name) if scope == "kind" else NO_SETTINGS
+        after = policies.merge_settings(declared, layer or NO_SETTINGS)
+        self._check_signed(book, scope, name, policies.merge_settings(declared, before), after)
+        session.set_settings(scope, name, layer)
+
+    def _declare(self, session: Session, book: KeyBook, kind: str, found: Declaration | None) -> None:
+        by_operator, before = session.settings_of("kind", kind), session.settings_of("handler", kind)
+        after = policies.merge_settings(NO_SETTINGS if found is None else found.settings, by_operator)
+        self._check_signed(book, "kind", kind, policies.merge_settings(before, by_operator), after)
+        if found is None:
+            session.drop_declaration(kind)
+        else:
+            session.declare(found)
+
+    def _check_signed(self, book: KeyBook, scope: Scope, name: str, before: Settings, after: Settings) -> None:
+        if not policies.lowers_signed(before, after) or not book:
+            return
+        if self.ring.voucher(book, self._actor, KeyRole.OPERATOR) is None:
+            raise Forbidden(
+                f"no key here may say that less of {scope} {name!r} is to be signed",
+                action="Keep signed= as it is, or open the ledger with a good key of a server or an operator (keys=, --key).",
+                **{scope: name},
+            )
+
+    # Reading
+
+    def policies(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """What operators set: the fields of each kind and of each tier, durations in milliseconds (`lease_ttl_ms`)."""
+        found: dict[str, dict[str, dict[str, Any]]] = {"kind": {}, "tier": {}}
+        for scope, name, layer in self._store.read_statement(lambda session: session.all_settings()):
+            found[scope][name] = msgspec.to_builtins(layer)
+        return found
+
+    def declarations(self) -> dict[str, DeclarationRecord]:
+        """What handlers declare, by kind."""
+        return {found.kind: _record(found) for found in self._store.read_statement(lambda session: session.declarations())}
+
+    def policy_sources(self, kind: str | None = None, *, tier: str | None = None) -> list[SourcedField]:
+        """Every field of the policy that a job of this kind and tier would have now, with the layer that its value comes from."""
+        if kind is not None:
+            limits.check_name("kind", kind)
+        if tier is not None:
+            limits.check_name("tier", tier)
+
+        def look(session: Session) -> list[SourcedField]:
+            found = {(scope, name): layer for scope, name, layer in session.all_settings()}
+            declared = {one.kind: one.settings for one in session.declarations()}
+            by_kind = found.get(("kind", kind or ""), NO_SETTINGS)
+            by_tier = found.get(("tier", tier or ""), NO_SETTINGS)
+            return policies.source_fields(tier, declared.get(kind or "", NO_SETTINGS), by_kind, by_tier)
+
+        return self._store.read(look)
+
+    def policy_of(self, job_id: int) -> Policy:
+        """The policy that a lease on this job would have if it were issued now."""
+        job_id = validate.job_id(job_id)
+
+        def look(session: Session) -> Policy:
+            found = session.load([job_id], lock=False).get(job_id)
+            if found is None:
+                raise NotFound(f"there is no job {job_id}", job_id=job_id)
+            return session.policy_of(found)
+
+        return self._store.read(look)
+
+
+def _target(verb: str, kind: Any, tier: Any) -> tuple[Scope, str]:
+    if (kind is None) == (tier is None):
+        raise ValidationError(f"{verb} takes a kind or a tier", field="kind")
+    if kind is None:
+        return "tier", limits.check_name("tier", tier)
+    return "kind", limits.check_name("kind", kind)
+
+
+def _record(found: Declaration) -> DeclarationRecord:
+    return DeclarationRecord(found.kind, found.queue, msgspec.to_builtins(found.settings), to_datetime(found.at), found.by)

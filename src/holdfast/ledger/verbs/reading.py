@@ -1,0 +1,280 @@
+"""Verbs that only read."""
+
+import builtins
+import time
+from collections.abc import Generator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.core import limits, vocabulary
+from holdfast.core import policy as policies
+from holdfast.core.audit import Violation, check_history
+from holdfast.core.formatting import format_error
+from holdfast.core.model import TERMINAL, EventType, Status
+from holdfast.errors import NoResult, NotFound, ResultTimeout, ValidationError
+from holdfast.ledger import dialects, validate
+from holdfast.ledger.base import LedgerBase, public_job
+from holdfast.ledger.public import Event, Job, JobPage, R, public_event, to_datetime
+from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
+from holdfast.store.callers import stop_if_abandoned
+from holdfast.telemetry.metrics import Readings
+
+ERROR_CHARACTERS_MAX = 1_000
+"""Of a job's error in a message. `context` has all of it."""
+_ENDED = {Status.FAILED: "failed", Status.DEAD_LETTERED: "was dead-lettered", Status.CANCELLED: "was cancelled"}
+
+
+class Order(StrEnum):
+    """Which jobs of a list come first."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+
+
+class ReadVerbs(LedgerBase):
+    _counted: tuple[float, dict[str, dict[str, int]]] | None = None
+    """The newest answer of `counts`, and when it was asked for."""
+
+    def now(self) -> datetime:
+        """The ledger's time, which alone decides."""
+        return to_datetime(self._store.read_statement(lambda session: session.now()))
+
+    def get(self, job_id: int) -> Job:
+        job_id = validate.job_id(job_id)
+        found = self._store.read(lambda session: session.load([job_id], lock=False)).get(job_id)
+        if found is None:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        return public_job(found)
+
+    def list(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        phase: str | Sequence[str] | None = None,
+        queue: str | None = None,
+        kind: str | None = None,
+        correlation_id: str | None = None,
+        replay_of: int | None = None,
+        owner: str | None = None,
+        incarnation: str | None = None,
+        waiting: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str | None = None,
+        order: str = "oldest",
+        after: int = 0,
+        limit: int = 100,
+    ) -> JobPage:
+        """Jobs by ascending id; with `order="newest"` by descending id. The next page is `after=` the `next_after` of this one.
+
+        `since`, `until`: only those that were enqueued from then on, or before then. One call looks at 100,000 jobs at most.
+        `text`: only those with this text in their kind, queue, correlation id, last error or arguments. A to Z match in either
+        case. One call looks at 10,000 jobs at most. Where a call stops early, `next_after` says where to go on.
+        `waiting`: only those that wait for others.
+        `phase`: only running and stalled jobs in this phase, or in one of several.
+        `owner`: only those that this worker holds, whatever incarnation of it, unless `incarnation` says which.
+        """
+        statuses, running_phases = validate.statuses(status)
+        chosen = JobFilter(
+            statuses=statuses,
+            running_phases=running_phases,
+            phases=validate.phases(phase),
+            queue=None if queue is None else limits.check_name("queue", queue),
+            kind=None if kind is None else limits.check_name("kind", kind),
+            correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
+            replay_of=None if replay_of is None else validate.job_id(replay_of),
+            owner=None if owner is None else limits.check_name("owner", owner),
+            incarnation=None if incarnation is None else limits.check_name("incarnation", incarnation),
+            waiting=validate.switch("waiting", waiting),
+            since=None if since is None else validate.moment("since", since),
+            until=None if until is None else validate.moment("until", until),
+            text=None if text is None else limits.check_key("text", text),
+            newest=validate.choice("order", Order, order) is Order.NEWEST,
+            after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
+            limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+        )
+        found = self._store.read(lambda session: session.search(chosen))
+        return JobPage(map(public_job, found.jobs), found.next_after)
+
+    def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
+        """The jobs that wait, or have waited, for this one, by ascending id; those that follow its replay are the replay's."""
+        job_id = validate.job_id(job_id)
+        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
+        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+
+        def work(session: Session) -> Any:
+            if job_id not in session.load([job_id], lock=False):
+                raise NotFound(f"there is no job {job_id}", job_id=job_id)
+            return session.load(session.dependents(job_id, after, limit), lock=False)
+
+        return [public_job(job) for _, job in sorted(self._store.read(work).items())]
+
+    def events(
+        self,
+        job_id: int | None = None,
+        *,
+        types: Sequence[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        correlation_id: str | None = None,
+        after: int = 0,
+        limit: int = limits.PAGE_MAX,
+    ) -> builtins.list[Event]:
+        """Events in the total order: of one job, of a type and time, of a correlation. `after` is a position."""
+        try:
+            kinds = None if types is None else tuple(vocabulary.event_type(name).value for name in types)
+        except (ValueError, TypeError, RecursionError):
+            raise ValidationError(f"types must be among {', '.join(EventType)}", field="types") from None
+        chosen = EventFilter(
+            job_id=None if job_id is None else validate.job_id(job_id),
+            types=kinds,
+            since=None if since is None else validate.moment("since", since),
+            until=None if until is None else validate.moment("until", until),
+            correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
+            after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
+            limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+        )
+        return [public_event(event) for event in self._store.read(lambda session: session.events(chosen))]
+
+    def in_dialect(self, events: Sequence[Event], dialect: str) -> builtins.list[dict[str, Any]]:
+        """Events of this ledger as JSON objects in the words and shapes of a dialect: holdfast, liveness, jobs or tasks."""
+        given, wanted = validate.items("events", events), dialects.read_dialect(dialect)
+        if not all(isinstance(event, Event) for event in given):
+            raise ValidationError("events takes a list of Event", field="events")
+        return dialects.in_dialect(self._store, given, wanted, self.id)
+
+    def undo_steps(self, job_id: int) -> builtins.list[dict[str, Any]]:
+        """The undo steps a job has registered, oldest first: each a kind and its args. They run in the opposite order."""
+        job_id = validate.job_id(job_id)
+
+        def work(session: Session) -> Any:
+            return session.load([job_id], lock=False), session.undo_steps(job_id)
+
+        found, steps = self._store.read(work)
+        if not found:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        return [{"kind": step.kind, "args": msgspec.json.decode(step.args)} for step in steps]
+
+    def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
+        """How many jobs of each status there are, by queue. An answer of up to `max_age` seconds ago will do."""
+        age_ms, asked_at, last = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS), self._monotonic(), self._counted
+        if last is not None and (asked_at - last[0]) * 1_000 < age_ms:
+            return {queue: dict(statuses) for queue, statuses in last[1].items()}
+        found: dict[str, dict[str, int]] = {}
+        for queue, status, count in self._store.read(lambda session: session.counts()):
+            found.setdefault(queue, {})[status] = count
+        self._counted = (asked_at, {queue: dict(statuses) for queue, statuses in found.items()})
+        return found
+
+    def totals(self, *, max_age: float = 0) -> Readings:
+        """Counts and times of the whole ledger since this process first asked, from all processes that write to it.
+
+        An answer of up to `max_age` seconds ago will do. See the guide on observability for the names.
+        """
+        age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)
+        return self._totals.read(self._monotonic(), age_ms / 1_000)
+
+    def check(self, job_id: int) -> builtins.list[Violation]:
+        """Everything wrong with a job's history, its signatures and its row: an empty list."""
+        job_id = validate.job_id(job_id)
+
+        def work(session: Session) -> Any:
+            row = session.load([job_id], lock=False).get(job_id)
+            return row, session.events(EventFilter(job_id=job_id, limit=1_000_000)), self._books.latest(session)
+
+        try:
+            row, events, book = self._store.read(work)
+            if row is None and not events:
+                raise NotFound(f"there is no job {job_id}", job_id=job_id)
+            found = check_history(events, row, book, self.id)
+        except (LookupError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            return [Violation(job_id, 0, "unreadable", f"a value nobody but a stranger can have written: {error!r}")]
+        return found if row is not None else [*found, Violation(job_id, 0, "row", "there is no row with a first event")]
+
+    def follow(self, after: int = 0, *, timeout: float | None = None) -> Generator[Event, None, None]:
+        """Every event after a position, in the total order, as they come; none that commits late is missed.
+
+        Ends when nothing has come for `timeout` seconds; never, by default. Go on later from the last event's `pos`.
+        """
+        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
+        if timeout is not None:
+            timeout = policies.duration_ms("timeout", timeout, 0, policies.DAY_MS) / 1_000
+        return self._follow(after, timeout)
+
+    def _follow(self, after: int, timeout: float | None) -> Generator[Event, None, None]:
+        waiter = self._store.waiter(events=True)
+        try:
+            while True:
+                found = self._store.stable_events(after, limits.PAGE_MAX)
+                yield from map(public_event, found)
+                if found:
+                    after = found[-1].pos
+                elif not self._changed_within(waiter, after, timeout):
+                    return
+        finally:
+            waiter.close()
+
+    def _changed_within(self, waiter: Waiter, after: int, timeout: float | None) -> bool:
+        """Wait for events after a position; False when the time is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            stop_if_abandoned()
+            waiter.wait(left)
+            if self._store.stable_events(after, 1):
+                return True
+
+    def position(self) -> int:
+        """The newest position that was drawn, to follow from; whether its event is committed is another matter."""
+        return self._store.read_statement(lambda session: session.last_pos())
+
+    def result(self, job: Job[R | None] | int, *, timeout: float | None = None) -> R:
+        """The result of a job once it has succeeded. Takes a job or its id.
+
+        ResultTimeout, which is a TimeoutError, if it has not ended after `timeout` seconds; by default it waits as long as it
+        takes. NoResult, with the job's last error, if it failed, was dead-lettered or cancelled.
+        """
+        found = self.wait(job, timeout=timeout)
+        status = found.status
+        if status is Status.SUCCEEDED:
+            return found.result  # type: ignore[return-value]
+        facts: dict[str, Any] = {"job_id": found.id, "status": status.value}
+        if status not in TERMINAL:
+            raise ResultTimeout(f"job {found.id} is still {status.value} after {timeout} s", **facts)
+        reason = None if found.reason_code is None else found.reason_code.value
+        code = f" ({reason})" if reason and status is Status.DEAD_LETTERED else ""
+        error = found.cancel_reason if status is Status.CANCELLED else found.last_error
+        words = f"job {found.id} {_ENDED[status]}{code}"
+        if error is not None:
+            words += f": {format_error(error, ERROR_CHARACTERS_MAX)}"
+        raise NoResult(words, **facts, reason_code=reason, last_error=found.last_error)
+
+    def wait(self, job: Job[R] | int, *, timeout: float | None = None) -> Job[R]:
+        """The job once it has ended: succeeded, failed, was dead-lettered or cancelled. Takes a job or its id.
+
+        When `timeout` seconds are over, the job as it is then, unfinished: look at its `status`. `result` raises instead.
+        """
+        job_id = validate.job_id_of(job)
+        if timeout is not None:
+            timeout = policies.duration_ms("timeout", timeout, 0, policies.DAY_MS) / 1_000
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiter = self._store.waiter(events=True)
+        try:
+            while True:
+                found = self.get(job_id)
+                left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+                if found.status in TERMINAL or left <= 0:
+                    return found
+                stop_if_abandoned()
+                waiter.wait(left)
+        finally:
+            waiter.close()
+
+    def waiter(self) -> Waiter:
+        """Something to wait on for new work: `wait(timeout)`. Make it before looking for work, so that none is missed."""
+        return self._store.waiter(events=False)

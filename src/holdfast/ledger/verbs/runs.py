@@ -1,0 +1,183 @@
+"""Supervised runs: what a supervisor keeps in the ledger, and the verbs of operators on runs."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core.model import Actor, Role
+from holdfast.core.payloads import UNSET, OptionalJson
+from holdfast.core.restart import TerminalReason
+from holdfast.errors import Conflict, LimitExceeded, NotFound
+from holdfast.ledger import validate
+from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.public import to_datetime
+from holdfast.ledger.sweep import Entropy
+from holdfast.store.base import Session, Store
+from holdfast.store.fleet import RunRow
+
+NEEDS_RESET = frozenset(
+    {TerminalReason.RESTART_LIMIT_EXCEEDED, TerminalReason.CIRCUIT_BREAKER_OPEN, TerminalReason.STALL_TIMEOUT}
+)
+"""After these only an operator's deliberate act lets a run of that name begin."""
+
+
+class RunBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything durable about the newest run of a name."""
+
+    run: int
+    """Counts the runs of this name."""
+    holder: str
+    """Which supervisor wrote it."""
+    incarnation: str
+    """The run's own, as a worker: it stays through all restarts, of its supervisor too."""
+    program: str
+    controller: OptionalJson = UNSET
+    """The state of its restart controller; unset where an operator has cleared it."""
+    restarts: int = 0
+    """Since the run began; its controller counts only those in its window."""
+    terminal_reason: TerminalReason | None = None
+    exit_code: int | None = None
+    """How the command last ended; negative for a signal."""
+    job_id: int | None = None
+    receipt: OptionalJson = UNSET
+    reset_by: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.terminal_reason is not None or self.controller is UNSET
+
+
+class RunState(msgspec.Struct, frozen=True):
+    """What is known of the newest run of a name."""
+
+    name: str
+    run: int
+    program: str
+    restarts: int
+    terminal_reason: TerminalReason | None
+    needs_reset: bool
+    exit_code: int | None
+    job_id: int | None
+    receipt: dict[str, Any] | None
+    """The newest `LivenessHeartbeatReceiptV1`, as JSON has it."""
+    reset_by: str | None
+    updated_at: datetime
+
+
+_bodies = msgspec.json.Decoder(RunBody)
+_encode = msgspec.json.Encoder().encode
+
+
+def duty(name: str) -> str:
+    return f"supervise:{name}"
+
+
+class Supervision:
+    """A supervisor's side of the ledger. Safe to use from many threads."""
+
+    def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._entropy = entropy
+        self.monotonic = monotonic
+        self.ledger_id = store.ledger_id
+
+    def nonce(self) -> str:
+        return self._entropy.nonce()
+
+    def jitter(self) -> float:
+        return self._entropy.jitter()
+
+    def tick(self) -> int:
+        """The ledger's time in milliseconds."""
+        return self._store.read_statement(lambda session: session.now()) // 1_000
+
+    def find(self, name: str) -> RunBody | None:
+        found = self._store.read_statement(lambda session: session.find_run(name))
+        return None if found is None else _bodies.decode(found.body)
+
+    def take(self, name: str, holder: str, ttl_s: float) -> bool:
+        """Whether `holder` supervises this name from now on; False while another does."""
+        return self._pipeline.run_statement(lambda session: session.take_duty(duty(name), holder, round(ttl_s * 1_000_000)))
+
+    def drop(self, name: str, holder: str) -> None:
+        self._pipeline.run_statement(lambda session: session.drop_duty(duty(name), holder))
+
+    def was_left(self, name: str) -> bool:
+        """Whether a holder took this duty and has not dropped it: it is at work, was killed, or is frozen."""
+        return self._store.read_statement(lambda session: session.watch(name, "-").expires_at) is not None
+
+    def keep(self, name: str, body: RunBody, ttl_s: float) -> None:
+        """Write it and keep the duty. Conflict where that has gone to another supervisor: nothing is written then."""
+        text = _encode(body).decode()
+        if len(text) > limits.RUN_BYTES_MAX:
+            raise LimitExceeded(f"a run has {len(text)} bytes; the limit is {limits.RUN_BYTES_MAX}", limit=limits.RUN_BYTES_MAX)
+
+        def work(session: Session) -> None:
+            if not session.take_duty(duty(name), body.holder, round(ttl_s * 1_000_000)):
+                raise _in_use(name)
+            session.save_run(name, text)
+
+        self._pipeline.transact(work)
+
+
+class RunVerbs(LedgerBase):
+    """The verbs on runs, for operators."""
+
+    @property
+    def supervision(self) -> Supervision:
+        """What a supervisor works with."""
+        return Supervision(self._store, self._pipeline, self._entropy, self._monotonic)
+
+    def runs(self, *, after: str = "", limit: int = 100) -> list[RunState]:
+        """The newest run of every name that was ever supervised here, by name. The next page is `after=` the last name."""
+        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        after = "" if after == "" else limits.check_name("after", after)
+        return [_public_run(row) for row in self._store.read_statement(lambda session: session.runs(after, limit))]
+
+    def reset_run(self, name: str, *, actor: str | Actor | None = None) -> RunState:
+        """Let a run of this name begin again, whatever ended the last one: its restarts are forgotten.
+
+        Conflict while it is supervised.
+        """
+        limits.check_name("name", name)
+        who = validate.actor(actor, Role.OPERATOR, self._actor)
+
+        def work(session: Session) -> RunState:
+            found = session.find_run(name)
+            if found is None:
+                raise NotFound(f"nothing was ever supervised as {name!r}", run=name)
+            if not session.watch(duty(name), "-").is_free:
+                raise _in_use(name)
+            body = msgspec.structs.replace(_bodies.decode(found.body), controller=UNSET, terminal_reason=None, reset_by=who.name)
+            session.save_run(name, _encode(body).decode())
+            saved = session.find_run(name)
+            assert saved is not None
+            return _public_run(saved)
+
+        return self._pipeline.transact(work)
+
+
+def _in_use(name: str) -> Conflict:
+    return Conflict(f"{name!r} is supervised by somebody else", run=name)
+
+
+def _public_run(row: RunRow) -> RunState:
+    body = _bodies.decode(row.body)
+    return RunState(
+        name=row.name,
+        run=body.run,
+        program=body.program,
+        restarts=body.restarts,
+        terminal_reason=body.terminal_reason,
+        needs_reset=body.terminal_reason in NEEDS_RESET,
+        exit_code=body.exit_code,
+        job_id=body.job_id,
+        receipt=None if isinstance(body.receipt, msgspec.UnsetType) else msgspec.json.decode(body.receipt),
+        reset_by=body.reset_by,
+        updated_at=to_datetime(row.updated_at),
+    )

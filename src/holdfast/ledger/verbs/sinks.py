@@ -1,0 +1,169 @@
+"""The outbox: what a relay reads and keeps, and the verbs on its sinks."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core.model import EventRecord as Record
+from holdfast.core.model import Micros
+from holdfast.core.vocabulary import Dialect
+from holdfast.errors import Conflict, NotFound
+from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.dialects import in_dialect
+from holdfast.ledger.public import Event, to_datetime
+from holdfast.ledger.sweep import Entropy
+from holdfast.store.base import Session, Store, Waiter
+from holdfast.store.outbox import JobOrigin, SinkPosition
+
+T = TypeVar("T")
+
+
+class SinkState(msgspec.Struct, frozen=True):
+    """How far a sink has been told, and what stands in its way."""
+
+    name: str
+    pos: int
+    """The last position that is done with."""
+    behind: int
+    """Positions drawn since. Some of them may never have an event."""
+    failures: int
+    """Tries at the next event that went wrong, since the last one that went well."""
+    retry_at: datetime | None
+    dead_at: datetime | None
+    last_error: str | None
+    updated_at: datetime
+
+
+class Outbox:
+    """A relay's side of the ledger. Safe to use from many threads."""
+
+    def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._entropy = entropy
+        self.ledger_id = store.ledger_id
+        self.monotonic = monotonic
+
+    def nonce(self) -> str:
+        return self._entropy.nonce()
+
+    def jitter(self) -> float:
+        return self._entropy.jitter()
+
+    def now(self) -> Micros:
+        """The ledger's time."""
+        return self._store.read_statement(lambda session: session.now())
+
+    def places(self) -> dict[str, SinkPosition]:
+        """Where every sink stands."""
+        return {place.name: place for place in self._store.read_statement(lambda session: session.sinks())}
+
+    def add(self, name: str, *, from_beginning: bool) -> None:
+        """A sink that is not there yet, at the beginning of the order or at its present end."""
+        self._pipeline.transact(lambda session: session.add_sink(name, 0 if from_beginning else session.last_pos()))
+
+    def save(self, place: SinkPosition, from_pos: int) -> bool:
+        """False where somebody else has moved the sink from `from_pos` meanwhile."""
+        return self._pipeline.transact(lambda session: session.save_sink(place, from_pos))
+
+    def page(self, after: int, limit: int) -> list[Record]:
+        """The next events in the total order, none of which can still be overtaken."""
+        return self._store.stable_events(after, limit)
+
+    def origins(self, job_ids: Iterable[int]) -> dict[int, JobOrigin]:
+        """Queue, kind and tier of each job that is still there."""
+        return self._store.read(lambda session: session.origins(job_ids))
+
+    def in_dialect(self, event: Event, dialect: Dialect) -> dict[str, Any]:
+        """An event as readers of the dialect expect it."""
+        [told] = in_dialect(self._store, [event], dialect, self.ledger_id)
+        return told
+
+    def waiter(self) -> Waiter:
+        """Make it before looking, so that nothing that comes in between is missed."""
+        return self._store.waiter(events=True)
+
+
+class SinkVerbs(LedgerBase):
+    """The verbs on sinks, for operators."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """What a relay works with."""
+        return Outbox(self._store, self._pipeline, self._entropy, self._monotonic)
+
+    def sinks(self) -> list[SinkState]:
+        """Every sink that a relay has ever served here, by name."""
+
+        def work(session: Session) -> list[SinkState]:
+            newest = session.last_pos()
+            return [_public_state(place, newest) for place in session.sinks()]
+
+        return self._store.read(work)
+
+    def revive_sink(self, name: str) -> SinkState:
+        """Deliveries go on at once from where the sink stands, whether it was dead or waiting for its next try."""
+        return self._change_sink(name, lambda place: _cleared(place, place.pos))
+
+    def skip_sink_event(self, name: str) -> SinkState:
+        """Give up on the event that a sink fails at: it is not delivered, and the sink goes on with the next."""
+        limits.check_name("sink", name)
+        found = self.outbox.places().get(name)
+        seen = 0 if found is None else found.pos
+        following = self._store.stable_events(seen, 1)
+
+        def skip(place: SinkPosition) -> SinkPosition:
+            if place.failures == 0 or not following:
+                raise Conflict(f"sink {name!r} does not fail at any event", sink=name, pos=place.pos)
+            if place.pos != seen:
+                raise Conflict(f"sink {name!r} has moved on meanwhile", sink=name, pos=place.pos)
+            return _cleared(place, following[0].pos)
+
+        return self._change_sink(name, skip)
+
+    def drop_sink(self, name: str) -> None:
+        """Forget a sink and its place. A relay that still serves it makes it anew: stop that one first."""
+        limits.check_name("sink", name)
+        if not self._pipeline.transact(lambda session: session.drop_sink(name)):
+            raise _unknown(name)
+
+    def _change_sink(self, name: str, decide: Callable[[SinkPosition], SinkPosition]) -> SinkState:
+        limits.check_name("sink", name)
+
+        def work(session: Session) -> SinkState:
+            place = session.find_sink(name)
+            if place is None:
+                raise _unknown(name)
+            session.save_sink(decide(place), place.pos)
+            saved = session.find_sink(name)
+            assert saved is not None
+            return _public_state(saved, session.last_pos())
+
+        state = self._pipeline.transact(work)
+        self._store.wake([])
+        return state
+
+
+def _cleared(place: SinkPosition, pos: int) -> SinkPosition:
+    return msgspec.structs.replace(place, pos=pos, failures=0, retry_at=None, dead_at=None)
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no sink {name!r}", sink=name)
+
+
+def _public_state(place: SinkPosition, newest: int) -> SinkState:
+    return SinkState(
+        name=place.name,
+        pos=place.pos,
+        behind=max(0, newest - place.pos),
+        failures=place.failures,
+        retry_at=None if place.retry_at is None else to_datetime(place.retry_at),
+        dead_at=None if place.dead_at is None else to_datetime(place.dead_at),
+        last_error=place.last_error,
+        updated_at=to_datetime(place.updated_at),
+    )

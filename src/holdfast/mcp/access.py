@@ -1,0 +1,232 @@
+"""Access control of the HTTP transport: host names, bearer tokens, and limits for each client."""
+
+import hmac
+import ipaddress
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.core import limits
+from holdfast.mcp.server import CLIENT_SCOPE_KEY, SESSION_HEADER
+
+log = logging.getLogger("holdfast.mcp")
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+PORT_MAX = 65_535
+RETRY_HEADERS = {"Retry-After": "1"}
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?")
+REFUSALS_S = 60.0
+"""The time in which at most MCP_REFUSALS_LOGGED_MAX refused tokens are logged."""
+_BAD_REQUEST, _UNAUTHORIZED, _NOT_FOUND, _OK = 400, 401, 404, 200
+
+
+def parse_host_and_port(text: str) -> tuple[str, int | None] | None:
+    """The host in one spelling, and the port, of HOST or HOST:PORT; None where it is neither."""
+    found = _HOST_AND_PORT.fullmatch(text.lower())
+    if found is None or int(found[2] or 0) > PORT_MAX:
+        return None
+    host = found[1]
+    if host.startswith("["):
+        try:
+            host = f"[{ipaddress.IPv6Address(host[1:-1]).compressed}]"
+        except ValueError:
+            return None
+    return host, None if found[2] is None else int(found[2])
+
+
+class AllowedHosts:
+    """The names by which the server may be called. A name with a port stands for that port alone, any other for all ports."""
+
+    def __init__(self, host: str, others: Sequence[str]) -> None:
+        given = [*LOOPBACK, f"[{host}]" if ":" in host else host, *others]
+        self._allowed = {parsed for parsed in map(parse_host_and_port, given) if parsed is not None}
+
+    def allows(self, text: str) -> bool:
+        """Whether HOST or HOST:PORT is one of them, compared whole."""
+        parsed = parse_host_and_port(text)
+        return parsed is not None and (parsed in self._allowed or (parsed[0], None) in self._allowed)
+
+    def allows_origin(self, text: str) -> bool:
+        """Whether the origin of a page, http(s)://HOST[:PORT] and nothing else, is one of them."""
+        scheme, mark, rest = text.lower().partition("://")
+        return scheme in ("http", "https") and bool(mark) and self.allows(rest)
+
+
+class TransportSessions:
+    """The sessions that are open, and whose they are. Only with the token that opened one it can be used."""
+
+    def __init__(self, most: int, idle_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._idle_s, self._monotonic = most, idle_s, monotonic
+        self._clients: dict[str, int] = {}
+        self._used_at: dict[str, float] = {}
+        """When the last request ended; not there while one is under way."""
+        self._under_way: Counter[str] = Counter()
+        self._opening: Counter[int] = Counter()
+
+    def belongs_to_another(self, secret: str, client: int) -> bool:
+        return self._clients.get(secret, client) != client
+
+    def has_room(self, client: int) -> bool:
+        """Whether the client may open another one. Sessions that were idle for too long are over."""
+        now = self._monotonic()
+        for secret in [secret for secret, at in self._used_at.items() if now - at > self._idle_s]:
+            self.end(secret)
+        return self._opening[client] + sum(owner == client for owner in self._clients.values()) < self._most
+
+    def begin(self, secret: str | None, client: int) -> None:
+        """A request has come."""
+        if secret is None:
+            self._opening[client] += 1
+        else:
+            self._under_way[secret] += 1
+            self._used_at.pop(secret, None)
+
+    def done(self, secret: str | None, client: int, opened: str | None) -> None:
+        """It was answered, and has opened this session where it was one that opens."""
+        if secret is None:
+            self._opening[client] -= 1
+            if opened is not None:
+                self._clients[opened], self._used_at[opened] = client, self._monotonic()
+            return
+        self._under_way[secret] -= 1
+        if not self._under_way[secret]:
+            del self._under_way[secret]
+            if secret in self._clients:
+                self._used_at[secret] = self._monotonic()
+
+    def end(self, secret: str) -> None:
+        self._clients.pop(secret, None)
+        self._used_at.pop(secret, None)
+
+
+class RefusedTokenLog:
+    """Logs refused tokens: one line each, with the peer's address and the reason, never with the token.
+
+    Beyond MCP_REFUSALS_LOGGED_MAX lines a minute they are only counted; the next line says how many in `unlogged`.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._since = float("-inf")
+        self._logged = self._unlogged = 0
+
+    def note(self, scope: Scope, headers: Headers) -> None:
+        now = self._monotonic()
+        if now - self._since >= REFUSALS_S:
+            self._since, self._logged = now, 0
+        if self._logged >= limits.MCP_REFUSALS_LOGGED_MAX:
+            self._unlogged += 1
+            return
+        peer = (scope.get("client") or ("unknown",))[0]
+        log.warning("refused a token", extra={"peer": peer, "reason": _refusal_reason(headers), "unlogged": self._unlogged})
+        self._logged, self._unlogged = self._logged + 1, 0
+
+
+def _refusal_reason(headers: Headers) -> str:
+    given = headers.get("authorization")
+    if given is None:
+        return "no Authorization header"
+    return "unknown token" if given.partition(" ")[0].lower() == "bearer" else "not a Bearer token"
+
+
+class AccessControl:
+    """Lets through who calls the server by its name, has a token where there are any, and is within its share."""
+
+    def __init__(self, app: ASGIApp, hosts: AllowedHosts, tokens: Sequence[str], requests_max: int, session_s: float) -> None:
+        share = max(1, len(tokens))
+        self._app = app
+        self._hosts = hosts
+        self._tokens = [token.encode() for token in tokens]
+        self._requests_max = max(1, requests_max // share)
+        self._sessions_max = max(1, limits.MCP_SESSIONS_MAX // share)
+        self._sessions = TransportSessions(self._sessions_max, session_s)
+        self._under_way: Counter[int] = Counter()
+        self._refusals = RefusedTokenLog()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        client = self._client_of(headers)
+        refused = self._check_host(headers) or self._check_client(scope, headers, client)
+        if refused is not None:
+            if refused.status_code == _UNAUTHORIZED:
+                self._refusals.note(scope, headers)
+            await refused(scope, receive, send)
+            return
+        assert client is not None
+        self._under_way[client] += 1
+        try:
+            await self._forward(scope, receive, send, headers, client)
+        finally:
+            self._under_way[client] -= 1
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, headers: Headers, client: int) -> None:
+        secret = headers.get(SESSION_HEADER)
+        counts = secret is not None or _may_open_session(scope, headers)
+        status, opened = 0, None
+
+        async def watch_send(message: Message) -> None:
+            nonlocal status, opened
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                opened = Headers(raw=message["headers"]).get(SESSION_HEADER) if status < _BAD_REQUEST else None
+            await send(message)
+
+        scope[CLIENT_SCOPE_KEY] = client
+        if counts:
+            self._sessions.begin(secret, client)
+        try:
+            await self._app(scope, receive, watch_send)
+        finally:
+            if counts:
+                self._sessions.done(secret, client, opened)
+            if secret is not None and (status == _NOT_FOUND or (scope["method"] == "DELETE" and status == _OK)):
+                self._sessions.end(secret)
+
+    def _check_host(self, headers: Headers) -> PlainTextResponse | None:
+        """A browser that was led here by another name than the server's own is turned away."""
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or not self._hosts.allows(hosts[0]):
+            return PlainTextResponse("Invalid Host header: the server has another name. See --allow-host.", status_code=421)
+        if len(origins) > 1 or not all(map(self._hosts.allows_origin, origins)):
+            return PlainTextResponse("Invalid Origin header: pages from there may not call this server.", status_code=403)
+        return None
+
+    def _client_of(self, headers: Headers) -> int | None:
+        """Whose token it is: its place among them, 0 where there are none."""
+        if not self._tokens:
+            return 0
+        way, _, given = headers.get("authorization", "").partition(" ")
+        said = given.encode("latin-1", errors="replace")
+        theirs = [hmac.compare_digest(said, token) for token in self._tokens]  # all of them: how long it takes tells nothing
+        return theirs.index(True) if way.lower() == "bearer" and any(theirs) else None
+
+    def _check_client(self, scope: Scope, headers: Headers, client: int | None) -> PlainTextResponse | None:
+        if client is None:
+            return PlainTextResponse("Unauthorized", status_code=_UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
+        if self._under_way[client] >= self._requests_max:
+            words = f"Too many requests: at most {self._requests_max} may be under way for this client at once."
+            return PlainTextResponse(words, status_code=429, headers=RETRY_HEADERS)
+        secret = headers.get(SESSION_HEADER)
+        if secret is not None and self._sessions.belongs_to_another(secret, client):
+            return PlainTextResponse("Session not found", status_code=404)
+        if secret is None and _may_open_session(scope, headers) and not self._sessions.has_room(client):
+            words = f"Too many sessions: at most {self._sessions_max} may be open for this client. End some with DELETE."
+            return PlainTextResponse(words, status_code=429, headers=RETRY_HEADERS)
+        return None
+
+
+def _may_open_session(scope: Scope, headers: Headers) -> bool:
+    """Whether a request may open a session: newer versions of the protocol, which a request then names, have none."""
+    if scope["method"] != "POST" or headers.get(SESSION_HEADER) is not None:
+        return False
+    return headers.get("mcp-protocol-version", "") in ("", *HANDSHAKE_PROTOCOL_VERSIONS)

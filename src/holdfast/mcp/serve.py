@@ -1,0 +1,169 @@
+"""`holdfast mcp`: run the server until the client leaves or a signal comes."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple, Self, cast
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from holdfast.core import limits
+from holdfast.ledger import Ledger, validate
+from holdfast.mcp.server import DEFAULT_AGENT_NAME, CallerResolver, build_server
+from holdfast.mcp.sessions import SHUTDOWN_S, ClientSessions, HeartbeatThread
+from holdfast.mcp.stdio import STDIN, LineReader, MessageReader, MessageWriter, reserve_stdout
+from holdfast.services.signals import ECHO_SECONDS
+
+log = logging.getLogger("holdfast.mcp")
+
+SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+INTERRUPTED_EXIT_CODE = 130
+
+
+class ShutdownSignals:
+    """Within, SIGTERM and SIGINT are heard, whatever the main thread waits for."""
+
+    def __init__(self) -> None:
+        self._signalled_at: float | None = None
+        self._on_first_signal: Callable[[int], None] = lambda number: None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._handle) for number in SHUTDOWN_SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def call_on_signal(self, stop: Callable[[], None]) -> None:
+        """From here on the first signal has the running loop `stop`; at once, if it has come already."""
+        loop = asyncio.get_running_loop()
+
+        def end(number: int) -> None:
+            log.info("ending", extra={"signal": signal.Signals(number).name})
+            stop()
+
+        def begin(number: int) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
+                loop.call_soon_threadsafe(end, number)
+
+        self._on_first_signal = begin
+        if self._signalled_at is not None:
+            stop()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        # Not a word of it in the log: the signal may have come in the middle of a line.
+        if self._signalled_at is None:
+            self._signalled_at = time.monotonic()
+            self._on_first_signal(number)
+        elif time.monotonic() - self._signalled_at > ECHO_SECONDS:
+            os._exit(INTERRUPTED_EXIT_CODE)
+
+
+class ServeOptions(NamedTuple):
+    """How the server is to behave. `session` is for a process with one client alone."""
+
+    agent: str | None
+    session: str | None
+    idle_s: float
+    keep: bool
+
+
+class HttpOptions(NamedTuple):
+    """Where it listens, and to whom."""
+
+    host: str
+    port: int
+    tokens: tuple[str, ...]
+    allowed_hosts: tuple[str, ...]
+
+
+def serve_stdio(ledger: Ledger, options: ServeOptions) -> None:
+    """One client, on standard input and output, until its end of input, SIGTERM or SIGINT."""
+    sessions = _create_sessions(ledger, options)
+    # A session that was named is to be found again by the process that comes next, with what it holds.
+    with (
+        ShutdownSignals() as signals,
+        HeartbeatThread(sessions, options.idle_s, keep=options.keep or options.session is not None) as heartbeats,
+    ):
+        server = build_server(CallerResolver(sessions, options.agent, options.session or new_session_name(), new_session_name))
+        anyio.run(_run_stdio, server, signals)
+    _exit_if_stuck(heartbeats)
+
+
+def serve_http(ledger: Ledger, options: ServeOptions, http_options: HttpOptions) -> None:
+    """Any number of clients, until SIGTERM or SIGINT. Raises OSError where it cannot listen."""
+    from holdfast.mcp.http import bind_socket, build_http_server
+
+    sessions = _create_sessions(ledger, options, clients=max(1, len(http_options.tokens)))
+    with (
+        bind_socket(http_options.host, http_options.port) as listening_socket,
+        ShutdownSignals() as signals,
+        HeartbeatThread(sessions, options.idle_s, keep=options.keep) as heartbeats,
+    ):
+        server = build_server(CallerResolver(sessions, options.agent, None, new_session_name))
+        http_server = build_http_server(
+            server,
+            http_options.host,
+            allowed_hosts=http_options.allowed_hosts,
+            tokens=http_options.tokens,
+            idle_s=options.idle_s,
+            on_session_end=heartbeats.end_session,
+        )
+
+        async def serve() -> None:
+            signals.call_on_signal(http_server.stop)
+            await http_server.serve(sockets=[listening_socket])
+
+        anyio.run(serve)
+    _exit_if_stuck(heartbeats)
+
+
+def _exit_if_stuck(heartbeats: HeartbeatThread) -> None:
+    """Where a thread is held up by the ledger, so would be whoever closes it."""
+    if heartbeats.is_stuck:
+        os._exit(0)
+
+
+def _create_sessions(ledger: Ledger, options: ServeOptions, clients: int = 1) -> ClientSessions:
+    """Raises what is wrong with the names now, not with the first call."""
+    for logger_name in ("mcp", "uvicorn"):
+        # The SDK tells the ids of sessions, with which anybody could speak for their clients.
+        logging.getLogger(logger_name).setLevel(logging.WARNING)
+    validate.worker(
+        DEFAULT_AGENT_NAME if options.agent is None else options.agent,
+        DEFAULT_AGENT_NAME if options.session is None else options.session,
+    )
+    return ClientSessions(ledger, time.monotonic, clients)
+
+
+def new_session_name() -> str:
+    return secrets.token_hex(8)
+
+
+async def _run_stdio(server: Server[Any], signals: ShutdownSignals) -> None:
+    """A signal cuts it off. What is under way when the input ends has a while to be answered."""
+    with anyio.CancelScope() as scope, reserve_stdout() as descriptor:
+
+        def ended() -> None:
+            scope.deadline = anyio.current_time() + SHUTDOWN_S
+
+        signals.call_on_signal(scope.cancel)
+        out = MessageWriter(descriptor)
+        inbox = MessageReader(LineReader(STDIN, limits.MCP_BODY_BYTES_MAX), out, ended)
+        streams = cast("anyio.AsyncFile[str]", inbox), cast("anyio.AsyncFile[str]", out)
+        try:
+            async with stdio_server(*streams) as (read, write):
+                log.info("serving MCP", extra={"url": "stdio"})
+                await server.run(read, write, server.create_initialization_options())
+        except* OSError as gone:
+            log.info("the client does not listen any more", extra={"error": str(gone.exceptions[0])})

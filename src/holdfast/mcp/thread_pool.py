@@ -1,0 +1,112 @@
+"""A pool of daemon threads for blocking calls, with a limit for each key."""
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, TypeVar
+
+log = logging.getLogger("holdfast.mcp")
+
+T = TypeVar("T")
+Work = Callable[[], object]
+
+
+class _KeyQueue:
+    """What one key has under way, and what stands in queue behind that."""
+
+    __slots__ = ("under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.waiting: deque[Work] = deque()
+
+
+class KeyedThreadPool:
+    """At most `threads_max` threads, and at most `per_key_max` of them for one key: who blocks holds up its own kind, not others.
+
+    Neither a coroutine that is cancelled nor the end of the process waits for a thread that does not come back.
+    """
+
+    def __init__(self, name: str, *, threads_max: int, per_key_max: int) -> None:
+        self._name = name
+        self._threads_max = threads_max
+        self._per_key_max = per_key_max
+        self._changed = threading.Condition()
+        self._queues: dict[Hashable, _KeyQueue] = {}
+        self._busy = 0
+
+    def submit(self, key: Hashable, work: Work) -> None:
+        """Has it done, after what this key has asked for before."""
+        with self._changed:
+            self._queues.setdefault(key, _KeyQueue()).waiting.append(work)
+            taken = self._take_next()
+        if taken is not None:
+            threading.Thread(target=self._run, args=taken, name=self._name, daemon=True).start()
+
+    async def call(self, key: Hashable, work: Callable[[], T]) -> T:
+        """What it answers, or raises. Whoever is cancelled does not get that; what has begun is done all the same."""
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            if done.cancelled():
+                return
+            try:
+                resolve = partial(_resolve, done, context.run(work), None)
+            except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+                resolve = partial(_resolve, done, None, error)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(resolve)
+
+        self.submit(key, run)
+        return await done
+
+    def wait_for_idle(self, within_s: float) -> int:
+        """How much is still under way or waiting, once there is nothing left or the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._queues, max(0.0, within_s))
+            return sum(queue.under_way + len(queue.waiting) for queue in self._queues.values())
+
+    def _take_next(self) -> tuple[Hashable, Work] | None:
+        """What can be begun. Under the lock."""
+        if self._busy < self._threads_max:
+            for key, queue in self._queues.items():
+                if queue.waiting and queue.under_way < self._per_key_max:
+                    queue.under_way += 1
+                    self._busy += 1
+                    return key, queue.waiting.popleft()
+        return None
+
+    def _run(self, key: Hashable, work: Work) -> None:
+        taken: tuple[Hashable, Work] | None = (key, work)
+        while taken is not None:
+            key, work = taken
+            try:
+                work()
+            except Exception:
+                log.exception("a thread failed")
+            with self._changed:
+                self._finish(key)
+                taken = self._take_next()
+
+    def _finish(self, key: Hashable) -> None:
+        queue = self._queues[key]
+        queue.under_way -= 1
+        self._busy -= 1
+        if not queue.under_way and not queue.waiting:
+            del self._queues[key]
+            self._changed.notify_all()
+
+
+def _resolve(done: asyncio.Future[Any], answer: Any, error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(answer)
+    else:
+        done.set_exception(error)

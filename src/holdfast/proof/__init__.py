@@ -1,0 +1,1 @@
+"""Keys, signatures, the Merkle tree over all events, export and offline verification."""

@@ -1,0 +1,122 @@
+"""Envelopes: a statement as an object, with the key and the signature beside it."""
+
+import re
+from typing import Any, NamedTuple
+
+from holdfast.core.model import EventType, Micros
+from holdfast.core.vocabulary import Dialect, event_name
+from holdfast.errors import LimitExceeded, SignatureInvalid, ValidationError
+from holdfast.proof.encoding import canonical, from_base64, to_base64, to_iso
+from holdfast.proof.keys import KEY_ID_DIGITS, SIGNATURE_BYTES, SecretKey
+from holdfast.proof.statements import RESUMED_NAME, STALLED_NAME, STATEMENT_BYTES_MAX, statement_message
+
+_KEY_ID = re.compile(rf"[0-9a-f]{{{KEY_ID_DIGITS}}}")
+
+
+class Envelope(NamedTuple):
+    statement: bytes
+    key_id: str
+    signature: bytes
+
+
+def read_envelope(given: Any) -> Envelope:
+    """The parts of an envelope. What the statement says is not looked at yet."""
+    if not isinstance(given, dict):
+        raise ValidationError("an envelope is an object", field="envelope")
+    fields = dict(given)
+    key_id, signature = fields.pop("keyId", None), fields.pop("signature", None)
+    absent = [name for name, value in (("keyId", key_id), ("signature", signature)) if value is None]
+    if absent:
+        words = f"the envelope is not signed: {' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing"
+        raise SignatureInvalid(words, why="missing", fields=absent)
+    if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
+        raise ValidationError(f"keyId must be {KEY_ID_DIGITS} hex digits", field="keyId")
+    found = from_base64("signature", signature) if isinstance(signature, str) else b""
+    if len(found) != SIGNATURE_BYTES:
+        raise ValidationError(f"a signature has {SIGNATURE_BYTES} bytes, in base64", field="signature")
+    body = canonical(fields)
+    if len(body) > STATEMENT_BYTES_MAX:
+        limit = STATEMENT_BYTES_MAX
+        raise LimitExceeded(f"a statement has at most {limit} bytes", field="envelope", actual=len(body), limit=limit)
+    return Envelope(body, key_id, found)
+
+
+def sign_envelope(fields: dict[str, Any], secret: SecretKey) -> dict[str, Any]:
+    """The envelope of the statement with these fields, signed."""
+    signature = secret.sign(statement_message(canonical(fields)))
+    return fields | {"keyId": secret.key_id, "signature": to_base64(signature)}
+
+
+def server_stall_envelope(
+    secret: SecretKey,
+    *,
+    ledger_id: str,
+    job_id: int,
+    attempt: int,
+    rev: int,
+    server: str,
+    robot: str,
+    at: Micros,
+    last_beat_at: Micros,
+    heartbeat_interval_ms: int,
+    stall_after_ms: int,
+    reason: str = "NO_HEARTBEAT",
+) -> dict[str, Any]:
+    """What a server sends in the seed's shape: a robot is silent. `rev` is the one that the event will have."""
+    fields = {
+        "type": STALLED_NAME,
+        "at": to_iso(at),
+        "actor": {"type": "server", "id": server},
+        "payload": {
+            "jobId": str(job_id),
+            "robotId": robot,
+            "detectedAt": to_iso(at),
+            "reason": reason,
+            "lastHeartbeatAt": to_iso(last_beat_at),
+            "policy": {"heartbeatIntervalMs": heartbeat_interval_ms, "stallAfterMs": stall_after_ms},
+        },
+        "binding": {"ledger": ledger_id, "attempt": attempt, "rev": rev},
+    }
+    return sign_envelope(fields, secret)
+
+
+def server_resume_envelope(
+    secret: SecretKey, *, ledger_id: str, job_id: int, attempt: int, rev: int, server: str, robot: str, at: Micros
+) -> dict[str, Any]:
+    """What a server sends in the seed's shape: a silent robot was heard of again. `rev` is the one that the event will have."""
+    fields = {
+        "type": RESUMED_NAME,
+        "at": to_iso(at),
+        "actor": {"type": "server", "id": server},
+        "payload": {"jobId": str(job_id), "robotId": robot, "t": to_iso(at)},
+        "binding": {"ledger": ledger_id, "attempt": attempt, "rev": rev},
+    }
+    return sign_envelope(fields, secret)
+
+
+def robot_envelope(
+    secret: SecretKey,
+    *,
+    ledger_id: str,
+    job_id: int,
+    attempt: int,
+    robot: str,
+    incarnation: str,
+    counter: int,
+    at: Micros,
+    kind: EventType = EventType.HEARTBEAT,
+    stage: str | None = None,
+    progress: int | None = None,
+    assist_requested: bool | None = None,
+) -> dict[str, Any]:
+    """What a robot sends: a beat, or that it goes on (`resumed`), in the seed's shape."""
+    told = {"stage": stage, "progress": progress, "assistRequested": assist_requested}
+    payload = {"jobId": str(job_id), "robotId": robot, "t": to_iso(at)}
+    fields = {
+        "type": event_name(Dialect.LIVENESS, kind),
+        "at": to_iso(at),
+        "actor": {"type": "robot", "id": robot},
+        "payload": payload | {name: value for name, value in told.items() if value is not None},
+        "binding": {"ledger": ledger_id, "attempt": attempt, "incarnation": incarnation, "counter": counter},
+    }
+    return sign_envelope(fields, secret)

@@ -1,0 +1,264 @@
+"""The lines of an export, and of one job's proof: a JSON object each, of one kind, in one spelling only.
+
+An export is a header; then policies, events, changes of keys and what is gone, in the total order; then the jobs' rows; then the
+signed heads; then an end that counts them. A job's proof is the same for one job, each event with its place in the tree.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from holdfast.core.limits import JOB_ID_MAX, REV_MAX, TIME_US_MAX
+from holdfast.core.model import EventRecord, EventType, JobRecord, Micros, Policy, Status
+from holdfast.errors import ValidationError
+from holdfast.proof.key_book import KeyChange
+from holdfast.proof.leaves import event_leaf
+from holdfast.proof.merkle import SIZE_MAX
+
+UNSET = msgspec.UNSET
+Number = Annotated[int, msgspec.Meta(ge=1, le=JOB_ID_MAX)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=SIZE_MAX)]
+Rev = Annotated[int, msgspec.Meta(ge=0, le=REV_MAX)]
+At = Annotated[Micros, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+Hex32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Hex64 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]
+_Unset = msgspec.UnsetType
+
+
+class _ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    pass
+
+
+class ExportHeader(_ExportRecord, frozen=True, kw_only=True):
+    """The first line. Of the two kinds of file it is one."""
+
+    holdfast_export: Literal[1] | _Unset = UNSET
+    holdfast_proof: Literal[1] | _Unset = UNSET
+    ledger: str
+    origin: str
+    exported_at: At
+    version: str
+
+
+class DialectHeader(_ExportRecord, frozen=True, kw_only=True, omit_defaults=False):
+    """The first line of an export in a dialect. Its other lines are events as readers of the dialect expect them, and an end."""
+
+    holdfast_events: Literal[1] = 1
+    dialect: str
+    ledger: str
+    exported_at: At
+    version: str
+
+
+class DialectExport(ValidationError):
+    """An export in a dialect: there is nothing in it that could be verified."""
+
+
+class EventLine(_ExportRecord, frozen=True, gc=False):
+    """An event with everything that its leaf is made of. Payload and statement are texts, byte for byte; what is None is not
+    said; of the job's own ids only a first event tells."""
+
+    pos: Number
+    job_id: Number
+    rev: Rev
+    type: EventType
+    received_at: At
+    actor: str
+    attempt: Rev
+    to_status: Status
+    from_status: Status | None = None
+    at: At | None = None
+    reason: str | None = None
+    request_id: str | None = None
+    cause: str | None = None
+    payload: str | None = None
+    policy: Number | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+    key_id: str | None = None
+    signature: Hex64 | None = None
+    statement: str | None = None
+
+    def leaf(self, policy: str | None) -> bytes:
+        """The bytes that the tree is made of. `policy` is the text of the policy that the event refers to."""
+        return event_leaf(
+            (self.pos, self.job_id, self.rev, self.type, self.received_at, self.at, self.actor, self.attempt, self.from_status,
+             self.to_status, self.reason, self.request_id, self.cause, _bytes(self.payload), policy, self.correlation_id,
+             self.trace_id, self.key_id, None if self.signature is None else bytes.fromhex(self.signature),
+             _bytes(self.statement))
+        )  # fmt: skip
+
+
+class KeyLine(_ExportRecord, frozen=True):
+    """A change of the book of keys."""
+
+    pos: Number
+    change: str
+    key_id: str
+    role: str
+    name: str
+    public: Hex32
+    at: At
+    by: str
+    signer: str
+    signature: Hex64
+
+    def change_of(self) -> KeyChange:
+        public, signature = bytes.fromhex(self.public), bytes.fromhex(self.signature)
+        return KeyChange(
+            self.pos, self.change, self.key_id, self.role, self.name, public, self.at, self.by, self.signer, signature
+        )
+
+
+class GoneLine(_ExportRecord, frozen=True):
+    """A leaf whose event retention has taken: what is left of it is its hash."""
+
+    pos: Number
+    hash: Hex32
+
+
+class SealedLine(_ExportRecord, frozen=True):
+    """Follows an event whose leaf is not the one that was sealed: the hash that the ledger's tree has there.
+
+    It is checked, not believed: with these hashes in their places, the tree must have the root that was signed.
+    """
+
+    pos: Number
+    hash: Hex32
+
+
+class PolicyLine(_ExportRecord, frozen=True):
+    """A policy as the ledger keeps it, before the first that refers to it."""
+
+    id: Number
+    body: str
+
+
+class LeafProof(_ExportRecord, frozen=True):
+    """In a job's proof: which leaf of the head's tree the line is, and what shows it."""
+
+    index: Count
+    proof: Annotated[list[Hex32], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
+
+
+class UnreadableLine(_ExportRecord, frozen=True):
+    """A job whose row cannot be read: somebody else has written to the database."""
+
+    job_id: Number
+    why: str
+
+
+class EndLine(_ExportRecord, frozen=True):
+    """How many lines of each kind there are."""
+
+    events: Count = 0
+    jobs: Count = 0
+    keys: Count = 0
+    heads: Count = 0
+    gone: Count = 0
+
+
+class ExportLine(_ExportRecord, frozen=True):
+    """Any line but the first: one kind of thing, and for a job's proof where it is in the tree."""
+
+    event: EventLine | _Unset = UNSET
+    key: KeyLine | _Unset = UNSET
+    gone: GoneLine | _Unset = UNSET
+    sealed: SealedLine | _Unset = UNSET
+    policy: PolicyLine | _Unset = UNSET
+    job: dict[str, str | int | bool | None] | _Unset = UNSET
+    unreadable: UnreadableLine | _Unset = UNSET
+    head: str | _Unset = UNSET
+    end: EndLine | _Unset = UNSET
+    leaf: LeafProof | _Unset = UNSET
+
+
+_encode = msgspec.json.Encoder().encode
+_lines: msgspec.json.Decoder[ExportLine] = msgspec.json.Decoder(ExportLine)
+_headers: msgspec.json.Decoder[ExportHeader] = msgspec.json.Decoder(ExportHeader)
+_DIALECT_HEADER = b'{"holdfast_events":'
+"""How an export in a dialect begins."""
+
+
+def encode_line(line: ExportHeader | DialectHeader | ExportLine | dict[str, Any]) -> bytes:
+    return _encode(line) + b"\n"
+
+
+def read_header(body: bytes) -> ExportHeader:
+    """The header in a file's first line."""
+    if body.startswith(_DIALECT_HEADER):
+        raise DialectExport("this is an export in a dialect: it is for other readers and cannot be verified")
+    found: ExportHeader = _decode_line(_headers, body)
+    if (found.holdfast_export is UNSET) == (found.holdfast_proof is UNSET):
+        raise ValidationError("this is neither an export nor a proof of Holdfast's")
+    return found
+
+
+def read_line(body: bytes) -> ExportLine:
+    """What a line says. Refused is whatever another reader could understand in another way."""
+    found: ExportLine = _decode_line(_lines, body)
+    said = (
+        found.event, found.key, found.gone, found.sealed, found.policy, found.job, found.unreadable, found.head, found.end
+    )  # fmt: skip
+    if said.count(UNSET) != len(said) - 1:
+        raise ValidationError("a line is of one kind")
+    if found.leaf is not UNSET and found.event is UNSET and found.key is UNSET:
+        raise ValidationError("only events and changes of keys have a place in the tree")
+    return found
+
+
+def _decode_line(decoder: Any, body: bytes) -> Any:
+    try:
+        found = decoder.decode(body)
+        spelled = encode_line(found)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ValidationError(f"the line cannot be read: {error}") from None
+    if spelled != body:
+        raise ValidationError("the line is not spelled as Holdfast writes it: it was written by something else, or cut off")
+    return found
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+# Rows
+
+_LEFT_OUT = frozenset({"token"})
+_FIELDS = frozenset(JobRecord.__struct_fields__) - _LEFT_OUT
+_BODIES = frozenset({"args", "last_error", "result", "checkpoint", "override"})
+_DEFAULTS = dict(zip(reversed(JobRecord.__struct_fields__), reversed(JobRecord.__struct_defaults__), strict=False))
+
+
+def job_fields(job: JobRecord, policy_id: int | None) -> dict[str, Any]:
+    """A row as it is told: without its token, bytes as text, the policy by its number, and nothing that is at its default."""
+    found: dict[str, Any] = {}
+    for name in JobRecord.__struct_fields__:
+        value = getattr(job, name)
+        if name in _LEFT_OUT or name == "policy" or (name in _DEFAULTS and value == _DEFAULTS[name]):
+            continue
+        found[name] = value.decode("utf-8", "replace") if name in _BODIES else value
+    return found if policy_id is None else found | {"policy": policy_id}
+
+
+def job_from_fields(fields: dict[str, Any], policy: Policy | None) -> JobRecord:
+    """The row behind the fields of a line; `policy` is the one that it refers to."""
+    if not fields.keys() <= _FIELDS:
+        raise ValidationError(f"a row has no field {min(fields.keys() - _FIELDS)!r:.80}")
+    values = {name: value for name, value in fields.items() if name != "policy"}
+    for name in _BODIES & values.keys():
+        values[name] = str(values[name]).encode()
+    try:
+        found: JobRecord = msgspec.convert(values, type=JobRecord)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"the row cannot be read: {error}") from None
+    return msgspec.structs.replace(found, policy=policy)
+
+
+def event_from_line(line: EventLine, actor: Any, policy: Policy | None, correlation_id: str, trace_id: str | None) -> EventRecord:
+    """The event behind a line, with what the line only refers to."""
+    return EventRecord(
+        line.job_id, line.rev, line.type, line.received_at, actor, line.attempt, line.from_status, line.to_status, line.reason,
+        line.request_id, line.cause, _bytes(line.payload), policy, line.at, line.pos, correlation_id, trace_id, 1, line.key_id,
+        None if line.signature is None else bytes.fromhex(line.signature), _bytes(line.statement),
+    )  # fmt: skip

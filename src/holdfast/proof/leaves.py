@@ -1,0 +1,68 @@
+"""Leaves of the tree: an event, or a change of a key, as the bytes that are hashed.
+
+A leaf is a JSON array without objects, so that the plain encoder writes it in its canonical form (RFC 8785).
+"""
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from holdfast.core.model import EventRecord, EventType, Micros
+
+LEAF_VERSION = 1
+_encode = msgspec.json.Encoder().encode
+_PRUNED = re.compile(rb'\{"pruned":"([0-9a-f]{64})"\}')
+
+
+def event_leaf(row: Sequence[Any]) -> bytes:
+    """The leaf of an event, of its columns in the order (pos, job_id, rev, type, received_at, at, actor, attempt, from_status,
+    to_status, reason, request_id, cause, payload, policy, correlation_id, trace_id, key_id, signature, statement).
+
+    `policy` is the snapshot's JSON text as it is kept, `correlation_id` the effective one; payload, signature and statement are
+    bytes.
+    """
+    (pos, job_id, rev, kind, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
+     policy, correlation_id, trace_id, key_id, signature, statement) = row  # fmt: skip
+    is_new = kind == EventType.ENQUEUED
+    return _encode(
+        ("event", LEAF_VERSION, pos, job_id, rev, kind, received_at, received_at if at is None else at, actor, attempt,
+         from_status, to_status, reason,
+         request_id, cause, payload_sha256(kind, payload), policy, correlation_id if is_new else None,
+         trace_id if is_new else None, key_id, None if signature is None else signature.hex(),
+         None if statement is None else sha256(statement).hexdigest())
+    )  # fmt: skip
+
+
+def event_leaf_of(event: EventRecord, policy: str | None = None) -> bytes:
+    """The leaf of `event`. `policy` is its snapshot's text as it is kept; without one it is written anew, which may differ from
+    what an older Holdfast wrote."""
+    if policy is None and event.policy is not None:
+        policy = _encode(event.policy).decode()
+    return event_leaf(
+        (event.pos, event.job_id, event.rev, event.type, event.received_at, event.at, str(event.actor), event.attempt,
+         event.from_status, event.to_status, event.reason, event.request_id, event.cause, event.payload, policy,
+         event.correlation_id, event.trace_id, event.key_id, event.signature, event.statement)
+    )  # fmt: skip
+
+
+def key_leaf(
+    pos: int, change: str, key_id: str, role: str, name: str, public: bytes, at: Micros, by: str, signer: str, signature: bytes
+) -> bytes:
+    """The leaf of a change to who may sign, with the key that vouches for it."""
+    return _encode(("key", LEAF_VERSION, pos, change, key_id, role, name, public.hex(), at, by, signer, signature.hex()))
+
+
+def payload_sha256(kind: str, payload: bytes | None) -> str | None:
+    """The SHA-256 of an event's payload in hex; of a pruned beat's, the one it has left. None without a payload."""
+    if payload is None:
+        return None
+    return (pruned_sha256(payload) if kind == EventType.HEARTBEAT else None) or sha256(payload).hexdigest()
+
+
+def pruned_sha256(payload: bytes) -> str | None:
+    """What a beat that was pruned has left of its payload: the hash, and not a byte beside it that could pass for contents."""
+    found = _PRUNED.fullmatch(payload)
+    return None if found is None else found[1].decode()

@@ -1,0 +1,376 @@
+"""Which events have to be signed, what a statement covers, and checking the signatures of a history."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.limits import SKEW_US_MAX
+from holdfast.core.model import Actor, EventRecord, EventType, JobRecord, Micros, Policy, Role, StallReason
+from holdfast.errors import HoldfastError, SignatureInvalid
+from holdfast.proof.key_book import KeyBook
+from holdfast.proof.keys import KeyRole, verify
+from holdfast.proof.leaves import payload_sha256, pruned_sha256
+from holdfast.proof.statements import EMPTY_SHA256, Signed, Statement, read_statement, statement_message
+
+E = EventType
+
+COVERED_TYPES: dict[EventType, frozenset[EventType]] = {kind: frozenset({kind}) for kind in EventType} | {
+    E.HEARTBEAT: frozenset({E.HEARTBEAT, E.RESUMED}),
+    E.SUCCEEDED: frozenset({E.SUCCEEDED, E.RESUMED}),
+    E.FAILED: frozenset({E.FAILED, E.DEAD_LETTERED, E.STALLED, E.REQUEUED, E.CANCELLED, E.RESUMED}),
+    E.REQUEUED: frozenset({E.STALLED, E.REQUEUED, E.CANCELLED, E.RESUMED}),
+    E.CANCELLED: frozenset({E.CANCELLED, E.RESUMED}),
+    E.CANCEL_REQUESTED: frozenset({E.CANCEL_REQUESTED, E.CANCELLED}),
+}
+"""What one command may cause, by the type its signer states: the same statement stands on every event of it. Where the ledger
+signs, for the system or for who asked, it knows what was done and states each event by itself: such a statement has no
+counter but a rev."""
+
+
+def find_mismatch(statement: Statement, event: EventRecord, ledger_id: str) -> str | None:
+    """The first thing about `event` that `statement` does not say, or None where all of it fits."""
+    exact = statement.counter is None
+    covered = frozenset({statement.type}) if exact else COVERED_TYPES[statement.type]
+    own = exact or event.type in (statement.type, E.DEAD_LETTERED)
+    fits = {
+        "ledger": statement.ledger == ledger_id,
+        "job": statement.job_id == event.job_id,
+        "attempt": statement.attempt == event.attempt,
+        "actor": statement.actor == event.actor,
+        "type": event.type in covered,
+        "at": statement.at == (event.received_at if event.at is None else event.at),
+        "rev": statement.rev in (event.rev, None),
+        "reason": statement.reason == event.reason or (not exact and _reason_allowed(event, statement.reason if own else None)),
+        "policy": _policy_matches(statement, event) or (not exact and statement.policy is None),
+    }
+    for what, fit in fits.items():
+        if not fit:
+            return what
+    try:
+        held = _payload_matches(statement, event)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        held = False
+    return None if held else "payload"
+
+
+def _reason_allowed(event: EventRecord, stated: str | None) -> bool:
+    """Whether the event may have its reason. `stated` is what the holder said of this event; it does not know all reasons."""
+    match event.type:
+        case E.RESUMED:
+            return event.reason == stated
+        case E.REQUEUED:
+            return event.reason == (stated or (StallReason.RELEASED if payloads.is_release(event) else None))
+        case _:
+            return stated is None
+
+
+def _payload_sha256(event: EventRecord) -> str:
+    return payload_sha256(event.type, event.payload) or EMPTY_SHA256
+
+
+def _payload_matches(statement: Statement, event: EventRecord) -> bool:
+    """Whether the event has what the signer gave. Errors are kept in other payloads than `failed`'s; times are the ledger's."""
+    given = statement.payload_sha256
+    if statement.shape == "seed":
+        return _robot_payload_matches(statement, event)
+    if statement.counter is None:
+        return given == _payload_sha256(event)
+    if event.type is E.STALLED and statement.type in (E.FAILED, E.STALLED):
+        return given == _error_sha256(payloads.json_bytes(payloads.decode(payloads.StalledPayload, event.payload).error))
+    if event.type is E.DEAD_LETTERED:
+        last_error = bytes(payloads.decode(payloads.DeadLetteredPayload, event.payload).last_error)
+        return given == _error_sha256(last_error) or (given == EMPTY_SHA256 and statement.type is E.DEAD_LETTERED)
+    if event.type is E.FAILED:
+        return given == _error_sha256(bytes(payloads.decode(payloads.FailedPayload, event.payload).error))
+    if event.type is E.CANCELLED and event.payload is not None and statement.type is not E.CANCELLED:
+        return _exit_matches(statement, payloads.decode(payloads.CancelledPayload, event.payload))
+    if event.type is not statement.type or event.type is E.REQUEUED:
+        return True
+    return given == _payload_sha256(event)
+
+
+def _exit_matches(statement: Statement, body: payloads.CancelledPayload) -> bool:
+    """Whether a job that was cancelled at its holder's exit has what a release or a failure of that holder said."""
+    if statement.type is E.FAILED:
+        return statement.payload_sha256 == _error_sha256(payloads.json_bytes(body.error))
+    return body.comment == statement.reason
+
+
+def _error_sha256(error: bytes | None) -> str:
+    return EMPTY_SHA256 if error is None else sha256(b'{"error":' + error + b"}").hexdigest()
+
+
+def _policy_matches(statement: Statement, event: EventRecord) -> bool:
+    """Whether the event's policy is the stated one; the seed states two numbers of it."""
+    if statement.thresholds_ms is None or event.policy is None:
+        return statement.policy == event.policy
+    return statement.thresholds_ms == (event.policy.heartbeat_interval_ms, event.policy.stall_after_ms)
+
+
+def _robot_payload_matches(statement: Statement, event: EventRecord) -> bool:
+    if event.type is E.STALLED:
+        return payloads.decode(payloads.StalledPayload, event.payload).last_beat_at == statement.last_beat_at
+    if event.type is not E.HEARTBEAT:
+        return True
+    told = payloads.BeatPayload(stage=statement.stage, progress=statement.progress, assist_requested=statement.assist_requested)
+    pruned = pruned_sha256(event.payload or b"")
+    if pruned is not None:
+        return pruned == sha256(told.encode()).hexdigest()
+    return told == payloads.decode(payloads.BeatPayload, event.payload)
+
+
+LIVENESS_TYPES = frozenset({EventType.HEARTBEAT, EventType.STALLED, EventType.RESUMED})
+UNSIGNED_TYPES = frozenset({EventType.ENQUEUED, EventType.CLAIMED, EventType.STARTED})
+"""Made by the ledger in bulk: the sealed log vouches for them."""
+
+STATED_TYPES: dict[type[c.JobCommand], EventType] = {
+    c.ClaimJob: EventType.HEARTBEAT,
+    c.Start: EventType.RESUMED,
+    c.Heartbeat: EventType.HEARTBEAT,
+    c.Complete: EventType.SUCCEEDED,
+    c.CompleteInBatch: EventType.SUCCEEDED,
+    c.CompleteGated: EventType.SUCCEEDED,
+    c.Fail: EventType.FAILED,
+    c.Release: EventType.REQUEUED,
+    c.AcknowledgeCancel: EventType.CANCELLED,
+    c.Stall: EventType.STALLED,
+    c.Resume: EventType.RESUMED,
+}
+"""What a holder states when it gives a command. A start is not signed; where it brings a stalled attempt back, that is."""
+
+
+_UNSIGNED_END = frozenset({"none", "liveness"})
+UNSIGNED_UNDER: dict[type[c.JobCommand], frozenset[str]] = {
+    c.Heartbeat: frozenset({"none"}),
+    c.Start: frozenset({"none", "liveness", "all"}),
+    c.Complete: _UNSIGNED_END,
+    c.CompleteInBatch: _UNSIGNED_END,
+    c.CompleteGated: _UNSIGNED_END,
+}
+"""Under which wishes of a policy the plain case of a hot command goes unsigned."""
+
+
+def must_be_signed(policy: Policy | None, kind: EventType) -> bool:
+    """Whether an event of this type has to be signed under the policy of its attempt; before the first there is none."""
+    if policy is None or policy.signed == "none":
+        return False
+    return kind in LIVENESS_TYPES if policy.signed == "liveness" else kind not in UNSIGNED_TYPES
+
+
+def signed_content(command: c.JobCommand) -> bytes | None:
+    """What a holder gives with a command, in the form whose hash it signs."""
+    match command:
+        case c.Heartbeat():
+            return payloads.beat_payload(command.beat)
+        case c.Complete():
+            return command.payload
+        case c.Fail() | c.Stall() if command.error is not None:
+            return payloads.FailedPayload(error=msgspec.Raw(command.error)).encode()
+        case c.AcknowledgeCancel() if command.reason is not None:
+            return payloads.CancelledPayload(comment=command.reason).encode()
+    return None
+
+
+def signed_reason(command: c.JobCommand) -> str | None:
+    """The reason that a holder signs: only where the ledger cannot come to another one."""
+    match command:
+        case c.Stall():
+            return (command.reason or StallReason.WORKER_ERROR).value
+        case c.Fail() if command.reason_code is not None and not command.retryable:
+            return command.reason_code.value
+        case c.Release() | c.Resume():
+            return command.reason
+    return None
+
+
+def holder_statement(
+    ledger_id: str, command: c.JobCommand, holder: Actor, attempt: int, *, counter: int, at: Micros
+) -> Statement:
+    """What `holder` has to sign for `command` on this attempt."""
+    return Statement(
+        ledger=ledger_id,
+        job_id=command.job_id,
+        attempt=attempt,
+        type=STATED_TYPES[type(command)],
+        actor=holder,
+        at=at,
+        counter=counter,
+        payload_sha256=sha256(signed_content(command) or b"").hexdigest(),
+        reason=signed_reason(command),
+    )
+
+
+def check_holder_statement(job: JobRecord, command: Any, holder: Actor, now: Micros) -> None:
+    """Refuse a holder's statement that is not about this command on this attempt, was seen before, or is of another time.
+
+    `now` is what the ledger's clock says, which a job's own time may be ahead of. What the events must have in common with it
+    is checked when they are made.
+    """
+    said = command.signed.said
+    fits = {
+        "job": said.job_id == job.id,
+        "attempt": said.attempt == job.attempt,
+        "actor": said.actor == holder,
+        "type": said.type is STATED_TYPES[type(command)],
+        "reason": said.shape == "seed" or said.reason == signed_reason(command),
+        "policy": said.policy is None,
+        "rev": said.rev is None,
+    }
+    for what, fit in fits.items():
+        if not fit:
+            raise mismatch_error(job, what)
+    _check_counter(job, said)
+    check_skew(job, said.at, now)
+
+
+def _check_counter(job: JobRecord, said: Statement) -> None:
+    last, counter = job.counter, said.counter or 0
+    if last is not None and counter <= last:
+        problem = f"is not above the last one of job {job.id}, {last}: it was seen before, or overtaken"
+    elif is_counter_ahead(said) and (last is None or counter != last + 1):
+        problem = f"is too far ahead of the time it was signed at, {said.at}"
+    else:
+        return
+    raise SignatureInvalid(f"counter {counter} {problem}", why="counter", counter=counter, last=last, **job.held_by)
+
+
+def is_counter_ahead(said: Statement) -> bool:
+    """Whether a holder counts far ahead of its time: those who come after it would soon have no number left to count to.
+
+    Whoever counts on from the last one of its job by one is let, whatever its clock says: it may have been set back.
+    """
+    return said.counter is not None and said.counter > said.at + SKEW_US_MAX
+
+
+def is_plain_beat(said: Statement) -> bool:
+    """Whether a holder's beat states nothing that the store's statement for beats does not look at."""
+    return said.reason is None and said.policy is None and said.rev is None and not is_counter_ahead(said)
+
+
+def check_server_statement(job: JobRecord, said: Statement, now: Micros) -> None:
+    """Refuse a server's statement about another holder, or of another time; what else it says is held against the event."""
+    if said.robot not in (None, job.owner or job.last_owner):
+        raise mismatch_error(job, "robot")
+    check_skew(job, said.at, now)
+
+
+def check_skew(job: JobRecord, said_at: Micros, now: Micros) -> None:
+    """Refuse what was signed far from `now`. Clocks are set right again, so whoever signs anew may be accepted later."""
+    apart, limit = abs(said_at - now), SKEW_US_MAX
+    if apart > limit:
+        raise SignatureInvalid(
+            f"the signer's clock is {apart / 1_000_000:g} s from the ledger's; the limit is {limit / 1_000_000:g} s",
+            retryable=True,
+            why="skew",
+            at=said_at,
+            received_at=now,
+            limit=limit,
+            **job.held_by,
+        )
+
+
+def covers_event(signed: Signed | None, event: EventRecord) -> bool:
+    """Whether a command's statement is to stand on an event of it: its own signer's, of a type that it covers."""
+    return signed is not None and signed.said.actor == event.actor and event.type in COVERED_TYPES[signed.said.type]
+
+
+def attach_signature(job: JobRecord, event: EventRecord, signed: Signed) -> EventRecord:
+    """`event` with the statement on it, if that says nothing else than the event does."""
+    event = msgspec.structs.replace(
+        event, at=signed.said.at, key_id=signed.key_id, signature=signed.signature, statement=signed.statement
+    )
+    what = find_mismatch(signed.said, event, signed.said.ledger)
+    if what is not None:
+        raise mismatch_error(job, what)
+    return event
+
+
+def mismatch_error(job: JobRecord, what: str) -> SignatureInvalid:
+    return SignatureInvalid(f"what was signed does not fit what is asked of job {job.id}: its {what}", why=what, **job.held_by)
+
+
+def missing_signature_error(job: JobRecord, kind: EventType) -> SignatureInvalid:
+    assert job.policy is not None
+    return SignatureInvalid(
+        f"{kind.value} of job {job.id} has to be signed by its holder (its policy: signed={job.policy.signed})",
+        why="missing",
+        event=kind.value,
+        **job.held_by,
+    )
+
+
+def signer_of(actor: Actor) -> tuple[KeyRole, str | None]:
+    """Whose key signs for an actor: a worker's own, a server's for the system, an operator's of that name for all others."""
+    if actor.role is Role.WORKER:
+        return KeyRole.WORKER, actor.name
+    return (KeyRole.SERVER, None) if actor.role is Role.SYSTEM else (KeyRole.OPERATOR, actor.name)
+
+
+Problem = tuple[str, str]
+"""A rule, and how it is broken."""
+
+
+class SignatureCheck:
+    """The signatures of one job's events, looked at one after another."""
+
+    def __init__(self, book: KeyBook, ledger_id: str) -> None:
+        self._book = book
+        self._ledger_id = ledger_id
+        self._last: bytes | None = None
+        """The newest statement of the attempt's holder."""
+        self._on: frozenset[EventType] = frozenset()
+        """The events that it stands on: one command causes one of each type."""
+
+    def check(self, job: JobRecord | None, event: EventRecord) -> Iterator[Problem]:
+        """What is wrong with an event's signature, given the job before it."""
+        if event.type is EventType.CLAIMED:
+            self._last = None
+        policy = None if job is None else job.policy
+        if event.key_id is None or event.signature is None or event.statement is None:
+            if must_be_signed(policy, event.type):
+                yield "unsigned", f"{event.type.value} has to be signed"
+            elif (event.key_id, event.signature, event.statement) != (None, None, None):
+                yield "signature", f"{event.type.value} carries a part of a signature"
+            elif event.at not in (None, event.received_at):
+                yield "time", f"{event.type.value} has a signer's time, and no signer"
+            return
+        try:
+            said = read_statement(event.statement)
+        except HoldfastError as error:
+            yield "statement", error.message
+            return
+        yield from self._check_key(event, event.key_id, event.signature, event.statement)
+        yield from self._check_statement(job, event, said)
+        if event.actor.role is Role.WORKER:
+            self._on = (self._on if event.statement == self._last else frozenset()) | {event.type}
+            self._last = event.statement
+
+    def _check_key(self, event: EventRecord, key_id: str, signature: bytes, statement: bytes) -> Iterator[Problem]:
+        role, name = signer_of(event.actor)
+        if not self._book.valid(key_id, role, name, event.pos or None):
+            yield "key", f"{key_id} may not sign for {event.actor} at {event.pos}"
+        if self._book.find(key_id) is None or not verify(self._book.public_key(key_id), statement_message(statement), signature):
+            yield "signature", f"the signature of {event.type.value} is not one by {key_id}"
+
+    def _check_statement(self, job: JobRecord | None, event: EventRecord, said: Statement) -> Iterator[Problem]:
+        what = find_mismatch(said, event, self._ledger_id)
+        if what is not None:
+            yield "statement", f"{event.type.value} is not what was signed: its {what}"
+        if said.robot not in (None, None if job is None else job.owner or job.last_owner):
+            yield "statement", f"{event.type.value} is about {said.robot}"
+        if _is_skewed(job, event, said.at):
+            yield "skew", f"signed at {said.at}, received at {event.received_at}"
+        last = None if job is None else job.counter
+        is_same = event.statement == self._last and event.type not in self._on
+        if said.counter is not None and last is not None and not is_same and said.counter <= last:
+            yield "counter", f"{said.counter} after {last}: it was seen before"
+
+
+def _is_skewed(job: JobRecord | None, event: EventRecord, said_at: Micros) -> bool:
+    """Where the job's own time stood still, its clock may have been set back, nobody knows how far, and signers' with it."""
+    stood = job is not None and event.received_at == job.updated_at
+    return said_at - event.received_at > SKEW_US_MAX or (not stood and event.received_at - said_at > SKEW_US_MAX)

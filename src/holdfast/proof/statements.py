@@ -1,0 +1,417 @@
+"""Statements: what a signer says of one job, its limits, and the bytes that are signed."""
+
+import re
+from hashlib import sha256
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from holdfast.core import limits, vocabulary
+from holdfast.core.model import Actor, EventRecord, EventType, Micros, Policy, Role
+from holdfast.errors import LimitExceeded, ValidationError
+from holdfast.proof.encoding import canonical, from_hex, from_iso
+
+AT_MAX = limits.INTEGER_MAX
+"""Micros up to the year 2255: what every JSON reader can hold."""
+EMPTY_SHA256 = sha256(b"").hexdigest()
+HOLDER_TYPES = frozenset(
+    {
+        EventType.HEARTBEAT,
+        EventType.SUCCEEDED,
+        EventType.FAILED,
+        EventType.STALLED,
+        EventType.RESUMED,
+        EventType.REQUEUED,
+        EventType.CANCELLED,
+    }
+)
+"""What a worker states; the rest of what it does is the ledger's to record."""
+_TYPES_WITH_REASON = frozenset({EventType.STALLED, EventType.FAILED, EventType.RESUMED, EventType.REQUEUED})
+"""Where a worker has a reason of its own."""
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a signer says. `payload_sha256` is of what it gave with it, in hex; None in the seed's shape, which has the fields of
+    a beat instead."""
+
+    ledger: str
+    job_id: int
+    attempt: int
+    type: EventType
+    actor: Actor
+    at: Micros
+    counter: int | None = None
+    """Rises with every statement of one worker's incarnation. The system has none: its statements have a rev."""
+    payload_sha256: str | None = None
+    reason: str | None = None
+    policy: Policy | None = None
+    rev: int | None = None
+    stage: str | None = None
+    progress: int | None = None
+    assist_requested: bool | None = None
+    robot: str | None = None
+    """Whom a server's statement in the seed's shape is about; with a stall come the last beat, and the interval and limit."""
+    last_beat_at: Micros | None = None
+    thresholds_ms: tuple[int, int] | None = None
+    shape: Literal["holdfast", "seed"] = "holdfast"
+
+
+def check_statement(statement: Statement) -> Statement:
+    """`statement`, if everything in it is within its limits and fits its signer."""
+    limits.check_name("ledger", statement.ledger)
+    limits.check_integer("job", statement.job_id, 1, limits.JOB_ID_MAX)
+    limits.check_integer("at", statement.at, 0, AT_MAX)
+    _check_signer(statement)
+    if statement.counter is not None:
+        limits.check_integer("counter", statement.counter, 0, limits.INTEGER_MAX)
+    if statement.rev is not None:
+        limits.check_integer("rev", statement.rev, 1, limits.REV_MAX)
+    if statement.reason is not None:
+        limits.check_text("reason", statement.reason, limits.REASON_BYTES_MAX)
+    if statement.stage is not None:
+        limits.check_name("stage", statement.stage)
+    if statement.progress is not None:
+        limits.check_integer("progress", statement.progress, 0, limits.INTEGER_MAX)
+    if statement.shape == "holdfast":
+        from_hex("payload", statement.payload_sha256 or "")
+    return statement
+
+
+def _check_signer(statement: Statement) -> None:
+    actor, has_counter, has_rev = statement.actor, statement.counter is not None, statement.rev is not None
+    attempt_min, traced = 0, has_counter or has_rev
+    match actor.role:
+        case Role.WORKER:
+            limits.check_name("incarnation", actor.incarnation)
+            if statement.type not in HOLDER_TYPES:
+                raise ValidationError(f"a worker does not state {statement.type.value}", field="type")
+            _check_worker_fields(statement)
+            attempt_min, traced = 1, has_counter
+        case Role.SYSTEM | Role.CLIENT:
+            traced = has_rev and not has_counter
+    if not traced:
+        raise ValidationError(
+            "a worker's statement has a counter, the system's and a client's a rev, an operator's one of them", field="counter"
+        )
+    limits.check_name("actor", actor.name)
+    if Actor.parse(str(actor)) != actor:
+        raise ValidationError("an incarnation has no #, and only a worker has one", field="actor")
+    limits.check_integer("attempt", statement.attempt, attempt_min, limits.REV_MAX)
+
+
+def _check_worker_fields(statement: Statement) -> None:
+    """A worker knows neither the rev nor the policy of what comes of its statement, and gives a reason only where it has one."""
+    unspoken = {
+        "rev": statement.rev is None,
+        "policy": statement.policy is None,
+        "reason": statement.reason is None or statement.type in _TYPES_WITH_REASON,
+    }
+    for field, fit in unspoken.items():
+        if not fit:
+            raise ValidationError(f"a worker's {statement.type.value} does not state a {field}", field=field)
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """What was signed, byte for byte, by which key, and what it says. Whoever makes one has checked the signature."""
+
+    key_id: str
+    signature: bytes
+    statement: bytes
+    said: Statement
+
+
+class _CounterBinding(msgspec.Struct):
+    counter: int | None = None
+
+
+class _CounterRecord(_CounterBinding):
+    binding: _CounterBinding | None = None
+
+
+_counter_decoder = msgspec.json.Decoder(_CounterRecord)
+
+
+def counter_of(statement: bytes) -> int | None:
+    """The signer's count in a statement that was accepted, in either shape."""
+    found = _counter_decoder.decode(statement)
+    return found.counter if found.binding is None else found.binding.counter
+
+
+STALLED_NAME = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.STALLED)
+"""What only a server says in the seed's shape."""
+RESUMED_NAME = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.RESUMED)
+"""What a robot says of itself in the seed's shape, or a server of a robot."""
+UNSET = msgspec.UNSET
+_JOB_ID = re.compile("[1-9][0-9]{0,18}")
+_Unset = msgspec.UnsetType
+
+
+def parse_statement(value: dict[str, Any]) -> Statement:
+    """What an object in either shape states. Its limits are checked elsewhere."""
+    if "v" in value:
+        return _from_native(_convert(value, _NativeStatement))
+    if value.get("type") == STALLED_NAME:
+        return _from_server_stall(_convert(value, _ServerStall))
+    actor = value.get("actor")
+    if value.get("type") == RESUMED_NAME and isinstance(actor, dict) and actor.get("type") == "server":
+        return _from_server_resume(_convert(value, _ServerResume))
+    return _from_robot(_convert(value, _RobotStatement))
+
+
+class _StatementRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class _NativeStatement(_StatementRecord, frozen=True):
+    v: Literal[1]
+    ledger: str
+    job: int | str
+    attempt: int
+    type: EventType
+    actor: str
+    at: int
+    payload: str
+    counter: int | _Unset = UNSET
+    reason: str | _Unset = UNSET
+    policy: Policy | _Unset = UNSET
+    rev: int | _Unset = UNSET
+
+
+class _RobotActor(_StatementRecord, frozen=True):
+    type: Literal["robot"]
+    id: str
+
+
+class _RobotPayload(_StatementRecord, frozen=True):
+    job_id: int | str
+    robot_id: str
+    t: str
+    stage: str | _Unset = UNSET
+    progress: int | _Unset = UNSET
+    assist_requested: bool | _Unset = UNSET
+
+
+class _RobotBinding(_StatementRecord, frozen=True):
+    """What makes a beat one of this ledger, this attempt, this boot of the robot, and of no other moment."""
+
+    ledger: str
+    attempt: int
+    incarnation: str
+    counter: int
+
+
+class _RobotStatement(_StatementRecord, frozen=True):
+    type: Literal["JOB_HEARTBEAT", "JOB_EXECUTION_RESUMED"]
+    at: str
+    actor: _RobotActor
+    payload: _RobotPayload
+    binding: _RobotBinding
+
+
+class _ServerActor(_StatementRecord, frozen=True):
+    type: Literal["server"]
+    id: str
+
+
+class _Thresholds(_StatementRecord, frozen=True):
+    heartbeat_interval_ms: int
+    stall_after_ms: int
+
+
+class _ServerStallPayload(_StatementRecord, frozen=True):
+    job_id: int | str
+    robot_id: str
+    detected_at: str
+    reason: str
+    last_heartbeat_at: str
+    policy: _Thresholds
+
+
+class _ServerBinding(_StatementRecord, frozen=True):
+    """What makes a server's statement one of this ledger, this attempt, and of the job as it was just then."""
+
+    ledger: str
+    attempt: int
+    rev: int
+
+
+class _ServerStall(_StatementRecord, frozen=True):
+    type: Literal["JOB_EXECUTION_STALLED"]
+    at: str
+    actor: _ServerActor
+    payload: _ServerStallPayload
+    binding: _ServerBinding
+
+
+class _ServerResumePayload(_StatementRecord, frozen=True):
+    job_id: int | str
+    robot_id: str
+    t: str
+
+
+class _ServerResume(_StatementRecord, frozen=True):
+    type: Literal["JOB_EXECUTION_RESUMED"]
+    at: str
+    actor: _ServerActor
+    payload: _ServerResumePayload
+    binding: _ServerBinding
+
+
+S = TypeVar("S", bound=_StatementRecord)
+T = TypeVar("T")
+
+
+def _convert(value: dict[str, Any], shape: type[S]) -> S:
+    try:
+        return msgspec.convert(value, type=shape)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"a statement of another shape: {error}", field="statement") from None
+
+
+def _or_none(value: T | _Unset) -> T | None:
+    return None if isinstance(value, _Unset) else value
+
+
+def _from_native(found: _NativeStatement) -> Statement:
+    return Statement(
+        ledger=found.ledger, job_id=_job_id("job", found.job), attempt=found.attempt, type=found.type,
+        actor=_actor(found.actor), at=found.at, counter=_or_none(found.counter), payload_sha256=found.payload,
+        reason=_or_none(found.reason), policy=_or_none(found.policy), rev=_or_none(found.rev),
+    )  # fmt: skip
+
+
+def _actor(text: str) -> Actor:
+    try:
+        return Actor.parse(text)
+    except ValueError:
+        raise ValidationError("the actor of a statement is a role and a name", field="actor") from None
+
+
+def _from_robot(found: _RobotStatement) -> Statement:
+    told, binding = found.payload, found.binding
+    stage, progress, assist = _or_none(told.stage), _or_none(told.progress), _or_none(told.assist_requested)
+    kind = vocabulary.event_type(found.type)
+    if told.t != found.at:
+        raise ValidationError("a beat has one time: payload.t is not at", field="t")
+    if told.robot_id != found.actor.id:
+        raise ValidationError("a robot speaks for itself: payload.robotId is not actor.id", field="robotId")
+    if kind is not EventType.HEARTBEAT and (stage, progress, assist) != (None, None, None):
+        raise ValidationError("only a beat tells of stage, progress and wishes", field="payload")
+    return Statement(
+        ledger=binding.ledger, job_id=_job_id("jobId", told.job_id), attempt=binding.attempt, type=kind,
+        actor=Actor(Role.WORKER, found.actor.id, binding.incarnation), at=from_iso("at", found.at), counter=binding.counter,
+        stage=stage, progress=progress, assist_requested=assist, shape="seed",
+    )  # fmt: skip
+
+
+def _from_server_stall(found: _ServerStall) -> Statement:
+    told, binding = found.payload, found.binding
+    if told.detected_at != found.at:
+        raise ValidationError("a verdict has one time: payload.detectedAt is not at", field="detectedAt")
+    try:
+        reason = vocabulary.stall_reason(told.reason)
+    except ValueError:
+        raise ValidationError("the reason of a verdict is one of a stall", field="reason") from None
+    return Statement(
+        ledger=binding.ledger, job_id=_job_id("jobId", told.job_id), attempt=binding.attempt, type=EventType.STALLED,
+        actor=Actor(Role.SYSTEM, found.actor.id), at=from_iso("at", found.at), rev=binding.rev, reason=reason.value,
+        robot=told.robot_id, last_beat_at=from_iso("lastHeartbeatAt", told.last_heartbeat_at),
+        thresholds_ms=(told.policy.heartbeat_interval_ms, told.policy.stall_after_ms), shape="seed",
+    )  # fmt: skip
+
+
+def _from_server_resume(found: _ServerResume) -> Statement:
+    told, binding = found.payload, found.binding
+    if told.t != found.at:
+        raise ValidationError("a return has one time: payload.t is not at", field="t")
+    return Statement(
+        ledger=binding.ledger, job_id=_job_id("jobId", told.job_id), attempt=binding.attempt, type=EventType.RESUMED,
+        actor=Actor(Role.SYSTEM, found.actor.id), at=from_iso("at", found.at), rev=binding.rev, robot=told.robot_id, shape="seed",
+    )  # fmt: skip
+
+
+def _job_id(field: str, given: int | str) -> int:
+    """A job's id, given as a number or as a string of digits."""
+    if isinstance(given, int):
+        return given
+    if not _JOB_ID.fullmatch(given):
+        raise ValidationError(f"{field} must be a job's id: a number, or a string of digits", field=field)
+    return int(given)
+
+
+STATEMENT_DOMAIN = b"holdfast event v1\n"
+"""Stands before every signed statement, so that no signature of anything else is one of an event."""
+STATEMENT_BYTES_MAX = 8_192
+
+
+def statement_message(statement: bytes) -> bytes:
+    """The bytes that a signature is over."""
+    return STATEMENT_DOMAIN + statement
+
+
+def encode_holder_statement(
+    ledger_id: str,
+    job_id: int,
+    attempt: int,
+    kind: EventType,
+    worker: Actor,
+    *,
+    counter: int,
+    at: Micros,
+    content: bytes | None = None,
+    reason: str | None = None,
+) -> bytes:
+    """A holder's statement, ready to be signed. `content` is what it gives with it: the payload of a beat or of a success; an
+    error in the shape of `failed`'s payload, whatever will come of it; otherwise nothing."""
+    digest = EMPTY_SHA256 if content is None else sha256(content).hexdigest()
+    return encode_statement(
+        Statement(
+            ledger=ledger_id, job_id=job_id, attempt=attempt, type=kind, actor=worker, at=at, counter=counter,
+            payload_sha256=digest, reason=reason,
+        )
+    )  # fmt: skip
+
+
+def encode_ledger_statement(ledger_id: str, event: EventRecord) -> bytes:
+    """The ledger's own statement about an event that it makes, for the system or for who asked for it."""
+    return encode_statement(
+        Statement(
+            ledger=ledger_id, job_id=event.job_id, attempt=event.attempt, type=event.type, actor=event.actor,
+            at=event.received_at if event.at is None else event.at, payload_sha256=sha256(event.payload or b"").hexdigest(),
+            reason=event.reason, policy=event.policy, rev=event.rev,
+        )
+    )  # fmt: skip
+
+
+def encode_statement(statement: Statement) -> bytes:
+    """`statement` in our shape."""
+    check_statement(statement)
+    fields: dict[str, Any] = {
+        "v": 1,
+        "ledger": statement.ledger,
+        "job": statement.job_id,
+        "attempt": statement.attempt,
+        "type": statement.type.value,
+        "actor": str(statement.actor),
+        "at": statement.at,
+        "payload": statement.payload_sha256,
+        "counter": statement.counter,
+        "reason": statement.reason,
+        "policy": None if statement.policy is None else msgspec.to_builtins(statement.policy),
+        "rev": statement.rev,
+    }
+    return canonical({name: value for name, value in fields.items() if value is not None})
+
+
+def read_statement(body: bytes) -> Statement:
+    """What `body` states, in either shape. Nothing in it is unknown, out of bounds, or spelled in a second way."""
+    if len(body) > STATEMENT_BYTES_MAX:
+        limit = STATEMENT_BYTES_MAX
+        raise LimitExceeded(f"a statement has at most {limit} bytes", field="statement", actual=len(body), limit=limit)
+    try:
+        value = msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        raise ValidationError("a statement is JSON", field="statement") from None
+    if not isinstance(value, dict) or canonical(value) != body:
+        raise ValidationError("a statement is one object in its canonical form (RFC 8785)", field="statement")
+    return check_statement(parse_statement(value))

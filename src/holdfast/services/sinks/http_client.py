@@ -1,0 +1,244 @@
+"""One HTTP POST to a checked address, bounded in time and in bytes read."""
+
+import contextlib
+import http.client
+import io
+import ipaddress
+import queue
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.errors import ValidationError
+from holdfast.services.sinks.base import DeliveryFailed
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolver = Callable[[str, int], Sequence[str]]
+"""All addresses of a host, as texts."""
+
+_REFUSED_V4 = tuple(
+    ipaddress.IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # shared by carriers; some clouds keep their metadata here
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # Azure's metadata, at an address that looks public
+        "169.254.0.0/16",  # link-local, and most clouds' metadata
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",  # documentation, as are the two below
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+)
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+_REFUSED_V6 = tuple(
+    ipaddress.IPv6Network(text)
+    for text in (
+        "2001::/23",  # Teredo and other protocols' own
+        "2001:db8::/32",  # documentation, as is 3fff::/20
+        "2002::/16",  # 6to4: an IPv4 address in disguise
+        "3fff::/20",
+    )
+)
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_LOW_32_BITS = 0xFFFF_FFFF
+
+
+def is_public(address: Address) -> bool:
+    """Whether this is an address on the open internet. One that stands for an IPv4 address is judged by that one."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _REFUSED_V4)
+    if address in _MAPPED or address in _NAT64:
+        return is_public(ipaddress.IPv4Address(int(address) & _LOW_32_BITS))
+    return address.scope_id is None and address in _GLOBAL_V6 and not any(address in network for network in _REFUSED_V6)
+
+
+def system_resolver(host: str, port: int) -> Sequence[str]:
+    """Also reads every spelling of a number that the system's own functions read: decimal, octal, hexadecimal, short."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return [str(entry[4][0]) for entry in found]
+
+
+def checked_addresses(resolver: Resolver, host: str, port: int, *, allow_private: bool, seconds: float) -> list[Address]:
+    """Every address of a host. One that may not be called spoils them all: a rebinding name has good ones too."""
+    try:
+        found = [ipaddress.ip_address(text) for text in dict.fromkeys(_resolve_within(seconds, resolver, host, port))]
+    except (OSError, ValueError):
+        raise DeliveryFailed(f"{host} cannot be resolved") from None
+    if not found:
+        raise DeliveryFailed(f"{host} has no address")
+    if not allow_private:
+        for address in found:
+            if not is_public(address):
+                raise DeliveryFailed(f"{host} is at {address}, which is not a public address: allow_private lets it be called")
+    return found
+
+
+def _resolve_within(seconds: float, resolver: Resolver, host: str, port: int) -> Sequence[str]:
+    """The system's resolver knows no timeout of ours, so it is waited for and, if need be, left behind."""
+    answers: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(resolver(host, port))
+        except Exception as error:  # noqa: BLE001 - the asker gets it
+            answers.put(error)
+
+    threading.Thread(target=ask, name="holdfast-resolver", daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise DeliveryFailed(f"{host} was not resolved in time") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+RESPONSE_BYTES_MAX = 65_536
+"""Read of a response, its headers included; the rest is left where it is."""
+URL_BYTES_MAX = 2_000
+_PORTS = {"http": 80, "https": 443}
+
+
+class RequestTarget(msgspec.Struct, frozen=True):
+    """A url in its parts. Paths and queries of webhooks often are secrets: only the host is ever shown."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"{self.scheme}://{self.authority}/…"
+
+
+def parse_target(url: Any) -> RequestTarget:
+    """The parts of a url that can be called. What is wrong with another is said without repeating it."""
+    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or len(url) > URL_BYTES_MAX:
+        raise ValidationError(f"url must be an ASCII text of at most {URL_BYTES_MAX} characters, without blanks", field="url")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValidationError("url cannot be read", field="url") from None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValidationError("url must start with https:// or http:// and name a host", field="url")
+    if "@" in parts.netloc:
+        raise ValidationError("url must not hold a user or a password: use headers", field="url")
+    if port == 0:
+        raise ValidationError("url names port 0", field="url")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return RequestTarget(parts.scheme, parts.hostname.rstrip("."), port or _PORTS[parts.scheme], path)
+
+
+class RequestDeadline:
+    """The end of one delivery, whatever it waits for."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+def connect(addresses: list[Address], to: RequestTarget, tls: ssl.SSLContext | None, deadline: RequestDeadline) -> socket.socket:
+    """A connection to the first of these addresses that answers. The name is for TLS alone: it is not resolved again.
+
+    Each address gets an equal share of the time that is left, so that one that does not answer leaves time for the next.
+    """
+    last: OSError | None = None
+    for number, address in enumerate(addresses):
+        share = deadline.left() / (len(addresses) - number)
+        sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)  # noqa: PLR2004
+        try:
+            sock.settimeout(share)
+            sock.connect((str(address), to.port))
+            if tls is None:
+                return sock
+            sock.settimeout(share)
+            return tls.wrap_socket(sock, server_hostname=to.host)
+        except ssl.SSLError:
+            sock.close()
+            raise
+        except OSError as error:
+            sock.close()
+            last = error
+    raise last or OSError
+
+
+def post(sock: socket.socket, to: RequestTarget, headers: Mapping[str, str], body: bytes, deadline: RequestDeadline) -> int:
+    """Send, and answer the status. A redirect is a status like any other."""
+    connection = http.client.HTTPConnection(to.host, to.port)
+    connection.auto_open = 0
+    connection.sock = _DeadlineSocket(sock, deadline)
+    connection.putrequest("POST", to.path, skip_host=True, skip_accept_encoding=True)
+    for name, value in {**headers, "Host": to.authority, "Content-Length": str(len(body)), "Connection": "close"}.items():
+        connection.putheader(name, value)
+    connection.endheaders(body)
+    response = connection.getresponse()
+    # Let the receiver finish speaking; what it says does not matter any more. Python sets aside as much memory as is asked for:
+    # never as much as the receiver says that it will send.
+    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        response.read(RESPONSE_BYTES_MAX)
+    return response.status
+
+
+class _DeadlineSocket:
+    """What http.client needs of a socket, under one deadline."""
+
+    def __init__(self, sock: socket.socket, deadline: RequestDeadline) -> None:
+        self._sock = sock
+        self._deadline = deadline
+
+    def sendall(self, content: Any) -> None:
+        rest = memoryview(content)
+        while rest:
+            self._sock.settimeout(self._deadline.left())
+            rest = rest[self._sock.send(rest) :]
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_DeadlineReader(self._sock, self._deadline))
+
+    def close(self) -> None:
+        """The socket is closed by whoever opened it."""
+
+
+class _DeadlineReader(io.RawIOBase):
+    def __init__(self, sock: socket.socket, deadline: RequestDeadline) -> None:
+        self._sock = sock
+        self._deadline = deadline
+        self._left = RESPONSE_BYTES_MAX
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        room = memoryview(buffer)[: self._left]
+        if not room:
+            return 0
+        self._sock.settimeout(self._deadline.left())
+        count = self._sock.recv_into(room)
+        self._left -= count
+        return count

@@ -1,0 +1,160 @@
+"""Dependencies between jobs. The caller holds the locks that each step needs."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.core.dependencies import DependencyState
+from holdfast.core.limits import DEPENDENTS_MAX
+from holdfast.core.model import EventRecord, JobRecord
+from holdfast.errors import LimitExceeded
+from holdfast.store.rows import STATUSES
+
+_JOB_COLUMNS = (
+    "id", "status", "rev", "available_at", "updated_at", "finished_at", "cancel_reason", "reason_code", "failure_stage",
+    "last_error",
+)  # fmt: skip
+_EVENT_COLUMNS = (
+    "job_id", "rev", "type", "received_at", "actor", "attempt", "from_status", "to_status", "reason", "request_id", "cause",
+    "payload",
+)  # fmt: skip
+
+
+class DependencySession(ABC):
+    """The part of a transaction that jobs need which wait for others."""
+
+    @abstractmethod
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _list(self, values: Iterable[Any]) -> Any: ...
+
+    @abstractmethod
+    def _pairs(self, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
+        """Pairs of numbers as parameters."""
+
+    @abstractmethod
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement that writes many rows alike, each with these columns."""
+
+    def draw_ids(self, count: int) -> list[int]:
+        """Ids for as many new jobs, ascending."""
+        return sorted(row[0] for row in self.rows("draw_ids", numbers=self._list(range(1, count + 1))))
+
+    def standings(self, ids: Iterable[int]) -> dict[int, DependencyState]:
+        """Where these jobs stand, those that there are."""
+        wanted = sorted(set(ids))
+        if not wanted:
+            return {}
+        found = self.rows("standings", ids=self._list(wanted))
+        return {id_: DependencyState(id_, STATUSES[status], rev, replay) for id_, status, rev, replay in found}
+
+    def link(self, edges: Mapping[int, Sequence[int]], unmet: Mapping[int, Sequence[int]], open_ids: Collection[int]) -> None:
+        """Note whom each new job depends on, and that it waits for the `unmet` ones among them.
+
+        Jobs of `open_ids` may end before this transaction does, and their rows are left alone. Their dependents are noted, for
+        a sweep to link them later.
+        """
+        self.rows("insert_dependencies", **self._pairs((job_id, on_id) for job_id, on in edges.items() for on_id in on))
+        if unmet:
+            self.set_waits(unmet, open_ids)
+        late = [job_id for job_id, on in unmet.items() if any(on_id in open_ids for on_id in on)]
+        if late:
+            self.rows("note_links", ids=self._list(late))
+
+    def set_waits(self, unmet: Mapping[int, Sequence[int]], open_ids: Collection[int] = (), *, limited: bool = True) -> None:
+        """Each of these jobs waits for the `unmet` ones, which count it as a dependent unless they are in `open_ids`.
+
+        Where they are `limited`, more dependents than a job may have are refused.
+        """
+        self.rows("set_waits", **self._pairs((job_id, len(on)) for job_id, on in unmet.items()))
+        counted = Counter(on_id for on in unmet.values() for on_id in on)
+        closed = sorted((on_id, count) for on_id, count in counted.items() if on_id not in open_ids)
+        found = self.rows("add_dependents", **self._pairs(closed)) if closed else []
+        if len(closed) < len(counted):
+            found += [
+                (on_id, number + counted[on_id]) for on_id, number in self.rows("count_dependents", ids=self._list(open_ids))
+            ]
+        for on_id, dependents in found:
+            if limited and dependents > DEPENDENTS_MAX:
+                raise LimitExceeded(
+                    f"more than {DEPENDENTS_MAX} jobs would depend on job {on_id}: let some depend on a job in between",
+                    field="depends_on",
+                    limit=DEPENDENTS_MAX,
+                    job_id=on_id,
+                )
+
+    def depends_on(self, job_ids: Sequence[int]) -> dict[int, list[int]]:
+        """The jobs that each of these was made to wait for."""
+        found: dict[int, list[int]] = {job_id: [] for job_id in job_ids}
+        for job_id, on_id in self.rows("depends_on", ids=self._list(job_ids)):
+            found[job_id].append(on_id)
+        return found
+
+    def forget_links(self, job_ids: Iterable[int]) -> None:
+        """These jobs are counted by those they wait for."""
+        self.rows("forget_links", names=self._list(f"link/{job_id}" for job_id in job_ids))
+
+    def lock_waiting(self, on_ids: Sequence[int]) -> dict[int, int]:
+        """Those who wait for any of these jobs, locked, ascending; and for how many each waits in all."""
+        return dict(self.rows("lock_waiting", on_ids=self._list(on_ids)))
+
+    def meet(self, ids: Sequence[int]) -> None:
+        """Each of these waits for one less, and still for somebody."""
+        self.rows("meet", ids=self._list(ids))
+
+    def save_told(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None:
+        """What has become of jobs that waited, all at once: nobody has ever held them, and nothing of theirs is signed."""
+        self.table("save_told", _JOB_COLUMNS, [_job_row(job) for job in jobs])
+        self.table("insert_told", _EVENT_COLUMNS, [_event_row(event) for event in events])
+
+    def falling(self, ids: Iterable[int], limit: int) -> list[int]:
+        """Those who wait for one of these jobs, directly or by way of one another, and want to end if it comes to nothing.
+
+        The nearest first. Not locked.
+        """
+        return [row[0] for row in self.rows("falling", ids=self._list(ids), limit=limit)]
+
+    def note_untold(self, ids: Iterable[int]) -> None:
+        """Note which of these ended jobs somebody waits for who is to end with them."""
+        self.rows("note_untold", ids=self._list(ids))
+
+    def forget_untold(self, ids: Iterable[int]) -> None:
+        self.rows("forget_untold", ids=self._list(ids))
+
+    def downstream(self, ids: Iterable[int]) -> list[int]:
+        """These jobs and everybody who might be told of their end."""
+        return [row[0] for row in self.rows("downstream", ids=self._list(ids))]
+
+    def hand_on(self, from_id: int, to_id: int) -> None:
+        """Whoever waits for one job waits for the other from here on."""
+        moved = self.rows("hand_on", from_id=from_id, to_id=to_id)
+        if moved:
+            self.rows("add_dependents", **self._pairs([(to_id, len(moved))]))
+
+    def dependents(self, job_id: int, after: int, limit: int) -> list[int]:
+        """Those who wait, or have waited, for a job."""
+        return [row[0] for row in self.rows("dependents", on_id=job_id, after=after, limit=limit)]
+
+    def _without_dependents(self, ids: Sequence[int]) -> list[int]:
+        """Those of these finished jobs that no job waits for. Their rows are locked, so that none begins to."""
+        if not ids:
+            return []
+        waited = {row[0] for row in self.rows("waited_for", ids=self._list(ids))}
+        return [id_ for id_ in ids if id_ not in waited]
+
+
+def _job_row(job: JobRecord) -> tuple[Any, ...]:
+    return (
+        job.id, job.status.value, job.rev, job.available_at, job.updated_at, job.finished_at, job.cancel_reason, job.reason_code,
+        job.failure_stage, job.last_error,
+    )  # fmt: skip
+
+
+def _event_row(event: EventRecord) -> tuple[Any, ...]:
+    return (
+        event.job_id, event.rev, event.type.value, event.received_at, str(event.actor), event.attempt,
+        None if event.from_status is None else event.from_status.value, event.to_status.value, event.reason, event.request_id,
+        event.cause, event.payload,
+    )  # fmt: skip

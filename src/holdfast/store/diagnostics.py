@@ -1,0 +1,86 @@
+"""Queries for `explain`, `doctor` and lists of dead letters."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from holdfast.core.model import JobRecord, Micros
+
+
+class DutyHolder(NamedTuple):
+    holder: str
+    expires_at: Micros
+
+
+class ReadyCount(NamedTuple):
+    """Jobs of one kind in one queue that may be claimed, and since when the first of them may."""
+
+    queue: str
+    kind: str
+    jobs: int
+    since: Micros
+
+
+class EventTime(NamedTuple):
+    pos: int
+    at: Micros
+
+
+class DiagnosticSession(ABC):
+    @abstractmethod
+    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def stamp(self) -> Micros | None: ...
+
+    @abstractmethod
+    def _list(self, values: Iterable[Any]) -> Any: ...
+
+    def standing_since(self, job: JobRecord) -> Micros:
+        """When the job came to its status."""
+        found = self.rows("standing_since", job_id=job.id)
+        return int(found[0][0])
+
+    def ahead(self, job: JobRecord, limit: int) -> int:
+        """How many jobs a claim on the job's queue would take before it, `limit` at most."""
+        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
+        return int(self.rows("ahead", now_at=self.stamp(), limit=limit, **place)[0][0])
+
+    def duty(self, name: str) -> DutyHolder | None:
+        """Who has taken a duty last; its time may be over."""
+        found = self.rows("duty", name=name)
+        return DutyHolder(*found[0]) if found else None
+
+    def newest_replays(self, ids: Iterable[int]) -> dict[int, int]:
+        """Of each of these jobs that was replayed, the newest replay."""
+        return dict(self.rows("newest_replays", ids=self._list(ids)))
+
+    def replayed(self, ids: Iterable[int]) -> set[int]:
+        """Of these dead letters, those that have been replayed.
+
+        A replay that failed or was cancelled does not count, unless it was replayed itself. A replay that was dead-lettered
+        counts: it is a dead letter of its own.
+        """
+        return {row[0] for row in self.rows("replayed", ids=self._list(ids))}
+
+    def failed_left(self, limit: int) -> int:
+        """How many failed jobs are neither discarded nor replayed, `limit` at most. A cancelled replay does not count."""
+        return int(self.rows("failed_left", limit=limit)[0][0])
+
+    def waiting_in_vain(self, limit: int) -> int:
+        """How many jobs wait for one that failed, was cancelled or dead-lettered, `limit` at most."""
+        return int(self.rows("waiting_in_vain", limit=limit)[0][0])
+
+    def ready(self, limit: int) -> list[ReadyCount]:
+        """What may be claimed, unless its queue is paused: by queue and kind, those that wait longest first."""
+        return [ReadyCount(*row) for row in self.rows("ready", now_at=self.stamp(), limit=limit)]
+
+    def event_from(self, pos: int) -> EventTime | None:
+        """The first event at or after a position, and when it was recorded."""
+        found = self.rows("event_from", pos=pos)
+        return EventTime(*found[0]) if found else None
+
+    def size(self) -> tuple[int | None, int]:
+        """About how many events there are, where the store has an estimate, and how many bytes the ledger takes on disk."""
+        [(rows, bytes_)] = self.rows("size")
+        return rows, int(bytes_)

@@ -1,0 +1,142 @@
+"""From rows to jobs and back: columns, their order, and the ids that are derived from others."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from holdfast.core import payloads
+from holdfast.core.commands import ClaimNext
+from holdfast.core.model import EventRecord, EventType, JobRecord, Micros, Phase, Policy, Status
+
+T = TypeVar("T")
+
+_JOB_ID = re.compile(r"[1-9][0-9]{0,17}")
+
+
+def default_correlation(ledger_id: str, job_id: int) -> str:
+    """The correlation id of a job that was given none: derived, so that it costs nothing to keep."""
+    return f"{ledger_id}-{job_id}"
+
+
+def job_of_correlation(ledger_id: str, correlation_id: str) -> int | None:
+    """The job whose derived correlation id this is."""
+    prefix, _, number = correlation_id.rpartition("-")
+    return int(number) if prefix == ledger_id and _JOB_ID.fullmatch(number) else None
+
+
+STATUSES: dict[str, Status] = {status.value: status for status in Status}
+
+PHASES: dict[str | None, Phase | None] = {None: None} | {phase.value: phase for phase in Phase}
+
+EVENT_TYPES: dict[str, EventType] = {kind.value: kind for kind in EventType}
+
+JOB_COLUMNS = (
+    "id", "queue", "kind", "status", "rev", "attempt", "priority", "available_at", "created_at", "updated_at", "phase",
+    "releases", "owner", "incarnation", "claimed_at", "lease_expires_at", "last_beat_at", "started_at", "finished_at",
+    "stage", "progress", "progressed_at", "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error",
+    "stall_reason", "stalled_at", "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage",
+    "undo_owed", "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued",
+    "outcome", "checkpoint", "unmet",
+)  # fmt: skip
+"""What a store selects to build a Job: its row, then the payloads of its first event, of its `succeeded` one and of the last
+beat with a checkpoint, and the ids of those it waits for, as one text."""
+
+
+def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> JobRecord:
+    """A Job from a row in the order of JOB_COLUMNS."""
+    (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
+     incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
+     assist_requested, counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at,
+     cancel_reason, cancel_requested_at, reason_code, failure_stage, undo_owed, note, dedupe_key, dedupe_forever,
+     correlation_id, trace_id, token, policy_id, enqueued, outcome, checkpoint, unmet) = row  # fmt: skip
+    body = payloads.decode(payloads.EnqueuedPayload, enqueued)
+    return JobRecord(
+        id_, queue, kind, STATUSES[status], rev, attempt, priority, available_at, created_at, updated_at, bytes(body.args),
+        correlation_id or default_correlation(ledger_id, id_), PHASES[phase], releases, owner, incarnation, claimed_at,
+        lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at, bool(assist_requested),
+        counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at, cancel_reason,
+        cancel_requested_at, reason_code, failure_stage,
+        None if outcome is None else bytes(payloads.decode(payloads.SucceededPayload, outcome).result),
+        payloads.checkpoint_of(checkpoint), undo_owed,
+        note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
+        payloads.json_bytes(body.policy), None if policy_id is None else policy(policy_id), token, body.depends_on,
+        body.on_dependency_failure, body.wanted_at(created_at),
+        () if unmet is None else tuple(sorted(map(int, unmet.split(",")))),
+    )  # fmt: skip
+
+
+CLAIMED_COLUMNS = (
+    "id", "queue", "kind", "rev", "attempt", "priority", "available_at", "created_at", "claimed_at", "lease_expires_at",
+    "releases", "last_owner", "last_lease_expires_at", "last_error", "cancel_reason", "dedupe_key", "dedupe_forever",
+    "correlation_id", "trace_id", "policy_id", "checkpoint_rev", "undo_owed", "enqueued",
+)  # fmt: skip
+"""What a claim returns of each job."""
+
+
+def claimed_jobs(
+    rows: Iterable[Sequence[Any]],
+    command: ClaimNext,
+    policy: Callable[[int], Policy],
+    ledger_id: str,
+    checkpoints: Mapping[int, bytes | None],
+    epoch_us: Micros,
+) -> list[JobRecord]:
+    """Jobs from rows that start with CLAIMED_COLUMNS, times since `epoch_us`, and the checkpoints of those that have one.
+
+    Positional: with names it takes ten times as long.
+    """
+    start, owner, incarnation = command.start, command.actor.name, command.actor.incarnation
+    status, phase = (Status.RUNNING, Phase.EXECUTING) if start else (Status.CLAIMED, None)
+    found = []
+    for row in rows:
+        (id_, queue, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner,
+         last_lease, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
+         checkpoint_rev, undo_owed, enqueued) = row[:23]  # fmt: skip
+        body = payloads.decode(payloads.EnqueuedPayload, enqueued)
+        at += epoch_us
+        found.append(JobRecord(
+            id_, queue, kind, status, rev, attempt, priority, available_at + epoch_us, created_at + epoch_us, at,
+            bytes(body.args), correlation_id or default_correlation(ledger_id, id_), phase, releases, owner, incarnation, at,
+            lease_expires_at + epoch_us, at, at if start else None, None, None, None, at, False, None, last_owner,
+            None if last_lease is None else last_lease + epoch_us, last_error, None, None, None,
+            cancel_reason, None, None, None, None, None if checkpoint_rev is None else checkpoints[id_], undo_owed, None,
+            dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.json_bytes(body.policy),
+            policy(policy_id), None, body.depends_on, body.on_dependency_failure,
+            body.wanted_at(created_at + epoch_us),
+        ))  # fmt: skip
+    return found
+
+
+SAVED_COLUMNS = (
+    "queue", "priority", "status", "rev", "attempt", "available_at", "updated_at", "phase", "releases", "owner", "incarnation",
+    "claimed_at",
+    "lease_expires_at", "last_beat_at", "started_at", "finished_at", "stage", "progress", "progressed_at",
+    "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error", "stall_reason", "stalled_at",
+    "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
+    "token",
+)  # fmt: skip
+"""What a save may change; `policy_id`, `result_rev` and `checkpoint_rev` are the store's to derive."""
+
+
+def saved_values(job: JobRecord) -> dict[str, Any]:
+    """The row's new values by column, as plain texts and numbers."""
+    values = {name: getattr(job, name) for name in SAVED_COLUMNS}
+    values["status"] = job.status.value
+    values["phase"] = None if job.phase is None else job.phase.value
+    return values
+
+
+def result_rev(events: Sequence[EventRecord]) -> int | None:
+    """Where a succeeded job's result is: its `succeeded` event among `events`."""
+    return next((event.rev for event in events if event.type is EventType.SUCCEEDED), None)
+
+
+def checkpoint_rev(events: Sequence[EventRecord]) -> int | None:
+    """Where the newest checkpoint among `events` is."""
+    beats = [event for event in events if event.type is EventType.HEARTBEAT]
+    return max((event.rev for event in beats if payloads.checkpoint_of(event.payload) is not None), default=None)
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

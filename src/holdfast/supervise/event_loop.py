@@ -1,0 +1,111 @@
+"""Timers and signals for a loop around a selector."""
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, Self
+
+from holdfast.services.signals import ECHO_SECONDS
+
+Callback = Callable[[], None]
+
+
+class Timers:
+    """Each callback has one time; to say it again moves it."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._due: dict[Callback, float] = {}
+
+    def call_later(self, seconds: float, callback: Callback) -> None:
+        self._due[callback] = self._monotonic() + seconds
+
+    def call_within(self, seconds: float, callback: Callback) -> None:
+        """No later than that."""
+        self._due[callback] = min(self._due.get(callback, float("inf")), self._monotonic() + seconds)
+
+    def cancel(self, callback: Callback) -> None:
+        self._due.pop(callback, None)
+
+    def timeout_s(self) -> float | None:
+        """How long until something is due; None where nothing ever is."""
+        return max(0.0, min(self._due.values()) - self._monotonic()) if self._due else None
+
+    def run_due(self) -> None:
+        """Do what is due. An callback may drop another that was due with it."""
+        now = self._monotonic()
+        for callback in [callback for callback, at in self._due.items() if at <= now]:
+            if self._due.pop(callback, None) is not None:
+                callback()
+
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+FORWARDED_SIGNALS = (
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGWINCH,
+    signal.SIGCONT,
+)
+
+
+class SignalReader:
+    """Within, the signals above are read here. What this process was started to ignore stays ignored, but for those to stop.
+
+    `stopping` are the signals that mean an end: of two that come in quick succession only the first is read.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], stopping: Collection[signal.Signals] = STOP_SIGNALS) -> None:
+        self._monotonic = monotonic
+        self._stopping = stopping
+        self._stopped_at = float("-inf")
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._theirs.setblocking(False)
+        self._before: dict[signal.Signals, Any] = {}
+        self._wakeup = -1
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def wake(self) -> None:
+        """From any thread: there is something to look at."""
+        with contextlib.suppress(BlockingIOError):
+            self._theirs.send(b"\0")
+
+    def read(self) -> list[signal.Signals]:
+        """What has come; of echoes only the first."""
+        try:
+            numbers = self._ours.recv(1 << 10)
+        except BlockingIOError:
+            return []
+        return [signal.Signals(number) for number in numbers if number and not self._is_echo(number)]
+
+    def _is_echo(self, number: int) -> bool:
+        if number not in self._stopping:
+            return False
+        now, last = self._monotonic(), self._stopped_at
+        if now - last <= ECHO_SECONDS:
+            return True
+        self._stopped_at = now
+        return False
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._wakeup = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
+            for number in (*STOP_SIGNALS, *FORWARDED_SIGNALS):
+                if number in STOP_SIGNALS or signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, lambda *_: None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._before:
+            signal.set_wakeup_fd(self._wakeup)
+        self._ours.close()
+        self._theirs.close()

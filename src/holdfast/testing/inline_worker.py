@@ -1,0 +1,279 @@
+"""Run an app's jobs in a test: one at a time, in the calling thread, by the rules of a worker."""
+
+import asyncio
+import contextlib
+import inspect
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from holdfast.core.limits import SWEEP_MAX, check_integer
+from holdfast.core.model import HELD, FailureStage, Phase, Status
+from holdfast.errors import HoldfastError, JobCancelled, LimitExceeded, Unavailable, ValidationError
+from holdfast.ledger import Job
+from holdfast.ledger.base import without_validators
+from holdfast.testing.clock import ManualClock
+from holdfast.worker.attempt import AttemptRunner
+from holdfast.worker.context import Context
+from holdfast.worker.failures import ClassifiedError
+from holdfast.worker.handlers import Handler
+from holdfast.worker.heartbeats import heartbeat_seconds
+from holdfast.worker.runtime import WorkerRuntime
+from holdfast.worker.settlement import PendingOutcome, Settler
+from holdfast.worker.worker import declare_handlers
+
+if TYPE_CHECKING:
+    from holdfast.worker import App
+
+
+T = TypeVar("T")
+
+WORKER_NAME = "drain"
+
+
+class InlineRuntime(WorkerRuntime):
+    """Nobody beats by the way: what a beat would tell or learn is told or asked when it matters."""
+
+    running: Context | None = None
+
+    def wake_heartbeats(self) -> None:
+        if self.running is not None and self.running.has_unsent_progress:
+            self.renew_overdue(self.running)
+
+    def renew_overdue(self, context: Context) -> None:
+        """A worker would have renewed the lease all along."""
+        with contextlib.suppress(HoldfastError):
+            Context.beat(context)
+
+    def poll_cancel(self, context: Context) -> None:
+        job = self.ledger.get(context.job.id)
+        if job.attempt != context.job.attempt or job.status not in {*HELD, Status.STALLED}:
+            context.mark_lost()
+        elif job.phase is Phase.ABORTING:
+            context.cancel_requested = True
+
+    async def run_in_thread(self, verb: Callable[..., T], *args: Any, **given: Any) -> T:
+        return verb(*args, **given)
+
+
+class InlineSettler(Settler):
+    """Settles in the calling thread, before it returns."""
+
+    def __init__(self, runtime: WorkerRuntime) -> None:
+        super().__init__(runtime)
+        self.errors: list[BaseException] = []
+
+    def succeeded(self, context: Context, result: Any) -> None:
+        if not self._expire_if_late(context):
+            super().succeeded(context, result)
+            while self._completed:
+                self._complete([self._completed.popleft()], secrets.token_hex(8), 0.0)
+
+    def failed(self, context: Context, error: BaseException, stage: FailureStage = FailureStage.EXEC) -> None:
+        if not isinstance(error, JobCancelled):
+            self.errors.append(error.__cause__ or error if isinstance(error, ClassifiedError) else error)
+        if not self._expire_if_late(context):
+            super().failed(context, error, stage)
+
+    def _expire_if_late(self, context: Context) -> bool:
+        """Whether the attempt took longer than it may: here that is noticed when it ends."""
+        if context.deadline is None or self._runtime.monotonic() < context.deadline:
+            return False
+        self.timed_out(context)
+        return True
+
+    def _dispatch(self, pending: PendingOutcome) -> None:
+        self._settle(pending)
+
+    def _retry_later(self, seconds: float, work: Callable[[], object]) -> None:
+        raise Unavailable("the ledger is out of reach, and a drain does not wait for it")
+
+
+class InlineWorker:
+    """Claims one job and runs it, when it is told to."""
+
+    def __init__(self, app: "App", queues: Sequence[str] | None) -> None:
+        self._queues = sorted({handler.queue for handler in app.registry}) if queues is None else list(queues)
+        self._runtime = InlineRuntime(without_validators(app.ledger), app.registry, WORKER_NAME, app.monotonic)
+        served = self._runtime.serve(self._queues)
+        if any(map(_is_async, app.registry)):
+            _check_no_loop()
+        self._kinds = [handler.kind for handler in served]
+        self._settler = InlineSettler(self._runtime)
+        self._attempts = AttemptRunner(self._runtime, self._settler)
+        # A loop of its own: the thread's own one, if it has one, stays what it was.
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        declare_handlers(app.ledger, served, WORKER_NAME)
+
+    @property
+    def errors(self) -> list[BaseException]:
+        """What handlers raised, but for a cancel they were asked for."""
+        return self._settler.errors
+
+    def claim(self) -> Job | None:
+        held = self._runtime.ledger.claim(WORKER_NAME, self._queues, kinds=self._kinds)
+        return held[0] if held else None
+
+    def until_ready(self) -> float | None:
+        return self._runtime.ledger.until_ready(self._queues, kinds=self._kinds)
+
+    def run(self, job: Job) -> None:
+        """One attempt, from its checks to its outcome."""
+        context = self._context(job)
+        self._runtime.hold(context)
+        self._runtime.running = context
+        before = len(self.errors)
+        try:
+            if _is_async(context.handler):
+                self._runner.get_loop().run_until_complete(self._attempts.run_async(context))
+            else:
+                self._attempts.run(context)
+        finally:
+            self._runtime.running = None
+        for error in self.errors[before:]:
+            # Ctrl-C, and what a test runner ends a test with, are not the job's affair alone.
+            if not isinstance(error, Exception | SystemExit | asyncio.CancelledError):
+                raise error
+
+    def _context(self, job: Job) -> Context:
+        handler, policy, runtime = self._runtime.served[job.kind], job.record.policy, self._runtime
+        assert policy is not None
+        now, ttl = runtime.monotonic(), policy.lease_ttl_ms / 1_000
+        return handler.context_type(job, handler, runtime, heartbeat_seconds(policy), ttl, now)
+
+    def close(self) -> None:
+        self._runner.close()
+
+
+def _is_async(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler.function)
+
+
+def _check_no_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ValidationError("drain waits, which an event loop must not: use `await asyncio.to_thread(drain, app)`")
+
+
+RUNS_MAX = 10_000
+"""With so many runs and no end in sight, jobs keep coming back."""
+LIMIT_MAX = 1_000_000_000
+NAMED_KINDS_MAX = 5
+"""How many kinds are named that do."""
+
+
+class Run(NamedTuple):
+    """One attempt, and the status of its job right after it: queued, or stalled by a check, where it will be tried again."""
+
+    job_id: int
+    kind: str
+    status: Status
+
+
+class Drained(NamedTuple):
+    """What a drain has run, in order, and what handlers raised meanwhile."""
+
+    runs: tuple[Run, ...]
+    errors: tuple[BaseException, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many runs ended in each status."""
+        return dict(Counter(run.status.value for run in self.runs))
+
+
+def drain(
+    app: "App",
+    *,
+    queues: Sequence[str] | None = None,
+    limit: int | None = None,
+    until: Callable[[], object] | datetime | None = None,
+    advance: bool = False,
+    raise_errors: bool = False,
+) -> Drained:
+    """Run what is ready, and what becomes ready by that, until nothing is.
+
+    In claim order over `queues` (by default all that have handlers, by name), one job at a time, in this thread, whatever a
+    handler's isolation; async handlers on a loop of its own. The ledger is swept whenever nothing is ready.
+    With `advance`, the app's ManualClock goes on to whatever waits for a delay or a backoff.
+    It stops early after `limit` runs, or after one when `until()` is true. An `until` that is a moment is how far `advance` goes.
+    Without a `limit`, 10,000 runs are an error that names the kinds which keep coming back.
+    With `raise_errors`, the first error of a handler is raised here once it is recorded.
+    """
+    with DrainRun(app, queues, until, _clock(app) if advance else None, raise_errors) as made:
+        return made.run(None if limit is None else check_integer("limit", limit, 0, LIMIT_MAX))
+
+
+def _clock(app: "App") -> ManualClock:
+    if not isinstance(app.clock, ManualClock):
+        raise ValidationError("advance=True needs an app whose clock is a ManualClock", field="advance")
+    return app.clock
+
+
+class DrainRun:
+    def __init__(
+        self,
+        app: "App",
+        queues: Sequence[str] | None,
+        until: Callable[[], object] | datetime | None,
+        clock: ManualClock | None,
+        raise_errors: bool,
+    ) -> None:
+        self._worker = InlineWorker(app, queues)
+        self._ledger = app.ledger
+        self._is_enough = until if callable(until) else _never
+        self._end = until if isinstance(until, datetime) else None
+        self._clock = clock
+        self._raise_errors = raise_errors
+        self._runs: list[Run] = []
+
+    def __enter__(self) -> "DrainRun":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.close()
+
+    def run(self, limit: int | None) -> Drained:
+        while limit is None or len(self._runs) < limit:
+            job = self._worker.claim()
+            if job is not None:
+                self._check_end(limit)
+                self._run(job)
+                if self._is_enough():
+                    break
+            elif not (self._ledger.sweep(limit=SWEEP_MAX) or self._pass_time()):
+                break
+        return Drained(tuple(self._runs), tuple(self._worker.errors))
+
+    def _run(self, job: Job) -> None:
+        self._worker.run(job)
+        self._runs.append(Run(job.id, job.kind, self._ledger.get(job.id).status))
+        if self._raise_errors and self._worker.errors:
+            raise self._worker.errors[0]
+
+    def _pass_time(self) -> bool:
+        """On to the next job that is ready some day; False where there is none, or none soon enough."""
+        if self._clock is None:
+            return False
+        wait = self._worker.until_ready()
+        # What is ready and was not claimed is somebody else's.
+        if not wait:
+            return False
+        if self._end is not None and wait > (self._end - self._clock.now()).total_seconds():
+            return False
+        self._clock.advance(wait)
+        return True
+
+    def _check_end(self, limit: int | None) -> None:
+        if limit is None and len(self._runs) >= RUNS_MAX:
+            counted = Counter(run.kind for run in self._runs).most_common(NAMED_KINDS_MAX)
+            busiest = ", ".join(f"{kind} ({count:,})" for kind, count in counted)
+            raise LimitExceeded(f"still not done after {RUNS_MAX:,} runs: {busiest}", limit=RUNS_MAX)
+
+
+def _never() -> bool:
+    return False

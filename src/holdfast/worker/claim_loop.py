@@ -1,0 +1,266 @@
+"""Claiming: which kinds, how many, from which queues, and how to wait when there is nothing."""
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.core.model import UNDO_KIND, Policy
+from holdfast.errors import HoldfastError
+from holdfast.ledger import Job
+from holdfast.services.ticker import Outage
+from holdfast.store.base import Waiter
+from holdfast.worker import heartbeats
+from holdfast.worker.context import Context
+from holdfast.worker.handlers import Handler
+from holdfast.worker.runtime import WorkerRuntime, log
+from holdfast.worker.thread_pool import AttemptPool
+
+WAIT_SLICE_SECONDS = 0.25
+"""A wait is cut into these, so that a worker told to stop does."""
+POLL_SECONDS = 30.0
+"""How often an idle worker looks for itself, should a bell have been lost."""
+PAUSE_SECONDS = 0.02
+YIELD_SECONDS = 0.001
+"""After a claim that emptied the queues: what it found begins first. The interpreter runs one thread at a time."""
+RETRY_SECONDS = 1.0
+BATCH_MAX = 500
+"""Jobs of one claim; more than these come in several, so that the first of them are begun meanwhile."""
+WEIGHTED_MAX = 50
+"""Jobs of one claim where queues have weights: the weights show only over many claims."""
+UNANSWERED_POLL_SECONDS = 1.0
+"""How often to look for jobs of a claim whose answer was lost."""
+STALE_SECONDS = 1.0
+"""What could not begin for so long is handed back."""
+
+
+class ClaimGroup(NamedTuple):
+    """Kinds that are claimed together: one crew, one limit, started at once or checked first."""
+
+    pool: AttemptPool
+    kinds: tuple[str, ...]
+    limit: int | None
+    start: bool
+    undo_pool: AttemptPool | None = None
+    """Whose undo jobs are, where they are claimed along with kinds of another crew."""
+
+
+def claim_groups(handlers: Sequence[Handler], pools: Mapping[str, AttemptPool], queues: Sequence[str]) -> list[ClaimGroup]:
+    """What a worker that serves these queues claims. A kind with a limit of its own is claimed by itself."""
+    shared: dict[tuple[str, bool], list[str]] = {}
+    found: list[ClaimGroup] = []
+    for handler in handlers:
+        start = not handler.checks
+        if handler.concurrency is not None:
+            found.append(ClaimGroup(pools[handler.isolation], (handler.kind,), handler.concurrency, start))
+        else:
+            shared.setdefault((handler.isolation, start), []).append(handler.kind)
+    for (isolation, start), kinds in shared.items():
+        found.append(ClaimGroup(pools[isolation], tuple(kinds), None, start))
+    return _with_undo_jobs(found)
+
+
+def _with_undo_jobs(groups: list[ClaimGroup]) -> list[ClaimGroup]:
+    """Undo jobs are claimed along with others: a claim for so rare a kind alone would look at everything that is ready."""
+    alone = [group for group in groups if group.kinds == (UNDO_KIND,)]
+    hosts = sorted((group for group in groups if group.kinds != (UNDO_KIND,)), key=lambda group: group.limit is not None)
+    if not alone or not hosts:
+        return groups
+    return [hosts[0]._replace(kinds=(*hosts[0].kinds, UNDO_KIND), undo_pool=alone[0].pool), *hosts[1:]]
+
+
+class QueueOrder:
+    """The queues in the order a claim is to look at them: as listed, or drawn by weight."""
+
+    def __init__(self, queues: Sequence[str] | Mapping[str, int], draw: Callable[[], float] = random.random) -> None:
+        self._weights = dict(queues) if isinstance(queues, Mapping) else None
+        self._names = list(queues)
+        self._draw = draw
+        self.limit_max = BATCH_MAX if self._weights is None else WEIGHTED_MAX
+
+    def next(self) -> list[str]:
+        """By weight: each queue comes first as often as its share says, and those after it likewise (Efraimidis–Spirakis)."""
+        if self._weights is None:
+            return self._names
+        weights = self._weights
+        return sorted(self._names, key=lambda name: self._draw() ** (1.0 / weights[name]), reverse=True)
+
+
+class ClaimLoop:
+    def __init__(
+        self, runtime: WorkerRuntime, groups: Sequence[ClaimGroup], order: QueueOrder, release: Callable[[Context], None]
+    ) -> None:
+        self._runtime = runtime
+        self._groups = groups
+        self._order = order
+        self._release = release
+        self._kinds = tuple(kind for group in groups for kind in group.kinds)
+        self._capacity = threading.Event()
+        self._wants_capacity = False
+        self._outage = Outage(log, "claim")
+        self._recovered_at = float("-inf")
+        """When it last looked for jobs of claims whose answers were lost."""
+        self._policy: Policy | None = None
+        self._timing = (0.0, 0.0)
+        """Of the policy last seen: jobs mostly share it."""
+        self._thread = threading.Thread(target=self._run, name="holdfast-intake", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def notify_capacity(self) -> None:
+        """A crew has room."""
+        if self._wants_capacity:
+            # Told once: until the claiming thread gets its turn, others may be freed by the hundred.
+            self._wants_capacity = False
+            self._capacity.set()
+
+    def join(self) -> None:
+        self._capacity.set()
+        self._thread.join()
+
+    # Waiting and claiming
+
+    def _run(self) -> None:
+        while not self._runtime.stopping.is_set():
+            try:
+                self._claim_until_stopped()
+            except HoldfastError as error:
+                self._outage.began(error)
+            except Exception:  # noqa: BLE001 - a worker that claims no more must not look alive
+                log.exception("a round of claims failed")
+            self._runtime.stopping.wait(RETRY_SECONDS)
+        with contextlib.suppress(HoldfastError):
+            self._recover_unanswered()
+
+    def _claim_until_stopped(self) -> None:
+        waiter = self._runtime.ledger.waiter()
+        try:
+            while not self._runtime.stopping.is_set():
+                self._claim_round(waiter)
+        finally:
+            waiter.close()
+
+    def _claim_round(self, waiter: Waiter) -> None:
+        self._capacity.clear()
+        self._wants_capacity = True
+        if self._runtime.ledger.has_unanswered and self._runtime.monotonic() >= self._recovered_at + UNANSWERED_POLL_SECONDS:
+            self._recover_unanswered()
+        requests = [(group, count) for group in self._groups if (count := self._claim_count(group)) > 0]
+        if not requests:
+            if not self._capacity.wait(STALE_SECONDS):
+                self._release_stale()
+            return
+        self._release_stale()
+        # Whoever had no room wants to hear of it while the others are claimed for.
+        self._wants_capacity = len(requests) < len(self._groups)
+        found = emptied = 0
+        for group, count in requests:
+            if self._runtime.stopping.is_set():
+                return
+            claimed = self._claim(group, count)
+            found += claimed
+            emptied += claimed < count
+        self._outage.over()
+        if not found:
+            self._wait_for_work(waiter, full=len(requests) < len(self._groups))
+        elif emptied == len(requests):
+            self._runtime.stopping.wait(YIELD_SECONDS)
+
+    def _claim_count(self, group: ClaimGroup) -> int:
+        """How many to ask for: a full batch or none, so that claims do not come in dribbles."""
+        pool, held = group.pool, group.pool.held()
+        prefetch = pool.prefetch() if group.limit is None else min(0, pool.prefetch())
+        pool.low_water = prefetch // 2
+        capacity = pool.size + prefetch - held
+        if group.limit is not None:
+            capacity = min(capacity, group.limit - self._count_held(group))
+        elif held > pool.size and capacity < prefetch // 2:
+            return 0
+        return min(capacity, self._order.limit_max)
+
+    def _claim(self, group: ClaimGroup, count: int) -> int:
+        runtime = self._runtime
+        asked = runtime.monotonic()
+        jobs = runtime.ledger.claim(
+            runtime.name, self._order.next(), limit=count, kinds=group.kinds, start=group.start, keep=False
+        )
+        if jobs:
+            contexts = [self._context(job, asked) for job in jobs]
+            runtime.hold(*contexts)
+            if group.start:
+                runtime.log_started(contexts)
+            self._dispatch(group, contexts)
+        return len(jobs)
+
+    def _dispatch(self, group: ClaimGroup, contexts: list[Context]) -> None:
+        if group.undo_pool is not None:
+            group.undo_pool.submit([context for context in contexts if context.job.kind == UNDO_KIND])
+            contexts = [context for context in contexts if context.job.kind != UNDO_KIND]
+        group.pool.submit(contexts)
+
+    def _recover_unanswered(self) -> None:
+        """Run the jobs of claims whose answers were lost; hand back those there is no room for any more.
+
+        Only this thread claims, and the ledger returns such a job once: none of them can have been given to a handler before.
+        """
+        runtime = self._runtime
+        self._recovered_at = asked = runtime.monotonic()
+        jobs = runtime.ledger.unanswered(runtime.name)
+        if not jobs:
+            return
+        now = runtime.ledger.now()
+        log.info("found jobs of a claim whose answer was lost", extra={"worker": runtime.name, "jobs": len(jobs)})
+        for job in jobs:
+            assert job.last_heartbeat_at is not None
+            context = self._context(job, asked - (now - job.last_heartbeat_at).total_seconds())
+            # Beat at once: that renews the lease, and tells whether the job was cancelled meanwhile.
+            context.due = asked
+            group = next(group for group in self._groups if job.kind in group.kinds)
+            has_room = group.limit is None or self._count_held(group) < group.limit
+            runtime.hold(context)
+            if has_room and not runtime.stopping.is_set():
+                self._dispatch(group, [context])
+            else:
+                self._release(context)
+
+    def _count_held(self, group: ClaimGroup) -> int:
+        """How many jobs of a kind with a limit this worker holds."""
+        return sum(1 for context in list(self._runtime.leases.values()) if context.job.kind == group.kinds[0])
+
+    def _context(self, job: Job, asked: float) -> Context:
+        record = job.record
+        handler, policy = self._runtime.served[record.kind], record.policy
+        assert policy is not None
+        if policy is not self._policy:
+            self._policy, self._timing = policy, (heartbeats.heartbeat_seconds(policy), policy.lease_ttl_ms / 1_000)
+        return handler.context_type(job, handler, self._runtime, *self._timing, asked)
+
+    def _wait_for_work(self, waiter: Waiter, *, full: bool) -> None:
+        """Until a bell rings, a delayed job is due, or a crew that was `full` has room again."""
+        runtime = self._runtime
+        until = runtime.ledger.until_ready(self._order.next(), kinds=self._kinds)
+        # A job that is ready and was not claimed is somebody else's for the moment.
+        longest = UNANSWERED_POLL_SECONDS if runtime.ledger.has_unanswered else POLL_SECONDS
+        left = longest if until is None else min(max(until, PAUSE_SECONDS), longest)
+        deadline = runtime.monotonic() + left
+        while not runtime.stopping.is_set() and not self._capacity.is_set():
+            self._release_stale()
+            left = deadline - runtime.monotonic()
+            if left <= 0 or self._wait_slice(waiter, left, full):
+                return
+
+    def _wait_slice(self, waiter: Waiter, seconds: float, full: bool) -> bool:
+        """Nothing can wait for both room and bell. Room comes more often: the bell is only looked at in between."""
+        if not full:
+            return waiter.wait(min(seconds, WAIT_SLICE_SECONDS))
+        return not self._capacity.wait(min(seconds, PAUSE_SECONDS)) and waiter.wait(YIELD_SECONDS)
+
+    def _release_stale(self) -> None:
+        """Where all hands of a crew are busy, what waits for them may be run elsewhere."""
+        oldest = self._runtime.monotonic() - STALE_SECONDS
+        for group in self._groups:
+            if group.pool.has_waited_since(oldest):
+                for context in group.pool.take_waiting():
+                    self._release(context)

@@ -1,0 +1,107 @@
+"""Enqueueing for a handler, with its arguments checked: by its signature when it runs, and by type checkers before."""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+
+from holdfast.errors import ValidationError
+from holdfast.ledger import Job
+from holdfast.ledger.public import CallOptions
+
+if TYPE_CHECKING:
+    from holdfast.worker.context import AsyncContext
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OPTIONS = CallOptions.__optional_keys__ | CallOptions.__required_keys__
+"""The options of `app.options` and `job.options`."""
+
+
+def check_options(what: str, given: Mapping[str, Any], known: Collection[str] = OPTIONS) -> None:
+    """Refuse an option that `what` does not have, and name those that it has."""
+    for name in given:
+        if name not in known:
+            near = " or ".join(map(repr, get_close_matches(name, known)))
+            refused = ValidationError(
+                f"{what} has no option {name!r:.80}" + (f"; did you mean {near}?" if near else ""), field=what
+            )
+            refused.action = f"The options of {what} are {', '.join(sorted(known))}."
+            raise refused
+
+
+# A handler that takes a Context takes an AsyncContext too, so one signature serves both.
+
+
+class EnqueueMethods:
+    """Something that makes jobs for handlers."""
+
+    @overload
+    def enqueue(
+        self, handler: "Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]]", /, *args: P.args, **kwargs: P.kwargs
+    ) -> Job[R | None]: ...
+    @overload
+    def enqueue(
+        self, handler: "Callable[Concatenate[AsyncContext, P], R]", /, *args: P.args, **kwargs: P.kwargs
+    ) -> Job[R | None]: ...
+    @overload
+    def enqueue(self, handler: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Job[R | None]: ...
+    @overload
+    def enqueue(self, handler: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R | None]: ...
+    @overload
+    def enqueue(self, handler: str, /, *args: Any, **kwargs: Any) -> Job[Any]: ...
+    def enqueue(self, handler: Any, /, *args: Any, **kwargs: Any) -> Job[Any]:
+        """A job for a handler (or its kind). The arguments are the handler's own, without its context; they are checked first."""
+        return self._enqueue(handler, args, kwargs)
+
+    @abstractmethod
+    def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job[Any]: ...
+
+
+class AsyncEnqueueMethods:
+    """The same for an `async def` handler."""
+
+    @overload
+    async def enqueue(
+        self, handler: "Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]]", /, *args: P.args, **kwargs: P.kwargs
+    ) -> Job[R | None]: ...
+    @overload
+    async def enqueue(
+        self, handler: "Callable[Concatenate[AsyncContext, P], R]", /, *args: P.args, **kwargs: P.kwargs
+    ) -> Job[R | None]: ...
+    @overload
+    async def enqueue(
+        self, handler: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Job[R | None]: ...
+    @overload
+    async def enqueue(self, handler: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R | None]: ...
+    @overload
+    async def enqueue(self, handler: str, /, *args: Any, **kwargs: Any) -> Job[Any]: ...
+    async def enqueue(self, handler: Any, /, *args: Any, **kwargs: Any) -> Job[Any]:
+        """A job for a handler (or its kind). The arguments are the handler's own, without its context; they are checked first."""
+        return await self._enqueue(handler, args, kwargs)
+
+    @abstractmethod
+    def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Awaitable[Job[Any]]: ...
+
+
+EnqueueFunction = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Job[Any]]
+
+
+class ChildEnqueuer(EnqueueMethods):
+    """Enqueues jobs that belong to the one that is running: they have its correlation id and its trace."""
+
+    def __init__(self, make: EnqueueFunction) -> None:
+        self._make = make
+
+    def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job[Any]:
+        return self._make(handler, args, kwargs)
+
+
+class AsyncChildEnqueuer(AsyncEnqueueMethods):
+    def __init__(self, make: Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Awaitable[Job[Any]]]) -> None:
+        self._make = make
+
+    def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Awaitable[Job[Any]]:
+        return self._make(handler, args, kwargs)

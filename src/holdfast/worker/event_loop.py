@@ -1,0 +1,157 @@
+"""Handlers on an event loop."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from holdfast.worker.attempt import AttemptRunner
+from holdfast.worker.context import Context
+from holdfast.worker.runtime import log
+
+BLOCKED_SECONDS = 2.0
+"""How long a loop may not come round before it is said."""
+CLOSE_SECONDS = 1.0
+"""How long cancelled tasks have to clear up when the loop ends."""
+
+
+class EventLoopPool:
+    """Tasks on an event loop in a thread of its own."""
+
+    def __init__(self, size: int, attempts: AttemptRunner, on_capacity: Callable[[], None]) -> None:
+        self.size = size
+        self.low_water = 0
+        self._attempts = attempts
+        self._on_capacity = on_capacity
+        self._tasks: dict[Context, asyncio.Task[None] | None] = {}
+        """Those that have not begun have no task yet: the loop begins them at once, unless a handler blocks it."""
+        self._submitted_at = 0.0
+        self._blocked = False
+        """Jobs were taken back from a loop that did not begin them: it gets no more until it answers."""
+        self._mutex = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def submit(self, contexts: Iterable[Context]) -> None:
+        loop = self._loop or self._start()
+        given = list(contexts)
+        self._submitted_at = self._attempts.monotonic()
+        for context in given:
+            context.on_interrupt = self._on_interrupt
+            self._tasks.setdefault(context, None)
+        loop.call_soon_threadsafe(self._spawn, given)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        self._loop = loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="holdfast-loop", daemon=True)
+        self._thread.start()
+        return loop
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            # What they have to clear up runs now or never.
+            loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_SECONDS))
+        loop.close()
+
+    def _spawn(self, contexts: list[Context]) -> None:
+        assert self._loop is not None
+        for context in contexts:
+            with self._mutex:
+                if context not in self._tasks:
+                    continue
+                self._tasks[context] = task = self._loop.create_task(self._attempts.run_async(context))
+            task.add_done_callback(partial(self._ended, context))
+
+    def _ended(self, context: Context, _: object) -> None:
+        self._tasks.pop(context, None)
+        self._on_capacity()
+
+    def _on_interrupt(self, context: Context) -> None:
+        """A lost lease or a timeout is an exception at the next await; a soft cancel is only told."""
+        if (context.lost or context.timed_out) and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, context)
+
+    def _cancel(self, context: Context) -> None:
+        task = self._tasks.get(context)
+        if task is not None:
+            task.cancel()
+
+    def call(self, function: Callable[[], None]) -> bool:
+        """Have the loop call this; False while there is no loop."""
+        if self._loop is None or self._loop.is_closed():
+            return False
+        self._loop.call_soon_threadsafe(function)
+        return True
+
+    def prefetch(self) -> int:
+        return -self.size if self._blocked else 0
+
+    def held(self) -> int:
+        return len(self._tasks)
+
+    def has_waited_since(self, moment: float) -> bool:
+        return self._submitted_at < moment and None in list(self._tasks.values())
+
+    def take_waiting(self) -> list[Context]:
+        with self._mutex:
+            found = [context for context, task in list(self._tasks.items()) if task is None]
+            for context in found:
+                del self._tasks[context]
+        if found:
+            self._blocked = True
+            self.call(self._on_answer)
+        return found
+
+    def _on_answer(self) -> None:
+        """The loop comes round again."""
+        self._blocked = False
+        self._on_capacity()
+
+    def running(self) -> list[Context]:
+        return list(self._tasks)
+
+    def abandon(self, context: Context) -> None:
+        context.abandoned = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, context)
+
+    def close(self) -> None:
+        """A loop that a handler blocks is left behind: Python cannot stop it."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(2 * CLOSE_SECONDS)
+
+
+class LoopWatchdog:
+    """A service that asks the loop for a sign of life: a handler that blocks it stops every other one, and shows nowhere else."""
+
+    name = "loop"
+    every_s = 1.0
+
+    def __init__(self, pool: EventLoopPool) -> None:
+        self._pool = pool
+        self._asked: float | None = None
+        self._is_reported = False
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self._asked is None:
+            self._asked = now
+            if not self._pool.call(self._on_answer):
+                self._asked = None
+        elif now - self._asked >= BLOCKED_SECONDS and not self._is_reported:
+            self._is_reported = True
+            jobs = sorted(context.job.id for context in self._pool.running())
+            log.warning("a handler blocks the event loop: no other one on it can go on", extra={"jobs": jobs[:20]})
+
+    def _on_answer(self) -> None:
+        if self._is_reported and self._asked is not None:
+            log.warning("the event loop was blocked for %.1f s", time.monotonic() - self._asked)
+        self._is_reported, self._asked = False, None
+
+    def close(self) -> None: ...

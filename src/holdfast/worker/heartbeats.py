@@ -1,0 +1,188 @@
+"""Heartbeats for everything a worker holds, and the deadlines of its handlers.
+
+Heartbeats have a thread and a connection that nothing else uses: one batch for all leases that are due. Deadlines have a thread
+of their own, which never talks to the ledger, and so keeps them whatever the ledger does.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from holdfast.core.model import Policy, Status
+from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
+from holdfast.ledger import Beat, Ledger
+from holdfast.worker.context import Context
+from holdfast.worker.runtime import WorkerRuntime, log
+
+TICK_SECONDS = 0.25
+"""How often leases are looked at while there are any."""
+IDLE_TICK_SECONDS = 1.0
+PROGRESS_SECONDS = 0.5
+"""Progress is told at most this often."""
+RETRY_SECONDS = 0.5
+ANSWER_SECONDS_MIN, ANSWER_SECONDS_MAX = 1.0, 10.0
+"""How long the answer to a heartbeat is waited for: half of what is left of the shortest lease, within these."""
+GRACE_SECONDS = 5.0
+"""How long a handler that was told to stop has until it is abandoned."""
+
+
+def heartbeat_seconds(policy: Policy) -> float:
+    """Seconds between beats: as the policy wants them, and never later than half of what would be missed."""
+    return min(policy.heartbeat_interval_ms, policy.stall_after_ms / 2, policy.lease_ttl_ms / 2) / 1_000
+
+
+class HeartbeatLoop:
+    """`ledger` is for heartbeats alone: nothing else that the worker does can keep them waiting."""
+
+    def __init__(self, runtime: WorkerRuntime, ledger: Ledger, expect_stop: Callable[[Context], None]) -> None:
+        """`expect_stop` is told of an attempt whose lease is lost."""
+        self._runtime = runtime
+        self._ledger = ledger
+        self._on_lost = expect_stop
+        self._closing = False
+        self._progress_sent_at = float("-inf")
+        self._is_unsigned = False
+        self._locked: set[Context] = set()
+        self._thread = threading.Thread(target=self._run, name="holdfast-beats", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        wake = self._runtime.wake
+        while not self._closing:
+            wake.wait(TICK_SECONDS if self._runtime.leases else None)
+            wake.clear()
+            try:
+                self.tick()
+            except Exception:  # noqa: BLE001 - a worker without heartbeats would lose every job it has
+                log.exception("a round of beats failed")
+
+    def tick(self) -> None:
+        """Send the heartbeats that are due. Jobs that were locked the last time go after the others, in a batch of their own."""
+        now = self._runtime.monotonic()
+        sends_progress = now - self._progress_sent_at >= PROGRESS_SECONDS
+        due = [
+            one
+            for one in list(self._runtime.leases.values())
+            if one.due <= now or (sends_progress and one.has_unsent_progress and not one.is_settling)
+        ]
+        if due:
+            self._progress_sent_at = now
+            self._locked.intersection_update(self._runtime.leases.values())
+            self._ledger.patience = _answer_timeout(due, now)
+            for batch in ([one for one in due if one not in self._locked], [one for one in due if one in self._locked]):
+                if batch:
+                    self._send_beats(batch, now)
+
+    def _send_beats(self, due: Sequence[Context], now: float) -> None:
+        unsent = [context.begin_sending() for context in due]
+        try:
+            answers = self._ledger.heartbeat_many(
+                [(c.fence, fields) if fields else c.fence for c, fields in zip(due, unsent, strict=True)], wait=False
+            )
+        except HoldfastError as error:
+            answers = [error] * len(due)
+        lost: list[Context] = []
+        for context, fields, answer in zip(due, unsent, answers, strict=True):
+            self._log_locked(context, answer)
+            if isinstance(answer, Unavailable | SignatureInvalid):
+                # The job is still this worker's; the key that lacks may come, or another process has it.
+                self._log_unsigned(answer, context)
+                context.apply_answer(answer, now)
+                context.due = now + RETRY_SECONDS
+                context.finish_sending(again=True)
+                continue
+            context.finish_sending(again=False)
+            if context.is_settling and not isinstance(answer, Beat):
+                # Its outcome was faster than this heartbeat, or will be refused for the same reason and say so.
+                self._runtime.forget(context)
+                continue
+            context.apply_answer(answer, now, fields)
+            if isinstance(answer, Beat) and answer.status is Status.STALLED:
+                self._resume_stalled(context, now)
+            if context.lost:
+                self._runtime.forget(context)
+                self._on_lost(context)
+                lost.append(context)
+        for context in lost:
+            self._runtime.log_lost(context, "lease lost", self._ledger)
+
+    def _log_locked(self, context: Context, answer: Beat | HoldfastError) -> None:
+        facts = {"job_id": context.job.id, "attempt": context.job.attempt}
+        if isinstance(answer, Unavailable) and answer.locked:
+            if context not in self._locked:
+                log.warning("heartbeats cannot be written: another transaction has locked the job", extra=facts)
+            self._locked.add(context)
+        elif context in self._locked:
+            self._locked.discard(context)
+            if isinstance(answer, Beat):
+                log.info("the job is no longer locked: heartbeats are written again", extra=facts)
+
+    def _log_unsigned(self, answer: HoldfastError, context: Context) -> None:
+        """Once, until a beat is accepted again."""
+        if isinstance(answer, SignatureInvalid) and not self._is_unsigned:
+            facts = {"job_id": context.job.id, "attempt": context.job.attempt, "error": answer.message}
+            log.error("beats are refused for want of a signature", extra=facts)
+        self._is_unsigned = isinstance(answer, SignatureInvalid)
+
+    def _resume_stalled(self, context: Context, now: float) -> None:
+        """Somebody called this attempt stalled; it is not, and nobody else has its job yet."""
+        try:
+            back = self._ledger.resume(context.fence)
+        except (Unavailable, SignatureInvalid):
+            context.due = now + RETRY_SECONDS
+        except HoldfastError as error:
+            context.apply_answer(error, now)
+        else:
+            context.apply_resume(back, now)
+
+    def close(self) -> None:
+        self._closing = True
+        self._runtime.wake.set()
+        self._thread.join()
+
+
+def _answer_timeout(due: Sequence[Context], now: float) -> float:
+    left = min(context.expires for context in due) - now
+    return min(max(left / 2, ANSWER_SECONDS_MIN), ANSWER_SECONDS_MAX)
+
+
+class Deadlines:
+    """Times out attempts that take too long, and gives up on handlers that do not stop. It never waits for anything."""
+
+    def __init__(self, runtime: WorkerRuntime, expire: Callable[[Context], None], abandon: Callable[[Context], None]) -> None:
+        self._runtime = runtime
+        self._expire = expire
+        self._abandon = abandon
+        self._stop_deadlines: dict[Context, float] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-deadlines", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing.wait(TICK_SECONDS if self._runtime.leases or self._stop_deadlines else IDLE_TICK_SECONDS):
+            try:
+                self.tick()
+            except Exception:  # noqa: BLE001 - a worker without deadlines would wait for stuck handlers for ever
+                log.exception("a look at the deadlines failed")
+
+    def tick(self) -> None:
+        now = self._runtime.monotonic()
+        for context in list(self._runtime.leases.values()):
+            if context.deadline is not None and now >= context.deadline and not context.timed_out:
+                self._expire(context)
+                self.expect_stop(context)
+        for context, until in list(self._stop_deadlines.items()):
+            if now >= until:
+                del self._stop_deadlines[context]
+                self._abandon(context)
+
+    def expect_stop(self, context: Context) -> None:
+        """The handler was told to stop. It is abandoned if it does not."""
+        self._stop_deadlines.setdefault(context, self._runtime.monotonic() + GRACE_SECONDS)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()

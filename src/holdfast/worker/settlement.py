@@ -1,0 +1,417 @@
+"""From outcomes to the ledger: completions in bulk, the rest one by one.
+
+What the store cannot take now is tried again later, with the same request id: because it is out of reach, or because another
+transaction has locked the job. Nothing else waits with it.
+"""
+
+import heapq
+import logging
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import count
+from typing import Any, NamedTuple
+
+from holdfast.core.limits import WRITE_CHUNK
+from holdfast.core.model import FailureStage, Fence, StallReason, Status
+from holdfast.errors import (
+    GateDenied,
+    HoldfastError,
+    JobCancelled,
+    LeaseConflictError,
+    LimitExceeded,
+    SignatureInvalid,
+    Unavailable,
+    ValidationError,
+)
+from holdfast.ledger import Change, Job
+from holdfast.telemetry.logs import JobFields, bind_job, log_step
+from holdfast.worker.context import Context
+from holdfast.worker.failures import ClassifiedError, ClassifiedFailure, RetryRules, classify
+from holdfast.worker.runtime import WorkerRuntime, log
+
+BATCH_MAX = WRITE_CHUNK
+INFO_EVENTS = frozenset({Status.SUCCEEDED.value, Status.CANCELLED.value, "released"})
+"""What an attempt comes to that is logged at the level info; the rest are warnings."""
+THREADS_MAX = 8
+"""Failures, releases and acknowledgements at once; the ledger's door puts them into common transactions."""
+RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 2.0
+LOCKED_SECONDS = 10.0
+"""How long a worker that stops tries to record the outcome of a job that another transaction has locked."""
+
+
+class PendingOutcome(NamedTuple):
+    """One attempt's outcome on its way to the ledger: `verb(fence, …, request_id=…)`."""
+
+    context: Context
+    verb: Callable[..., Any]
+    given: dict[str, Any]
+    request: str = ""
+    pause: float = RETRY_SECONDS
+    """How long to wait before the next try."""
+    is_plain: bool = False
+    """It says no more than that the attempt failed."""
+
+    def with_backoff(self) -> "PendingOutcome":
+        return self._replace(pause=min(2 * self.pause, RETRY_SECONDS_MAX))
+
+
+class Settler:
+    def __init__(self, runtime: WorkerRuntime) -> None:
+        self._runtime = runtime
+        self._mutex = threading.Lock()
+        self._pending = 0
+        """Outcomes that a hand works on, or will again."""
+        self._retries: list[tuple[float, int, Callable[[], object]]] = []
+        """What to try again, by its time."""
+        self._numbers = count()
+        self._completed: deque[tuple[Context, Any]] = deque()
+        self._wakeup = threading.Event()
+        self._idle = False
+        self._closing = False
+        self._closing_at = float("inf")
+        self._executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="holdfast-settle")
+        self.stop_at_once = threading.Event()
+        """Set when a store that stays out of reach is no longer waited for."""
+        self._thread = threading.Thread(target=self._run, name="holdfast-settle", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # Outcomes
+
+    def succeeded(self, context: Context, result: Any) -> None:
+        """`result` is plain JSON. A lost or abandoned attempt records nothing."""
+        if context.lost or context.abandoned or context.timed_out:
+            self._runtime.forget(context)
+            return
+        if context.handler.gate:
+            self.submit(context, self._complete_gated, result=result)
+            return
+        context.ended = self._runtime.monotonic()
+        context.is_settling = True
+        self._completed.append((context, result))
+        self._wake()
+
+    def failed(self, context: Context, error: BaseException, stage: FailureStage = FailureStage.EXEC) -> None:
+        if context.abandoned or context.timed_out:
+            return
+        if context.lost or (isinstance(error, LeaseConflictError) and error.context.get("job_id") == context.job.id):
+            self._runtime.forget(context)
+            self._runtime.log_lost(context, "lease lost, nothing recorded", self._runtime.ledger)
+        elif isinstance(error, JobCancelled):
+            self.submit(
+                context, self._runtime.ledger.acknowledge_cancel if context.cancel_requested else self._runtime.ledger.release
+            )
+        else:
+            self._fail(context, error, stage)
+
+    def _fail(self, context: Context, error: BaseException, stage: FailureStage) -> None:
+        failure = error.failure if isinstance(error, ClassifiedError) else classify(error, context.handler.rules, stage)
+        self.submit(
+            context,
+            self._runtime.ledger.fail,
+            error=failure.error,
+            retryable=failure.retryable,
+            reason_code=failure.reason_code,
+            failure_stage=failure.failure_stage,
+            retry_after=failure.retry_after,
+        )
+
+    def timed_out(self, context: Context) -> None:
+        """It took longer than its handler may: whatever it still does or says is too late."""
+        assert context.deadline is not None
+        began = context.began
+        error = TimeoutError(f"took longer than {context.deadline - began:g} s" if began >= 0 else "its checks took too long")
+        context.mark_timed_out()
+        if began >= 0:
+            self._fail(context, error, FailureStage.EXEC)
+        else:
+            self.stall(context, classify(error, context.handler.rules, FailureStage.INPUT))
+
+    def stall(self, context: Context, failure: ClassifiedFailure) -> None:
+        """Say that an attempt which has not started cannot go on."""
+        self.submit(
+            context,
+            self._runtime.ledger.stall,
+            reason=StallReason.WORKER_ERROR,
+            error=failure.error,
+            reason_code=failure.reason_code,
+            failure_stage=failure.failure_stage,
+        )
+
+    def released(self, context: Context) -> None:
+        """Hand a job back that did not finish, or did not even begin."""
+        self.submit(context, self._runtime.ledger.release)
+
+    def abandon_start(self, context: Context, error: HoldfastError) -> None:
+        """It could not be started: not ours any more, or the store is out of reach and the lease will run out."""
+        self._runtime.forget(context)
+        self._runtime.log_lost(context, f"start refused: {error.code}", self._runtime.ledger, error)
+
+    # Carrying them out
+
+    def submit(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
+        """Let `verb(fence, …, request_id=…)` be this attempt's outcome."""
+        if not context.is_settling:
+            context.ended = self._runtime.monotonic()
+        context.is_settling = True
+        with self._mutex:
+            self._pending += 1
+        self._dispatch(PendingOutcome(context, verb, given, secrets.token_hex(8)))
+
+    def _dispatch(self, pending: "PendingOutcome") -> None:
+        self._executor.submit(self._settle, pending)
+
+    def _settle(self, pending: "PendingOutcome") -> None:
+        """Try once. What the store cannot take now is tried again later: a hand that waited would keep others waiting."""
+        again: PendingOutcome | None = None
+        try:
+            with bind_job(pending.context.job, self._runtime.name):
+                again = self._try_settle(pending)
+        finally:
+            if again is None:
+                self._runtime.forget(pending.context)
+                with self._mutex:
+                    self._pending -= 1
+                self._wake()
+            else:
+                self._retry_later(pending.pause, lambda: self._executor.submit(self._settle, again))
+
+    def _try_settle(self, pending: "PendingOutcome") -> "PendingOutcome | None":
+        """Record the outcome; or answer what to try later, with the same request id so that a lost answer does no harm."""
+        context, given = pending.context, pending.given
+        if context.is_sending and pending.pause < RETRY_SECONDS_MAX:
+            # A beat with an older word is on its way: it must not come after the last one.
+            return pending.with_backoff()
+        try:
+            self._send_last_progress(context, gated=pending.verb == self._complete_gated)
+            found = pending.verb(context.fence, **given, request_id=pending.request)
+        except (LimitExceeded, ValidationError) as error:
+            if pending.is_plain:
+                raise
+            # What the handler wanted to say of its failure cannot be kept; that it failed can.
+            plain = {name: value for name, value in given.items() if name in ("retryable", "reason_code", "failure_stage")}
+            plain["error"] = {"message": f"{error.code}: {error.message}"}
+            return self._try_settle(
+                PendingOutcome(context, self._runtime.ledger.fail, plain, secrets.token_hex(8), is_plain=True)
+            )
+        except HoldfastError as error:
+            if _is_retryable(error) and not (context.lost or self._gives_up(context, pending.pause, locked=_is_locked(error))):
+                return pending.with_backoff()
+            if not isinstance(error, Unavailable):
+                self._runtime.log_lost(context, f"outcome refused: {error.code}", self._runtime.ledger, error)
+            return None
+        event = "released" if pending.verb == self._runtime.ledger.release else _outcome_event(found)
+        if context.began >= 0:
+            self._runtime.ledger.metrics.ran(context.job.kind, event, context.ended - context.began)
+        _log_outcome(context, event, found if isinstance(found, Job) else None)
+        return None
+
+    def _send_last_progress(self, context: Context, *, gated: bool) -> None:
+        """Record what the handler said last, ahead of its outcome. Where it is refused, the outcome will be too, and say so."""
+        words = context.unrecorded_progress()
+        if words is None or (gated and not self._passes_gate(context)):
+            return
+        sent = self._runtime.monotonic()
+        try:
+            context.apply_answer(self._runtime.ledger.heartbeat(context.fence, **words), sent, words)
+        except HoldfastError as error:
+            if isinstance(error, Unavailable):
+                raise
+
+    def _passes_gate(self, context: Context) -> bool:
+        """Whether the gate would let the attempt pass as it is: a last word must not open it."""
+        try:
+            self._runtime.ledger.gate(context.fence)
+        except HoldfastError:
+            return False
+        return True
+
+    def _gives_up(self, context: Context, pause: float, *, locked: bool = False) -> bool:
+        """Whether the worker has to end without the ledger: told to at once, or with a lease that is over anyhow.
+
+        A lock of another transaction is not waited for that long: heartbeats may keep the lease alive beside it.
+        """
+        now = self._runtime.monotonic()
+        over = self._closing and (now >= context.expires or (locked and now >= self._closing_at + LOCKED_SECONDS))
+        if over or (self.stop_at_once.is_set() and pause >= RETRY_SECONDS_MAX):
+            why = "another transaction has locked the job" if locked else "the ledger is out of reach"
+            log.error("%s: this outcome is not recorded", why, extra=_job_fields(context))
+            return True
+        return False
+
+    # Trying again
+
+    def _retry_later(self, seconds: float, work: Callable[[], object]) -> None:
+        with self._mutex:
+            heapq.heappush(self._retries, (self._runtime.monotonic() + seconds, next(self._numbers), work))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._idle:
+            self._idle = False
+            self._wakeup.set()
+
+    def _run_due(self) -> float | None:
+        """Run the retries whose time has come; seconds until the next one."""
+        while True:
+            with self._mutex:
+                if not self._retries:
+                    return None
+                left = self._retries[0][0] - self._runtime.monotonic()
+                if left > 0:
+                    return left
+                _, _, work = heapq.heappop(self._retries)
+            work()
+
+    def _run(self) -> None:
+        completed = self._completed
+        while True:
+            # Idle before it looks: what comes in after the look wakes it.
+            self._idle = True
+            left = self._run_due()
+            if not completed:
+                if self._closing and left is None and not self._pending:
+                    return
+                self._wakeup.wait(left)
+                self._wakeup.clear()
+                continue
+            self._idle = False
+            self._complete(
+                [completed.popleft() for _ in range(min(len(completed), BATCH_MAX))], secrets.token_hex(8), RETRY_SECONDS
+            )
+
+    def _complete(self, batch: list[tuple[Context, Any]], request: str, pause: float) -> None:
+        """Complete these jobs in one call. Where the store is out of reach, they are tried again later, all of them."""
+        batch = [(context, result) for context, result in batch if not context.lost]
+        if not batch:
+            return
+        told = [(context.fence, words) for context, _ in batch if (words := context.unrecorded_progress()) is not None]
+        try:
+            answers = self._runtime.ledger.settle_many([(c.fence, result) for c, result in batch], request_id=request, told=told)
+        except Unavailable as error:
+            if error.retryable:
+                self._complete_later(batch, request, pause)
+        except (LimitExceeded, ValidationError) as error:
+            self._complete_each(batch, error)
+        except Exception:  # noqa: BLE001 - a worker that completes no more must not look alive
+            log.exception("completions failed, and are tried again")
+            self._complete_later(batch, request, pause)
+        else:
+            locked = [one for one, answer in zip(batch, answers, strict=True) if _is_locked(answer)]
+            self._complete_later(locked, request, pause, locked=True)
+            self._answered([pair for pair in zip(batch, answers, strict=True) if not _is_locked(pair[1])])
+
+    def _complete_later(self, batch: list[tuple[Context, Any]], request: str, pause: float, *, locked: bool = False) -> None:
+        """Apart from the completions that come in meanwhile: these do not wait for what is locked."""
+        left = [(context, result) for context, result in batch if not self._gives_up(context, pause, locked=locked)]
+        if left:
+            self._retry_later(pause, lambda: self._complete(left, request, min(2 * pause, RETRY_SECONDS_MAX)))
+
+    def _answered(self, answered: list[tuple[tuple[Context, Any], HoldfastError | None]]) -> None:
+        forget, ran, is_told = self._runtime.forget, [], log.isEnabledFor(logging.INFO)
+        for (context, result), answer in answered:
+            if _may_be_signed_later(answer):
+                self.submit(context, self._runtime.ledger.complete, result=result)
+                continue
+            forget(context)
+            if answer is None:
+                ran.append((context.handler.kind, "succeeded", context.ended - context.began))
+                if is_told:
+                    _log_outcome(context, "succeeded", None)
+            else:
+                self._runtime.log_lost(context, f"outcome refused: {answer.code}", self._runtime.ledger, answer)
+        self._runtime.ledger.metrics.ran_many(ran)
+
+    def _complete_each(self, batch: list[tuple[Context, Any]], refused: HoldfastError) -> None:
+        """Somebody's result cannot be kept: the others must not suffer for it."""
+        for context, result in batch:
+            if len(batch) > 1:
+                self._complete([(context, result)], secrets.token_hex(8), RETRY_SECONDS)
+            else:
+                self._fail(context, _result_refused(refused), FailureStage.OUTPUT)
+
+    def _complete_gated(self, fence: Fence, *, result: Any, request_id: str) -> Change | Job:
+        """Where the gate does not let the attempt pass, it has failed and may be tried again."""
+        ledger = self._runtime.ledger
+        try:
+            return ledger.complete(fence, result, gate=True, request_id=request_id)
+        except GateDenied as denied:
+            failure = classify(denied, RetryRules(), FailureStage.COMMIT)
+        except (LimitExceeded, ValidationError) as refused:
+            failure = classify(_result_refused(refused), RetryRules(), FailureStage.OUTPUT)
+        return ledger.fail(
+            fence,
+            failure.error,
+            retryable=failure.retryable,
+            reason_code=failure.reason_code,
+            failure_stage=failure.failure_stage,
+            request_id=f"{request_id}-failed",
+        )
+
+    def close(self) -> None:
+        self._closing_at = self._runtime.monotonic()
+        self._closing = True
+        self._wakeup.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._executor.shutdown(wait=True)
+
+
+def _is_locked(answer: HoldfastError | None) -> bool:
+    return isinstance(answer, Unavailable) and answer.locked
+
+
+def _is_retryable(error: HoldfastError) -> bool:
+    """Whether the same request may be accepted later."""
+    return (isinstance(error, Unavailable) and error.retryable) or _may_be_signed_later(error)
+
+
+def _may_be_signed_later(answer: HoldfastError | None) -> bool:
+    """A late outcome needs a stall on record first, which a process with a server key will sign, or can; a clock that is off is
+    set right: the job is not lost."""
+    return isinstance(answer, SignatureInvalid) and answer.retryable
+
+
+def _result_refused(refused: HoldfastError) -> ValidationError:
+    return ValidationError(f"the result cannot be kept: {refused.message}", field="result")
+
+
+def _job_fields(context: Context) -> dict[str, Any]:
+    return dict(JobFields(context.job, context.fence.worker, context.traceparent))
+
+
+def _outcome_event(found: Job | Change) -> str:
+    """What an attempt came to, in one word."""
+    return "retried" if found.status is Status.QUEUED else found.status.value
+
+
+def _log_outcome(context: Context, event: str, job: Job | None) -> None:
+    """One line for what an attempt came to; `job` is as it is now, where the ledger has said so."""
+    level, said = (logging.INFO, event) if event in INFO_EVENTS else (logging.WARNING, event.replace("_", "-"))
+    if not log.isEnabledFor(level):
+        return
+    duration_ms = None if context.began < 0 else round((context.ended - context.began) * 1_000, 3)
+    facts: dict[str, Any] = {}
+    if job is not None and level == logging.WARNING:
+        facts = {"error": job.last_error, "reason_code": None if job.reason_code is None else job.reason_code.value}
+        if event == Status.DEAD_LETTERED:
+            said += f" ({facts['reason_code']})"
+        elif event == Status.STALLED:
+            said = "refused by a check"
+        elif event == "retried":
+            facts["retry_at"] = job.available_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            said = _retry_text(job)
+    log_step(log, level, event, _job_fields(context), said, duration_ms=duration_ms, **facts)
+
+
+def _retry_text(job: Job) -> str:
+    """In UTC, as the times of log lines are. Attempts that were handed back do not count against the most there are."""
+    policy, at = job.policy, job.available_at
+    most = "" if policy is None else f" of {policy.attempts_max + job.releases}"
+    when = at.strftime("%H:%M:%S" if at - job.updated_at < timedelta(days=1) else "%Y-%m-%d %H:%M:%S")
+    return f"failed in attempt {job.attempt}{most} and is tried again at {when}"

@@ -1,0 +1,115 @@
+"""Taking back what a job has done that came to nothing: the handler of the ledger's own kind, which every worker has."""
+
+import contextlib
+import inspect
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.model import SYSTEM, UNDO_KIND
+from holdfast.core.payloads import UndoStep
+from holdfast.errors import JobCancelled, LeaseConflictError, NotFound, TransientError
+from holdfast.worker.context import Context
+from holdfast.worker.failures import ClassifiedError, classify
+from holdfast.worker.handlers import Handler, make_handler
+
+if TYPE_CHECKING:
+    from holdfast.worker.runtime import WorkerRuntime
+
+
+def undo_handler(runtime: "WorkerRuntime") -> Handler:
+    """The handler of undo jobs for a worker; its steps are run by the handlers in that worker's registry."""
+    return make_handler(
+        UNDO_KIND,
+        UndoRunner(runtime).run,
+        queue="default",
+        isolation="thread",
+        policy={},
+        concurrency=None,
+        timeout=None,
+        retry_on=(Exception,),
+        fail_on=(),
+        checks=(),
+        validators=(),
+        conflicts=(),
+        check_result=False,
+        gate=False,
+        options={},
+    )
+
+
+class UndoRunner:
+    def __init__(self, runtime: "WorkerRuntime") -> None:
+        self._runtime = runtime
+
+    def run(self, job: Context, job_id: int, steps: tuple[UndoStep, ...]) -> dict[str, int]:
+        """Take the steps of job `job_id` one after another, the newest first.
+
+        Each is recorded when it is done, and what is recorded is not done again: not by a later attempt, nor by a replay.
+        """
+        recorded = self._recorded_progress(job)
+        for number in range(recorded["done"], len(steps)):
+            job.check_cancelled()
+            self._run_step(job, steps[number], number, recorded.get("step") if number == recorded["done"] else None)
+            job.checkpoint({"done": number + 1})
+        with contextlib.suppress(NotFound):
+            # A replay may come so late that the job it is about is gone.
+            self._runtime.ledger.annotate(job_id, "compensated", actor=SYSTEM, request_id=f"undo-{job_id}")
+        return {"done": len(steps)}
+
+    def _recorded_progress(self, job: Context) -> dict[str, Any]:
+        """The newest record of this undo job, or of the one that it replays."""
+        found = job.job
+        with contextlib.suppress(NotFound):
+            while not found.has_checkpoint and found.replay_of is not None:
+                found = self._runtime.ledger.get(found.replay_of)
+        return found.checkpoint or {"done": 0}
+
+    def _run_step(self, job: Context, step: UndoStep, number: int, restored: Any) -> None:
+        handler = self._runtime.registry.of_kind(step.kind)
+        if handler is None:
+            # Another worker may know it, or this one's next version.
+            raise TransientError(f"there is no handler here for {step.kind!r}, undo step {number + 1}")
+        job.deadline = self._runtime.monotonic() + (math.inf if handler.timeout_s is None else handler.timeout_s)
+        try:
+            _call_handler(handler, step_context(handler, job, number, restored), bytes(step.args))
+        except (JobCancelled, LeaseConflictError):
+            raise
+        except Exception as error:
+            raise ClassifiedError(classify(error, handler.rules)) from error
+        finally:
+            job.deadline = math.inf
+
+
+def _call_handler(handler: Handler, context: Context, body: bytes) -> None:
+    """In this thread, whatever its isolation."""
+    args = handler.signature.read(body)
+    result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
+    if inspect.iscoroutine(result):
+        import asyncio
+
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(result)
+
+
+class StepContext(Context):
+    """An undo job as one of its steps sees it: what the step keeps lies beside the count of those that are done."""
+
+    _number = 0
+    _restored: Any = None
+
+    @property
+    def restored(self) -> Any:
+        return self._restored
+
+    def checkpoint(self, state: Any) -> Any:
+        keep: Callable[[Any], Any] = super().checkpoint
+        return keep({"done": self._number, "step": state})
+
+
+def step_context(handler: Handler, job: Context, number: int, restored: Any) -> Context:
+    """The same attempt, in the class of contexts that the step's handler takes: the two share all that they know."""
+    kind: Any = type("StepContext", (StepContext, handler.context_type), {"_number": number, "_restored": restored})
+    found: Context = kind.__new__(kind)
+    found.__dict__ = job.__dict__
+    return found
