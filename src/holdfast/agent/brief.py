@@ -21,7 +21,7 @@ from holdfast.store.base import EventFilter, Session
 BYTES_PER_TOKEN = 4
 
 
-class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+class TaskHistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a task's history. `alias` is what the event is called among agents, where it is called otherwise."""
 
     rev: int
@@ -70,7 +70,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     nothing: IdleReason | None = None
     until: datetime | None = None
-    history: list[HistoryEntry] = []
+    history: list[TaskHistoryEntry] = []
     history_omitted: int = 0
     checkpoints: list[AttemptCheckpoint] = []
     blocked_by: list[RelatedTask] = []
@@ -84,7 +84,7 @@ class TaskDetails(msgspec.Struct, frozen=True, kw_only=True):
     """All about a task for whoever looks at it; of its history, the newest 50 events."""
 
     task: Task
-    history: list[HistoryEntry]
+    history: list[TaskHistoryEntry]
     history_omitted: int
     blocked_by: list[RelatedTask]
     unlocks: list[RelatedTask]
@@ -138,10 +138,10 @@ def read_newest_events(session: Session, job: JobRecord, since: int) -> tuple[li
     return events, session.count_events(job.id, since, oldest, limits.BRIEF_COUNT_MAX)
 
 
-def history_entry(event: EventRecord) -> HistoryEntry:
+def history_entry(event: EventRecord) -> TaskHistoryEntry:
     named = vocabulary.has_name(Dialect.TASKS, event.type)
     shown = event.payload is not None and event.type is not EventType.ENQUEUED and len(event.payload) <= limits.BRIEF_PAYLOAD_MAX
-    return HistoryEntry(
+    return TaskHistoryEntry(
         rev=event.rev,
         type=event.type.value,
         at=to_datetime(event.received_at),
@@ -161,7 +161,7 @@ def _error_in_one_line(payload: bytes) -> str | msgspec.UnsetType:
     return UNSET if error is None else format_error(error, EVENT_ERROR_CHARACTERS_MAX)
 
 
-def describe_entry(entry: HistoryEntry) -> tuple[str, str]:
+def describe_entry(entry: TaskHistoryEntry) -> tuple[str, str]:
     """What happened and why, as people and agents read it."""
     if isinstance(entry.payload, msgspec.Raw):
         payload = msgspec.json.decode(entry.payload)
@@ -205,7 +205,7 @@ class HistoryPage(msgspec.Struct, frozen=True):
     """A page of a task's history, the oldest first. `next_after` is where the next page begins; None where there is none."""
 
     job_id: int
-    events: list[HistoryEntry]
+    events: list[TaskHistoryEntry]
     next_after: int | None
 
 

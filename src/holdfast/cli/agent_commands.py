@@ -18,7 +18,7 @@ from holdfast.errors import LimitExceeded, NotFound, ValidationError
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent, Brief, Collected, Task
-    from holdfast.agent.brief import HistoryEntry, RelatedTask
+    from holdfast.agent.brief import RelatedTask, TaskHistoryEntry
     from holdfast.ledger import Ledger
 
 
@@ -208,7 +208,7 @@ def show_related(page: Page, blocked_by: "Sequence[RelatedTask]", unlocks: "Sequ
             page.line(f"  {what} " + ", ".join(f"{one.id} ({one.kind}, {one.status})" for one in related))
 
 
-def show_history(page: Page, history: "Sequence[HistoryEntry]") -> None:
+def show_history(page: Page, history: "Sequence[TaskHistoryEntry]") -> None:
     from holdfast.agent.brief import describe_entry
 
     told = [describe_entry(e) for e in history]

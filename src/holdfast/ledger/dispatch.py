@@ -22,7 +22,7 @@ from holdfast.ledger.requests import Item, Request, Result, Runner
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.proof.signing import UNSIGNED_UNDER, is_plain_beat
 from holdfast.proof.statements import counter_of
-from holdfast.store.base import AppliedCommand, DeadLetterFilter, EnqueueResult, Session
+from holdfast.store.base import AppliedCommand, DeadLetterFilter, EnqueuedRow, Session
 
 SETTLED = "settled"
 """What a completion in bulk answers: it is done."""
@@ -243,11 +243,11 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> idempotency.
     return idempotency.FoundJob(session.load([made.job_id], lock=False)[made.job_id], True)
 
 
-def _make_replay(session: Session, result: Result, fresh: c.Enqueue) -> EnqueueResult:
+def _make_replay(session: Session, result: Result, fresh: c.Enqueue) -> EnqueuedRow:
     if isinstance(fresh, c.EnqueueLinked):
         made = dependencies.make_linked(session, [fresh])
         result.note(made.outcomes)
-        return EnqueueResult(made.answers[0].job.id, 0, made.answers[0].is_new)
+        return EnqueuedRow(made.answers[0].job.id, 0, made.answers[0].is_new)
     return session.enqueue([fresh])[0] if fresh.dedupe_key is None else session.enqueue_keyed(fresh)
 
 

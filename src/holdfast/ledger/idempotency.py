@@ -10,7 +10,7 @@ from holdfast.core.audit import fold
 from holdfast.core.model import HELD, SIGNED_SEPARATOR, Actor, JobRecord
 from holdfast.errors import HoldfastError, IdempotencyConflict, Unavailable
 from holdfast.ledger.requests import Request, Result, change_of
-from holdfast.store.base import AppliedCommand, Contention, EnqueueResult, EventFilter, Session, StoredRequest
+from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, EventFilter, Session, StoredRequest
 
 
 class FoundJob(NamedTuple):
@@ -63,7 +63,7 @@ def encode_answer(result: Result) -> bytes:
 
 def _kept_item(answer: Any) -> KeptItem:
     match answer:
-        case EnqueueResult():
+        case EnqueuedRow():
             return KeptItem(answer.job_id, 1)
         case FoundJob():
             return KeptItem(answer.job.id, answer.job.rev, answer.is_new)

@@ -9,7 +9,7 @@ from holdfast.core.payloads import is_release
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, NotClaimable
 from holdfast.ledger.idempotency import FoundJob
 from holdfast.ledger.requests import Request, Result
-from holdfast.store.base import EnqueueResult, Session, Store
+from holdfast.store.base import EnqueuedRow, Session, Store
 from holdfast.store.outbox import EndedJob
 from holdfast.telemetry import families
 from holdfast.telemetry.metrics import Labels, Metrics, Readings
@@ -74,7 +74,7 @@ def _count_enqueues(result: Result, counts: Counts) -> None:
     new = [
         command.kind  # type: ignore[attr-defined]
         for command, answer in zip(result.request.commands, result.answers, strict=True)
-        if type(answer) is EnqueueResult or (type(answer) is FoundJob and answer.is_new)
+        if type(answer) is EnqueuedRow or (type(answer) is FoundJob and answer.is_new)
     ]
     for kind, count in Counter(new).items():
         counts[families.ENQUEUED, (kind,)] += count

@@ -43,7 +43,7 @@ class CheckpointBeat(NamedTuple):
     payload: bytes
 
 
-class RelatedTask(NamedTuple):
+class RelatedTaskRow(NamedTuple):
     """A task that another one waits for, or the other way round; `waits_for` is how many it waits for itself."""
 
     id: int
@@ -136,13 +136,13 @@ class AgentSession(ABC):
         [(count,)] = self.rows("count_events", job_id=job_id, after=after, rev_below=rev_below, limit=limit)
         return int(count)
 
-    def blockers(self, job_id: int, limit: int) -> list[RelatedTask]:
+    def blockers(self, job_id: int, limit: int) -> list[RelatedTaskRow]:
         """What a task waits for, by id."""
-        return [RelatedTask(*row) for row in self.rows("blockers", job_id=job_id, limit=limit)]
+        return [RelatedTaskRow(*row) for row in self.rows("blockers", job_id=job_id, limit=limit)]
 
-    def unlocks(self, job_id: int, limit: int) -> list[RelatedTask]:
+    def unlocks(self, job_id: int, limit: int) -> list[RelatedTaskRow]:
         """What waits for a task, by id."""
-        return [RelatedTask(*row) for row in self.rows("unlocks", on_id=job_id, limit=limit)]
+        return [RelatedTaskRow(*row) for row in self.rows("unlocks", on_id=job_id, limit=limit)]
 
     def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, attempts: int, beats: int) -> list[CheckpointBeat]:
         """Beats that may carry a checkpoint, newest first: so many of each of so many attempts before this one."""

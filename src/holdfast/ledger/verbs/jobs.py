@@ -20,7 +20,7 @@ from holdfast.ledger.commit import only_answer
 from holdfast.ledger.idempotency import claim_token
 from holdfast.ledger.public import EnqueueOptions, Job
 from holdfast.ledger.requests import Request
-from holdfast.store.base import EnqueueResult, JobFilter, Session
+from holdfast.store.base import EnqueuedRow, JobFilter, Session
 from holdfast.store.rows import default_correlation
 from holdfast.telemetry import tracing
 
@@ -84,7 +84,7 @@ class JobVerbs(LedgerBase):
                 answers = submit(Request("enqueue", commands, named, named, body)).answers
         fold = self._as_enqueued
         return [
-            Job(answer.job_id, None, (fold, answer, command)) if type(answer) is EnqueueResult else self._found(answer)
+            Job(answer.job_id, None, (fold, answer, command)) if type(answer) is EnqueuedRow else self._found(answer)
             for answer, command in zip(answers, commands, strict=True)
         ]
 
@@ -93,7 +93,7 @@ class JobVerbs(LedgerBase):
             raise answer
         return Job(answer.job.id, answer.job, is_new=answer.is_new)
 
-    def _as_enqueued(self, made: EnqueueResult, command: c.Enqueue) -> Record:
+    def _as_enqueued(self, made: EnqueuedRow, command: c.Enqueue) -> Record:
         correlation = command.correlation_id or default_correlation(self.id, made.job_id)
         return evolve(None, enqueued_event(made.job_id, command, made.at, correlation))
 

@@ -10,7 +10,7 @@ from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import JobRecord, Micros, Status
-from holdfast.store.base import AppliedCommand, Contention, EnqueueResult
+from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import LoopConnection, TimedConnection, check_server, extend_timeout
 from holdfast.store.postgres.low_water_marks import LowWaterMark, LowWaterMarks
@@ -186,7 +186,7 @@ class PostgresSession(SqlSession):
 
     # Hot verbs
 
-    def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueueResult]:
+    def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
         first = items[0]
         channel = self._channel(first.queue) if all(item.queue == first.queue for item in items) else None
         shape = (first.queue, first.kind, first.actor, first.request_id)
@@ -212,7 +212,7 @@ class PostgresSession(SqlSession):
         at = rows[0][1]
         if self.own_ids is not None:
             self.own_ids.update([row[0] for row in rows])
-        return [EnqueueResult(row[0], at, True) for row in rows]
+        return [EnqueuedRow(row[0], at, True) for row in rows]
 
     def _channel(self, queue: str) -> str | None:
         """Where to ring for this queue in the statement itself; None where that is for later, or has been done."""
@@ -241,7 +241,7 @@ class PostgresSession(SqlSession):
             "reasons": text_array([item.reason for item in items]),
         }
 
-    def enqueue_keyed(self, item: Enqueue) -> EnqueueResult:
+    def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
         """Insert, or read who won; again where the winner has finished and let go of the key in between."""
         params = {
             "now_at": self._now_at(),
@@ -269,9 +269,9 @@ class PostgresSession(SqlSession):
                     self.notified.add(item.queue)
                 if self.own_ids is not None:
                     self.own_ids.add(made[0][0])
-                return EnqueueResult(made[0][0], made[0][1], True)
+                return EnqueuedRow(made[0][0], made[0][1], True)
             if found := self._run("find_dedupe", {"queue": item.queue, "key": item.dedupe_key}):
-                return EnqueueResult(found[0][0], found[0][1], False)
+                return EnqueuedRow(found[0][0], found[0][1], False)
         raise Contention(f"the key {item.dedupe_key!r} changes hands too quickly")
 
     def claim(self, command: ClaimNext) -> list[JobRecord]:

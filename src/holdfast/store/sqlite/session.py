@@ -10,7 +10,7 @@ from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, JobRecord, Micros, Role, Status
-from holdfast.store.base import AppliedCommand, EnqueueResult
+from holdfast.store.base import AppliedCommand, EnqueuedRow
 from holdfast.store.policies import RowCache
 from holdfast.store.rows import STATUSES
 from holdfast.store.session import SqlSession
@@ -137,7 +137,7 @@ class SqliteSession(SqlSession):
 
     # Hot verbs
 
-    def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueueResult]:
+    def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
         now, connection = self.now(), self._connection
         profile = self.profile_id
         ids = self._ids_for(items)
@@ -164,7 +164,7 @@ class SqliteSession(SqlSession):
                 for id_, item in zip(ids, items, strict=True)
             ],
         )  # fmt: skip
-        return [EnqueueResult(id_, now, True) for id_ in ids]
+        return [EnqueuedRow(id_, now, True) for id_ in ids]
 
     def _ids_for(self, items: Sequence[Enqueue]) -> Sequence[int]:
         """The ids that were drawn for these jobs, or the next ones."""
@@ -173,10 +173,10 @@ class SqliteSession(SqlSession):
         first: int = self._connection.execute(SQL["last_job_id"]).get + 1
         return range(first, first + len(items))
 
-    def enqueue_keyed(self, item: Enqueue) -> EnqueueResult:
+    def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
         found = self._connection.execute(SQL["find_dedupe"], (item.queue, item.dedupe_key)).get
         if found is not None:
-            return EnqueueResult(found[0], found[1], False)
+            return EnqueuedRow(found[0], found[1], False)
         return self.enqueue([item])[0]
 
     def claim(self, command: ClaimNext) -> list[JobRecord]:
