@@ -18,8 +18,8 @@ from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, Fence, Policy, Role
 from holdfast.core.payloads import BeatPayload
 from holdfast.ledger.requests import Request
-from holdfast.proof.signing import holder_statement
-from holdfast.proof.statements import Signed, encode_statement, statement_message
+from holdfast.proof.signing import Signed, holder_statement
+from holdfast.proof.statements import encode_statement, statement_message
 from holdfast.store.base import EventFilter
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema

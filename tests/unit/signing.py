@@ -8,8 +8,8 @@ from holdfast.core import commands as c
 from holdfast.core.model import Actor, EventRecord, Policy
 from holdfast.proof.key_book import ENROLLED, KeyBook, KeyChange
 from holdfast.proof.keys import SecretKey
-from holdfast.proof.signing import STATED_TYPES, holder_statement
-from holdfast.proof.statements import Signed, Statement, encode_ledger_statement, encode_statement, statement_message
+from holdfast.proof.signing import STATED_TYPES, Signed, holder_statement
+from holdfast.proof.statements import Statement, encode_ledger_statement, encode_statement, statement_message
 from tests.unit.histories import OPERATOR, T0, WORKER, History
 
 LEDGER = "8f2e"

@@ -11,11 +11,12 @@ from holdfast.core import payloads
 from holdfast.core.decide import decide
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import SYSTEM, Actor, EventType, Fence, Policy, ReasonCode, Role, StallReason
-from holdfast.core.payloads import BeatPayload
+from holdfast.core.payloads import BeatPayload, counter_of
+from holdfast.core.policy import must_be_signed
 from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.proof.keys import KeyRole
-from holdfast.proof.signing import must_be_signed, signed_content, signer_of
-from holdfast.proof.statements import Statement, counter_of
+from holdfast.proof.signing import signed_content, signer_of
+from holdfast.proof.statements import Statement
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, WORKER, History, refusal_of
 from tests.unit.signing import ALL, LEDGER, LIVENESS, SignedHistory, sealed
 

@@ -12,7 +12,8 @@ from holdfast.core.payloads import BeatPayload
 from holdfast.errors import InvalidTransition, SignatureInvalid
 from holdfast.proof.envelopes import read_envelope, server_resume_envelope, server_stall_envelope
 from holdfast.proof.key_book import REVOKED, KeyBook, KeyChange
-from holdfast.proof.statements import Signed, read_statement
+from holdfast.proof.signing import SignatureCheck, Signed
+from holdfast.proof.statements import read_statement
 from tests.unit.histories import ERROR, OPERATOR, STEP, T0, History, refusal_of
 from tests.unit.signing import ALL, HOLDER, KEYS, LEDGER, LIVENESS, SignedHistory, book
 
@@ -30,19 +31,18 @@ def life() -> SignedHistory:
 
 
 def problems(events: list[EventRecord], keys: KeyBook | None = None, ledger: str = LEDGER) -> set[str]:
-    return {found.rule for found in check_history(events, None, keys or book(), ledger)}
+    return {found.rule for found in check_history(events, None, SignatureCheck(keys or book(), ledger))}
 
 
 def test_a_signed_life_is_in_order():
     history = life()
-    assert check_history(history.events, history.job, book(), LEDGER) == []
+    assert check_history(history.events, history.job, SignatureCheck(book(), LEDGER)) == []
 
 
 def test_without_a_book_signatures_are_not_looked_at():
     history = SignedHistory(LIVENESS).start().beat()
     forged = [*history.events[:-1], msgspec.structs.replace(history.events[-1], signature=b"no")]
     assert check_history(forged) == []
-    assert check_history(forged, None, book()) == []
 
 
 def test_a_plain_history_needs_none():
@@ -99,7 +99,7 @@ def test_a_time_far_from_the_ledgers_is_found():
 def test_a_clock_that_was_set_back_hurts_no_signer():
     history = SignedHistory().start().wait(1).beat().wait(-3_600).beat().stall().do(c.Resume).complete()
     assert history.events[-1].at == history.now == history.events[-1].received_at - 3_600_000_000
-    assert check_history(history.events, history.job, book(), LEDGER) == []
+    assert check_history(history.events, history.job, SignatureCheck(book(), LEDGER)) == []
 
 
 def test_but_nobody_signs_ahead_of_it():
@@ -170,7 +170,7 @@ def test_a_key_counts_up_to_its_revocation_and_not_after():
     keys = book()
     public = HOLDER.public_key.public
     keys.add(KeyChange(after, REVOKED, HOLDER.key_id, "worker", "w-1", public, T0, "operator:ann", HOLDER.key_id))
-    found = check_history(history.events, None, keys, LEDGER)
+    found = check_history(history.events, None, SignatureCheck(keys, LEDGER))
     assert [(each.rev, each.rule) for each in found] == [(history.job.rev, "key")]
 
 

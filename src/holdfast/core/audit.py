@@ -6,7 +6,7 @@ Tests, simulator and `verify` all use this one checker.
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -34,12 +34,9 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
+from holdfast.core.payloads import counter_of, pruned_sha256
 from holdfast.core.policy import is_renewal
 from holdfast.core.table import EVENT_ROLES, STEPS
-from holdfast.proof.key_book import KeyBook
-from holdfast.proof.leaves import pruned_sha256
-from holdfast.proof.signing import SignatureCheck
-from holdfast.proof.statements import counter_of
 
 
 class Violation(NamedTuple):
@@ -89,14 +86,21 @@ def check_status(job: JobRecord) -> list[str]:
     return [rule for rule, holds in rules.items() if not holds]
 
 
+class SignatureRules(Protocol):
+    """Checks the signatures of one job's events, in their order. `holdfast.proof.signing.SignatureCheck` is one."""
+
+    def check(self, job: JobRecord | None, event: EventRecord) -> Iterable[tuple[str, str]]:
+        """The rules that an event's signature breaks, each with how. `job` is the job before the event."""
+
+
 def check_history(
-    events: Sequence[EventRecord], row: JobRecord | None = None, book: KeyBook | None = None, ledger_id: str | None = None
+    events: Sequence[EventRecord], row: JobRecord | None = None, signatures: SignatureRules | None = None
 ) -> list[Violation]:
     """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on.
 
-    With the `book` of the ledger's keys, and its id, signatures are checked as well.
+    With `signatures`, the signatures of the events are checked as well.
     """
-    audit = Audit(None if book is None or ledger_id is None else SignatureCheck(book, ledger_id))
+    audit = Audit(signatures)
     found: list[Violation] = []
     for event in events:
         found += audit.feed(event)
@@ -111,7 +115,7 @@ class Audit:
     __slots__ = ("_signatures", "ended", "is_incomplete", "job")
 
     def __init__(
-        self, signatures: SignatureCheck | None = None, job: JobRecord | None = None, *, is_incomplete: bool = False
+        self, signatures: SignatureRules | None = None, job: JobRecord | None = None, *, is_incomplete: bool = False
     ) -> None:
         self._signatures = signatures
         self.job = job

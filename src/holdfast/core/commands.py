@@ -1,12 +1,54 @@
 """Requests to change something, one frozen record a verb. Shape and limits are checked before one of these is made."""
 
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
-from holdfast.core.model import Actor, EventType, FailureStage, Fence, Micros, Policy, ReasonCode, StallReason
+from holdfast.core.model import (
+    Actor,
+    EventRecord,
+    EventType,
+    FailureStage,
+    Fence,
+    JobRecord,
+    Micros,
+    Policy,
+    ReasonCode,
+    StallReason,
+)
 from holdfast.core.payloads import BeatPayload
-from holdfast.proof.statements import Signed
+
+
+class SignedStatement(Protocol):
+    """A statement that was signed for a command. `holdfast.proof` makes them; the core knows no keys and no formats."""
+
+    @property
+    def key_id(self) -> str: ...
+    @property
+    def signature(self) -> bytes: ...
+    @property
+    def statement(self) -> bytes: ...
+    @property
+    def signer(self) -> Actor: ...
+    @property
+    def signed_at(self) -> Micros: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def counter(self) -> int | None:
+        """Rises with every statement of one worker's incarnation."""
+
+    def check_holder(self, job: JobRecord, command: "JobCommand", holder: Actor, now: Micros) -> None:
+        """Refuse a statement that is not the holder's about this command on this attempt."""
+
+    def check_server(self, job: JobRecord, now: Micros) -> None:
+        """Refuse a server's statement about another holder, or of another time."""
+
+    def covers(self, event: EventRecord) -> bool:
+        """Whether the statement belongs on this event of its command."""
+
+    def attach(self, job: JobRecord, event: EventRecord) -> EventRecord:
+        """Return the event with the statement on it."""
 
 
 class Command(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -80,14 +122,14 @@ class ClaimJob(JobCommand, frozen=True, kw_only=True):
     policy: Policy | None = None
     paused: bool = False
     fresh_since: Micros | None = None
-    signed: Signed | None = None
+    signed: SignedStatement | None = None
 
 
 class HolderCommand(JobCommand, frozen=True, kw_only=True):
     """`signed` is what the holder has signed for it; with that, a fence may be without its token."""
 
     fence: Fence
-    signed: Signed | None = None
+    signed: SignedStatement | None = None
 
 
 class Start(HolderCommand, frozen=True, kw_only=True):
@@ -147,7 +189,7 @@ class Stall(JobCommand, frozen=True, kw_only=True):
     failure_stage: FailureStage | None = None
     reason_code: ReasonCode | None = None
     fresh_since: Micros | None = None
-    signed: Signed | None = None
+    signed: SignedStatement | None = None
     """By the holder, or by a server elsewhere."""
 
 
@@ -156,7 +198,7 @@ class Resume(JobCommand, frozen=True, kw_only=True):
 
     fence: Fence | None = None
     reason: str | None = None
-    signed: Signed | None = None
+    signed: SignedStatement | None = None
     """By the holder, or by a server elsewhere."""
 
 

@@ -29,7 +29,6 @@ from holdfast.core.draft import (
 from holdfast.core.model import HELD, UNDO_KIND, EventType, FailureStage, Phase, StallReason, Status
 from holdfast.core.undo import check_reason_code
 from holdfast.errors import Conflict, InvalidTransition, NotStalledYet, ValidationError
-from holdfast.proof.signing import check_server_statement
 
 
 def stall_job(draft: Draft, command: c.Stall) -> None:
@@ -42,7 +41,7 @@ def stall_job(draft: Draft, command: c.Stall) -> None:
         stall(draft, command.reason or StallReason.WORKER_ERROR, failure=failure)
         return
     if command.signed is not None:
-        check_server_statement(job, command.signed.said, draft.now)
+        command.signed.check_server(job, draft.now)
     due = due_stall(job, draft.at, command.reason)
     if due is None or is_excused(job, draft.now, command.fresh_since or 0):
         raise NotStalledYet(
@@ -62,7 +61,7 @@ def resume(draft: Draft, command: c.Resume) -> None:
         return
     require_status("resume", job)
     if command.fence is None and command.signed is not None:
-        check_server_statement(job, command.signed.said, draft.now)
+        command.signed.check_server(job, draft.now)
     if command.fence is None and (job.revived_at is None or job.started_at is None):
         raise InvalidTransition(f"job {job.id} has not beaten since it stalled", verb="resume", **job.held_by)
     draft.emit(EventType.RESUMED, Status.RUNNING, reason=command.reason)

@@ -16,8 +16,6 @@ from holdfast.core.draft import Decision, Draft, check_role, invalid_transition
 from holdfast.core.model import TERMINAL, Actor, EventRecord, EventType, Fence, JobRecord, Micros, Role, Status
 from holdfast.core.table import roles_without_fence
 from holdfast.errors import Conflict, FenceLost, NotFound
-from holdfast.proof.signing import check_holder_statement
-from holdfast.proof.statements import Signed
 
 __all__ = ["Decision", "decide", "enqueued_event", "holder_of", "replay_command"]
 
@@ -46,14 +44,14 @@ def decide(job: JobRecord | None, command: c.JobCommand, now: Micros) -> Decisio
 
 def as_holder(job: JobRecord, fence: Fence, command: Any, now: Micros) -> c.JobCommand:
     """`command` in the name of the holder that its fence, or what it signed, proves it to be."""
-    signed: Signed | None = getattr(command, "signed", None)
+    signed: c.SignedStatement | None = getattr(command, "signed", None)
     holder = holder_of(job, fence, signed)
     if signed is not None:
-        check_holder_statement(job, command, holder, now)
+        signed.check_holder(job, command, holder, now)
     return msgspec.structs.replace(command, actor=holder)  # type: ignore[no-any-return]
 
 
-def holder_of(job: JobRecord, fence: Fence, signed: Signed | None = None) -> Actor:
+def holder_of(job: JobRecord, fence: Fence, signed: c.SignedStatement | None = None) -> Actor:
     """The holder behind `fence`, or fence_lost. Compared as a whole: an attempt alone proves nothing.
 
     Without its token, a statement that names this attempt and the worker and incarnation it was given to proves the same: only
@@ -62,7 +60,7 @@ def holder_of(job: JobRecord, fence: Fence, signed: Signed | None = None) -> Act
     gives: nobody who reads a statement on its way can use it again.
     """
     holder = Actor(Role.WORKER, job.owner or job.last_owner or "", job.incarnation or "")
-    is_told = fence.token == job.token or (not fence.token and signed is not None and signed.said.actor == holder)
+    is_told = fence.token == job.token or (not fence.token and signed is not None and signed.signer == holder)
     if job.token is None or fence.attempt != job.attempt or not is_told:
         raise FenceLost(
             f"job {job.id} is no longer yours: attempt {job.attempt} is {job.status.value}"

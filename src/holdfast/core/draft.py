@@ -25,11 +25,9 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
-from holdfast.core.policy import backoff_us
+from holdfast.core.policy import backoff_us, must_be_signed
 from holdfast.core.table import source_statuses
-from holdfast.errors import Forbidden, InvalidTransition
-from holdfast.proof.signing import attach_signature, covers_event, missing_signature_error, must_be_signed
-from holdfast.proof.statements import Signed
+from holdfast.errors import Forbidden, InvalidTransition, SignatureInvalid
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -48,7 +46,7 @@ class Draft:
         self.at = max(now, job.updated_at)
         """Times of one job never run backwards, whatever the clock does."""
         self.command = command
-        self.signed: Signed | None = getattr(command, "signed", None)
+        self.signed: c.SignedStatement | None = getattr(command, "signed", None)
         self.events: list[EventRecord] = []
 
     def emit(
@@ -84,18 +82,28 @@ class Draft:
 
     def time_of(self, actor: Actor) -> Micros:
         """The `at` of an event by `actor`: the time it signed, or the ledger's time."""
-        return self.signed.said.at if self.signed is not None and self.signed.said.actor == actor else self.at
+        return self.signed.signed_at if self.signed is not None and self.signed.signer == actor else self.at
 
     def _vouched(self, event: EventRecord) -> EventRecord:
         """With what its holder signed. What others have to sign is signed by the ledger once it is decided."""
-        if self.signed is not None and covers_event(self.signed, event):
-            return attach_signature(self.job, event, self.signed)
+        if self.signed is not None and self.signed.covers(event):
+            return self.signed.attach(self.job, event)
         if event.actor.role is Role.WORKER and must_be_signed(self.job.policy, event.type):
             raise missing_signature_error(self.job, event.type)
         return event
 
     def outcome(self) -> Decision:
         return Decision(self.job, tuple(self.events))
+
+
+def missing_signature_error(job: JobRecord, kind: EventType) -> SignatureInvalid:
+    assert job.policy is not None
+    return SignatureInvalid(
+        f"{kind.value} of job {job.id} has to be signed by its holder (its policy: signed={job.policy.signed})",
+        why="missing",
+        event=kind.value,
+        **job.held_by,
+    )
 
 
 def check_role(verb: str, actor: Actor, allowed: frozenset[Role]) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.model import HELD, NEVER, EventRecord, EventType, JobRecord, Phase, Policy, Role, Status
-from holdfast.proof.statements import counter_of
+from holdfast.core.payloads import counter_of
 
 _replace = msgspec.structs.replace
 

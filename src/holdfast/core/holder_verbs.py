@@ -46,7 +46,6 @@ from holdfast.core.model import (
 from holdfast.core.policy import with_ttl
 from holdfast.core.undo import check_reason_code, check_undo
 from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, RefusedByValidator
-from holdfast.proof.signing import check_holder_statement
 
 
 def claim_job(draft: Draft, command: c.ClaimJob) -> None:
@@ -57,7 +56,7 @@ def claim_job(draft: Draft, command: c.ClaimJob) -> None:
     own = job.is_of(command.actor)
     if job.status in HELD and own and not lease_expired(job, draft.at):
         if draft.signed is not None:
-            check_holder_statement(job, command, command.actor, draft.now)
+            draft.signed.check_holder(job, command, command.actor, draft.now)
         draft.emit(EventType.HEARTBEAT, policy=renewed_policy(job, command))
         return
     if job.status in HELD:

@@ -1,5 +1,6 @@
 """What an event of each type carries, beyond its envelope. Everything the fold needs is here or in the envelope."""
 
+import re
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -214,3 +215,29 @@ UNDO_BYTES = b'"undo":'
 
 def beat_payload(beat: BeatPayload) -> bytes | None:
     return None if beat == NO_BEAT else beat.encode()
+
+
+_PRUNED = re.compile(rb'\{"pruned":"([0-9a-f]{64})"\}')
+
+
+def pruned_sha256(payload: bytes) -> str | None:
+    """What a beat that was pruned has left of its payload: the hash, and not a byte beside it that could pass for contents."""
+    found = _PRUNED.fullmatch(payload)
+    return None if found is None else found[1].decode()
+
+
+class _CounterBinding(msgspec.Struct):
+    counter: int | None = None
+
+
+class _CounterRecord(_CounterBinding):
+    binding: _CounterBinding | None = None
+
+
+_counter_decoder = msgspec.json.Decoder(_CounterRecord)
+
+
+def counter_of(statement: bytes) -> int | None:
+    """The signer's count in a statement that was accepted, in either shape."""
+    found = _counter_decoder.decode(statement)
+    return found.counter if found.binding is None else found.binding.counter

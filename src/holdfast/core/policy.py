@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.limits import LEASE_MS_MAX, LEASE_MS_MIN, check_integer
-from holdfast.core.model import Policy
+from holdfast.core.model import EventType, Policy
 from holdfast.errors import LimitExceeded, ValidationError
 
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)")
@@ -246,3 +246,15 @@ def backoff_us(policy: Policy, tries: int, jitter: float) -> int:
     exponent = min(max(tries, 1) - 1, 40)
     plain_ms = min(policy.backoff_base_ms * 2**exponent, policy.backoff_max_ms)
     return int(plain_ms * 1_000 * jitter)
+
+
+LIVENESS_TYPES = frozenset({EventType.HEARTBEAT, EventType.STALLED, EventType.RESUMED})
+UNSIGNED_TYPES = frozenset({EventType.ENQUEUED, EventType.CLAIMED, EventType.STARTED})
+"""Made by the ledger in bulk: the sealed log vouches for them."""
+
+
+def must_be_signed(policy: Policy | None, kind: EventType) -> bool:
+    """Whether an event of this type has to be signed under the policy of its attempt; before the first there is none."""
+    if policy is None or policy.signed == "none":
+        return False
+    return kind in LIVENESS_TYPES if policy.signed == "liveness" else kind not in UNSIGNED_TYPES

@@ -14,11 +14,11 @@ import msgspec
 from holdfast.core.evolve import PHASE_TYPES, phase_after
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import Actor, EventType, Phase, Role, Status
+from holdfast.core.payloads import counter_of
 from holdfast.core.vocabulary import Dialect, event_name, has_name, reason_name, status_name
 from holdfast.ledger import validate
 from holdfast.ledger.public import Event, public_event, to_micros
 from holdfast.proof.encoding import to_iso
-from holdfast.proof.statements import counter_of
 from holdfast.store.base import EventFilter, Session, Store
 
 _ROBOTS = {Role.WORKER: "robot", Role.SYSTEM: "server"}

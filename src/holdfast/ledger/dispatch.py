@@ -14,6 +14,7 @@ from holdfast.core import commands as c
 from holdfast.core.decide import decide, replay_command
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import SIGNED_SEPARATOR, EventRecord, Role
+from holdfast.core.payloads import counter_of
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.ledger import decisions, dependencies, idempotency
 from holdfast.ledger.decisions import decide_each
@@ -21,7 +22,6 @@ from holdfast.ledger.idempotency import answer_repeats, keep_answers
 from holdfast.ledger.requests import Item, Request, Result, Runner
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.proof.signing import UNSIGNED_UNDER, is_plain_beat
-from holdfast.proof.statements import counter_of
 from holdfast.store.base import AppliedCommand, DeadLetterFilter, EnqueuedRow, Session
 
 SETTLED = "settled"

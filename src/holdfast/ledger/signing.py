@@ -15,13 +15,13 @@ from holdfast.core import commands as c
 from holdfast.core.decide import Decision, decide
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, EventRecord, EventType, JobRecord, Micros, Policy, Role
+from holdfast.core.policy import must_be_signed
 from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.proof.envelopes import Envelope
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyFile, KeyRole, PublicKey, SecretKey, verify
-from holdfast.proof.signing import STATED_TYPES, UNSIGNED_UNDER, holder_statement, must_be_signed, signer_of
+from holdfast.proof.signing import STATED_TYPES, UNSIGNED_UNDER, Signed, holder_statement, signer_of
 from holdfast.proof.statements import (
-    Signed,
     Statement,
     encode_ledger_statement,
     encode_statement,
@@ -231,8 +231,10 @@ class TransactionSigner:
 
     def decide(self, job: JobRecord | None, command: Any, now: Micros, *, own: bool = True) -> Decision:
         """What `command` does, with every signature that its events need. `own` commands are this process's to sign."""
+        signed: Signed | None = getattr(command, "signed", None)
+        if signed is None and (job is None or job.policy is None or job.policy.signed == "none"):
+            return decide(job, command, now)
         try:
-            signed: Signed | None = getattr(command, "signed", None)
             if signed is not None:
                 check_signer(self.book, signed.key_id, signed.said.actor)
             outcome = decide(job, command, now)

@@ -3,7 +3,6 @@
 A leaf is a JSON array without objects, so that the plain encoder writes it in its canonical form (RFC 8785).
 """
 
-import re
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import msgspec
 
 from holdfast.core.model import EventRecord, EventType, Micros
+from holdfast.core.payloads import pruned_sha256
 
 LEAF_VERSION = 1
 _encode = msgspec.json.Encoder().encode
-_PRUNED = re.compile(rb'\{"pruned":"([0-9a-f]{64})"\}')
 
 
 def event_leaf(row: Sequence[Any]) -> bytes:
@@ -60,9 +59,3 @@ def payload_sha256(kind: str, payload: bytes | None) -> str | None:
     if payload is None:
         return None
     return (pruned_sha256(payload) if kind == EventType.HEARTBEAT else None) or sha256(payload).hexdigest()
-
-
-def pruned_sha256(payload: bytes) -> str | None:
-    """What a beat that was pruned has left of its payload: the hash, and not a byte beside it that could pass for contents."""
-    found = _PRUNED.fullmatch(payload)
-    return None if found is None else found[1].decode()

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import Actor, EventRecord, EventType, JobRecord, Micros, Policy, Role, StallReason
+from holdfast.core.model import Actor, EventRecord, EventType, JobRecord, Micros, Role, StallReason
+from holdfast.core.policy import must_be_signed
 from holdfast.errors import HoldfastError, SignatureInvalid
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole, verify
-from holdfast.proof.leaves import payload_sha256, pruned_sha256
-from holdfast.proof.statements import EMPTY_SHA256, Signed, Statement, read_statement, statement_message
+from holdfast.proof.leaves import payload_sha256
+from holdfast.proof.statements import EMPTY_SHA256, Statement, read_statement, statement_message
 
 E = EventType
 
@@ -117,15 +117,11 @@ def _robot_payload_matches(statement: Statement, event: EventRecord) -> bool:
     if event.type is not E.HEARTBEAT:
         return True
     told = payloads.BeatPayload(stage=statement.stage, progress=statement.progress, assist_requested=statement.assist_requested)
-    pruned = pruned_sha256(event.payload or b"")
+    pruned = payloads.pruned_sha256(event.payload or b"")
     if pruned is not None:
         return pruned == sha256(told.encode()).hexdigest()
     return told == payloads.decode(payloads.BeatPayload, event.payload)
 
-
-LIVENESS_TYPES = frozenset({EventType.HEARTBEAT, EventType.STALLED, EventType.RESUMED})
-UNSIGNED_TYPES = frozenset({EventType.ENQUEUED, EventType.CLAIMED, EventType.STARTED})
-"""Made by the ledger in bulk: the sealed log vouches for them."""
 
 STATED_TYPES: dict[type[c.JobCommand], EventType] = {
     c.ClaimJob: EventType.HEARTBEAT,
@@ -154,13 +150,6 @@ UNSIGNED_UNDER: dict[type[c.JobCommand], frozenset[str]] = {
 """Under which wishes of a policy the plain case of a hot command goes unsigned."""
 
 
-def must_be_signed(policy: Policy | None, kind: EventType) -> bool:
-    """Whether an event of this type has to be signed under the policy of its attempt; before the first there is none."""
-    if policy is None or policy.signed == "none":
-        return False
-    return kind in LIVENESS_TYPES if policy.signed == "liveness" else kind not in UNSIGNED_TYPES
-
-
 def signed_content(command: c.JobCommand) -> bytes | None:
     """What a holder gives with a command, in the form whose hash it signs."""
     match command:
@@ -187,6 +176,76 @@ def signed_reason(command: c.JobCommand) -> str | None:
     return None
 
 
+class Signed(msgspec.Struct, frozen=True):
+    """A statement, byte for byte as it was signed, with its key and signature. The maker of one has verified the signature.
+
+    This is the `SignedStatement` that a command carries. The core asks it what it needs to know.
+    """
+
+    key_id: str
+    signature: bytes
+    statement: bytes
+    said: Statement
+
+    @property
+    def signer(self) -> Actor:
+        return self.said.actor
+
+    @property
+    def signed_at(self) -> Micros:
+        return self.said.at
+
+    @property
+    def attempt(self) -> int:
+        return self.said.attempt
+
+    @property
+    def counter(self) -> int | None:
+        return self.said.counter
+
+    def check_holder(self, job: JobRecord, command: c.JobCommand, holder: Actor, now: Micros) -> None:
+        """Refuse a holder's statement that is not about this command on this attempt, was seen before, or is of another time.
+
+        `now` is what the ledger's clock says, which a job's own time may be ahead of. What the events must have in common with
+        it is checked when they are made.
+        """
+        said = self.said
+        fits = {
+            "job": said.job_id == job.id,
+            "attempt": said.attempt == job.attempt,
+            "actor": said.actor == holder,
+            "type": said.type is STATED_TYPES[type(command)],
+            "reason": said.shape == "seed" or said.reason == signed_reason(command),
+            "policy": said.policy is None,
+            "rev": said.rev is None,
+        }
+        for what, fit in fits.items():
+            if not fit:
+                raise mismatch_error(job, what)
+        _check_counter(job, said)
+        check_skew(job, said.at, now)
+
+    def check_server(self, job: JobRecord, now: Micros) -> None:
+        """Refuse a server's statement about another holder, or of another time. The rest is compared with the event."""
+        if self.said.robot not in (None, job.owner or job.last_owner):
+            raise mismatch_error(job, "robot")
+        check_skew(job, self.said.at, now)
+
+    def covers(self, event: EventRecord) -> bool:
+        """Whether the statement belongs on an event of its command: the event is the signer's, of a type that it covers."""
+        return self.said.actor == event.actor and event.type in COVERED_TYPES[self.said.type]
+
+    def attach(self, job: JobRecord, event: EventRecord) -> EventRecord:
+        """Return `event` with the statement on it. Refuse a statement that says something else than the event."""
+        event = msgspec.structs.replace(
+            event, at=self.said.at, key_id=self.key_id, signature=self.signature, statement=self.statement
+        )
+        what = find_mismatch(self.said, event, self.said.ledger)
+        if what is not None:
+            raise mismatch_error(job, what)
+        return event
+
+
 def holder_statement(
     ledger_id: str, command: c.JobCommand, holder: Actor, attempt: int, *, counter: int, at: Micros
 ) -> Statement:
@@ -202,29 +261,6 @@ def holder_statement(
         payload_sha256=sha256(signed_content(command) or b"").hexdigest(),
         reason=signed_reason(command),
     )
-
-
-def check_holder_statement(job: JobRecord, command: Any, holder: Actor, now: Micros) -> None:
-    """Refuse a holder's statement that is not about this command on this attempt, was seen before, or is of another time.
-
-    `now` is what the ledger's clock says, which a job's own time may be ahead of. What the events must have in common with it
-    is checked when they are made.
-    """
-    said = command.signed.said
-    fits = {
-        "job": said.job_id == job.id,
-        "attempt": said.attempt == job.attempt,
-        "actor": said.actor == holder,
-        "type": said.type is STATED_TYPES[type(command)],
-        "reason": said.shape == "seed" or said.reason == signed_reason(command),
-        "policy": said.policy is None,
-        "rev": said.rev is None,
-    }
-    for what, fit in fits.items():
-        if not fit:
-            raise mismatch_error(job, what)
-    _check_counter(job, said)
-    check_skew(job, said.at, now)
 
 
 def _check_counter(job: JobRecord, said: Statement) -> None:
@@ -251,13 +287,6 @@ def is_plain_beat(said: Statement) -> bool:
     return said.reason is None and said.policy is None and said.rev is None and not is_counter_ahead(said)
 
 
-def check_server_statement(job: JobRecord, said: Statement, now: Micros) -> None:
-    """Refuse a server's statement about another holder, or of another time; what else it says is held against the event."""
-    if said.robot not in (None, job.owner or job.last_owner):
-        raise mismatch_error(job, "robot")
-    check_skew(job, said.at, now)
-
-
 def check_skew(job: JobRecord, said_at: Micros, now: Micros) -> None:
     """Refuse what was signed far from `now`. Clocks are set right again, so whoever signs anew may be accepted later."""
     apart, limit = abs(said_at - now), SKEW_US_MAX
@@ -273,34 +302,8 @@ def check_skew(job: JobRecord, said_at: Micros, now: Micros) -> None:
         )
 
 
-def covers_event(signed: Signed | None, event: EventRecord) -> bool:
-    """Whether a command's statement is to stand on an event of it: its own signer's, of a type that it covers."""
-    return signed is not None and signed.said.actor == event.actor and event.type in COVERED_TYPES[signed.said.type]
-
-
-def attach_signature(job: JobRecord, event: EventRecord, signed: Signed) -> EventRecord:
-    """`event` with the statement on it, if that says nothing else than the event does."""
-    event = msgspec.structs.replace(
-        event, at=signed.said.at, key_id=signed.key_id, signature=signed.signature, statement=signed.statement
-    )
-    what = find_mismatch(signed.said, event, signed.said.ledger)
-    if what is not None:
-        raise mismatch_error(job, what)
-    return event
-
-
 def mismatch_error(job: JobRecord, what: str) -> SignatureInvalid:
     return SignatureInvalid(f"what was signed does not fit what is asked of job {job.id}: its {what}", why=what, **job.held_by)
-
-
-def missing_signature_error(job: JobRecord, kind: EventType) -> SignatureInvalid:
-    assert job.policy is not None
-    return SignatureInvalid(
-        f"{kind.value} of job {job.id} has to be signed by its holder (its policy: signed={job.policy.signed})",
-        why="missing",
-        event=kind.value,
-        **job.held_by,
-    )
 
 
 def signer_of(actor: Actor) -> tuple[KeyRole, str | None]:

@@ -111,32 +111,6 @@ def _check_worker_fields(statement: Statement) -> None:
             raise ValidationError(f"a worker's {statement.type.value} does not state a {field}", field=field)
 
 
-class Signed(msgspec.Struct, frozen=True):
-    """What was signed, byte for byte, by which key, and what it says. Whoever makes one has checked the signature."""
-
-    key_id: str
-    signature: bytes
-    statement: bytes
-    said: Statement
-
-
-class _CounterBinding(msgspec.Struct):
-    counter: int | None = None
-
-
-class _CounterRecord(_CounterBinding):
-    binding: _CounterBinding | None = None
-
-
-_counter_decoder = msgspec.json.Decoder(_CounterRecord)
-
-
-def counter_of(statement: bytes) -> int | None:
-    """The signer's count in a statement that was accepted, in either shape."""
-    found = _counter_decoder.decode(statement)
-    return found.counter if found.binding is None else found.binding.counter
-
-
 STALLED_NAME = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.STALLED)
 """What only a server says in the seed's shape."""
 RESUMED_NAME = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.RESUMED)

@@ -20,8 +20,8 @@ from holdfast.ledger.commit import only_answer
 from holdfast.ledger.public import Beat, Change, Event, Job, public_event
 from holdfast.ledger.requests import Request
 from holdfast.proof.envelopes import read_envelope
-from holdfast.proof.signing import signed_content
-from holdfast.proof.statements import EMPTY_SHA256, Signed, Statement
+from holdfast.proof.signing import Signed, signed_content
+from holdfast.proof.statements import EMPTY_SHA256, Statement
 from holdfast.store.base import Session
 
 

@@ -18,6 +18,7 @@ from holdfast.errors import NoResult, NotFound, ResultTimeout, ValidationError
 from holdfast.ledger import dialects, validate
 from holdfast.ledger.base import LedgerBase, public_job
 from holdfast.ledger.public import Event, Job, JobPage, R, public_event, to_datetime
+from holdfast.proof.signing import SignatureCheck
 from holdfast.store.base import EventFilter, JobFilter, Session, Waiter
 from holdfast.store.callers import stop_if_abandoned
 from holdfast.telemetry.metrics import Readings
@@ -189,7 +190,7 @@ class ReadVerbs(LedgerBase):
             row, events, book = self._store.read(work)
             if row is None and not events:
                 raise NotFound(f"there is no job {job_id}", job_id=job_id)
-            found = check_history(events, row, book, self.id)
+            found = check_history(events, row, SignatureCheck(book, self.id))
         except (LookupError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             return [Violation(job_id, 0, "unreadable", f"a value nobody but a stranger can have written: {error!r}")]
         return found if row is not None else [*found, Violation(job_id, 0, "row", "there is no row with a first event")]

@@ -383,10 +383,10 @@ def _beat_params(commands: Sequence[Heartbeat]) -> dict[str, Any]:
 def _signature_params(commands: Sequence[Heartbeat]) -> dict[str, Any]:
     found = [c.signed for c in commands if c.signed is not None]
     return {
-        "owners": text_array([signed.said.actor.name for signed in found]),
-        "incarnations": text_array([signed.said.actor.incarnation for signed in found]),
-        "counters": plain_array([signed.said.counter for signed in found]),
-        "signed": [to_timestamp(signed.said.at) for signed in found],
+        "owners": text_array([signed.signer.name for signed in found]),
+        "incarnations": text_array([signed.signer.incarnation for signed in found]),
+        "counters": plain_array([signed.counter for signed in found]),
+        "signed": [to_timestamp(signed.signed_at) for signed in found],
         "key_ids": plain_array([signed.key_id for signed in found]),
         "signatures": bytes_array([signed.signature for signed in found]),
         "statements": bytes_array([signed.statement for signed in found]),

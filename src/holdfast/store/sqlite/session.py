@@ -278,11 +278,11 @@ class SqliteSession(SqlSession):
             signed = command.signed
             assert signed is not None
             at, beat, rev, status = max(now, guard.updated_at), command.beat, guard.rev + 1, guard.status
-            lease, said = at + guard.lease_us, signed.said
-            updates.append((guard.id, rev, at, lease, said.counter, beat.stage, beat.progress, beat.assist_requested))
+            lease = at + guard.lease_us
+            updates.append((guard.id, rev, at, lease, signed.counter, beat.stage, beat.progress, beat.assist_requested))
             events.append((
                 guard.id, rev, at, guard.worker, guard.attempt, status, status, command.request_id, payloads.beat_payload(beat),
-                said.at, signed.key_id, signed.signature, signed.statement,
+                signed.signed_at, signed.key_id, signed.signature, signed.statement,
             ))  # fmt: skip
             done[guard.id] = AppliedCommand(guard.id, rev, STATUSES[status], at, lease, guard.phase == "aborting")
         self._connection.executemany(SQL["beat_signed"], updates)
@@ -367,15 +367,14 @@ class _Guard(NamedTuple):
 def _signed_guard_holds(command: Heartbeat, guard: _Guard, now: Micros) -> bool:
     signed, fence, expected = command.signed, command.fence, command.expected_rev
     assert signed is not None
-    said = signed.said
-    assert said.counter is not None
+    assert signed.counter is not None
     return (
         guard.status in _HELD
         and fence.token in (guard.token, "")
-        and (fence.attempt, said.attempt) == (guard.attempt, guard.attempt)
-        and (said.actor.name, said.actor.incarnation) == (guard.owner, guard.incarnation)
-        and (guard.counter is None or said.counter > guard.counter)
-        and abs(said.at - now) <= SKEW_US_MAX
+        and (fence.attempt, signed.attempt) == (guard.attempt, guard.attempt)
+        and (signed.signer.name, signed.signer.incarnation) == (guard.owner, guard.incarnation)
+        and (guard.counter is None or signed.counter > guard.counter)
+        and abs(signed.signed_at - now) <= SKEW_US_MAX
         and max(now, guard.updated_at) <= guard.lease_expires_at
         and (expected is None or expected == guard.rev)
     )
