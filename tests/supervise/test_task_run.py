@@ -299,7 +299,7 @@ def test_on_postgresql(store_url: str, folder: Path) -> None:
 
 def test_a_task_that_is_held_already_is_kept_for_the_ttl(ledger: Ledger, start: Start, folder: Path) -> None:
     job = ledger.enqueue("k")
-    Agent(ledger, "ada").start(job.id, ttl="2s")
+    Agent(ledger, "ada").start(job.id, ttl="30s")
     running = start("touch begun; while [ ! -e go ]; do sleep 0.05; done", "--ttl", "10m")
     begun(folder)
     ends = ledger.get(job.id).claim_expires_at
