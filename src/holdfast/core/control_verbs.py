@@ -64,7 +64,7 @@ def resume(draft: Draft, command: c.Resume) -> None:
     if command.fence is None and command.signed is not None:
         check_server_statement(job, command.signed.said, draft.now)
     if command.fence is None and (job.revived_at is None or job.started_at is None):
-        raise InvalidTransition(f"job {job.id} has not beaten since it stalled", verb="resume", **job.held_by)
+        raise InvalidTransition(f"job {job.id} has sent no heartbeat since it stalled", verb="resume", **job.held_by)
     draft.emit(EventType.RESUMED, Status.RUNNING, reason=command.reason)
 
 

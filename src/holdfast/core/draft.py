@@ -100,7 +100,7 @@ class Draft:
 
 def check_role(verb: str, actor: Actor, allowed: frozenset[Role]) -> None:
     if actor.role not in allowed:
-        raise Forbidden(f"{verb} is not for a {actor.role.value}", verb=verb, allowed=sorted(allowed))
+        raise Forbidden(f"{verb} is not allowed for the role {actor.role.value}", verb=verb, allowed=sorted(allowed))
 
 
 def require_status(verb: str, job: JobRecord) -> None:

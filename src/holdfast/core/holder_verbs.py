@@ -98,7 +98,7 @@ def check_claimable(draft: Draft, command: c.ClaimJob, *, own: bool) -> None:
     until: Micros | None = None
     if job.is_waiting:
         raise NotClaimable(
-            f"job {job.id} cannot be claimed: it waits for {len(job.waits_for)} others",
+            f"job {job.id} cannot be claimed: it waits for {len(job.waits_for)} other jobs",
             why="dependency",
             until=None,
             waits_for=list(job.waits_for),
