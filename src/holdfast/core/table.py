@@ -26,9 +26,9 @@ takes one of these steps:
 So a job never goes from running to queued in one step: there is always a `stalled` event in between. Once a job is queued or
 claimed again, its old fence is invalid and every write of the old holder is refused with `fence_lost`.
 
-`fail` with a permanent error ends the job as failed, or as dead_lettered if it has a reason code. `cancel` ends a job that is
-not running at once. A running job first gets the phase aborting, so that its holder can stop safely and acknowledge the
-cancel; a hard cancel does not wait. The other phases are executing and assisted (an operator is helping).
+`fail` with a permanent error ends the job as failed, or as dead_lettered if it has a reason code. `cancel` immediately
+ends a job that is not running. A running job first gets the phase aborting, so that its holder can stop safely and
+acknowledge the cancel. A hard cancel does not wait. The other phases are executing and assisted (an operator is helping).
 
 Each transition names the roles that may cause it. Workers claim jobs and write to those they hold; such a write must carry
 the fence of the attempt. Clients and operators cancel, move, reprioritise and reschedule. Operators also assist, replay,

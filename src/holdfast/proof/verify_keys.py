@@ -42,7 +42,7 @@ class TrustedKeys(msgspec.Struct, frozen=True):
     server: PublicKey | None = None
 
     @property
-    def stand(self) -> int:
+    def newest_pos(self) -> int:
         """The position up to which all key changes are known."""
         found = [pos for key in self.keys.values() for pos in (key.enrolled_pos, key.revoked_pos) if pos is not None]
         return max(found, default=0)
@@ -81,7 +81,7 @@ class KeyCheck:
     def __init__(self, ledger_id: str, trusted: TrustedKeys | None, findings: Findings) -> None:
         self._ledger_id = ledger_id
         self._trusted = trusted
-        self._trusted_pos = 0 if trusted is None else trusted.stand
+        self._trusted_pos = 0 if trusted is None else trusted.newest_pos
         self._findings = findings
         self._last = 0
         self._rooted: set[str] = set()
