@@ -1,7 +1,7 @@
-"""Every way Holdfast says no: one tree, each leaf with a stable code.
+"""All exceptions of Holdfast. They form one tree, and each leaf has a stable code.
 
-`code` never changes once released. `retryable` says whether the same call may succeed later without anything else
-changing. `fault` names whose move it is: the caller's, a rival's (somebody else holds what was asked for), the store's.
+`code` never changes once released. `retryable` is True if the same call may succeed later without any other change. `fault`
+says where the cause is: the caller, a rival (another actor holds or changed what the call needs), or the store.
 """
 
 from typing import Any, ClassVar, Literal, Protocol
@@ -10,7 +10,7 @@ Fault = Literal["caller", "rival", "store"]
 
 
 class HoldfastError(Exception):
-    """The root. `context` holds the facts behind the message, `action` what to do next."""
+    """The base class. `context` holds the facts behind the message, `action` says what to do next."""
 
     code: ClassVar[str] = "error"
     retryable: bool = False
@@ -18,7 +18,7 @@ class HoldfastError(Exception):
     fault: ClassVar[Fault] = "caller"
     action: str = ""
     request_id: str | None = None
-    """Of the command that was refused, where the command line sent it."""
+    """The request id of the refused command, if the command line sent it."""
 
     def __init__(self, message: str, *, action: str | None = None, **context: Any) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class NotFound(HoldfastError):
 
 
 class ValidationError(HoldfastError):
-    """The request itself is malformed. Handlers raise it too, for input that no retry will mend."""
+    """The request itself is malformed. Handlers raise it too, for input that no retry can fix."""
 
     code = "validation_error"
     http_status = 400
@@ -43,14 +43,14 @@ class ValidationError(HoldfastError):
 
 
 class UnsupportedConnection(ValidationError):
-    """A job cannot be enqueued in the transaction of this connection: its driver, in `context`, is not one the store can use."""
+    """A job cannot be enqueued in this connection's transaction: the store cannot use its driver, which is in `context`."""
 
     code = "unsupported_connection"
     action = "Use a connection of a driver that the message names."
 
 
 class LimitExceeded(HoldfastError):
-    """A number in the request is past its limit; `context` has both."""
+    """A number in the request is past its limit. `context` has both."""
 
     code = "limit_exceeded"
     http_status = 413
@@ -64,7 +64,7 @@ class Conflict(HoldfastError):
     retryable = True
     http_status = 409
     fault = "rival"
-    action = "Read the job again and decide anew."
+    action = "Read the job again, then decide what to do."
 
 
 class InvalidTransition(HoldfastError):
@@ -83,11 +83,11 @@ class NotStalledYet(HoldfastError):
 class IdempotencyConflict(HoldfastError):
     code = "idempotency_conflict"
     http_status = 422
-    action = "Draw a new request id for a new request."
+    action = "Use a new request id for a new request."
 
 
 class LeaseConflictError(HoldfastError):
-    """Somebody else holds what you want."""
+    """Another worker holds the job."""
 
     code = "lease_conflict"
     retryable = True
@@ -97,7 +97,7 @@ class LeaseConflictError(HoldfastError):
 
 
 class FenceLost(LeaseConflictError):
-    """Your lease is over: the job has moved on without you. Stop all side effects."""
+    """The caller's attempt is over, and the job has moved on. The caller must stop all side effects."""
 
     code = "fence_lost"
     retryable = False
@@ -112,7 +112,7 @@ class NotClaimable(HoldfastError):
 
 
 class RefusedByValidator(HoldfastError):
-    """A validator or a conflict detector refused a result. The job stays running; a worker ends its attempt."""
+    """A validator or a conflict detector refused a result. The job stays running. The worker has to end the attempt."""
 
     code = "refused_by_validator"
     http_status = 422
@@ -120,46 +120,46 @@ class RefusedByValidator(HoldfastError):
 
 
 class ResultTimeout(HoldfastError, TimeoutError):
-    """The job has not ended within the time that `result` was given. It goes on; `context` has its status."""
+    """The job did not end within the timeout of `result`. The job goes on. `context` has its status."""
 
     code = "result_timeout"
     retryable = True
     http_status = 504
     fault = "rival"
-    action = "Ask again, with more time. holdfast explain JOB says what the job waits for."
+    action = "Call again with a longer timeout. holdfast explain JOB says what the job waits for."
 
 
 class NoResult(HoldfastError):
-    """The job has ended and has no result: it failed, was dead-lettered or cancelled. `context` has its status and last error."""
+    """The job failed, was dead-lettered or cancelled, and has no result. `context` has its status and last error."""
 
     code = "no_result"
     http_status = 409
-    action = "Mend the cause, then replay the job."
+    action = "Fix the cause, then replay the job."
 
 
 class GateDenied(HoldfastError):
-    """What is known of a worker does not permit it to go on; `context` has the reason, the detail and the receipt."""
+    """The liveness gate does not allow the worker to go on. `context` has the reason, the detail and the receipt."""
 
     code = "gate_denied"
     http_status = 403
-    action = "Do not take the step. A fresh beat mends silence; whatever else is wrong needs another attempt."
+    action = "Do not take the step. If the worker was only silent, send a fresh beat. Any other reason needs another attempt."
 
 
 _SIGNATURE_ACTIONS = {
-    "counter": "Do nothing if this statement was recorded before. Otherwise sign it anew, with a higher counter.",
-    "skew": "Set the signer's clock and the ledger's by one source, then sign anew.",
-    "signature": "Send the statement exactly as it was signed, or sign it anew with the key that keyId names.",
+    "counter": "Do nothing if this statement was recorded before. Otherwise sign it again, with a higher counter.",
+    "skew": "Set the signer's clock and the ledger's clock by the same source, then sign again.",
+    "signature": "Send the statement exactly as it was signed, or sign it again with the key that keyId names.",
     "payload": "Send the content whose hash was signed, or sign the hash of this content.",
-    "ledger": "Send it to the ledger that it names, or sign anew with the id of this one.",
+    "ledger": "Send it to the ledger that it names, or sign it again with the id of this ledger.",
 }
-"""What to do, by `why`, where it is not about the key."""
+"""What to do, by `why`, if the cause is not the key."""
 
 
 class SignatureInvalid(HoldfastError):
-    """An event has to be signed and is not, or what was signed is not what is asked for. `context["why"]` says which.
+    """An event must be signed and is not, or the signed statement does not match the request. `context["why"]` says which.
 
-    `retryable` is True where the signature that lacks is the server's: another process has that key, or will; and where two
-    clocks are too far apart.
+    `retryable` is True in two cases: the server's signature is missing, because another process may have that key, or the
+    clocks of signer and ledger are too far apart.
     """
 
     code = "signature_invalid"
@@ -173,33 +173,33 @@ class SignatureInvalid(HoldfastError):
 
 
 class Forbidden(HoldfastError):
-    """The caller may not do this; `action` says who may, where that is known."""
+    """The caller may not do this. `action` says who may, if that is known."""
 
     code = "forbidden"
     http_status = 403
 
 
 class SealBroken(HoldfastError):
-    """The sealed log is not what was signed: somebody has changed it, or lost a part of it. Nothing more is sealed."""
+    """The sealed log differs from what was signed: it was changed, or a part of it was lost. Sealing stops."""
 
     code = "seal_broken"
     http_status = 500
-    action = "Keep the database as it is: verify it, compare it with an anchored head, restore what was sealed."
+    action = "Do not change the database. Verify it, compare it with an anchored head, then restore what was sealed."
 
 
 class Unavailable(HoldfastError):
     """The store cannot be reached or cannot write.
 
-    `outcome` is "none" where nothing was changed, "unknown" where the answer was lost on its way back: then the same call
-    with the same request id settles it. `locked` is True where the store works and only a job or a name that this call needs
-    is locked by another transaction.
+    `outcome` is "none" if nothing was changed, and "unknown" if the answer was lost. After an unknown outcome the caller can
+    safely repeat the call with the same request id. `locked` is True if the store works, but another transaction has locked a
+    job or a name that this call needs.
     """
 
     code = "unavailable"
     retryable = True
     http_status = 503
     fault = "store"
-    action = "Ask again; with the same request_id where the outcome is unknown."
+    action = "Call again. If the outcome is unknown, use the same request_id."
 
     def __init__(
         self,
@@ -214,27 +214,28 @@ class Unavailable(HoldfastError):
         self.outcome = outcome
         self.locked = locked
         self.retryable = retryable
-        """False where this very object will never work again: it was closed, or opened before a fork."""
+        """False if this object can never work again because it was closed, or opened before a fork."""
 
 
 class NoLedger(HoldfastError):
-    """Nothing at that url is a ledger yet, and whoever asked would not have one made."""
+    """There is no ledger at this url, and the caller did not allow one to be created."""
 
     code = "no_ledger"
     http_status = 503
     fault = "store"
-    action = "Check the url. Whatever writes makes a ledger: holdfast job enqueue, or holdfast migrate."
+    action = "Check the url. To make a ledger there, run holdfast migrate, or enqueue a job: holdfast job enqueue."
 
 
 class TransientError(HoldfastError):
-    """Raised by a handler: it went wrong this time, and another try may go well. `retry_after` says when (seconds, "30s").
+    """Raised by a handler to be retried. `retry_after` is the delay before the next attempt (seconds, or a text like "30s").
 
-    `reason_code` and `failure_stage` are recorded with the attempt, and with the job's end if this was its last attempt.
+    `reason_code` and `failure_stage` are recorded with the attempt. If it was the last attempt, they are recorded with the
+    job's end too.
     """
 
     code = "transient_error"
     retryable = True
-    action = "Nothing: it is tried again by itself while attempts are left."
+    action = "Nothing: the job is retried automatically while attempts are left."
 
     def __init__(
         self,
@@ -252,13 +253,13 @@ class TransientError(HoldfastError):
 
 
 class PermanentError(HoldfastError):
-    """Raised by a handler: no retry will mend it. With a `reason_code` the job is dead-lettered, otherwise it has failed.
+    """Raised by a handler to fail without a retry. With a `reason_code` the job is dead-lettered, otherwise it is failed.
 
     `failure_stage` is recorded in both cases.
     """
 
     code = "permanent_error"
-    action = "Mend the cause, then replay the job."
+    action = "Fix the cause, then replay the job."
 
     def __init__(
         self,
@@ -274,7 +275,7 @@ class PermanentError(HoldfastError):
 
 
 class JobCancelled(HoldfastError):
-    """Raised by a handler, or by `job.check_cancelled()` in it: somebody asked for the job to stop, and it has."""
+    """Raised by a handler, or by `job.check_cancelled()` in it, to stop after a cancel was requested."""
 
     code = "cancelled"
     http_status = 409
@@ -290,7 +291,7 @@ class SchemaTooNew(HoldfastError):
 
 
 class Refusal(Protocol):
-    """Whatever says no."""
+    """The attributes that every refusal has, an exception or a stored answer."""
 
     @property
     def code(self) -> str: ...
@@ -303,7 +304,7 @@ class Refusal(Protocol):
 
 
 def error_fields(refusal: Refusal) -> dict[str, Any]:
-    """A refusal as programs are told of it, by whichever way they asked."""
+    """Return the fields of a refusal as the command line and the MCP server answer them."""
     return {
         "error": refusal.message,
         "error_code": refusal.code,

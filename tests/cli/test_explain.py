@@ -109,7 +109,7 @@ def test_what_real_workers_say_of_themselves_is_understood(real: Ledger, store_u
     later = real.enqueue("hold", queue="hold", delay=600)
     worker = start("worker", "run", "shop:app", "--name", "ada", SHOP_URL=store_url)
     assert worker.line() == f"began {held.id}"
-    wait_until(lambda: real.workers() and real.explain(held.id).next[-1].by != "whoever sweeps next")
+    wait_until(lambda: real.workers() and real.explain(held.id).next[-1].by != "the next sweeper")
     found = real.explain(held.id)
     assert (found.situation, found.holder) == ("running", "ada")
     assert found.next[-1].by.startswith("the sweeper, ada")
@@ -172,7 +172,7 @@ def test_what_is_suggested_is_for_the_ledger_that_was_asked(run: Run, folder: Pa
         suggested = run("explain", 1, "--db", "sqlite:///far.db", "--json").answer["data"]["commands"]
         findings = run("doctor", "--db", "sqlite:///far.db", "--json").answer["error_context"]["findings"]
         [action] = [finding["action"] for finding in findings if finding["code"] == "queue_paused"]
-        assert action == "Let it go on: holdfast queue unpause --db sqlite:///far.db -- -q."
+        assert action == "Unpause it: holdfast queue unpause --db sqlite:///far.db -- -q."
         for remedy in (suggested[0], suggested[-1]):
             assert run(*shlex.split(remedy["command"])[1:]).code == 0
         assert (near.get(1).status, far.get(1).status) == ("queued", "cancelled")

@@ -31,7 +31,7 @@ def test_anybody_else_may_not(real: Ledger, store_url: str, run: Run) -> None:
     waiting, silent = queued(real), running_stalled(real)
     said = run("gate", waiting.id, "--db", store_url)
     assert (said.code, said.out) == (1, "")
-    assert said.err.splitlines()[0] == f"Failed: gate_denied: job {waiting.id} may not proceed: nobody holds it, it is queued"
+    assert said.err.splitlines()[0] == f"Failed: gate_denied: job {waiting.id} may not proceed: no worker holds it, it is queued"
     done = run("gate", silent.id, "--db", store_url, "--json")
     assert (done.code, done.answer["error_code"]) == (1, "gate_denied")
     assert done.answer["error_context"]["reason"] == "unhealthy_verdict"

@@ -42,7 +42,7 @@ def test_reading_makes_no_ledger(run: Run, folder: Path, words: str) -> None:
     done = run(*words.split())
     assert (done.code, "Traceback" in done.err) == (3, False)
     assert f"there is no ledger at {folder}/holdfast.db" in done.err
-    assert "holdfast job enqueue, or holdfast migrate" in done.err
+    assert "run holdfast migrate, or enqueue a job: holdfast job enqueue" in done.err
     assert contents(folder) == before
 
 

@@ -83,7 +83,7 @@ def test_a_sink_that_was_given_up_on(ledger: Ledger):
 
 def test_dead_letters_until_they_are_discarded(ledger: Ledger):
     made = builders.dead_lettered(ledger)
-    assert wrong(ledger)["dead_letters"].words == "1 dead letter that nobody has replayed or discarded"
+    assert wrong(ledger)["dead_letters"].words == "1 dead letter, neither replayed nor discarded"
     ledger.discard(made.id)
     assert wrong(ledger) == {}
 
@@ -138,11 +138,11 @@ def test_a_replay_speaks_for_its_dead_letter(ledger: Ledger):
 
     first = builders.queued(ledger)
     ledger.dead_letter(first.id, reason_code="timeout")
-    assert letters() == ("warning", "1 dead letter that nobody has replayed or discarded")
+    assert letters() == ("warning", "1 dead letter, neither replayed nor discarded")
     second = ledger.replay(first.id)
     assert letters() == ("note", "1 dead letter, replayed and not discarded")
     ledger.dead_letter(second.id, reason_code="timeout")
-    assert letters() == ("warning", "1 dead letter that nobody has replayed or discarded; 1 more is replayed")
+    assert letters() == ("warning", "1 dead letter, neither replayed nor discarded; 1 more is replayed")
     third = ledger.replay(second.id)
     assert letters() == ("note", "2 dead letters, replayed and not discarded")
     ledger.cancel(third.id)

@@ -299,8 +299,8 @@ def test_what_is_asked_for_first_is_in_the_words(ledger: Ledger, clock: ManualCl
     assert "none that serves" not in text(Situation.READY)
     assert "but 1 job of its queue comes first" in text(Situation.QUEUED_BEHIND)
     assert "Attempt 1, by w-1, failed: ValueError: no answer." in text(Situation.BACKOFF)
-    assert "given up: its holder fell silent (NO_HEARTBEAT)" in text(Situation.REQUEUED)
-    assert "w-1 is late: it means to beat every 10 s." in text(Situation.BEATS_LATE)
+    assert "ended: its holder fell silent (NO_HEARTBEAT)" in text(Situation.REQUEUED)
+    assert "w-1 is late: a beat is due every 10 s." in text(Situation.BEATS_LATE)
     assert "is asked to stop, and may go on for another 30 s" in text(Situation.ABORTING)
 
 
@@ -344,7 +344,7 @@ def test_a_duty_that_is_over_is_nobodys(ledger: Ledger, clock: ManualClock):
     ledger.take_duty(SWEEP_DUTY, "w-2", ttl="10s")
     assert ledger.explain(made.id).next[-1].by == "the sweeper, w-2"
     clock.advance(11)
-    assert ledger.explain(made.id).next[-1].by == "whoever sweeps next"
+    assert ledger.explain(made.id).next[-1].by == "the next sweeper"
 
 
 def test_what_workers_say_of_themselves_may_be_anything(ledger: Ledger):

@@ -427,7 +427,7 @@ BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
     ),
     "claimed at attempt 0": (History().claim(), {"attempt": 0}, "a claimed job was attempted and has its policy"),
     "claimed without policy": (History().claim(), {"policy": None}, "a claimed job was attempted and has its policy"),
-    "succeeded with steps to undo": (History().start().complete(), {"undo_owed": 1}, "nothing is to be undone of a success"),
+    "succeeded with steps to undo": (History().start().complete(), {"undo_owed": 1}, "a succeeded job has no undo steps left"),
     "waiting for nobody": (History(depends_on=(3,)), {"waits_for": ()}, WAITS),
     "waiting while it is available": (History(), {"waits_for": (3,)}, WAITS),
     "more releases than attempts": (History(), {"releases": 1}, "releases are attempts"),

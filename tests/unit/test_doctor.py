@@ -166,10 +166,10 @@ def test_who_is_there():
 @pytest.mark.parametrize(
     ("census", "severity", "words"),
     [
-        ({}, Severity.WELL, "nobody needs to sweep"),
+        ({}, Severity.WELL, "no sweep is needed"),
         ({"sweeper": "w-1"}, Severity.WELL, "w-1 sweeps"),
         ({"sweeper": "w-1", "due": 2}, Severity.WELL, "w-1 sweeps; 2 jobs are due"),
-        ({"due": 1}, Severity.WARNING, "1 job is past a limit, and nobody sweeps"),
+        ({"due": 1}, Severity.WARNING, "1 job is past a limit, and no worker sweeps"),
         ({"due": 1, "owing": 1}, Severity.WARNING, "2 jobs are past a limit"),
         ({"due": COUNT_MAX}, Severity.WARNING, "1,000 jobs or more are past a limit"),
     ],
@@ -190,7 +190,7 @@ def test_a_paused_queue_matters_where_jobs_wait():
     ready = (ReadyJobs("it's", "a", 2, 0), ReadyJobs("it's", "b", 1, 0))
     found = finding("queue_paused", paused=paused, ready=ready)
     assert (found.severity, "3 jobs" in found.words) == (Severity.WARNING, True)
-    assert found.action == "Let it go on: holdfast queue unpause 'it'\"'\"'s'."
+    assert found.action == "Unpause it: holdfast queue unpause 'it'\"'\"'s'."
 
 
 def unserved(**census: Any) -> list[HealthFinding]:
@@ -210,7 +210,7 @@ def test_jobs_that_nobody_serves():
 def test_jobs_that_are_left_to_agents():
     old = ReadyJobs("q", "k", 3, T0 - 61 * SECOND)
     [found] = unserved(ready=(old,), agent_at=T0 - 3_600 * SECOND)
-    assert (found.severity, "agents are at work" in found.words) == (Severity.NOTE, True)
+    assert (found.severity, "agents are active" in found.words) == (Severity.NOTE, True)
     [found] = unserved(ready=(old,), agent_at=T0 - 3_601 * SECOND)
     assert found.severity is Severity.WARNING
 
@@ -243,11 +243,8 @@ def test_sinks():
 
 
 def test_dead_letters_want_somebody():
-    assert finding("dead_letters", dead_letters=1).words == "1 dead letter that nobody has replayed or discarded"
-    assert (
-        finding("dead_letters", dead_letters=COUNT_MAX).words
-        == "1,000 dead letters or more that nobody has replayed or discarded"
-    )
+    assert finding("dead_letters", dead_letters=1).words == "1 dead letter, neither replayed nor discarded"
+    assert finding("dead_letters", dead_letters=COUNT_MAX).words == "1,000 dead letters or more, neither replayed nor discarded"
 
 
 def test_signed_policies_need_a_server_key():
@@ -271,8 +268,8 @@ def test_what_is_sealed_once_is_to_be_sealed_again(census: dict[str, Any], sever
     ("letters", "replayed", "severity", "words"),
     [
         (2, 2, Severity.NOTE, "2 dead letters, replayed and not discarded"),
-        (3, 1, Severity.WARNING, "2 dead letters that nobody has replayed or discarded; 1 more is replayed"),
-        (1, 0, Severity.WARNING, "1 dead letter that nobody has replayed or discarded"),
+        (3, 1, Severity.WARNING, "2 dead letters, neither replayed nor discarded; 1 more is replayed"),
+        (1, 0, Severity.WARNING, "1 dead letter, neither replayed nor discarded"),
     ],
 )
 def test_letters_that_were_replayed_worry_nobody(letters: int, replayed: int, severity: Severity, words: str):
@@ -287,11 +284,11 @@ OPEN = "failed jobs and dead letters that are neither replayed nor discarded are
     ("kept", "words"),
     [
         ([], "everything is kept while no worker is there: workers delete what is too old"),
-        ([{}], f"answers to requests are kept, what heartbeats said is kept, finished jobs are kept, {OPEN} kept"),
+        ([{}], f"answers to requests are kept, contents of heartbeats are kept, finished jobs are kept, {OPEN} kept"),
         (
             [{"requests": DAY_MS, "beats": 30 * DAY_MS, "jobs": 2 * DAY_MS}, {"beats": 3 * DAY_MS, "failed": DAY_MS}],
             (
-                "answers to requests are deleted after 24 h, what heartbeats said is deleted after 3 d, "
+                "answers to requests are deleted after 24 h, contents of heartbeats are deleted after 3 d, "
                 f"finished jobs are deleted after 2 d, {OPEN} deleted after 24 h"
             ),
         ),

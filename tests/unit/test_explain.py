@@ -126,7 +126,7 @@ def test_what_becomes_of_a_job_that_waits_in_vain_comes_next(choice: str, ends: 
     history = History(available_at=NEVER)
     history.job = msgspec.structs.replace(history.job, on_dependency_failure=choice)
     found = of(history, unmet=(LinkedJob(3, Status.QUEUED),))
-    assert [step.what for step in found.next[1:]] == [f"it is {end} if one of them ends otherwise" for end in ends]
+    assert [step.what for step in found.next[1:]] == [f"it is {end} if one of them ends without success" for end in ends]
 
 
 def test_a_queue_may_begin_with_a_dash():
@@ -136,7 +136,7 @@ def test_a_queue_may_begin_with_a_dash():
 
 def test_to_whom_could_claim_it_it_is_nothing_that_no_worker_is_there():
     found = of(History(), workers=(), ahead=3, is_asked_to_claim=True)
-    assert (found.situation, found.next[0].by) == (Situation.READY, "whoever claims it first")
+    assert (found.situation, found.next[0].by) == (Situation.READY, "the first worker to claim it")
     assert "It may be claimed; it has been ready for" in found.text and "worker" not in found.text
     assert [remedy.command for remedy in found.commands] == ["holdfast job cancel 7"]
     later = of(History(delay_us=60 * SECOND), workers=(), is_asked_to_claim=True)
@@ -155,7 +155,7 @@ def test_where_agents_are_at_work_one_may_take_it_up():
     history = History().wait(60)
     found = of(history, workers=(), agent_at=history.now - 60 * SECOND)
     assert (found.situation, found.next[0].by) == ("no_worker", "an agent, or a worker that serves k")
-    assert "Agents are at work, the last of them 60 s ago" in found.text
+    assert "Agents are active, the last of them 60 s ago" in found.text
     assert found.commands[0].command == "holdfast task start 7 --agent NAME"
     assert "task start" not in of(history, workers=(), agent_at=history.now - 3_601 * SECOND).commands[0].command
 
@@ -197,11 +197,11 @@ def test_those_ahead_of_a_job_in_backoff_are_no_matter():
 @pytest.mark.parametrize(
     ("history", "words"),
     [
-        (History().start().do(c.Release), "w-1 handed it back from attempt 1; that does not count."),
+        (History().start().do(c.Release), "w-1 released attempt 1; it does not count."),
         (History().start().fail(), "Attempt 1, by w-1, failed: x."),
         (History().start().do(c.Stall, error=b'"worn"').sweep(), "Attempt 1, by w-1, failed: worn."),
-        (History().start().stall().sweep(), "Attempt 1, by w-1, was given up: its holder could not go on (WORKER_ERROR)."),
-        (History().start().wait(31).sweep(), "Attempt 1, by w-1, was given up: its holder fell silent (NO_HEARTBEAT)."),
+        (History().start().stall().sweep(), "Attempt 1, by w-1, ended: its holder could not go on (WORKER_ERROR)."),
+        (History().start().wait(31).sweep(), "Attempt 1, by w-1, ended: its holder fell silent (NO_HEARTBEAT)."),
     ],
 )
 def test_what_became_of_the_attempt_before(history: History, words: str):
@@ -220,7 +220,7 @@ def test_an_undo_job_says_whose():
 @pytest.mark.parametrize(
     ("history", "situation", "words"),
     [
-        (History().claim(), Situation.CLAIMED, "w-1 has claimed it and not begun yet."),
+        (History().claim(), Situation.CLAIMED, "w-1 has claimed it and has not started it yet."),
         (History().start().do(c.Assist, actor=OPERATOR, on=True), Situation.ASSISTED, "w-1 runs it, and an operator helps."),
         (History().start().wait(11), Situation.BEATS_LATE, "Without another beat it stalls in 19 s (00:00:30Z)."),
     ],
@@ -234,7 +234,7 @@ def test_how_it_stands_with_the_holder(history: History, situation: Situation, w
 def test_a_wish_for_assistance_is_told():
     history = History().start().beat(assist_requested=True)
     found = of(history)
-    assert "w-1 wishes for assistance." in found.text
+    assert "w-1 asks for assistance." in found.text
     assert commands(found)[:2] == ["holdfast job assist 7", "holdfast job cancel 7"]
     assert "holdfast job assist 7" not in commands(of(history.do(c.Assist, actor=OPERATOR, on=True)))
 
@@ -252,7 +252,7 @@ def test_an_aborting_job_is_cancelled_when_its_grace_is_over():
     ("history", "what"),
     [
         (History().start(), "without another beat it is stalled, and requeued"),
-        (History(WINDOW).start(), "without another beat it is stalled, and left to its holder for a while, then requeued"),
+        (History(WINDOW).start(), "without another beat it is stalled, and requeued after its resume window"),
         (History(Policy(attempts_max=1)).start(), "without another beat it is stalled, and out of attempts"),
         (History(Policy(progress_timeout_ms=5_000)).start(), "without progress it is stalled, and requeued"),
         (History(Policy(cancel_grace_ms=90_000)).start().cancel(), "without another beat it is stalled, and cancelled"),
@@ -285,7 +285,7 @@ def test_a_signed_job_needs_a_server_key():
     assert "no sweep can stall it" not in of(history).text
     history.wait(31)
     assert of(history, server_key=False).situation is Situation.NO_SERVER_KEY
-    assert "Unless w-9, who sweeps, has a server key" in of(history).text
+    assert "Unless the sweeper, w-9, has a server key" in of(history).text
 
 
 def test_what_an_operator_has_to_sign_says_so():
@@ -315,9 +315,9 @@ def test_a_claimed_job_that_stalled_and_beats_is_waited_for():
 
 def test_the_error_of_a_stalled_job_is_told():
     found = of(History(WINDOW).start().do(c.Stall, error=b'"worn"', reason=StallReason.WORKER_ERROR))
-    assert "It stalled 0 s ago (00:00:00Z) in the hands of w-1: its holder could not go on (WORKER_ERROR)." in found.text
+    assert "It stalled 0 s ago (00:00:00Z) while w-1 held it: its holder could not go on (WORKER_ERROR)." in found.text
     assert "Its last error: worn." in found.text
-    assert "w-1 may still come back and go on, for another 60 s (until 00:01:00Z)." in found.text
+    assert "w-1 may still return and go on, for another 60 s (until 00:01:00Z)." in found.text
 
 
 @pytest.mark.parametrize(("choice", "what"), [("dead_letter", "it is dead-lettered"), ("fail", "it fails")])
@@ -373,14 +373,14 @@ def test_attempts_are_counted_in_plain_words():
 def test_a_dead_letter_with_wrong_arguments_is_to_be_discarded_first():
     wrong = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.PARSE_ERROR, failure_stage=FailureStage.INPUT)
     found = of(wrong)
-    assert "A replay has the same arguments: it fails again unless the handler takes them now." in found.text
+    assert "A replay has the same arguments: it fails again unless the handler now accepts them." in found.text
     assert commands(found) == ["holdfast dlq discard 7", "holdfast dlq get 7", "holdfast dlq replay 7"]
 
 
 def test_a_hard_cancel_says_when_the_handler_is_told():
     aborting = of(History().start().cancel())
     assert aborting.commands[0].does.startswith(
-        "ends it at once: what its holder writes is refused, and the handler is told with its next heartbeat"
+        "ends it at once: its holder's writes are refused, and its next heartbeat stops the handler"
     )
 
 
@@ -395,7 +395,7 @@ def test_a_discarded_letter_is_not_to_be_discarded_again():
     dead.do(c.Annotate, actor=OPERATOR, note=EventType.DISCARDED)
     found = of(dead)
     assert (found.situation, commands(found)[-1]) == (Situation.EXHAUSTED, "holdfast dlq get 7")
-    assert "nobody needs to look at it" in found.text
+    assert "no further action is needed" in found.text
 
 
 def test_the_newest_replay_counts():
@@ -424,13 +424,13 @@ def owing(steps: int = 1) -> History:
 def test_what_is_owed_is_told_until_it_is_done():
     found = of(owing(2), sweeper=None)
     assert found.situation is Situation.COMPENSATION_OWED
-    assert "It still owes 2 undo steps, and no job undoes them yet." in found.text
+    assert "It still owes 2 undo steps, and there is no undo job yet." in found.text
     assert commands(found) == ["holdfast sweep", "holdfast job replay 7"]
     working = of(owing(), undo=LinkedJob(8, Status.RUNNING))
-    assert "It still owes 1 undo step; job 8, which undoes them, is running." in working.text
+    assert "It still owes 1 undo step; its undo job 8 is running." in working.text
     done = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATED)
     assert of(done).situation is Situation.FAILED
-    assert "What it had done was undone." in of(done).text
+    assert "Its undo steps have run." in of(done).text
     assert of(done, replays=(LinkedJob(9, Status.QUEUED),)).situation is Situation.REPLAYED
 
 

@@ -497,7 +497,7 @@ def test_a_worker_says_how_long_it_keeps_what_heartbeats_said(
     start(**settings)
     wait_until(app.ledger.workers)
     [found] = [finding for finding in app.ledger.diagnose().findings if finding.code == "retention"]
-    assert f"what heartbeats said is {said}, finished jobs are kept, " in found.words
+    assert f"contents of heartbeats are {said}, finished jobs are kept, " in found.words
 
 
 def test_a_worker_keeps_open_failures_unless_it_is_told_how_long(app: App) -> None:

@@ -1,6 +1,6 @@
-"""Reading a history: what it folds to, what a row must satisfy, and what is wrong with it, with the place.
+"""Audit a history: fold its events into a job, and find every event and row that breaks a rule.
 
-Tests, simulator and `verify` all use this one checker.
+Tests, the simulator and `verify` all use this checker.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ from holdfast.core.table import EVENT_ROLES, STEPS
 
 
 class Violation(NamedTuple):
-    """One broken rule. `rev` is the event's, or the row's where the row itself is wrong."""
+    """One broken rule. `rev` is the event's, or the row's if the row itself is wrong."""
 
     job_id: int
     rev: int
@@ -49,7 +49,7 @@ class Violation(NamedTuple):
 
 
 def fold(events: Iterable[EventRecord]) -> JobRecord | None:
-    """The job that a history describes; None for no history."""
+    """Return the job that results from the events, or None if there are none."""
     job: JobRecord | None = None
     for event in events:
         job = evolve(job, event)
@@ -57,7 +57,7 @@ def fold(events: Iterable[EventRecord]) -> JobRecord | None:
 
 
 def check_status(job: JobRecord) -> list[str]:
-    """What the job's status requires or forbids and its row does not honour."""
+    """Return the rules about the job's status that its row breaks."""
     held, live = job.status in HELD, job.status not in TERMINAL
     rules = {
         "a held job has an owner and a lease": held == (job.owner is not None and job.lease_expires_at is not None),
@@ -81,7 +81,7 @@ def check_status(job: JobRecord) -> list[str]:
         "a claimed job was attempted and has its policy": not held or (job.attempt > 0 and job.policy is not None),
         "releases are attempts": 0 <= job.releases <= job.attempt,
         "a job waits for others until it is available, no other does": bool(job.waits_for) == job.is_waiting,
-        "nothing is to be undone of a success": job.undo_owed == 0 or job.status is not Status.SUCCEEDED,
+        "a succeeded job has no undo steps left": job.undo_owed == 0 or job.status is not Status.SUCCEEDED,
     }
     return [rule for rule, holds in rules.items() if not holds]
 
@@ -96,9 +96,9 @@ class SignatureRules(Protocol):
 def check_history(
     events: Sequence[EventRecord], row: JobRecord | None = None, signatures: SignatureRules | None = None
 ) -> list[Violation]:
-    """Everything wrong with one job's events, and with `row` as their fold. Stops where the history cannot be folded on.
+    """Return every rule that one job's events break, and every difference between `row` and their fold.
 
-    With `signatures`, the signatures of the events are checked as well.
+    The check stops at the first event that cannot be folded. With `signatures`, the signatures of the events are checked too.
     """
     audit = Audit(signatures)
     found: list[Violation] = []
@@ -110,7 +110,7 @@ def check_history(
 
 
 class Audit:
-    """One job's history, checked event by event: it keeps the job that they fold to, and nothing of the events."""
+    """Check one job's history event by event. It keeps only the job that the events fold to, not the events."""
 
     __slots__ = ("_signatures", "ended", "is_incomplete", "job")
 
@@ -120,12 +120,12 @@ class Audit:
         self._signatures = signatures
         self.job = job
         self.is_incomplete = is_incomplete
-        """Retention has taken something of a beat, so that the fold is not sure of all it says."""
+        """True if retention has deleted the contents of a beat. Some fields of the fold are then not reliable."""
         self.ended = False
-        """What was fed last cannot be folded: nothing more can be said of this job."""
+        """True if the last event cannot be folded. No further events can be checked."""
 
     def feed(self, event: EventRecord) -> list[Violation]:
-        """The rules that the next event breaks."""
+        """Return the rules that the next event breaks."""
         problems = list(_check_event(self.job, event, is_incomplete=self.is_incomplete))
         if self._signatures is not None:
             problems += self._signatures.check(self.job, event)
@@ -139,7 +139,7 @@ class Audit:
         return found
 
     def check_row(self, row: JobRecord) -> list[Violation]:
-        """Where `row` is not what the events fold to."""
+        """Return the differences between `row` and the fold of the events."""
         return _check_row(self.job, row, is_incomplete=self.is_incomplete)
 
 
@@ -147,12 +147,12 @@ _UNFOLDABLE = frozenset({"first event", "one job", "step", "policy", "payload", 
 
 
 def _is_pruned(event: EventRecord) -> bool:
-    """Retention took the contents of this beat: stage, progress and when it moved are no longer known for sure."""
+    """Return whether retention deleted the contents of this beat. Stage, progress and `progressed_at` are then unreliable."""
     return event.type is EventType.HEARTBEAT and payloads.decode(payloads.BeatPayload, event.payload).pruned is not None
 
 
 def _check_event(job: JobRecord | None, event: EventRecord, *, is_incomplete: bool) -> Iterable[tuple[str, str]]:
-    """The rules one event breaks, given the job before it."""
+    """Yield the rules that one event breaks, given the job before it."""
     contents = list(_check_contents(event))
     yield from contents
     is_unreadable = any(rule == "payload" for rule, _ in contents)
@@ -173,9 +173,9 @@ def _check_event(job: JobRecord | None, event: EventRecord, *, is_incomplete: bo
     if event.received_at < job.updated_at:
         yield "time", "an event is older than the one before it"
     if event.attempt != job.attempt + (event.type is EventType.CLAIMED):
-        yield "attempt", f"{event.type.value} of attempt {event.attempt}, the job being at {job.attempt}"
+        yield "attempt", f"{event.type.value} of attempt {event.attempt}, but the job was at attempt {job.attempt}"
     if event.actor.role not in EVENT_ROLES[event.type]:
-        yield "role", f"a {event.actor.role.value} may not be behind {event.type.value}"
+        yield "role", f"the role {event.actor.role.value} may not cause {event.type.value}"
     if (event.correlation_id, event.trace_id) != (job.correlation_id, job.trace_id):
         yield "correlation", "the correlation or trace id changed"
     yield from _check_policy(job, event)
@@ -203,11 +203,11 @@ def _check_first(event: EventRecord, *, is_unreadable: bool) -> Iterable[tuple[s
         and not is_unreadable
         and payloads.decode(payloads.EnqueuedPayload, event.payload).replay_of is None
     ):
-        yield "reason", "enqueued carries a reason, and repeats no other job"
+        yield "reason", "enqueued carries a reason, but the job is not a replay"
 
 
 WITH_POLICY = frozenset({EventType.CLAIMED, EventType.HEARTBEAT, EventType.STALLED})
-"""Types of events that carry a snapshot of the lease's policy; a beat only where it renews the lease for another length."""
+"""Types of events that carry a snapshot of the lease's policy. A beat has one only if it changes the length of the lease."""
 _WITHOUT_REASON = frozenset(
     {
         EventType.UNBLOCKED,
@@ -220,7 +220,7 @@ _STALL_REASONS = frozenset(reason.value for reason in StallReason)
 
 
 def _check_contents(event: EventRecord) -> Iterable[tuple[str, str]]:
-    """An event carries what its type carries, and nothing else."""
+    """Check that an event carries only what its type allows."""
     shape = payloads.PAYLOAD_TYPES.get(event.type)
     if shape is None:
         if event.payload is not None:
@@ -233,20 +233,20 @@ def _check_contents(event: EventRecord) -> Iterable[tuple[str, str]]:
                 and found.pruned is not None
                 and pruned_sha256(event.payload or b"") is None
             ):
-                yield "payload", "a beat whose contents retention took has their hash, and nothing else"
+                yield "payload", "a beat whose contents retention deleted has their hash, and nothing else"
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             yield "payload", f"its payload is not what {event.type.value} carries"
     if event.statement is not None:
         try:
             counter_of(event.statement)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            yield "illegible", f"what was signed of {event.type.value} cannot be read"
+            yield "illegible", f"the signed statement of {event.type.value} cannot be read"
     if event.policy is not None and event.type not in WITH_POLICY:
         yield "policy snapshot", f"{event.type.value} carries a policy"
     if event.reason is not None and event.type in _WITHOUT_REASON:
         yield "reason", f"{event.type.value} carries a reason"
     if event.type is EventType.STALLED and event.reason not in _STALL_REASONS:
-        yield "reason", f"stalled for {event.reason}, which is no reason to stall"
+        yield "reason", f"stalled for {event.reason}, which is not a stall reason"
 
 
 _PHASES = {
@@ -257,7 +257,7 @@ _PHASES = {
 
 
 def _check_record(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
-    """What an event repeats or presumes of the job is what the job was."""
+    """Check that what an event repeats or assumes of the job agrees with the job."""
     if event.type in _PHASES and job.phase not in _PHASES[event.type]:
         yield "phase", f"{event.type.value} of a job whose phase was {'none' if job.phase is None else job.phase.value}"
     if event.type is EventType.STALLED:
@@ -265,9 +265,9 @@ def _check_record(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str
     if event.type is EventType.UNBLOCKED:
         available_at = payloads.decode(payloads.UnblockedPayload, event.payload).available_at
         if not job.is_waiting:
-            yield "waiting", "unblocked, but it waited for nobody"
+            yield "waiting", "unblocked, but it did not wait for other jobs"
         elif available_at != max(event.received_at, job.wanted_at or 0):
-            yield "record", f"unblocked, available at {available_at}, which is neither then nor when it was wanted"
+            yield "record", f"unblocked, available at {available_at}, but neither the event nor the caller has that time"
     yield from _check_placement(job, event)
     if event.type is EventType.REQUEUED and attempts_exhausted(job) and not payloads.is_release(event):
         yield "attempts_max", "requeued with no attempts left"
@@ -275,22 +275,22 @@ def _check_record(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str
         yield from _check_failure(job, event, payloads.decode(payloads.FailedPayload, event.payload))
     if event.type is EventType.DEAD_LETTERED:
         letter = payloads.decode(payloads.DeadLetteredPayload, event.payload)
-        told = (letter.attempts, letter.last_owner, letter.last_lease_expires_at, letter.correlation_id, letter.reason_code)
+        recorded = (letter.attempts, letter.last_owner, letter.last_lease_expires_at, letter.correlation_id, letter.reason_code)
         owner, lease = job.owner or job.last_owner, job.lease_expires_at or job.last_lease_expires_at
-        if told != (job.attempt, owner, lease, job.correlation_id, event.reason):
-            yield "record", "the dead letter tells of another attempt, owner, lease, correlation or reason than the job had"
+        if recorded != (job.attempt, owner, lease, job.correlation_id, event.reason):
+            yield "record", "the dead letter has another attempt, owner, lease, correlation or reason than the job had"
 
 
 def _check_placement(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
-    """A job is moved from the queue that it was in, given another priority than it had, and another time unless it waits."""
+    """Check queue, priority and time changes: the old value is the job's, the new one differs, a waiting job keeps its time."""
     if event.type is EventType.MOVED:
         moved = payloads.decode(payloads.MovedPayload, event.payload)
         if moved.from_queue != job.queue or moved.queue == job.queue:
-            yield "record", f"moved from {moved.from_queue} to {moved.queue}, the job being in {job.queue}"
+            yield "record", f"moved from {moved.from_queue} to {moved.queue}, but the job was in {job.queue}"
     if event.type is EventType.REPRIORITISED:
         given = payloads.decode(payloads.ReprioritisedPayload, event.payload)
         if given.from_priority != job.priority or given.priority == job.priority:
-            yield "record", f"reprioritised from {given.from_priority} to {given.priority}, the job being at {job.priority}"
+            yield "record", f"reprioritised from {given.from_priority} to {given.priority}, but the job was at {job.priority}"
     if event.type is EventType.RESCHEDULED:
         times = payloads.decode(payloads.RescheduledPayload, event.payload)
         if job.is_waiting:
@@ -298,55 +298,55 @@ def _check_placement(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, 
         elif times.from_at != job.available_at or times.available_at == job.available_at:
             yield (
                 "record",
-                f"rescheduled from {times.from_at} to {times.available_at}, the job being available at {job.available_at}",
+                f"rescheduled from {times.from_at} to {times.available_at}, but the job was available at {job.available_at}",
             )
 
 
 def _check_failure(job: JobRecord, event: EventRecord, body: payloads.FailedPayload) -> Iterable[tuple[str, str]]:
-    """Failures of older versions have an error only."""
+    """Check a failure. Those of older versions have only an error and are accepted."""
     if body.failure is None:
         return
     is_exhausted = body.failure == "exhausted"
     if (is_exhausted and not attempts_exhausted(job)) or (not is_exhausted and event.actor.role is not Role.WORKER):
         yield "record", f"failed as {body.failure}, after {job.attempt} attempts, by {event.actor}"
     if is_exhausted != (body.reason_code is not None) or event.reason != (body.reason_code or body.failure):
-        yield "reason", f"failed for {event.reason}, being {body.failure} with the reason code {body.reason_code}"
+        yield "reason", f"failed for {event.reason}, but the payload says {body.failure}, reason code {body.reason_code}"
 
 
 def _check_stall(job: JobRecord, event: EventRecord, body: payloads.StalledPayload) -> Iterable[tuple[str, str]]:
-    """Stalls of older versions name no holder and no detection time, and may give the other reason for silence."""
+    """Check a stall. Those of older versions have no holder and no detection time, and may have the other silence reason."""
     if (body.last_beat_at, body.lease_expires_at) != (job.last_beat_at, job.lease_expires_at):
-        yield "record", "stalled tells of another last beat or lease than the job had"
+        yield "record", "stalled has another last beat or lease than the job had"
     if (body.holder, body.incarnation, body.detected_at) == (None, None, None):
         return
     if (body.holder, body.incarnation) != (job.owner, job.incarnation):
-        yield "record", f"stalled names {body.holder} as the holder, the attempt being {job.owner}'s"
+        yield "record", f"stalled names {body.holder} as the holder, but {job.owner} held the attempt"
     if body.detected_at != (event.received_at if event.at is None else event.at):
         yield "record", f"stalled was detected at {body.detected_at}, which is not the time of the event"
     if event.actor.role is Role.SYSTEM and event.reason in SILENCE_REASONS and event.reason != silence_reason(job):
-        yield "reason", f"stalled for {event.reason}, the job says {silence_reason(job).value}"
+        yield "reason", f"stalled for {event.reason}, but the job's limits say {silence_reason(job).value}"
 
 
 def _check_assist_and_undo(job: JobRecord, event: EventRecord, *, is_incomplete: bool) -> Iterable[tuple[str, str]]:
-    """What is said of assistance and of undoing is so: a wish where one begins, steps and their failure where they belong."""
+    """Check that a beat's reason marks a new request for assistance, and that undo steps and failures are on the right jobs."""
     if event.type is EventType.HEARTBEAT:
         beat = payloads.decode(payloads.BeatPayload, event.payload)
         begins = beat.assist_requested is True and not job.assist_requested
         allowed = {ASSIST_REQUESTED if begins else None}
         if event.reason not in (allowed if beat.pruned is None and not is_incomplete else {ASSIST_REQUESTED, None}):
-            yield "reason", f"heartbeat carries the reason {event.reason}, and begins to wish for assistance: {begins}"
+            yield "reason", f"heartbeat carries the reason {event.reason}, but newly requests assistance: {begins}"
         if beat.undo is not payloads.UNSET and job.kind == UNDO_KIND:
-            yield "undo", "a job that undoes another one registers an undo step"
+            yield "undo", "a job that undoes another job registers an undo step"
     failed = event.type is EventType.DEAD_LETTERED and event.reason == ReasonCode.COMPENSATION_FAILED
     if failed and job.kind != UNDO_KIND:
-        yield "undo", "a job that undoes nothing ends with compensation_failed"
+        yield "undo", "a job that is not an undo job ends with compensation_failed"
 
 
 def _check_policy(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
     if event.type is EventType.CLAIMED and event.policy is None:
         yield "policy", "claimed without a snapshot of its policy"
     if event.type is EventType.STALLED and event.policy != job.policy:
-        yield "policy snapshot", "stalled with another policy than it was claimed under"
+        yield "policy snapshot", "stalled with another policy than it was claimed with"
     if event.type is EventType.HEARTBEAT and event.policy is not None:
         if job.status not in HELD:
             yield "policy snapshot", f"heartbeat of a job that is {job.status.value} renews a lease"
@@ -357,7 +357,7 @@ def _check_policy(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str
 
 
 def _check_holder(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
-    """A worker's event on an attempt comes from the worker that attempt was given to, while its lease lasts."""
+    """Check that a worker's event comes from the worker that holds the attempt, before its lease ends."""
     if event.actor.role is not Role.WORKER:
         return
     if event.type is EventType.CLAIMED:
@@ -375,7 +375,7 @@ def _check_holder(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str
 
 
 def _check_liveness(job: JobRecord, event: EventRecord, *, is_incomplete: bool) -> Iterable[tuple[str, str]]:
-    """The system stalls only past the limit, and resumes only after a beat. Nobody requeues what is being cancelled."""
+    """Check that the system stalls only past the limit and resumes only after a beat, and that no aborting job is requeued."""
     if event.type is EventType.REQUEUED and job.phase is Phase.ABORTING:
         yield "requeued while aborting", "a job that is being cancelled never runs again"
     if event.actor.role is not Role.SYSTEM:
@@ -394,7 +394,7 @@ def _status(status: Status | None) -> str:
 
 
 def _text(name: str, value: object) -> str:
-    """A field in plain words: a time as a date, a word of the ledger's own without its class."""
+    """Return a field's value for a message: a time as a date, an enum member as its value."""
     if value is None:
         return "nothing"
     if name.endswith("_at") and isinstance(value, int):
@@ -407,7 +407,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _time(at: int | None) -> str:
-    """RFC 3339, if it is a time at all."""
+    """Return a time in RFC 3339, or the number itself if it is out of range."""
     try:
         return "never" if at is None else f"{datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at):%Y-%m-%dT%H:%M:%S.%fZ}"
     except OverflowError:
@@ -418,9 +418,9 @@ def _check_row(job: JobRecord | None, row: JobRecord, *, is_incomplete: bool) ->
     if job is None:
         return [Violation(row.id, row.rev, "fold", "a row without events")]
     ignored = {"token", "waits_for"} | ({"stage", "progress", "progressed_at", "assist_requested"} if is_incomplete else set())
-    said = "waits" if job.is_waiting else "does not wait"
-    told = f"waits_for in its row is {_text('waits_for', row.waits_for)}, its events say that it {said}"
-    waits = [Violation(row.id, row.rev, "fold", told)]
+    expected = "waits" if job.is_waiting else "does not wait"
+    detail = f"waits_for in its row is {_text('waits_for', row.waits_for)}, its events say that it {expected}"
+    waits = [Violation(row.id, row.rev, "fold", detail)]
     return (waits if bool(row.waits_for) != job.is_waiting else []) + [
         Violation(
             row.id,

@@ -1,4 +1,4 @@
-"""Requests to change something, one frozen record a verb. Shape and limits are checked before one of these is made."""
+"""Commands: requests to change jobs, one frozen record per verb. Shape and limits are checked before a command is made."""
 
 from typing import Literal, Protocol
 
@@ -52,14 +52,17 @@ class SignedStatement(Protocol):
 
 
 class Command(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
-    """`actor` and `request_id` say who asked and how a repetition is recognised; they are not part of the body."""
+    """The base of all commands.
+
+    `actor` gives the command. A command with the `request_id` of an earlier one is a repetition. Neither is part of the body.
+    """
 
     actor: Actor
     request_id: str | None = None
 
 
 class Enqueue(Command, frozen=True, kw_only=True):
-    """One new job. `payload` is the encoded body of its `enqueued` event; the other fields are what the row needs of it."""
+    """Make a new job. `payload` is the encoded body of its `enqueued` event. The other fields repeat what the row needs."""
 
     queue: str
     kind: str
@@ -75,17 +78,17 @@ class Enqueue(Command, frozen=True, kw_only=True):
     trace_id: str | None = None
     replay_of: int | None = None
     reason: str | None = None
-    """Why a job is replayed."""
+    """The reason of a replay."""
     bare: bool = False
-    """No option was given: everything below `payload` has its default."""
+    """True if no option was given: everything below `payload` has its default."""
     job_id: int | None = None
-    """Drawn beforehand, where others have to know it before the job is there."""
+    """The id, if it was drawn in advance because other jobs refer to it."""
 
 
 class EnqueueLinked(Enqueue, frozen=True, kw_only=True):
-    """One of a call in which some jobs wait for others.
+    """Make a new job in a call in which some jobs wait for others.
 
-    `depends_on` are ids; `after` are places of the same call, whose ids are not known yet: they join the payload once drawn.
+    `depends_on` are ids. `after` are indexes of other jobs of the same call. Their ids are added to the payload once drawn.
     """
 
     depends_on: tuple[int, ...] = ()
@@ -101,19 +104,19 @@ class ClaimNext(Command, frozen=True, kw_only=True):
 
 
 class JobCommand(Command, frozen=True, kw_only=True):
-    """A command on one job that exists."""
+    """A command on one existing job."""
 
     job_id: int
     expected_rev: int | None = None
     cause: str | None = None
-    """The event of another job that brought this about."""
+    """The id of the event of another job that caused this command."""
 
 
 class ClaimJob(JobCommand, frozen=True, kw_only=True):
-    """`policy`, `paused`, `fresh_since` and `token` are what the ledger found and drew for it, not what the caller said.
+    """Claim one job by id. The ledger sets `policy`, `paused`, `fresh_since` and `token`, not the caller.
 
-    `signed` is for its own holder, whose claim is a beat. With `keeps_ttl`, `ttl_ms` is for a new lease only: a renewal keeps
-    the length that the lease has.
+    `signed` is for the current holder, whose claim counts as a heartbeat. With `keeps_ttl`, `ttl_ms` applies to a new lease
+    only, and a renewal keeps the current length.
     """
 
     token: str
@@ -126,7 +129,7 @@ class ClaimJob(JobCommand, frozen=True, kw_only=True):
 
 
 class HolderCommand(JobCommand, frozen=True, kw_only=True):
-    """`signed` is what the holder has signed for it; with that, a fence may be without its token."""
+    """A command of a job's holder. If `signed` has the holder's statement, the fence may lack its token."""
 
     fence: Fence
     signed: SignedStatement | None = None
@@ -141,7 +144,7 @@ class Heartbeat(HolderCommand, frozen=True, kw_only=True):
 
 
 class Objection(msgspec.Struct, frozen=True):
-    """What a validator or a conflict detector said against a result."""
+    """The reason why a validator or a conflict detector refuses a result."""
 
     message: str
     retryable: bool = False
@@ -151,15 +154,15 @@ class Complete(HolderCommand, frozen=True, kw_only=True):
     payload: bytes
     """The encoded body of its `succeeded` event."""
     objection: Objection | None = None
-    """Why it is refused where it would otherwise be accepted."""
+    """Set if a validator refuses the result. It applies only if the completion would otherwise be accepted."""
 
 
 class CompleteInBatch(Complete, frozen=True, kw_only=True):
-    """A completion of many at once, whose answer says no more than that it is done."""
+    """One completion of a batch. Its answer says only that it is done."""
 
 
 class CompleteGated(Complete, frozen=True, kw_only=True):
-    """A completion that is refused unless its holder passes the gate in the very transaction that records it."""
+    """A completion that is refused unless its holder passes the gate in the same transaction."""
 
 
 class Fail(HolderCommand, frozen=True, kw_only=True):
@@ -180,26 +183,26 @@ class AcknowledgeCancel(HolderCommand, frozen=True, kw_only=True):
 
 
 class Stall(JobCommand, frozen=True, kw_only=True):
-    """By the system past the limit, or by the holder (with its fence) at any time."""
+    """Stall a held job: by the system past the limit, or by the holder (with its fence) at any time."""
 
     fence: Fence | None = None
     reason: StallReason | None = None
     error: bytes | None = None
-    """What a holder has to say of it; the stage and the reason code are the error's."""
+    """The error that the holder reports. Stage and reason code belong to the error."""
     failure_stage: FailureStage | None = None
     reason_code: ReasonCode | None = None
     fresh_since: Micros | None = None
     signed: SignedStatement | None = None
-    """By the holder, or by a server elsewhere."""
+    """The statement of the holder, or of another server."""
 
 
 class Resume(JobCommand, frozen=True, kw_only=True):
-    """By the system after a beat, or by the last holder (with its fence) as its own proof of life."""
+    """Resume a stalled job: by the system after a heartbeat, or by the last holder (with its fence) as its proof of life."""
 
     fence: Fence | None = None
     reason: str | None = None
     signed: SignedStatement | None = None
-    """By the holder, or by a server elsewhere."""
+    """The statement of the holder, or of another server."""
 
 
 class Requeue(JobCommand, frozen=True, kw_only=True):
@@ -208,11 +211,11 @@ class Requeue(JobCommand, frozen=True, kw_only=True):
 
 
 class Unblock(JobCommand, frozen=True, kw_only=True):
-    """The last job that this one waited for has succeeded."""
+    """Make a waiting job available: the last job that it waited for has succeeded."""
 
 
 class MoveJob(JobCommand, frozen=True, kw_only=True):
-    """`key_holder` is what the ledger found: the job in the other queue that has this job's dedupe key."""
+    """Move a queued job. The ledger sets `key_holder` to the job in the other queue that has the same dedupe key."""
 
     queue: str
     reason: str | None = None
@@ -225,7 +228,7 @@ class Reprioritise(JobCommand, frozen=True, kw_only=True):
 
 
 class Reschedule(JobCommand, frozen=True, kw_only=True):
-    """Available from a moment, or so long from now."""
+    """Make a queued job available at another time: `available_at`, or `delay_us` from now."""
 
     available_at: Micros | None = None
     delay_us: int = 0
@@ -233,9 +236,9 @@ class Reschedule(JobCommand, frozen=True, kw_only=True):
 
 
 class Sweep(JobCommand, frozen=True, kw_only=True):
-    """Whatever is due for one job: stall, resume, requeue, exhaust, or a cancel that outlived its grace.
+    """Do what is due for one job: stall, resume, requeue, exhaust, or cancel it after its cancel grace.
 
-    Silence before `fresh_since` is not held against anybody: the clock stepped then, or nobody could reach the store.
+    Silence before `fresh_since` does not count: until then the clock had stepped, or the store was out of reach.
     """
 
     jitter: float = 1.0
@@ -243,15 +246,15 @@ class Sweep(JobCommand, frozen=True, kw_only=True):
 
 
 class Compensate(JobCommand, frozen=True, kw_only=True):
-    """Whatever is due for the undo steps of one finished job: start them, or note how they ended."""
+    """Do what is due for the undo steps of one finished job: start them, or note how they ended."""
 
 
 class ContinueCascade(JobCommand, frozen=True, kw_only=True):
-    """Go on telling of one job's end: one transaction was not enough for all whom it brings down."""
+    """Continue the cascade of one job's end: its dependents were too many for one transaction."""
 
 
 class LinkDependencies(JobCommand, frozen=True, kw_only=True):
-    """Count one waiting job as a dependent of the jobs it waits for, or tell it of their end."""
+    """Record one waiting job as a dependent of the jobs it waits for, or apply their end to it."""
 
 
 class Cancel(JobCommand, frozen=True, kw_only=True):
@@ -280,12 +283,12 @@ class Replay(JobCommand, frozen=True, kw_only=True):
 
 
 class ReplayMany(Command, frozen=True, kw_only=True):
-    """The dead letters that fit, each replayed."""
+    """Replay each dead letter that matches."""
 
     limit: int
-    """How many are replayed, at most. With `again`, how many are looked at."""
+    """How many are replayed at most. With `again`, how many are looked at."""
     again: bool = False
-    """Also those that have been replayed."""
+    """Replay also dead letters that have been replayed."""
     reason: str | None = None
     after: int = 0
     queue: str | None = None

@@ -1,4 +1,4 @@
-"""The verbs of the system, operators and clients. A holder may use some of them with its fence."""
+"""The verbs of the system, operators and clients. A holder can use some of them with its fence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ def stall_job(draft: Draft, command: c.Stall) -> None:
             progress_limit=progress_limit(job),
             **job.held_by,
         )
-    # Which kind of silence it is, the job says, whatever the caller says. A server's signed word has to be the same.
+    # The job decides which kind of silence it is, not the caller. The reason in a server's signed statement must be the same.
     stall(draft, due if command.reason is None or command.reason in SILENCE_REASONS else command.reason)
 
 
@@ -63,7 +63,7 @@ def resume(draft: Draft, command: c.Resume) -> None:
     if command.fence is None and command.signed is not None:
         command.signed.check_server(job, draft.now)
     if command.fence is None and (job.revived_at is None or job.started_at is None):
-        raise InvalidTransition(f"job {job.id} has not beaten since it stalled", verb="resume", **job.held_by)
+        raise InvalidTransition(f"job {job.id} has sent no heartbeat since it stalled", verb="resume", **job.held_by)
     draft.emit(EventType.RESUMED, Status.RUNNING, reason=command.reason)
 
 
@@ -81,7 +81,7 @@ def unblock(draft: Draft, command: c.Unblock) -> None:
     job = draft.job
     require_status("unblock", job)
     if not job.is_waiting or job.wanted_at is None:
-        raise InvalidTransition(f"job {job.id} waits for nobody", verb="unblock", **job.held_by)
+        raise InvalidTransition(f"job {job.id} does not wait for other jobs", verb="unblock", **job.held_by)
     body = payloads.UnblockedPayload(available_at=max(draft.at, job.wanted_at))
     draft.emit(EventType.UNBLOCKED, payload=body.encode())
 
@@ -92,7 +92,7 @@ def move(draft: Draft, command: c.MoveJob) -> None:
     if job.queue == command.queue:
         return
     if job.kind == UNDO_KIND:
-        raise InvalidTransition(f"job {job.id} undoes another one and stays in its queue", verb="move", **job.held_by)
+        raise InvalidTransition(f"job {job.id} undoes another job and stays in its queue", verb="move", **job.held_by)
     if command.key_holder is not None:
         raise Conflict(
             f"the dedupe key {job.dedupe_key!r} is held in {command.queue} by job {command.key_holder}",
@@ -154,7 +154,7 @@ def cancel_job(draft: Draft, command: c.Cancel) -> None:
 
 
 def dead_letter_job(draft: Draft, command: c.DeadLetter) -> None:
-    """What the caller does not say of the failure is that of the newest attempt, if it failed."""
+    """Dead-letter the job. Failure fields that the command leaves out come from the newest attempt, if that failed."""
     require_status("dead_letter", draft.job)
     check_reason_code(draft.job, command.reason_code)
     failure = failure_of(draft.job) if command.error is None else AttemptFailure(command.error)
@@ -188,4 +188,4 @@ VERBS: dict[type[c.JobCommand], tuple[str, Callable[[Draft, Any], None]]] = {
     c.Assist: ("assist", assist),
     c.Annotate: ("annotate", annotate),
 }
-"""And the verb whose line of the table says who may ask for it without a fence."""
+"""The function of each command, and the verb whose rows in the table say which roles may use it without a fence."""

@@ -4,7 +4,7 @@ from holdfast.core.model import JobRecord, Micros, Phase, StallReason, Status
 
 US_PER_MS = 1_000
 SILENCE_REASONS = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED})
-"""The reasons of a stall past `stall_limit`. Which of the two it is depends on the job alone: see `silence_reason`."""
+"""The reasons of a stall past `stall_limit`. Which one applies depends on the job alone: see `silence_reason`."""
 
 
 def _silence_limit(job: JobRecord) -> Micros:
@@ -13,16 +13,16 @@ def _silence_limit(job: JobRecord) -> Micros:
 
 
 def stall_limit(job: JobRecord) -> Micros:
-    """The time past which the system may call a held job stalled: silence or the lease's end, whichever comes first."""
+    """Return the time after which the system may stall a held job: the silence limit or the lease's end, the earlier one."""
     assert job.lease_expires_at is not None
     return min(_silence_limit(job), job.lease_expires_at)
 
 
 def silence_reason(job: JobRecord) -> StallReason:
-    """The reason of a stall past `stall_limit`: the same for a sweep, a claim, a returning holder and a server elsewhere.
+    """Return the reason of a stall past `stall_limit`. Sweeps, claims, returning holders and other servers all use it.
 
-    A running job whose holder is silent has NO_HEARTBEAT, also where its lease ends at the same moment. LEASE_EXPIRED is for
-    a lease that ends before the limit of silence, and for an attempt that was never started.
+    NO_HEARTBEAT is for a running job whose holder is silent, also if its lease ends at the same time. LEASE_EXPIRED is for a
+    lease that ends before the silence limit, and for an attempt that was never started.
     """
     assert job.lease_expires_at is not None
     if job.started_at is None or job.lease_expires_at < _silence_limit(job):
@@ -31,7 +31,7 @@ def silence_reason(job: JobRecord) -> StallReason:
 
 
 def progress_limit(job: JobRecord) -> Micros | None:
-    """The time past which a running job that beats without moving counts as stalled; None where nobody asked for that."""
+    """Return the time after which a running job without progress counts as stalled, or None if the policy sets no limit."""
     assert job.policy is not None
     if job.status is not Status.RUNNING or job.policy.progress_timeout_ms is None or job.progressed_at is None:
         return None
@@ -39,7 +39,7 @@ def progress_limit(job: JobRecord) -> Micros | None:
 
 
 def counted_attempts(job: JobRecord) -> int:
-    """Attempts that count."""
+    """Return the number of attempts that count against attempts_max. Released ones do not."""
     return job.attempt - job.releases
 
 
@@ -48,9 +48,9 @@ def attempts_exhausted(job: JobRecord) -> bool:
 
 
 def resume_window_ends_at(job: JobRecord, fresh: Micros = 0) -> Micros:
-    """When a stalled job stops waiting for its holder; counted anew from a step of the clock.
+    """Return when a stalled job stops waiting for its holder. After a clock step at `fresh` the window starts again.
 
-    A holder that had not begun cannot be resumed by others, but while it beats it is waited for.
+    The system cannot resume an attempt that had not started. While its holder sends heartbeats, the window is extended.
     """
     assert job.policy is not None and job.stalled_at is not None
     window = job.policy.resume_window_ms * US_PER_MS
@@ -63,7 +63,7 @@ def lease_expired(job: JobRecord, now: Micros) -> bool:
 
 
 def due_stall(job: JobRecord, now: Micros, wanted: StallReason | None = None) -> StallReason | None:
-    """Why the system may stall a held job now, for the reason it wants to give if it names one; None while it may not."""
+    """Return the reason for which the system may stall a held job now, or None. `wanted` limits it to one kind of reason."""
     if wanted is not StallReason.NO_PROGRESS and now > stall_limit(job):
         return silence_reason(job)
     moved_by = progress_limit(job)
@@ -73,9 +73,10 @@ def due_stall(job: JobRecord, now: Micros, wanted: StallReason | None = None) ->
 
 
 def is_excused(job: JobRecord, now: Micros, fresh: Micros) -> bool:
-    """After a step of the clock everyone gets one fresh interval to show a sign of life.
+    """Return whether a clock step at `fresh` still excuses silence. Every holder gets one `stall_after` to send a heartbeat.
 
-    `now` is the ledger's own time. A job's time does not go back with it: it would be past the interval at once.
+    `now` must be the ledger's clock, not the job's own time. If the clock steps back, the job's time does not, and would be
+    past the interval at once.
     """
     assert job.policy is not None
     return now <= fresh + job.policy.stall_after_ms * US_PER_MS

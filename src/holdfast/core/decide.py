@@ -1,8 +1,20 @@
-"""decide(job, command, now): what a command does to a job, as events.
+"""Decide what a command does to a job.
 
-All rules of the state machine are here, in the table and in the modules of the verbs. A refusal is raised and changes nothing.
-Rows are never edited: each event is folded in with `evolve`, so what decide answers and what a reader folds later are the same
-by construction.
+`decide(job, command, now)` is a pure function. It gets the job's row, a command and the ledger's time, and returns a
+`Decision`: the events to append and the job after them. The caller stores both in one transaction. A refusal is an exception
+from `holdfast.errors`. It changes nothing and leaves no event.
+
+A decision is made in this order:
+
+1. The job must exist, else NotFound.
+2. The actor must be allowed to give the command. A command with a fence comes from a holder: the fence must be that of the
+   job's newest attempt, else FenceLost. For a command without a fence, `core/table.py` says which roles may give it.
+3. If the command names an `expected_rev`, it must be the job's revision, else Conflict.
+4. The function of the verb runs. It checks that the job's status allows the verb, checks the verb's own rules, and emits
+   events into a `Draft`. Verbs of workers are in `holder_verbs.py`, all others in `control_verbs.py`.
+
+A verb never edits the row. `Draft.emit` applies each event with `evolve`, and so does every reader that folds the history
+later. Both therefore get the same job.
 """
 
 from functools import partial
@@ -23,7 +35,7 @@ _DECISIONS = holder_verbs.VERBS | {command: decision for command, (_, decision) 
 
 
 def decide(job: JobRecord | None, command: c.JobCommand, now: Micros) -> Decision:
-    """What `command` does to `job` at ledger time `now`, or a refusal."""
+    """Return what `command` does to `job` at ledger time `now`, or raise a refusal."""
     if job is None:
         raise NotFound(f"there is no job {command.job_id}", job_id=command.job_id)
     fence: Fence | None = getattr(command, "fence", None)
@@ -43,7 +55,7 @@ def decide(job: JobRecord | None, command: c.JobCommand, now: Micros) -> Decisio
 
 
 def as_holder(job: JobRecord, fence: Fence, command: Any, now: Micros) -> c.JobCommand:
-    """`command` in the name of the holder that its fence, or what it signed, proves it to be."""
+    """Return `command` with the holder as its actor, as its fence or its signed statement proves."""
     signed: c.SignedStatement | None = getattr(command, "signed", None)
     holder = holder_of(job, fence, signed)
     if signed is not None:
@@ -52,16 +64,16 @@ def as_holder(job: JobRecord, fence: Fence, command: Any, now: Micros) -> c.JobC
 
 
 def holder_of(job: JobRecord, fence: Fence, signed: c.SignedStatement | None = None) -> Actor:
-    """The holder behind `fence`, or fence_lost. Compared as a whole: an attempt alone proves nothing.
+    """Return the worker that holds the attempt of `fence`, or raise FenceLost.
 
-    Without its token, a statement that names this attempt and the worker and incarnation it was given to proves the same: only
-    that worker has the key, only that boot of it has the incarnation, and as with the token, whoever was given an earlier
-    attempt, or has restarted since, is not the one. It dies with the token, too. What the token does not have, its counter
-    gives: nobody who reads a statement on its way can use it again.
+    Attempt and token must both match: the attempt number alone proves nothing. A signed statement that names this attempt, its
+    worker and its incarnation can replace the token. Only that worker has the key and only that boot of it has the
+    incarnation, so the statement of an earlier attempt, or of an earlier boot, does not match. The statement becomes invalid
+    together with the token. Its counter prevents that a third party who has read it sends it again.
     """
     holder = Actor(Role.WORKER, job.owner or job.last_owner or "", job.incarnation or "")
-    is_told = fence.token == job.token or (not fence.token and signed is not None and signed.signer == holder)
-    if job.token is None or fence.attempt != job.attempt or not is_told:
+    is_proven = fence.token == job.token or (not fence.token and signed is not None and signed.signer == holder)
+    if job.token is None or fence.attempt != job.attempt or not is_proven:
         raise FenceLost(
             f"job {job.id} is no longer yours: attempt {job.attempt} is {job.status.value}"
             + (f", held by {job.owner}" if job.owner else ""),
@@ -71,7 +83,7 @@ def holder_of(job: JobRecord, fence: Fence, signed: c.SignedStatement | None = N
 
 
 def enqueued_event(job_id: int, command: c.Enqueue, now: Micros, correlation_id: str) -> EventRecord:
-    """The first event of a new job."""
+    """Return the first event of a new job."""
     return EventRecord(
         job_id=job_id,
         rev=1,
@@ -90,7 +102,10 @@ def enqueued_event(job_id: int, command: c.Enqueue, now: Micros, correlation_id:
 
 
 def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
-    """The new job that repeats a finished one, with everything the first was given. A key held forever stays with the first."""
+    """Return the enqueue command that repeats a finished job with the same arguments and options.
+
+    A dedupe key that is held forever stays with the first job.
+    """
     check_role("replay", command.actor, frozenset({Role.OPERATOR}))
     if job.status not in TERMINAL - {Status.SUCCEEDED}:
         raise invalid_transition("replay", job)

@@ -1,4 +1,4 @@
-"""What the end of one job means for the jobs that depend on it."""
+"""The commands that the end of one job causes for the jobs that depend on it."""
 
 from typing import NamedTuple
 
@@ -8,13 +8,13 @@ from holdfast.core import commands as c
 from holdfast.core.model import SYSTEM, TERMINAL, FailureStage, JobRecord, ReasonCode, Status
 
 ON_FAILURE = ("wait", "cancel", "dead_letter")
-"""What a job may want done with itself once one that it waits for has come to nothing."""
+"""What may happen to a waiting job when one of its dependencies ends without success."""
 ON_FAILURE_DEFAULT = "dead_letter"
-"""What is done where an enqueue does not say. Events without a choice were written when it was to wait, and still mean that."""
+"""The default of an enqueue. An `enqueued` event without a choice means "wait", which was the default of older versions."""
 
 
 class DependencyState(NamedTuple):
-    """Where a job stands that others depend on. `replay` is the newest job that repeats it."""
+    """The state of a job that others depend on. `replay` is the newest job that repeats it."""
 
     id: int
     status: Status
@@ -31,7 +31,7 @@ class DependencyState(NamedTuple):
 
 
 def failure_command(job: JobRecord, ended: DependencyState, request_id: str | None) -> c.JobCommand | None:
-    """What is asked of a waiting job when one it depends on has come to nothing; None where it goes on waiting for a replay."""
+    """Return the command for a waiting job whose dependency ended without success, or None if it waits on for a replay."""
     why = f"dependency {ended.id} {ended.status.value}"
     cause = f"{ended.id}-{ended.rev}"
     if job.on_dependency_failure == "cancel":
@@ -50,5 +50,5 @@ def failure_command(job: JobRecord, ended: DependencyState, request_id: str | No
 
 
 def unblock_command(job_id: int, by: DependencyState | None, request_id: str | None) -> c.Unblock:
-    """What is asked of a job when nobody is left for it to wait for. `by` is the last one, if there was anybody at all."""
+    """Return the command for a job with no dependencies left. `by` is the last one to succeed, if there was any."""
     return c.Unblock(actor=SYSTEM, request_id=request_id, job_id=job_id, cause=None if by is None else f"{by.id}-{by.rev}")

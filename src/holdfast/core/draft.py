@@ -1,4 +1,4 @@
-"""A job on its way through one command, and the steps that the verbs are made of."""
+"""The draft of a decision, and the steps that the verbs share: stall, requeue, exhaust, fail, cancel, dead-letter."""
 
 from typing import Literal, NamedTuple
 
@@ -31,20 +31,20 @@ from holdfast.errors import Forbidden, InvalidTransition, SignatureInvalid
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The job afterwards and the events that led there; no events where there was nothing left to do."""
+    """The new events and the job after them. There are no events if the command had nothing to do."""
 
     job: JobRecord
     events: tuple[EventRecord, ...]
 
 
 class Draft:
-    """A job on its way through one command."""
+    """The state of one decision: the job after the events that were emitted so far, and those events."""
 
     def __init__(self, job: JobRecord, now: Micros, command: c.JobCommand) -> None:
         self.job = job
         self.now = now
         self.at = max(now, job.updated_at)
-        """Times of one job never run backwards, whatever the clock does."""
+        """The time of the new events. It is never before the job's last event, even if the clock steps back."""
         self.command = command
         self.signed: c.SignedStatement | None = getattr(command, "signed", None)
         self.events: list[EventRecord] = []
@@ -76,16 +76,16 @@ class Draft:
             correlation_id=self.job.correlation_id,
             trace_id=self.job.trace_id,
         )
-        event = self._vouched(event)
+        event = self._with_signature(event)
         self.events.append(event)
         self.job = evolve(self.job, event)
 
     def time_of(self, actor: Actor) -> Micros:
-        """The `at` of an event by `actor`: the time it signed, or the ledger's time."""
+        """Return the `at` of an event by `actor`: the time in its signed statement, or the ledger's time."""
         return self.signed.signed_at if self.signed is not None and self.signed.signer == actor else self.at
 
-    def _vouched(self, event: EventRecord) -> EventRecord:
-        """With what its holder signed. What others have to sign is signed by the ledger once it is decided."""
+    def _with_signature(self, event: EventRecord) -> EventRecord:
+        """Attach the holder's signature to its event. The ledger adds the signatures of other actors after the decision."""
         if self.signed is not None and self.signed.covers(event):
             return self.signed.attach(self.job, event)
         if event.actor.role is Role.WORKER and must_be_signed(self.job.policy, event.type):
@@ -108,7 +108,7 @@ def missing_signature_error(job: JobRecord, kind: EventType) -> SignatureInvalid
 
 def check_role(verb: str, actor: Actor, allowed: frozenset[Role]) -> None:
     if actor.role not in allowed:
-        raise Forbidden(f"{verb} is not for a {actor.role.value}", verb=verb, allowed=sorted(allowed))
+        raise Forbidden(f"{verb} is not allowed for the role {actor.role.value}", verb=verb, allowed=sorted(allowed))
 
 
 def require_status(verb: str, job: JobRecord) -> None:
@@ -117,14 +117,14 @@ def require_status(verb: str, job: JobRecord) -> None:
 
 
 def invalid_transition(verb: str, job: JobRecord) -> InvalidTransition:
-    """The refusal of a verb that the job's status does not allow."""
+    """Return the error for a verb that the job's status does not allow."""
     refused = InvalidTransition(f"{verb}: job {job.id} is {job.status.value}", verb=verb, **job.held_by)
     refused.action = _advice(verb, job)
     return refused
 
 
 def _advice(verb: str, job: JobRecord) -> str:
-    """What to do instead, which depends on the status."""
+    """Return what the caller can do instead, given the job's status."""
     if job.status is Status.SUCCEEDED and verb == "replay":
         return (
             "Replay starts jobs over that have failed, were cancelled or were dead-lettered. "
@@ -146,11 +146,11 @@ STALL_REASON_CODES = {
     StallReason.NO_PROGRESS: ReasonCode.TIMEOUT,
     StallReason.OPERATOR_QUEUE_TIMEOUT: ReasonCode.TIMEOUT,
 }
-"""Why an attempt failed that stalled without an error: its worker was lost, or it took too long."""
+"""The reason code of an attempt that stalled without an error: its worker was lost, or it took too long."""
 
 
 class AttemptFailure(NamedTuple):
-    """`code` is None where the attempt itself gave no reason."""
+    """The failure of one attempt. `code` is None if the attempt gave no reason."""
 
     error: bytes | None = None
     stage: FailureStage = FailureStage.EXEC
@@ -158,9 +158,9 @@ class AttemptFailure(NamedTuple):
 
 
 def failure_of(job: JobRecord) -> AttemptFailure:
-    """The failure that ended the newest attempt. An attempt that is held or was released has none.
+    """Return the failure that ended the newest attempt. It is empty for an attempt that is held or was released.
 
-    `last_error` alone does not tell: it may be of an earlier attempt. The stage belongs to the newest stall.
+    `last_error` may be from an earlier attempt, so it is not enough to look at it. The stage is from the newest stall.
     """
     is_released = job.status is Status.QUEUED and job.stall_reason == StallReason.RELEASED
     if job.status in HELD or job.stall_reason is None or is_released:
@@ -173,15 +173,16 @@ def failure_of(job: JobRecord) -> AttemptFailure:
 
 
 def _failed_without_stage(job: JobRecord) -> bool:
-    """A failure that an earlier release recorded without its stage. Such a job was requeued at once.
+    """Return whether the job has a failure that an earlier release of Holdfast recorded without its stage.
 
-    A job that is still stalled for TRANSIENT_ERROR and has no stage was stalled by its holder, without an error.
+    Such a job was requeued at once. A job that is still stalled for TRANSIENT_ERROR and has no stage was stalled by its
+    holder, without an error.
     """
     return job.status is Status.QUEUED and job.stall_reason == StallReason.TRANSIENT_ERROR and job.last_error is not None
 
 
 def stall(draft: Draft, reason: StallReason, *, actor: Actor | None = None, failure: AttemptFailure | None = None) -> None:
-    """`failure` is what the holder says went wrong."""
+    """Stall the job. `failure` is the error that the holder reports."""
     job = draft.job
     body = payloads.StalledPayload(
         holder=job.owner,
@@ -214,7 +215,7 @@ def requeue_or_exhaust(draft: Draft, jitter: float, reason: str | None = None) -
 
 
 def exhaust(draft: Draft, failure: AttemptFailure) -> None:
-    """`failure` is that of the last attempt. Its reason is the reason, where it has one."""
+    """End a job that has no attempts left. `failure` is that of the last attempt, and its reason code is used if it has one."""
     policy, job = draft.job.policy, draft.job
     assert policy is not None
     code = failure.code or ReasonCode.EXHAUSTED_RETRIES
@@ -257,7 +258,7 @@ def cancel(draft: Draft, reason: str, body: payloads.CancelledPayload | None = N
 
 
 def cancel_by_holder(draft: Draft, comment: str | None = None, failure: AttemptFailure | None = None) -> None:
-    """The holder of an aborting job ends its work: the job is cancelled, for the reason that was given with the cancel."""
+    """Cancel an aborting job whose holder has ended its work. The reason is the one given with the cancel."""
     body = None
     if comment is not None or failure is not None:
         body = payloads.CancelledPayload(
@@ -270,7 +271,10 @@ def cancel_by_holder(draft: Draft, comment: str | None = None, failure: AttemptF
 
 
 def record_late_return(draft: Draft, reason: str | None = None) -> None:
-    """A holder that comes back late, before anybody else has its job, loses no work: what happened is put on record first."""
+    """Record the late return of a holder, as `stalled` and `resumed`, before its own verb.
+
+    A holder that returns after its lease ended loses no work, as long as the job was not queued or claimed again.
+    """
     job = draft.job
     if job.status is Status.RUNNING and lease_expired(job, draft.at):
         stall(draft, silence_reason(job), actor=SYSTEM)

@@ -1,4 +1,4 @@
-"""What an event does to its job. The only place that knows; folding a history and writing a row are both this function."""
+"""Apply an event to its job. Decisions and folds of a history both use `evolve`; no other code changes a job."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ _replace = msgspec.structs.replace
 
 
 def evolve(job: JobRecord | None, event: EventRecord) -> JobRecord:
-    """The job after `event`. Trusts the event: whether it was allowed is `decide`'s and the checker's business."""
+    """Return the job after `event`. Whether the event is allowed is not checked here: `decide` and `audit` do that."""
     if job is None:
         return _new_job(event)
     changes = _CHANGES[event.type](job, event)
@@ -52,13 +52,13 @@ def _new_job(event: EventRecord) -> JobRecord:
 
 
 def _lease(policy: Policy | None, event: EventRecord) -> dict[str, Any]:
-    """A new or renewed lease, counted from the ledger's time; each one is also a proof of life."""
+    """Return the fields of a new or renewed lease, which starts at the ledger's time and counts as a heartbeat."""
     assert policy is not None
     return {"lease_expires_at": event.received_at + policy.lease_ttl_ms * 1_000, "last_beat_at": event.received_at}
 
 
 _NO_FAILURE = {"failure_stage": None, "reason_code": None}
-"""Of an attempt that is held: it has not failed yet."""
+"""The failure fields of an attempt that is held."""
 
 
 def _claimed(job: JobRecord, event: EventRecord) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _heartbeat(job: JobRecord, event: EventRecord) -> dict[str, Any]:
 
 
 def _clear_holder(job: JobRecord) -> dict[str, Any]:
-    """Owner and lease go; who it was stays readable. The incarnation belongs to the attempt and stays with it."""
+    """Clear owner and lease, and keep them as the last ones. The incarnation stays: it belongs to the attempt."""
     if job.owner is None:
         return {}
     return {
@@ -133,14 +133,14 @@ def _stalled(job: JobRecord, event: EventRecord) -> dict[str, Any]:
 
 
 def _failure(body: payloads.StalledPayload | payloads.CancelledPayload) -> dict[str, Any]:
-    """Stage and reason code are those of this failure. Without an error, `last_error` stays that of an earlier one."""
+    """Set stage and reason code to those of this failure. Without an error, `last_error` keeps the earlier one."""
     error = payloads.json_bytes(body.error)
     kept = {} if error is None else {"last_error": error}
     return {"failure_stage": body.failure_stage, "reason_code": body.reason_code, **kept}
 
 
 def _resumed(job: JobRecord, event: EventRecord) -> dict[str, Any]:
-    """The last holder has it back. Where it had not begun, its coming back is its start."""
+    """Give the job back to its last holder. If the attempt had not started, it starts now."""
     return {
         "phase": Phase.ABORTING if job.phase is Phase.ABORTING else Phase.EXECUTING,
         "owner": job.last_owner,
@@ -182,7 +182,11 @@ def _rescheduled(job: JobRecord, event: EventRecord) -> dict[str, Any]:
 
 
 def _finished(job: JobRecord, event: EventRecord) -> dict[str, Any]:
-    """Every end: no holder, no phase. A holder that ended its own job may still be recognised; anybody else killed the fence."""
+    """Return the fields of every terminal status: no holder, no phase.
+
+    The token stays if the holder itself ended the job, so that a repeated request is recognised. Any other actor's end makes
+    the fence invalid.
+    """
     return {
         "phase": None,
         "finished_at": event.received_at,
@@ -208,7 +212,7 @@ def _cancel_requested(job: JobRecord, event: EventRecord) -> dict[str, Any]:
 
 
 def _cancelled(job: JobRecord, event: EventRecord) -> dict[str, Any]:
-    """A job that nobody held keeps the failure of its newest attempt."""
+    """Cancel the job. A job that was not held keeps the failure of its newest attempt."""
     body = payloads.decode(payloads.CancelledPayload, event.payload)
     failure = _failure(body) if job.status in HELD else {}
     return {"cancel_reason": event.reason, **failure, **_finished(job, event)}
@@ -229,9 +233,9 @@ def _phase(phase: Phase) -> Callable[[JobRecord, EventRecord], dict[str, Any]]:
 
 
 def _annotated(job: JobRecord, event: EventRecord) -> dict[str, Any]:
-    """What was compensated, or given up, is owed no longer."""
-    settled = event.type is not EventType.DISCARDED
-    return {"note": event.type.value, "undo_owed": 0 if settled else job.undo_owed}
+    """Set the note. After `compensated` and `compensation_failed`, no undo steps are left to run."""
+    is_undo_over = event.type is not EventType.DISCARDED
+    return {"note": event.type.value, "undo_owed": 0 if is_undo_over else job.undo_owed}
 
 
 _CHANGES: dict[EventType, Callable[[JobRecord, EventRecord], dict[str, Any]]] = {
@@ -271,11 +275,11 @@ _PHASES: dict[EventType, Phase | None] = {
     EventType.DEAD_LETTERED: None,
 }
 PHASE_TYPES = frozenset({*_PHASES, EventType.STALLED, EventType.RESUMED})
-"""Types of events after which a job may be in another phase than before."""
+"""Types of events that can change a job's phase."""
 
 
 def phase_after(phase: Phase | None, kind: EventType) -> Phase | None:
-    """The phase of a job after an event of this type: what `evolve` makes of it, for readers who have no more of the job."""
+    """Return the phase of a job after an event of this type. It agrees with `evolve`, but does not need the whole job."""
     if kind is EventType.STALLED:
         return phase or Phase.EXECUTING
     if kind is EventType.RESUMED:

@@ -6,19 +6,19 @@ from typing import Any
 from holdfast.core.model import EventType, StallReason
 
 RETRIED = "retried"
-"""What people are shown for a `stalled` event that records a transient error. Another attempt follows."""
+"""Shown instead of `stalled` for an event that records a transient error. Another attempt follows."""
 EVENT_ERROR_CHARACTERS_MAX = 200
 _CHANGED_FIELDS: Mapping[str, str] = {EventType.MOVED: "queue", EventType.REPRIORITISED: "priority"}
-"""What an event changed that is shown with its old and its new value."""
+"""The field of an event that is shown with its old and its new value."""
 
 
 def pluralize(count: int, one: str, many: str | None = None) -> str:
-    """`1 event`, `2,000 events`; `many` is for words whose plural takes more than an s."""
+    """Return `1 event` or `2,000 events`. `many` is the plural, if it is not `one` with an s."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def format_error(error: Any, characters_max: int) -> str:
-    """An error that was recorded with an attempt, in one line: `TransientError: the server said 503`."""
+    """Return the recorded error of an attempt in one line: `TransientError: the server said 503`."""
     if isinstance(error, dict) and "message" in error:
         error = f"{error['type']}: {error['message']}" if "type" in error else error["message"]
     line = str(error).strip().partition("\n")[0]
@@ -26,12 +26,12 @@ def format_error(error: Any, characters_max: int) -> str:
 
 
 def is_retry(type_: str, reason: str | None) -> bool:
-    """Whether an event records that an attempt failed with an error that is worth another try."""
+    """Return whether an event records that an attempt failed with a transient error."""
     return type_ == EventType.STALLED and reason == StallReason.TRANSIENT_ERROR
 
 
 def describe_event(type_: str, reason: str | None, payload: Mapping[str, Any]) -> tuple[str, str]:
-    """An event as people are shown it: what happened, and why. The reason is followed by the error, where there is one.
+    """Return what happened and why, for people to read. The reason is followed by the error, if there is one.
 
     A retry is `("retried", "TransientError: the server said 503")`.
     """

@@ -49,7 +49,10 @@ from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable,
 
 
 def claim_job(draft: Draft, command: c.ClaimJob) -> None:
-    """Renew the caller's own live lease, or take a new attempt. A claim never resumes an attempt: only beats and ends do."""
+    """Renew the caller's own live lease, or start a new attempt.
+
+    A claim never resumes an attempt: only heartbeats and final verbs do.
+    """
     job = draft.job
     if job.status is not Status.QUEUED:
         require_status("claim by id", job)
@@ -71,10 +74,10 @@ def claim_job(draft: Draft, command: c.ClaimJob) -> None:
 
 
 def renewed_policy(job: JobRecord, command: c.ClaimJob) -> Policy | None:
-    """The policy of a lease that is renewed for another length; None where it keeps the one it has.
+    """Return the policy of a lease that is renewed with another length, or None if the policy stays the same.
 
-    It is the snapshot of the attempt with another length, not the policy of today: what has to be signed stays as the fence's
-    token says.
+    It is the attempt's snapshot with another length, not the current policy of the kind. What must be signed therefore stays
+    as the fence's token says.
     """
     assert job.policy is not None
     if command.ttl_ms is None or command.keeps_ttl:
@@ -84,16 +87,17 @@ def renewed_policy(job: JobRecord, command: c.ClaimJob) -> Policy | None:
 
 
 def check_claimable(draft: Draft, command: c.ClaimJob, *, own: bool) -> None:
-    """When a job becomes available is a matter of the clock as it is, not of the job's own time.
+    """Raise NotClaimable unless the job can be claimed now.
 
-    `own` is a claim by the last holder. The resume window keeps a stalled job for it, and so does not keep it out.
+    `available_at` is compared with the ledger's clock (`draft.now`), not with the job's own time (`draft.at`). `own` is True
+    if the last holder claims. The resume window reserves a stalled job for that worker, so it may claim within the window.
     """
     job = draft.job
     why: str | None = None
     until: Micros | None = None
     if job.is_waiting:
         raise NotClaimable(
-            f"job {job.id} cannot be claimed: it waits for {len(job.waits_for)} others",
+            f"job {job.id} cannot be claimed: it waits for {len(job.waits_for)} other jobs",
             why="dependency",
             until=None,
             waits_for=list(job.waits_for),
@@ -133,10 +137,10 @@ def heartbeat(draft: Draft, command: c.Heartbeat) -> None:
     elif job.status is Status.CLAIMED and lease_expired(job, draft.at):
         stall(draft, silence_reason(job), actor=SYSTEM)
     check_undo(draft.job, command.beat)
-    wishes = bool(command.beat.assist_requested) and not draft.job.assist_requested
+    is_new_request = bool(command.beat.assist_requested) and not draft.job.assist_requested
     draft.emit(
         EventType.HEARTBEAT,
-        reason=ASSIST_REQUESTED if wishes else None,
+        reason=ASSIST_REQUESTED if is_new_request else None,
         payload=payloads.beat_payload(command.beat),
     )
 
@@ -149,7 +153,10 @@ def complete(draft: Draft, command: c.Complete) -> None:
 
 
 def complete_gated(draft: Draft, command: c.CompleteGated) -> None:
-    """A holder that comes back late does not pass: there is no return to be put on record first."""
+    """Complete the job if its holder passes the gate.
+
+    A holder whose lease is over does not pass. Unlike `complete`, this does not record its late return first.
+    """
     if draft.job.status not in TERMINAL:
         check_gate(draft.job, receipt_of(draft.job, draft.at), draft.at)
     require_status("complete", draft.job)
@@ -158,7 +165,7 @@ def complete_gated(draft: Draft, command: c.CompleteGated) -> None:
 
 
 def check_objection(draft: Draft, command: c.Complete) -> None:
-    """Refuse a result that a validator objects to. The job stays as it was before the command."""
+    """Raise RefusedByValidator if a validator objects to the result. The job stays as it was before the command."""
     if command.objection is not None:
         job = draft.job
         refused = RefusedByValidator(
@@ -204,7 +211,7 @@ def acknowledge_cancel(draft: Draft, command: c.AcknowledgeCancel) -> None:
     record_late_return(draft)
     require_status("acknowledge_cancel", draft.job)
     if draft.job.phase is not Phase.ABORTING:
-        raise InvalidTransition(f"nobody asked to cancel job {draft.job.id}", verb="acknowledge_cancel", **draft.job.held_by)
+        raise InvalidTransition(f"no cancel was requested for job {draft.job.id}", verb="acknowledge_cancel", **draft.job.held_by)
     cancel_by_holder(draft, command.reason)
 
 

@@ -1,4 +1,4 @@
-"""Every limit and its number, and the checks of short texts and numbers that apply them."""
+"""All limits, and the checks of short texts, numbers and counts."""
 
 import unicodedata
 from typing import Any
@@ -23,24 +23,24 @@ UNDO_BATCH_MAX = 100
 DEPENDENCIES_MAX = 1_000
 """Jobs that one job may wait for."""
 DEPENDENTS_MAX = 10_000
-"""Jobs that may ever wait for one job: its end tells all of them in its own transaction."""
+"""Jobs that may ever wait for one job. Its end updates all of them in its own transaction."""
 CASCADE_MAX = 10_000
-"""Jobs that an end brings down with it in one transaction; a sweep goes on with the others."""
+"""Jobs that the end of a job ends with it in one transaction. A sweep continues with the others."""
 UNTOLD_BATCH_MAX = 1_000
-"""Ends that were too much for one transaction and that a sweep takes up at once."""
+"""Ends whose cascade did not fit into one transaction and that one sweep continues."""
 NESTING_MAX = 64
 INTEGER_MAX = 2**53 - 1
-"""What every JSON reader can hold exactly."""
+"""The largest integer that every JSON reader can represent exactly."""
 ENQUEUE_BATCH_MAX = 10_000
 CLAIM_BATCH_MAX = 1_000
 WRITE_BATCH_MAX = 100_000
-"""Items in one complete_many or heartbeat_many; the store sees them in chunks."""
+"""Items in one complete_many or heartbeat_many. The store gets them in chunks of WRITE_CHUNK."""
 WRITE_CHUNK = 1_000
 PAGE_MAX = 1_000
 SEARCHED_MAX = 100_000
 """Jobs that one search by time looks at."""
 SEARCHED_TEXT_MAX = 10_000
-"""Jobs that one search by text looks at: it reads their arguments too."""
+"""Jobs that one search by text looks at. It reads their arguments too."""
 NAMES_PER_CLAIM_MAX = 1_000
 PRIORITY_MAX = 1_000
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
@@ -54,90 +54,90 @@ LEASE_MS_MAX = 3_600_000
 PRUNE_BATCH_MAX = 10_000
 SWEEP_MAX = 10_000
 SWEEP_BATCH = 200
-"""Jobs that a sweep takes through one transaction, so that others get their turn in between."""
+"""Jobs per transaction of a sweep, so that other transactions run in between."""
 DUTY_MS_MAX = 3_600_000
 ENVELOPE_BYTES_MAX = 16_384
-"""A signed event from elsewhere: its statement, key and signature."""
+"""A signed event from another system: its statement, key and signature."""
 SKEW_US_MAX = 300_000_000
 """How far a signer's clock may be from the ledger's, either way."""
 WORKER_BYTES_MAX = 16_384
-"""What a worker says of itself."""
+"""The description that a worker stores when it signs in."""
 AGENT_VALUE_BYTES_MAX = 16_384
-"""Args, a checkpoint, an error or a result in the answer to an agent's start or resume; what is longer is left out of it."""
+"""Args, checkpoint, error or result in the answer to an agent's start or resume. Longer ones are left out."""
 AGENT_KEPT_MS = 30 * 86_400_000
-"""How long workers keep where an agent stood that holds nothing; then it begins like a new one."""
+"""How long workers keep the state of an agent that holds no task. After that it is treated as a new agent."""
 BRIEF_EVENTS_MAX = 50
 """Events in a brief."""
 BRIEF_COUNT_MAX = 10_000
-"""How far the events that a brief leaves out are counted."""
+"""Where the count of the events that a brief leaves out stops."""
 BRIEF_PAYLOAD_MAX = 1_024
-"""A payload in the history of a brief; what is longer is left out of it."""
+"""A payload in the history of a brief. Longer ones are left out."""
 BRIEF_CHECKPOINTS_MAX = 5
 """Earlier attempts whose checkpoints a brief shows."""
 BRIEF_RELATED_MAX = 20
-"""Tasks in a brief that wait for the one it is about, and that this one waits for."""
+"""Tasks in a brief that wait for its task, and tasks that its task waits for."""
 BLOCKERS_NAMED_MAX = 5
-"""Tasks that a refusal names where a task waits for them."""
+"""Tasks that a refusal names because the refused task waits for them."""
 CHECKPOINT_EVENTS_MAX = 5_000
-"""How many of a task's newest events are searched for them."""
+"""How many of a task's newest events are searched for checkpoints of earlier attempts."""
 CHECKPOINT_BEATS_MAX = 20
 """Beats of each of those attempts that are read for one with a checkpoint."""
 OWN_TASKS_MAX = 100
-"""Tasks of its own that a resume looks at."""
+"""Tasks of the agent itself that a resume looks at."""
 RESUME_TRIES_MAX = 100
-"""Queues and priorities, and then expired claims, at which a resume tries to get a task."""
+"""Queues and priorities that a resume tries, and then expired claims, to get a task."""
 IDLE_COUNT_MAX = 1_000
-"""How far the tasks are counted that a resume could not take."""
+"""Where the count of the tasks that a resume could not take stops."""
 MCP_PAGE_MAX = 100
 """Tasks or events in one answer of the MCP server."""
 MCP_TEXT_CHARACTERS_MAX = 4_000
-"""Each of a task's contents in the words of such an answer; its structured part has them whole."""
+"""Each of a task's contents in the text of such an answer. The structured part has them complete."""
 MCP_PIECE_CHARACTERS_MAX = 65_536
 """A piece of a task's contents in one answer of the MCP server."""
 MCP_ROW_BYTES_MAX = 160
-"""Args in a row of a list; what is longer is left out of it."""
+"""Args in a row of a list. Longer ones are left out."""
 MCP_BODY_BYTES_MAX = 4_194_304
-"""What a client sends to the MCP server at once."""
+"""One message of a client to the MCP server."""
 MCP_SESSIONS_MAX = 1_000
 """Sessions that an MCP server has open, and sessions it holds tasks for."""
 MCP_TOKENS_MAX = 16
 """Tokens of an MCP server over HTTP. Each is a client with an equal share of its sessions and requests."""
 MCP_REFUSALS_LOGGED_MAX = 10
-"""Refused tokens that an MCP server over HTTP logs in a minute; further ones are counted in the next line."""
+"""Refused tokens that an MCP server over HTTP logs in a minute. The next line has the number of further ones."""
 MCP_CONNECTIONS_MAX = 800
-"""Connections to an MCP server over HTTP; beyond that, the one that has waited longest for its client is closed."""
+"""Connections to an MCP server over HTTP. Beyond that, the one that has waited longest for its client is closed."""
 MCP_REQUESTS_MAX = 640
-"""Requests that it serves at once, open streams among them."""
+"""Requests that it serves at once, including open streams."""
 MCP_HEAD_MS_MAX = 10_000
 """How long a client may take for the head of a request."""
 MCP_REQUEST_MS_MAX = 60_000
-"""How long it may take for the body."""
+"""How long a client may take for the body of a request."""
 MCP_IDLE_MS_MAX = 86_400_000
 """How long an MCP server may hold tasks for a client that does not call."""
 RUN_BYTES_MAX = 65_536
-"""What a supervisor keeps of its run."""
+"""The stored state of a supervisor's run."""
 TYPED_BYTES_MAX = 16_777_216
-"""JSON that a command reads from a file or from standard input, blanks included."""
+"""JSON that a command reads from a file or from standard input, including blanks."""
 TYPED_LINES_BYTES_MAX = 268_435_456
 """All lines of `job enqueue --lines`."""
 SEAL_MS_MIN = 50
 SEAL_MS_MAX = 3_600_000
-"""How long an event may wait for a head of the sealed log."""
+"""How long an event may wait until a head of the sealed log covers it."""
 SEAL_EVENTS_MAX = 1_000_000
-"""How many may."""
+"""How many events may wait for a head."""
 ANCHOR_MS_MAX = 86_400_000
-"""How far apart the heads may be that an anchor is given."""
+"""The longest time between two heads that are sent to an anchor."""
 EXPORT_LINE_BYTES_MAX = 16_777_216
-"""A row's longest texts, each byte of them escaped, and room to spare."""
+"""A line of an export. It is enough for a row's longest texts with each byte escaped."""
 EXPORT_HEADS_MAX = 1_000
-"""The newest heads that an export tells of, beside the first."""
+"""The newest heads in an export, besides the first head."""
 VERIFY_HEADS_MAX = 100_000
 VERIFY_KEYS_BYTES_MAX = 16_777_216
 VERIFY_ANCHOR_BYTES_MAX = 268_435_456
 
 
 def check_text(what: str, value: Any, bytes_max: int) -> str:
-    """`value`, if it is a printable text of 1 to `bytes_max` UTF-8 bytes without blanks at its ends."""
+    """Return `value` if it is a printable text of 1 to `bytes_max` UTF-8 bytes without blanks at its ends."""
     if not isinstance(value, str):
         raise ValidationError(f"{what} must be a text, not {type(value).__name__}", field=what)
     text = value if type(value) is str else plain_text(value)
@@ -155,12 +155,12 @@ def check_text(what: str, value: Any, bytes_max: int) -> str:
 
 
 def plain_text(value: str) -> str:
-    """The same text as a plain str, if it is of a kind of its own: encoders and drivers do not know those."""
+    """Return a subclass of str as a plain str, because encoders and drivers do not accept subclasses."""
     return str.__add__(value, "")
 
 
 def is_printable(value: str) -> bool:
-    """No control character, no lone surrogate, no line break, nothing Unicode has not assigned."""
+    """Return whether `value` has no control character, lone surrogate, line break or unassigned character."""
     if value.isascii():
         return value.isprintable()
     return not any(unicodedata.category(character) in ("Cc", "Cs", "Cn", "Zl", "Zp") for character in value)
@@ -175,7 +175,7 @@ def check_key(what: str, value: Any) -> str:
 
 
 def check_integer(what: str, value: Any, low: int, high: int) -> int:
-    """`value`, if it is a whole number from `low` to `high`. A bool is not a number here."""
+    """Return `value` if it is a whole number from `low` to `high`. A bool is not a number here."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValidationError(f"{what} must be a whole number, not {type(value).__name__}", field=what)
     if not low <= value <= high:

@@ -1,7 +1,7 @@
-"""Liveness receipts and the gate: whether what is known of a worker permits it to go on.
+"""Liveness receipts and the gate, which decides whether a worker may take its next step.
 
-The gate fails closed. Only a healthy, fresh receipt within its restart limit passes; whatever is missing, malformed or
-unclear is denied. A tick is whatever unit both sides count in; the ledger's is one millisecond of its own time.
+The gate fails closed. Only a healthy, fresh receipt within its restart limit passes. A missing, malformed or ambiguous one is
+denied. A tick is the unit of time that both sides use. The ledger's tick is one millisecond of its own time.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ MAX_LIVENESS_DENIAL_DETAIL_LENGTH = 512
 
 
 class HealthVerdict(StrEnum):
-    """What is thought of a worker. Only `HEALTHY` passes the gate."""
+    """The health of a worker. Only `HEALTHY` passes the gate."""
 
     HEALTHY = "healthy"
     STALLED = "stalled"
@@ -40,10 +40,10 @@ class LivenessDenialReason(StrEnum):
 
 
 class LivenessHeartbeatReceiptV1(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was known of one run at one tick.
+    """The state of one run at one tick.
 
-    Numbers and hashes out of range are refused when it is made. Texts may be too long then: such a receipt does not have
-    valid bounds, is never written as JSON, and the gate calls it ambiguous.
+    The constructor refuses numbers and hashes out of range. It accepts texts that are too long, but such a receipt does not
+    have valid bounds: it cannot be written as JSON, and the gate treats it as ambiguous.
     """
 
     run_id: str
@@ -69,25 +69,25 @@ class LivenessHeartbeatReceiptV1(msgspec.Struct, frozen=True, kw_only=True, forb
             strict_json.check_string("detail", self.detail)
 
     def has_valid_bounds(self) -> bool:
-        """Whether both texts are valid Unicode within their limits."""
+        """Return whether both texts are valid Unicode within their limits."""
         return strict_json.fits_utf8(self.run_id, MAX_RUN_ID_LENGTH) and strict_json.fits_utf8(
             self.detail or "", MAX_HEARTBEAT_DETAIL_LENGTH
         )
 
     def to_object(self) -> dict[str, Any]:
-        """The receipt as JSON has it, its hashes as arrays of numbers."""
+        """Return the fields of the receipt's JSON form. Hashes are arrays of numbers."""
         found = msgspec.structs.asdict(self) | {"health_verdict": str(self.health_verdict)}
         return found | {"episode_id": list(self.episode_id), "time_envelope_ref": list(self.time_envelope_ref)}
 
     def to_json(self) -> str:
-        """What `from_json` gives back unchanged. Raises ValidationError where the bounds are broken."""
+        """Return JSON from which `from_json` makes an equal receipt. Raise ValidationError if the bounds are not valid."""
         if not self.has_valid_bounds():
-            raise ValidationError("a receipt whose texts are too long has no JSON", field="receipt")
+            raise ValidationError("a receipt whose texts are too long has no JSON form", field="receipt")
         return strict_json.encode_record(self.to_object())
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "LivenessHeartbeatReceiptV1":
-        """Raises ValidationError or LimitExceeded for anything but the JSON of a receipt."""
+        """Return the receipt in `text`. Raise ValidationError or LimitExceeded if it is not the JSON of a receipt."""
         *required, optional = cls.__struct_fields__
         found = strict_json.read_object("receipt", text, required, [optional])
         found["run_id"] = strict_json.read_text("run_id", found["run_id"], MAX_RUN_ID_LENGTH)
@@ -100,7 +100,7 @@ class LivenessHeartbeatReceiptV1(msgspec.Struct, frozen=True, kw_only=True, forb
 
 
 class LivenessGateDenial(GateDenied):
-    """The gate's no: why in one word, and in a sentence of at most 512 bytes."""
+    """The gate's refusal, with a reason and a detail of at most 512 bytes."""
 
     def __init__(self, reason: LivenessDenialReason, detail: str) -> None:
         self.reason = strict_json.check_choice("reason", reason, LivenessDenialReason)
@@ -109,7 +109,7 @@ class LivenessGateDenial(GateDenied):
 
     @classmethod
     def new(cls, reason: LivenessDenialReason, detail: str) -> "LivenessGateDenial":
-        """A denial whose detail is cut, between characters, to what fits."""
+        """Return a denial whose detail is cut, between characters, to the limit."""
         return cls(reason, detail)
 
     def __eq__(self, other: object) -> bool:
@@ -123,7 +123,10 @@ class LivenessGateDenial(GateDenied):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "LivenessGateDenial":
-        """Raises ValidationError or LimitExceeded for anything but the JSON of a denial; a long detail is not cut here."""
+        """Return the denial in `text`. Raise ValidationError or LimitExceeded if it is not the JSON of a denial.
+
+        A detail that is too long is refused, not cut.
+        """
         found = strict_json.read_object("denial", text, ["reason", "detail"])
         reason = strict_json.read_choice("reason", found["reason"], LivenessDenialReason)
         return cls(reason, strict_json.read_text("detail", found["detail"], MAX_LIVENESS_DENIAL_DETAIL_LENGTH))
@@ -132,10 +135,10 @@ class LivenessGateDenial(GateDenied):
 def check_liveness_for_progression(
     heartbeat: LivenessHeartbeatReceiptV1 | None, current_tick: int, max_heartbeat_age_ticks: int
 ) -> None:
-    """Returns if `heartbeat` is healthy, fresh and within its restart limit; raises LivenessGateDenial otherwise.
+    """Return None if `heartbeat` is healthy, fresh and within its restart limit, else raise LivenessGateDenial.
 
-    Looked at in this order: whether there is a receipt with valid bounds, its verdict, whether it is dated further in the
-    future than it may be old, its age, its restarts. What is exactly at a limit passes.
+    The checks are, in this order: there is a receipt with valid bounds; its verdict; it is not dated further in the future than
+    its maximum age; its age; its restarts. A value exactly at a limit passes.
     """
     now = strict_json.check_u64("current_tick", current_tick)
     age_max = strict_json.check_u64("max_heartbeat_age_ticks", max_heartbeat_age_ticks)
@@ -146,7 +149,7 @@ def check_liveness_for_progression(
     _check_verdict(heartbeat)
     age = now - heartbeat.emitted_at_tick
     if -age > age_max:
-        words = f"the receipt is dated {-age} ticks in the future; at most {age_max} are believed"
+        words = f"the receipt is dated {-age} ticks in the future; the limit is {age_max}"
         raise LivenessGateDenial(LivenessDenialReason.AMBIGUOUS_STATE, words)
     if age > age_max:
         raise LivenessGateDenial(LivenessDenialReason.STALE_HEARTBEAT, f"the receipt is {age} ticks old; the limit is {age_max}")
@@ -175,10 +178,10 @@ def tick(at: Micros) -> int:
 
 
 def receipt_of(job: JobRecord, now: Micros) -> LivenessHeartbeatReceiptV1 | None:
-    """The receipt of whoever holds `job`, or held it until it stalled; None for a job that nobody has to answer for.
+    """Return the receipt of the worker that holds `job`, or held it until it stalled; None for any other job.
 
-    It is dated by the attempt's newest beat and tells what was so then; only the verdict depends on `now`. The same row and
-    the same side of its limits give the same receipt.
+    The receipt has the time and the state of the attempt's newest heartbeat. Only the verdict depends on `now`: the same row
+    gives the same receipt as long as `now` does not cross one of the job's limits.
     """
     policy = job.policy
     if job.status not in {*HELD, Status.STALLED} or policy is None or job.token is None or job.last_beat_at is None:
@@ -199,12 +202,12 @@ def receipt_of(job: JobRecord, now: Micros) -> LivenessHeartbeatReceiptV1 | None
 
 
 def check_gate(job: JobRecord, receipt: LivenessHeartbeatReceiptV1 | None, now: Micros) -> LivenessHeartbeatReceiptV1:
-    """`receipt`, if it passes the gate at `now`; it may be as old as the job's policy lets its holder be silent."""
+    """Return `receipt` if it passes the gate at `now`. Its maximum age is the policy's `stall_after`."""
     age_max = 0 if job.policy is None else job.policy.stall_after_ms
     try:
         check_liveness_for_progression(receipt, tick(now), age_max)
     except LivenessGateDenial as denial:
-        detail = denial.detail if receipt is not None else f"nobody holds it, it is {job.status.value}"
+        detail = denial.detail if receipt is not None else f"no worker holds it, it is {job.status.value}"
         raise GateDenied(
             f"job {job.id} may not proceed: {detail}",
             job_id=job.id,
@@ -217,12 +220,15 @@ def check_gate(job: JobRecord, receipt: LivenessHeartbeatReceiptV1 | None, now: 
 
 
 def episode_id(fence: Fence) -> bytes:
-    """SHA-256 of the domain and, in ASCII, each followed by a line feed: job, attempt, token. It does not tell the token."""
+    """Return the SHA-256 of the domain and of job, attempt and token in ASCII, each followed by a line feed.
+
+    The token cannot be read from it.
+    """
     return hashlib.sha256(EPISODE_DOMAIN + f"{fence.job_id}\n{fence.attempt}\n{fence.token}\n".encode()).digest()
 
 
 def beat_ref(job: JobRecord) -> bytes:
-    """SHA-256 of the domain and the JSON array, without blanks, of job, attempt, microseconds of the beat, stage, progress."""
+    """Return the SHA-256 of the domain and a JSON array without blanks: job, attempt, time of the beat, stage, progress."""
     beat = [job.id, job.attempt, job.last_beat_at, job.stage, job.progress]
     return hashlib.sha256(BEAT_DOMAIN + msgspec.json.encode(beat)).digest()
 

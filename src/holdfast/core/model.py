@@ -1,4 +1,4 @@
-"""The records everything else passes around. All frozen; all times are microseconds since 1970, UTC."""
+"""The records of jobs, events, actors, fences and policies. All are frozen. All times are microseconds since 1970, UTC."""
 
 from enum import StrEnum
 from typing import Any
@@ -8,7 +8,7 @@ import msgspec
 Micros = int
 """Microseconds since 1970-01-01T00:00:00Z."""
 NEVER: Micros = 253_402_300_799_999_999
-"""When a job is available that waits for others: later than any time a caller can give, so that no claim needs to look twice."""
+"""`available_at` of a job that waits for others. No caller can give a time so late, so a claim needs no other check."""
 
 
 class Status(StrEnum):
@@ -91,10 +91,10 @@ class EventType(StrEnum):
 
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
-"""The reason of a beat with which a holder begins to wish for assistance."""
+"""The reason of the first heartbeat with which a holder requests assistance."""
 
 RESERVED_PREFIX = "holdfast."
-"""Kinds and dedupe keys that start like this are the ledger's own: nobody else makes jobs with them."""
+"""Kinds and dedupe keys with this prefix are reserved for jobs that the ledger makes itself."""
 UNDO_KIND = "holdfast.undo"
 """The kind of a job that undoes another one."""
 
@@ -109,7 +109,7 @@ class Role(StrEnum):
 
 
 class Actor(msgspec.Struct, frozen=True, order=True):
-    """Who did it. A worker always has an incarnation, nobody else ever has: so the text form reads back unambiguously."""
+    """The cause of a command or an event. Only workers have an incarnation, and they always do, so `parse` is unambiguous."""
 
     role: Role
     name: str
@@ -132,13 +132,14 @@ SYSTEM = Actor(Role.SYSTEM, "ledger")
 
 
 SIGNED_SEPARATOR = "+"
-"""What separates the drawn part of a token from what its attempt's policy wants signed."""
+"""Separates the random part of a token from the `signed` setting of its attempt's policy."""
 
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
-    """The right to write to one attempt of one job. `token` is a secret: whoever has it is the holder.
+    """The right to write to one attempt of one job. `token` is a secret that proves that the caller is the holder.
 
-    `worker` and `incarnation` are who it was issued to; they scope request ids, go into what is signed, and decide nothing.
+    `worker` and `incarnation` name the worker that it was issued to. They scope request ids and are part of signed statements.
+    No decision depends on them.
     """
 
     job_id: int
@@ -149,7 +150,7 @@ class Fence(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def signed(self) -> str:
-        """What the policy of this attempt wants signed: a token says so itself, so that no write needs to look it up."""
+        """The `signed` setting of this attempt's policy. It is part of the token, so a write does not have to look it up."""
         return self.token.partition(SIGNED_SEPARATOR)[2] or "none"
 
     def __repr__(self) -> str:
@@ -157,7 +158,7 @@ class Fence(msgspec.Struct, frozen=True, gc=False):
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The resolved rules of one lease, as they are snapshotted into `claimed` and `stalled`."""
+    """The resolved rules of one lease. `claimed` and `stalled` events carry a snapshot of it."""
 
     heartbeat_interval_ms: int = 10_000
     missed_beats_max: int = 3
@@ -178,12 +179,12 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def token_tail(self) -> str:
-        """What is put behind the drawn token of each lease under this policy."""
+        """The suffix of the token of each lease under this policy."""
         return "" if self.signed == "none" else SIGNED_SEPARATOR + self.signed
 
 
 class EventRecord(msgspec.Struct, frozen=True, gc=False):
-    """One accepted change. `rev` is the job's revision after it; `payload` is JSON text as bytes, shaped by its type."""
+    """One accepted change. `rev` is the job's revision after it. `payload` is encoded JSON, and its shape depends on `type`."""
 
     job_id: int
     rev: int
@@ -199,16 +200,16 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
     payload: bytes | None = None
     policy: Policy | None = None
     at: Micros | None = None
-    """The signer's time where the event is signed; None means the same as received_at."""
+    """The signer's time if the event is signed. None means the same as received_at."""
     pos: int = 0
-    """The place in the ledger's total order; 0 until the store has given one."""
+    """The position in the ledger's total order. 0 until the store has assigned one."""
     correlation_id: str = ""
     trace_id: str | None = None
     version: int = 1
     key_id: str | None = None
     signature: bytes | None = None
     statement: bytes | None = None
-    """What was signed, byte for byte."""
+    """The signed bytes."""
 
     @property
     def id(self) -> str:
@@ -216,7 +217,7 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False):
-    """A job's row: what its events fold to."""
+    """A job's row. It is the fold of the job's events."""
 
     id: int
     queue: str
@@ -244,23 +245,23 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     progressed_at: Micros | None = None
     assist_requested: bool = False
     counter: int | None = None
-    """The signer's own count in the newest signed event of this attempt: whatever is not above it was seen before."""
+    """The signer's counter in the newest signed event of this attempt. A statement must have a higher one to be accepted."""
     last_owner: str | None = None
     last_lease_expires_at: Micros | None = None
     last_error: bytes | None = None
     stall_reason: str | None = None
     stalled_at: Micros | None = None
     revived_at: Micros | None = None
-    """When a beat last arrived after the stall; None while there was none."""
+    """When the newest heartbeat since the stall arrived. None if there was none."""
     cancel_reason: str | None = None
     cancel_requested_at: Micros | None = None
     reason_code: str | None = None
     failure_stage: str | None = None
     result: bytes | None = None
     checkpoint: bytes | None = None
-    """What a holder last left for whoever goes on, this attempt or a later one."""
+    """The newest checkpoint of any holder, for this attempt or a later one to continue from."""
     undo_owed: int = 0
-    """Undo steps that were registered and would have to run if the job came to nothing."""
+    """The number of registered undo steps that have to run if the job does not succeed."""
     note: str | None = None
     dedupe_key: str | None = None
     dedupe_forever: bool = False
@@ -268,32 +269,32 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     trace_id: str | None = None
     replay_of: int | None = None
     override: bytes | None = None
-    """The policy fields given with the job itself, as JSON; None where none were."""
+    """The policy fields that were given at enqueue, as JSON. None if there were none."""
     policy: Policy | None = None
-    """The snapshot of the newest attempt; None before the first claim."""
+    """The policy snapshot of the newest attempt. None before the first claim."""
     token: str | None = None
-    """The secret of the newest fence. Not part of the history: events never carry it."""
+    """The secret of the newest fence. It is not part of the history: events never carry it."""
     depends_on: tuple[int, ...] = ()
-    """The jobs it was told to wait for, by ascending id."""
+    """The jobs that it was enqueued to wait for, by ascending id."""
     on_dependency_failure: str = "wait"
     wanted_at: Micros | None = None
-    """When it was to be available had it nobody to wait for; None where it has nobody."""
+    """When it would be available without its dependencies. None if it has no dependencies."""
     waits_for: tuple[int, ...] = ()
-    """Those it still waits for, replays in the place of what they repeat. A history alone does not know which are left: as far as
-    it can tell, all are, until the job waits no longer."""
+    """The jobs it still waits for. A replay takes the place of the job that it repeats. The history does not say which
+    dependencies are left: a fold of the events has all of them here until the job is unblocked or ends."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for other jobs."""
+        """Whether the job waits for other jobs."""
         return self.status is Status.QUEUED and self.available_at == NEVER
 
     def is_of(self, who: Actor) -> bool:
-        """Whether the newest attempt is this worker's, in this incarnation, be it held, stalled or over."""
+        """Return whether the newest attempt, held or not, belongs to this worker in this incarnation."""
         return (self.owner or self.last_owner, self.incarnation) == (who.name, who.incarnation)
 
     @property
     def held_by(self) -> dict[str, Any]:
-        """Who has the job now, as context for a refusal."""
+        """The job's current holder and state, as context for a refusal."""
         return {
             "job_id": self.id,
             "status": self.status.value,

@@ -1,4 +1,4 @@
-"""What an event of each type carries, beyond its envelope. Everything the fold needs is here or in the envelope."""
+"""The payloads of events, one struct per event type. Envelope and payload together have everything that the fold needs."""
 
 import re
 from typing import Any, Literal, TypeVar
@@ -9,7 +9,7 @@ from holdfast.core.model import EventRecord, EventType, Micros, StallReason
 
 UNSET = msgspec.UNSET
 OptionalJson = msgspec.Raw | msgspec.UnsetType
-"""JSON kept as it came, or nothing."""
+"""JSON kept as the bytes that came, or UNSET."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -19,7 +19,11 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 class EnqueuedPayload(Payload, frozen=True):
-    """The last field stays the last: statements look for the choice at the end of the payload, where no args can feign it."""
+    """The payload of `enqueued`.
+
+    `on_dependency_failure` must stay the last field. SQL statements look for it at the end of the payload, where no args can
+    imitate it.
+    """
 
     queue: str
     kind: str
@@ -36,16 +40,16 @@ class EnqueuedPayload(Payload, frozen=True):
     on_dependency_failure: str = "wait"
 
     def available_from(self, enqueued_at: Micros) -> Micros:
-        """When the job is available as far as it is up to the caller."""
+        """Return when the job is available, without regard to its dependencies."""
         return enqueued_at + self.delay_us if self.available_at is None else self.available_at
 
     def wanted_at(self, enqueued_at: Micros) -> Micros | None:
-        """The same for a job that has to wait for others; None for any other."""
+        """Return `available_from` for a job with dependencies, and None for any other job."""
         return self.available_from(enqueued_at) if self.depends_on else None
 
 
 class UndoStep(Payload, frozen=True):
-    """How to take back one thing that a job has done."""
+    """One undo step of a job: the handler's kind and its args."""
 
     kind: str
     args: msgspec.Raw
@@ -58,18 +62,19 @@ class BeatPayload(Payload, frozen=True):
     checkpoint: OptionalJson = UNSET
     undo: UndoStep | msgspec.UnsetType = UNSET
     pruned: str | None = None
-    """Where retention took the beat's contents: their SHA-256."""
+    """The SHA-256 of the beat's contents, if retention has deleted them."""
 
     @property
     def is_plain(self) -> bool:
-        """Carries nothing but stage and progress, and no wish: what the hot statements know."""
+        """Whether the hot statements can record it: there is no checkpoint, no undo step and no request for assistance."""
         return self.checkpoint is UNSET and self.undo is UNSET and not self.assist_requested
 
 
 class StalledPayload(Payload, frozen=True):
-    """Who held the job, when it was last heard of, and when the stall was found. Older histories lack holder and detection time.
+    """The holder, its last heartbeat, and the time of detection. Older histories lack the holder and the detection time.
 
-    A server that signs a stall in our shape signs the hash of this, so the order of the fields is part of the format.
+    A server that signs a stall in Holdfast's own format signs the hash of this, so the order of the fields is part of the
+    format.
     """
 
     holder: str | None = None
@@ -77,17 +82,17 @@ class StalledPayload(Payload, frozen=True):
     last_beat_at: Micros | None = None
     lease_expires_at: Micros | None = None
     detected_at: Micros | None = None
-    """The event's `at`: the signer's time where the stall is signed by the one who found it, the ledger's otherwise."""
+    """The event's `at`: the signer's time if the actor that found the stall signed it, else the ledger's time."""
     error: OptionalJson = UNSET
     failure_stage: str | None = None
-    """Where it broke; always there with an error, except in older histories."""
+    """Where the attempt failed. It is always set if there is an error, except in older histories."""
     reason_code: str | None = None
 
 
 class RequeuedPayload(Payload, frozen=True):
     available_at: Micros
     released: bool = False
-    """Its holder has handed it back. Older histories say so by the event's reason alone."""
+    """Whether the holder released the job. Older histories have only the event's reason for that."""
 
 
 class UnblockedPayload(Payload, frozen=True):
@@ -95,7 +100,7 @@ class UnblockedPayload(Payload, frozen=True):
 
 
 class MovedPayload(Payload, frozen=True):
-    """The queue that the job is in now, and the one it was in."""
+    """The new queue and the old one."""
 
     queue: str
     from_queue: str
@@ -116,27 +121,27 @@ class SucceededPayload(Payload, frozen=True):
 
 
 class FailedPayload(Payload, frozen=True):
-    """Older histories have the error only."""
+    """The payload of `failed`. Older histories have only the error."""
 
     error: msgspec.Raw
     failure: Literal["permanent", "exhausted"] | None = None
-    """Whether no retry would have mended it, or no attempt was left."""
+    """Whether the error was permanent, or no attempt was left."""
     failure_stage: str | None = None
     reason_code: str | None = None
-    """Of an exhausted job: the reason that a dead letter would have."""
+    """For an exhausted job, the reason code that a dead letter would have."""
 
 
 class CancelledPayload(Payload, frozen=True):
     comment: str | None = None
-    """What the holder said of its exit. The event's reason is that of the cancel."""
+    """The reason that the holder gave when it acknowledged the cancel. The event's reason is that of the cancel itself."""
     error: OptionalJson = UNSET
-    """What went wrong, where the holder failed while it was being cancelled."""
+    """The error, if the attempt failed while the job was being cancelled."""
     failure_stage: str | None = None
     reason_code: str | None = None
 
 
 class DeadLetteredPayload(Payload, frozen=True, omit_defaults=False):
-    """Everything a person needs, in one place; null is said, not left out."""
+    """Everything a person needs to look at a dead letter. Fields that are null are written out."""
 
     reason_code: str
     failure_stage: str
@@ -172,7 +177,7 @@ PAYLOAD_TYPES: dict[EventType, type[Payload]] = {
     EventType.CANCELLED: CancelledPayload,
     EventType.DEAD_LETTERED: DeadLetteredPayload,
 }
-"""Types that are not here carry no payload."""
+"""The payload of each event type. The other types carry none."""
 
 _decoders = {shape: msgspec.json.Decoder(shape) for shape in PAYLOAD_TYPES.values()}
 
@@ -180,18 +185,18 @@ P = TypeVar("P", bound=Payload)
 
 
 def decode(shape: type[P], body: bytes | None) -> P:
-    """The payload behind `body`; none at all reads as an empty one."""
+    """Return the payload in `body`. None is read as an empty payload."""
     found: Any = _decoders[shape].decode(body or b"{}")
     return found  # type: ignore[no-any-return]
 
 
 def result_payload(result: bytes) -> bytes:
-    """The payload of `succeeded` around a result, without decoding it."""
+    """Return the payload of `succeeded` for an encoded result, without decoding it."""
     return b'{"result":' + result + b"}"
 
 
 def is_release(requeued: EventRecord) -> bool:
-    """Whether a `requeued` event records that the holder handed the job back."""
+    """Return whether a `requeued` event records a release by the holder."""
     return requeued.reason == StallReason.RELEASED or decode(RequeuedPayload, requeued.payload).released
 
 
@@ -199,18 +204,18 @@ NO_BEAT = BeatPayload()
 
 
 def checkpoint_of(body: bytes | None) -> bytes | None:
-    """The checkpoint that a beat with this payload carries."""
+    """Return the checkpoint in the payload of a beat, or None."""
     return None if body is None else json_bytes(decode(BeatPayload, body).checkpoint)
 
 
 def undo_step(body: bytes) -> UndoStep | None:
-    """The undo step that a beat with this payload carries."""
+    """Return the undo step in the payload of a beat, or None."""
     found = decode(BeatPayload, body).undo if UNDO_BYTES in body else UNSET
     return None if isinstance(found, msgspec.UnsetType) else found
 
 
 UNDO_BYTES = b'"undo":'
-"""No beat carries an undo step without these bytes in its payload."""
+"""Bytes that are in the payload of every beat with an undo step."""
 
 
 def beat_payload(beat: BeatPayload) -> bytes | None:
@@ -221,7 +226,7 @@ _PRUNED = re.compile(rb'\{"pruned":"([0-9a-f]{64})"\}')
 
 
 def pruned_sha256(payload: bytes) -> str | None:
-    """What a beat that was pruned has left of its payload: the hash, and not a byte beside it that could pass for contents."""
+    """Return the hash in the payload of a pruned beat, or None. A payload with anything besides the hash does not count."""
     found = _PRUNED.fullmatch(payload)
     return None if found is None else found[1].decode()
 
@@ -238,6 +243,6 @@ _counter_decoder = msgspec.json.Decoder(_CounterRecord)
 
 
 def counter_of(statement: bytes) -> int | None:
-    """The signer's count in a statement that was accepted, in either shape."""
+    """Return the signer's counter in an accepted statement of either shape."""
     found = _counter_decoder.decode(statement)
     return found.counter if found.binding is None else found.binding.counter

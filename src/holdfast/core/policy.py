@@ -1,4 +1,4 @@
-"""Policies: what may be set, how the layers combine, when to try again."""
+"""Policies: the fields and their limits, how the layers combine, and the backoff of retries."""
 
 import re
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ UNKNOWN_TIER_INTERVAL_MS = 60_000
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The fields one layer sets; None leaves a field to the layers below."""
+    """The fields that one layer sets. None leaves a field to the layers below."""
 
     heartbeat_interval_ms: int | None = None
     missed_beats_max: int | None = None
@@ -36,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     requires_operator_coverage: bool | None = None
     signed: str | None = None
     lease_widened: bool | None = None
-    """An operator allowed leases beyond an hour, up to a day."""
+    """Whether an operator allows leases longer than an hour, up to a day."""
 
 
 NO_SETTINGS = Settings()
@@ -55,11 +55,11 @@ _CHOICES = {"on_exhausted": ("dead_letter", "fail"), "signed": ("none", "livenes
 _SWITCHES = ("requires_operator_coverage", "lease_widened")
 FIELDS = {name: f"{name}_ms" for name in _DURATIONS} | {name: name for name in (*_COUNTS, *_CHOICES, *_SWITCHES)}
 """The name in `Settings` of each field, by the name users write."""
-_STRICTNESS = {wish: rank for rank, wish in enumerate(_CHOICES["signed"])}
+_STRICTNESS = {choice: rank for rank, choice in enumerate(_CHOICES["signed"])}
 
 
 def duration_ms(what: str, value: Any, low: int, high: int) -> int:
-    """Milliseconds from seconds (a number), a timedelta, or a text such as "500ms", "30s", "5m", "1h"."""
+    """Return milliseconds from seconds (a number), a timedelta, or a text such as "500ms", "30s", "5m", "1h"."""
     match value:
         case timedelta():
             ms = value / timedelta(milliseconds=1)
@@ -77,7 +77,7 @@ def duration_ms(what: str, value: Any, low: int, high: int) -> int:
 
 
 def read_settings(fields: dict[str, Any]) -> Settings:
-    """One layer from the names users write (`lease_ttl="60s"`, `attempts_max=5`). None unsets a field."""
+    """Return a layer from user-facing names and values (`lease_ttl="60s"`, `attempts_max=5`). None unsets a field."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if value is None:
@@ -105,12 +105,12 @@ def _unknown_field(name: Any) -> ValidationError:
 
 
 def amend_settings(layer: Settings, fields: dict[str, Any]) -> Settings:
-    """The layer with these fields set, by the names users write; those that are not named stay as they are."""
+    """Return the layer with these fields set, given by their user-facing names. Other fields stay as they are."""
     return _check_lease_ttl(msgspec.structs.replace(layer, **_set_fields(read_settings(fields))))
 
 
 def unset_fields(layer: Settings, names: Iterable[Any]) -> Settings:
-    """The layer with these fields left to the layers below, by the names users write."""
+    """Return the layer with these fields, given by their user-facing names, left to the layers below."""
     gone: dict[str, None] = {}
     for name in names:
         if not isinstance(name, str) or name not in FIELDS:
@@ -120,12 +120,12 @@ def unset_fields(layer: Settings, names: Iterable[Any]) -> Settings:
 
 
 def merge_settings(declared: Settings, by_operator: Settings) -> Settings:
-    """What counts for a kind: each field as the operator set it, else as the handler declares it."""
+    """Return the settings of a kind: each field as the operator set it, else as the handler declares it."""
     return _check_lease_ttl(msgspec.structs.replace(declared, **_set_fields(by_operator)))
 
 
 def lowers_signed(before: Settings, after: Settings) -> bool:
-    """Whether less has to be signed under one layer than under the other."""
+    """Return whether less has to be signed under `after` than under `before`."""
     return _STRICTNESS[after.signed or "none"] < _STRICTNESS[before.signed or "none"]
 
 
@@ -140,18 +140,18 @@ def _check_lease_ttl(layer: Settings) -> Settings:
 
 
 def tier_settings(tier: str | None) -> Settings:
-    """What a tier sets by itself. A tier nobody knows is treated like a slow one; a job without a tier is no robot."""
+    """Return the built-in settings of a tier. An unknown tier gets the slowest interval. No tier sets nothing."""
     if tier is None:
         return NO_SETTINGS
     return Settings(heartbeat_interval_ms=TIER_INTERVAL_MS.get(tier, UNKNOWN_TIER_INTERVAL_MS))
 
 
 def resolve(tier: str | None, by_kind: Settings, by_tier: Settings, by_job: Settings) -> Policy:
-    """The nearest layer that sets a field wins: job, tier, kind, the tier's own numbers, the defaults. `by_kind` is `merged`.
+    """Combine the layers into a policy. The nearest layer that sets a field wins: job, tier, kind, tier's built-in, default.
 
-    `signed` is the strictest that any of them wants: a job or a tier may ask for more, never for less. `lease_ttl` never ends
-    before `stall_after` would. Unless they are set, a tier's `resume_window` is its `stall_after`, and `cancel_grace` is not
-    shorter than that: a holder learns of a cancel with its next beat.
+    `by_kind` is the result of `merge_settings`. `signed` is the strictest of all layers: a job or a tier can ask for more, never
+    for less. `lease_ttl` is at least `stall_after`. Unless they are set, `resume_window` of a tier is `stall_after`, and
+    `cancel_grace` is at least `stall_after`, because a holder is informed of a cancel with its next heartbeat.
     """
     chosen: dict[str, Any] = {}
     for layer in (tier_settings(tier), by_kind, by_tier, by_job):
@@ -167,7 +167,7 @@ def resolve(tier: str | None, by_kind: Settings, by_tier: Settings, by_job: Sett
 
 
 class FieldSource(StrEnum):
-    """Where the value of a policy's field comes from, the nearest first."""
+    """Where the value of a policy's field comes from. The nearest layer is first."""
 
     OPERATOR_TIER = "operator_tier"
     """Set by an operator for the tier."""
@@ -176,14 +176,14 @@ class FieldSource(StrEnum):
     HANDLER = "handler"
     """Declared by the kind's handler."""
     TIER = "tier"
-    """The tier's own number."""
+    """The tier's built-in value."""
     DERIVED = "derived"
-    """Follows from other fields: see `resolve`."""
+    """Computed from other fields: see `resolve`."""
     DEFAULT = "default"
 
 
 class SourcedField(msgspec.Struct, frozen=True):
-    """One field of a policy: its value and where that comes from."""
+    """One field of a policy, its value and the source of the value."""
 
     name: str
     value: int | str | bool | None
@@ -193,7 +193,7 @@ class SourcedField(msgspec.Struct, frozen=True):
 
 
 def source_fields(tier: str | None, declared: Settings, by_kind: Settings, by_tier: Settings) -> list[SourcedField]:
-    """Every field that `resolve` gives to a job without settings of its own, and `stall_after_ms`, each with its source."""
+    """Return the fields that `resolve` gives to a job without own settings, and `stall_after_ms`, each with its source."""
     of_kind = merge_settings(declared, by_kind)
     layers = {
         FieldSource.OPERATOR_TIER: by_tier,
@@ -205,15 +205,16 @@ def source_fields(tier: str | None, declared: Settings, by_kind: Settings, by_ti
     defaults = msgspec.structs.asdict(Policy())
     found = []
     for name, value in msgspec.structs.asdict(policy).items():
-        said = {source: wish for source, layer in layers.items() if (wish := getattr(layer, name)) is not None}
-        nearest = list(said.items()) if name == "signed" else list(said.items())[:1]
-        otherwise = FieldSource.DEFAULT if not said and value == defaults[name] else FieldSource.DERIVED
-        found.append(SourcedField(name, value, next((source for source, wish in nearest if wish == value), otherwise), said))
+        by_layer = {source: setting for source, layer in layers.items() if (setting := getattr(layer, name)) is not None}
+        nearest = list(by_layer.items()) if name == "signed" else list(by_layer.items())[:1]
+        otherwise = FieldSource.DEFAULT if not by_layer and value == defaults[name] else FieldSource.DERIVED
+        source = next((source for source, setting in nearest if setting == value), otherwise)
+        found.append(SourcedField(name, value, source, by_layer))
     return [*found, SourcedField("stall_after_ms", policy.stall_after_ms, FieldSource.DERIVED, {})]
 
 
 def _default_grace_ms(policy: Policy) -> int:
-    """How long a soft cancel waits where nobody has said so."""
+    """Return the cancel_grace of a policy that does not set it."""
     return max(Policy().cancel_grace_ms, policy.stall_after_ms)
 
 
@@ -222,8 +223,10 @@ def _set_fields(layer: Settings) -> dict[str, Any]:
 
 
 def with_ttl(policy: Policy, ttl_ms: int) -> Policy:
-    """The policy of a lease whose length its claimer chose: silence is then judged by that length too, and so is the time to
-    hear of a cancel, unless that was set."""
+    """Return the policy for a lease whose length the claiming worker chose.
+
+    The heartbeat interval follows from that length, and so does `cancel_grace`, unless it was set.
+    """
     missed = min(policy.missed_beats_max, max(1, ttl_ms // 1_000))
     leased = msgspec.structs.replace(policy, lease_ttl_ms=ttl_ms, missed_beats_max=missed, heartbeat_interval_ms=ttl_ms // missed)
     if policy.cancel_grace_ms != _default_grace_ms(policy):
@@ -236,13 +239,13 @@ _TTL_FIELDS = ("lease_ttl_ms", "missed_beats_max", "heartbeat_interval_ms", "can
 
 
 def is_renewal(before: Policy, after: Policy) -> bool:
-    """Whether `after` is `before` for a lease of another length: a renewal changes nothing else."""
+    """Return whether `after` differs from `before` only in the length of the lease."""
     kept = {name: getattr(before, name) for name in _TTL_FIELDS}
     return after != before and msgspec.structs.replace(after, **kept) == before
 
 
 def backoff_us(policy: Policy, tries: int, jitter: float) -> int:
-    """How long to wait before the next try: doubled each time up to the maximum, then spread by `jitter` (0.5 to 1.5)."""
+    """Return the delay before the next attempt: doubled each time up to the maximum, then multiplied by `jitter` (0.5–1.5)."""
     exponent = min(max(tries, 1) - 1, 40)
     plain_ms = min(policy.backoff_base_ms * 2**exponent, policy.backoff_max_ms)
     return int(plain_ms * 1_000 * jitter)
@@ -250,11 +253,11 @@ def backoff_us(policy: Policy, tries: int, jitter: float) -> int:
 
 LIVENESS_TYPES = frozenset({EventType.HEARTBEAT, EventType.STALLED, EventType.RESUMED})
 UNSIGNED_TYPES = frozenset({EventType.ENQUEUED, EventType.CLAIMED, EventType.STARTED})
-"""Made by the ledger in bulk: the sealed log vouches for them."""
+"""The ledger makes these in bulk. They are not signed one by one: the sealed log protects them."""
 
 
 def must_be_signed(policy: Policy | None, kind: EventType) -> bool:
-    """Whether an event of this type has to be signed under the policy of its attempt; before the first there is none."""
+    """Return whether an event of this type must be signed under its attempt's policy. None means before the first attempt."""
     if policy is None or policy.signed == "none":
         return False
     return kind in LIVENESS_TYPES if policy.signed == "liveness" else kind not in UNSIGNED_TYPES

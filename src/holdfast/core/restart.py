@@ -39,7 +39,7 @@ class CircuitBreakerFailuresExceedsLimit(RestartPolicyConfigError):
 
 
 class RestartPolicyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The numbers of a controller. Values that are no u32 or u64 are refused when it is made, the limits by `validate`."""
+    """The settings of a controller. The constructor checks that values are u32 or u64, `validate` checks the limits."""
 
     max_restarts: int
     window_ticks: int
@@ -55,7 +55,7 @@ class RestartPolicyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         strict_json.check_u64("stall_timeout_ticks", self.stall_timeout_ticks)
 
     def validate(self) -> None:
-        """Raises RestartPolicyConfigError where a number is past its limit."""
+        """Raise RestartPolicyConfigError if a number is past its limit."""
         if self.max_restarts > MAX_RESTARTS_LIMIT:
             raise MaxRestartsExceedsLimit(self.max_restarts, MAX_RESTARTS_LIMIT)
         if self.circuit_breaker_max_failures > MAX_CIRCUIT_BREAKER_FAILURES:
@@ -92,18 +92,18 @@ class TerminalReason(StrEnum):
 
 
 class RestartDecision(msgspec.Struct, frozen=True):
-    """What the controller says to one restart: `Allow` with the number of the attempt, or `Deny` with the reason."""
+    """The controller's answer to one restart: `Allow` with the number of the attempt, or `Deny` with the reason."""
 
     Allow: ClassVar[type["Allow"]]
     Deny: ClassVar[type["Deny"]]
 
     def to_json(self) -> str:
-        """`{"allow":{"attempt":1}}` or `{"deny":{"reason":"clean_exit"}}`."""
+        """Return `{"allow":{"attempt":1}}` or `{"deny":{"reason":"clean_exit"}}`."""
         return strict_json.encode_record({type(self).__name__.lower(): self})
 
     @staticmethod
     def from_json(text: str | bytes) -> "RestartDecision":
-        """Reads `{"Allow":…}` and `{"Deny":…}` too, and a reason in either spelling."""
+        """Return the decision in `text`. `{"Allow":…}` and `{"Deny":…}` are read too, and a reason in either spelling."""
         found = strict_json.read_object("decision", text, (), ("allow", "deny", "Allow", "Deny"))
         match [*found.items()]:
             case [("allow" | "Allow", body)]:
@@ -138,13 +138,13 @@ RestartDecision.Deny = Deny
 
 
 class RestartController:
-    """Decides restart by restart. Once it has denied one it denies them all, with the same reason.
+    """Decide about each restart of a run. After the first denial, every restart is denied for the same reason.
 
-    It remembers at most as many restarts as its policy allows. Not for use by two threads at once.
+    The controller keeps at most as many restarts as its policy allows. It is not thread-safe.
     """
 
     def __init__(self, config: RestartPolicyConfig) -> None:
-        """Raises RestartPolicyConfigError where a number of `config` is past its limit."""
+        """Raise RestartPolicyConfigError if a number of `config` is past its limit."""
         config.validate()
         self._config = config
         self._restart_ticks: list[int] = []
@@ -156,23 +156,23 @@ class RestartController:
 
     @property
     def restart_ticks(self) -> tuple[int, ...]:
-        """When the restarts were that it still remembers."""
+        """The ticks of the restarts that are kept."""
         return tuple(self._restart_ticks)
 
     @property
     def circuit_breaker_open(self) -> bool:
-        """Never false again once it was true."""
+        """Whether the circuit breaker is open. It never closes again."""
         return self._terminal_reason is TerminalReason.CIRCUIT_BREAKER_OPEN
 
     def terminal_reason(self) -> TerminalReason | None:
-        """Why nothing is started again; None while restarts may still be allowed."""
+        """Return why no restart is allowed any more, or None while restarts may still be allowed."""
         return self._terminal_reason
 
     def record_restart(self, current_tick: int) -> RestartDecision:
-        """Whether the run may be started again at `current_tick`; if so, the restart is remembered.
+        """Decide whether the run may be started again at `current_tick`. An allowed restart is recorded.
 
-        A restart exactly `window_ticks` or `circuit_breaker_threshold_ticks` ago still counts, and so does one dated later
-        than this: a clock that steps back buys no restarts.
+        A restart exactly `window_ticks` or `circuit_breaker_threshold_ticks` ago still counts. So does one with a later tick
+        than this one, so that a clock that steps back does not allow extra restarts.
         """
         now = strict_json.check_u64("current_tick", current_tick)
         if self._terminal_reason is not None:
@@ -189,14 +189,14 @@ class RestartController:
         return Allow(attempt)
 
     def record_terminal(self, reason: TerminalReason) -> RestartDecision:
-        """Ends all restarts. The first reason stays and is the one in the answer."""
+        """End all restarts. The first recorded reason stays and is the one in the answer."""
         strict_json.check_choice("reason", reason, TerminalReason)
         if self._terminal_reason is None:
             self._terminal_reason = reason
         return Deny(self._terminal_reason)
 
     def check_stall(self, last_heartbeat_tick: int, current_tick: int) -> bool:
-        """Whether the silence is longer than `stall_timeout_ticks`. A beat dated in the future is no silence."""
+        """Return whether the last heartbeat is more than `stall_timeout_ticks` ago. One in the future is not."""
         last, now = (
             strict_json.check_u64("last_heartbeat_tick", last_heartbeat_tick),
             strict_json.check_u64("current_tick", current_tick),
@@ -204,14 +204,14 @@ class RestartController:
         return now - last > self._config.stall_timeout_ticks
 
     def to_json(self) -> str:
-        """All it knows: what `from_json` makes of it decides every further restart alike."""
+        """Return the complete state. A controller that `from_json` makes of it decides every further restart the same way."""
         return strict_json.encode_record(
             {"config": self._config, "restart_ticks": self._restart_ticks, "terminal_reason": self._terminal_reason}
         )
 
     @classmethod
     def from_json(cls, text: str | bytes, config: RestartPolicyConfig | None = None) -> "RestartController":
-        """The controller as it was kept; a `config` given here replaces the one that was kept with it."""
+        """Return the stored controller. A `config` given here replaces the stored one."""
         found = strict_json.read_object("controller", text, ["config", "restart_ticks", "terminal_reason"])
         fields = strict_json.check_fields("config", found["config"], RestartPolicyConfig.__struct_fields__)
         kept = RestartPolicyConfig(**fields)
@@ -223,7 +223,7 @@ class RestartController:
 
 
 def _since(ticks: list[int], now: int, span_ticks: int) -> list[int]:
-    """Those of `ticks` that are at most `span_ticks` ago."""
+    """Return the `ticks` that are at most `span_ticks` ago."""
     return [tick for tick in ticks if tick >= now - span_ticks]
 
 

@@ -1,4 +1,4 @@
-"""JSON that has one meaning: reading, writing and checking bodies, and records of fixed size."""
+"""Strict JSON: encode, parse and check values that every JSON reader understands in the same way."""
 
 import json
 import math
@@ -21,10 +21,10 @@ _LONG_DIGITS = re.compile(rb"[0-9]{%d}" % LONG_DIGITS)
 
 
 def encode(what: str, value: Any, bytes_max: int) -> bytes:
-    """`value` as JSON bytes, or a refusal.
+    """Return `value` as JSON bytes, or raise ValidationError or LimitExceeded.
 
-    The fast road: encode, decode, compare. What comes back equal lost nothing; only what does not (a tuple, a NaN, a key
-    that is no text) or what might hide a long number or deep nesting is walked.
+    The fast path encodes, decodes and compares: an equal value lost nothing. The value is walked only if it is not equal (a
+    tuple, a NaN, a key that is not a text), or if it may contain a long number or deep nesting.
     """
     try:
         body = _encode(value)
@@ -35,7 +35,7 @@ def encode(what: str, value: Any, bytes_max: int) -> bytes:
         raise LimitExceeded(f"{what} is nested deeper than {NESTING_MAX}", field=what, limit=NESTING_MAX) from None
     except (TypeError, ValueError, msgspec.MsgspecError):
         _check_value(what, value, 1)
-        body, faithful = _encode(_to_plain(value)), True  # it holds a kind of text or number that the encoder does not know
+        body, faithful = _encode(_to_plain(value)), True  # it has a subclass of str, int or float, which the encoder refuses
     size = len(body)
     if not faithful or (size >= LONG_DIGITS and _LONG_DIGITS.search(body)) or (size > 2 * NESTING_MAX and _is_too_deep(body)):
         _check_value(what, value, 1)
@@ -45,20 +45,20 @@ def encode(what: str, value: Any, bytes_max: int) -> bytes:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """May be nested too deep: there are that many openings."""
+    """Return whether `body` may be nested too deep, because it has more opening brackets than the limit."""
     return body.count(b"[") + body.count(b"{") > NESTING_MAX
 
 
 def check(what: str, body: bytes, bytes_max: int) -> bytes:
-    """`body`, if it is strict JSON within the limits."""
+    """Return `body` if it is strict JSON within the limits."""
     _check_value(what, parse(what, body, bytes_max), 1)
     return body
 
 
 def parse(what: str, body: bytes, bytes_max: int, digits_max: int = DIGITS_MAX) -> Any:
-    """What `body` says, if it is JSON that names no key twice and whose whole numbers have at most `digits_max` characters.
+    """Return the value of `body`. Raise if an object has a key twice or an integer has more than `digits_max` characters.
 
-    The values in it are the caller's to look at: a number may be too large for a float, a text may hold a lone surrogate.
+    The caller has to check the values: a number may be too large for a float, a text may have a lone surrogate.
     """
     check_size(what, len(body), bytes_max)
     try:
@@ -121,7 +121,7 @@ def _check_value(what: str, value: Any, depth: int) -> None:
 
 
 def _to_plain(value: Any) -> Any:
-    """`value`, which was walked, of JSON's own types alone."""
+    """Return a checked `value` with JSON's own types only."""
     match value:
         case None | bool():
             return value
@@ -154,7 +154,7 @@ U32_MAX = 2**32 - 1
 U64_MAX = 2**64 - 1
 HASH_BYTES = 32
 RECORD_BYTES_MAX = 65_536
-"""JSON of one record; the largest, a restart controller that remembers a thousand restarts, has about 22,000 bytes."""
+"""JSON of one record. The largest, a restart controller with a thousand restarts, has about 22,000 bytes."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -180,14 +180,14 @@ def check_string(what: str, value: Any) -> str:
 
 
 def check_choice(what: str, value: Any, kind: type[Choice]) -> Choice:
-    """`value`, if it is a member of `kind`. Its bare text is not: that is for `read_choice`."""
+    """Return `value` if it is a member of `kind`. A plain text is refused: `read_choice` reads those."""
     if not isinstance(value, kind):
         raise ValidationError(f"{what} must be a {kind.__name__}, not {type(value).__name__}", field=what)
     return value
 
 
 def fits_utf8(value: str, bytes_max: int) -> bool:
-    """Whether `value` is valid Unicode of at most `bytes_max` UTF-8 bytes."""
+    """Return whether `value` is valid Unicode of at most `bytes_max` UTF-8 bytes."""
     try:
         return len(value.encode()) <= bytes_max
     except UnicodeEncodeError:
@@ -195,12 +195,12 @@ def fits_utf8(value: str, bytes_max: int) -> bool:
 
 
 def truncate(value: str, bytes_max: int) -> str:
-    """The longest beginning of `value` that fits, in whole characters. A lone surrogate becomes a question mark."""
+    """Return the longest prefix of `value` that fits, in whole characters. A lone surrogate becomes a question mark."""
     return value.encode(errors="replace")[:bytes_max].decode(errors="ignore")
 
 
 def read_object(what: str, text: str | bytes, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields of the JSON object in `text`: all that are required, and none that is not known."""
+    """Return the fields of the JSON object in `text`. Raise if a required field is missing or a field is unknown."""
     return check_fields(what, _parse_record(what, text), required, optional)
 
 
@@ -223,14 +223,14 @@ def read_text(what: str, value: Any, bytes_max: int) -> str:
 
 
 def read_hash(what: str, value: Any) -> bytes:
-    """The bytes behind an array of 32 numbers from 0 to 255."""
+    """Return the bytes of an array of 32 numbers from 0 to 255."""
     if not isinstance(value, list) or len(value) != HASH_BYTES:
         raise ValidationError(f"{what} must be an array of {HASH_BYTES} numbers", field=what)
     return bytes(check_integer(what, number, 0, 255) for number in value)
 
 
 def read_choice(what: str, value: Any, kind: type[Choice]) -> Choice:
-    """The member of `kind` behind either of its spellings: `clean_exit`, which is the one that is written, or `CleanExit`."""
+    """Return the member of `kind` with this name, spelled `clean_exit` (as it is written) or `CleanExit`."""
     for member in kind:
         if isinstance(value, str) and value in (member.value, pascal_case(member.value)):
             return member
@@ -238,12 +238,12 @@ def read_choice(what: str, value: Any, kind: type[Choice]) -> Choice:
 
 
 def pascal_case(name: str) -> str:
-    """`clean_exit` as `CleanExit`."""
+    """Return `CleanExit` for `clean_exit`."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
 def encode_record(value: Any) -> str:
-    """JSON without blanks, fields in the order they are given."""
+    """Return JSON without blanks, with the fields in the given order."""
     return msgspec.json.encode(value).decode()
 
 

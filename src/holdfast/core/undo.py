@@ -1,4 +1,4 @@
-"""Taking back what a job has done that came to nothing: a job of its own, made once, whose end is noted on the first."""
+"""Compensation: the undo steps of a job that did not succeed run in one undo job, whose end is noted on the first job."""
 
 from collections.abc import Sequence
 
@@ -12,43 +12,43 @@ from holdfast.errors import LimitExceeded, ValidationError
 
 
 class UndoArgs(msgspec.Struct, frozen=True):
-    """What an undo job is given: whose steps they are, the newest first."""
+    """The args of an undo job: the job to undo, and its steps with the newest first."""
 
     job_id: int
     steps: tuple[payloads.UndoStep, ...]
 
 
 def check_undo(job: JobRecord, beat: payloads.BeatPayload) -> None:
-    """Refuses an undo step that the job may not have, or not any more."""
+    """Raise if the job may not have undo steps, or has reached their limit."""
     if beat.undo is payloads.UNSET:
         return
     if job.kind == UNDO_KIND:
-        raise ValidationError(f"job {job.id} undoes another one and has no undo steps of its own", field="undo")
+        raise ValidationError(f"job {job.id} undoes another job and cannot have undo steps itself", field="undo")
     if job.undo_owed >= UNDO_STEPS_MAX:
         raise LimitExceeded(f"job {job.id} has {job.undo_owed} undo steps", field="undo", limit=UNDO_STEPS_MAX)
 
 
 def check_reason_code(job: JobRecord, code: ReasonCode | None) -> None:
-    """Only what undoes can have failed to."""
+    """Raise if `code` is compensation_failed and the job is not an undo job."""
     if code is ReasonCode.COMPENSATION_FAILED and job.kind != UNDO_KIND:
         raise ValidationError(f"only a job of kind {UNDO_KIND} ends with {code.value}", field="reason_code")
 
 
 def has_undo_due(job: JobRecord) -> bool:
-    """Whether the job is over and its undo steps are still to be taken, or their end to be noted."""
+    """Return whether the job has ended and its undo steps still have to run, or their end has to be noted."""
     return job.status in TERMINAL and job.undo_owed > 0
 
 
 def undo_key(job_id: int) -> str:
-    """The dedupe key, held forever, that makes a job's undo job the only one."""
+    """Return the dedupe key of a job's undo job. It is held forever, so that there is never a second one."""
     return f"{UNDO_KIND}/{job_id}"
 
 
 def undo_command(job: JobRecord, steps: Sequence[payloads.UndoStep], command: c.Compensate, now: Micros) -> c.Enqueue:
-    """The undo job of a finished job whose `steps` are in the order they were registered.
+    """Return the command that makes the undo job of a finished job. `steps` are in the order of registration.
 
-    A holder that ended the job itself is done with it. Anybody else's end may find it still at work: then the steps wait until
-    its lease is over.
+    A holder that ended the job itself has stopped working on it. If another actor ended the job, the holder may still be
+    working, so the undo job waits until the holder's lease is over.
     """
     args = msgspec.json.encode(UndoArgs(job.id, tuple(reversed(steps))))
     lease_over_at = job.last_lease_expires_at or 0
@@ -79,7 +79,7 @@ def undo_command(job: JobRecord, steps: Sequence[payloads.UndoStep], command: c.
 
 
 def undo_note(undo: JobRecord, command: c.Compensate) -> c.Annotate | None:
-    """The note that the end of its undo job puts on a job; None while that one lives."""
+    """Return the note for a job whose undo job has ended, or None while the undo job is live."""
     if undo.status not in TERMINAL:
         return None
     done = undo.status is Status.SUCCEEDED

@@ -1,8 +1,8 @@
-"""Ledger urls: read strictly, and shown without secrets.
+"""Parse ledger urls strictly, and show them without secrets.
 
-A url may hold a password, so no message in this file repeats any part of one. The driver's messages do: libpq quotes what it
-cannot parse, and a password with an @ or a / in it can end up as the name of a host. Therefore a url is read here before the
-driver sees it, and only a url that can be read in one way is handed on.
+A url may contain a password, so no message in this file quotes any part of a url. The driver's messages do: libpq quotes what
+it cannot parse, and part of a password with an @ or a / in it can be taken for a host name. Therefore a url is parsed here
+first, and only an unambiguous one is passed to the driver.
 """
 
 import re
@@ -14,7 +14,7 @@ from holdfast.errors import ValidationError
 
 HIDDEN = "…"
 SECRET_CHARACTERS_MIN = 3
-"""A shorter secret is not searched for in a message: it would be found in every other word."""
+"""A shorter secret is not removed from messages, because it would match parts of ordinary words."""
 SHOWN = frozenset(
     {
         "schema",
@@ -33,13 +33,13 @@ SHOWN = frozenset(
 )
 """Parameters that are shown with their values. Any other may be a secret, or a misspelt password."""
 QUOTED_CHARACTERS_MAX = 1_000
-"""How much of a word that was typed a message may quote, at most."""
+"""The most that a message may quote of one word of the command line."""
 
 _SQLITE = re.compile(r"sqlite:///", re.ASCII | re.IGNORECASE)
 _SERVER = re.compile(r"postgres(?:ql)?://", re.ASCII | re.IGNORECASE)
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _CREDENTIALS = re.compile(r"([^:@/]*)(?::([^@/]*))?@")
-"""As libpq finds them: up to the first @, unless a / comes before it."""
+"""User and password, found as libpq does it: up to the first @, unless a / comes before it."""
 _PLACE = re.compile(r"([^/?]*)(/[^?]*)?(?:\?(.*))?", re.DOTALL)
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%25[\w.~-]+)?\]|[\w.~%-]*)(?::[0-9]{0,5})?")
 _SECRET_BEGINS = re.compile(r"(?<=://)[^:@/?]*:|password[^=]*=|secret=|_key=", re.IGNORECASE)
@@ -47,7 +47,7 @@ _ESCAPE_ADVICE = "in a user name or a password write % as %25, @ as %40, / as %2
 
 
 class ServerUrl(NamedTuple):
-    """The parts of a PostgreSQL url, each as it was typed."""
+    """The parts of a PostgreSQL url, not unescaped."""
 
     scheme: str
     user: str
@@ -57,22 +57,22 @@ class ServerUrl(NamedTuple):
     parameters: tuple[tuple[str, str], ...]
 
     def text(self, parameters: Collection[tuple[str, str]]) -> str:
-        """The url with these parameters instead of its own, its scheme in lower case: libpq knows no other spelling."""
+        """Return the url with these parameters instead of its own. The scheme is in lower case, as libpq requires."""
         credentials = "" if self.password is None else f":{self.password}"
         return self._joined(self.scheme.lower(), credentials, parameters)
 
     def shown(self, instead: str) -> str:
-        """The url for people to see, with `instead` in the place of its password and without parameters that are secrets."""
+        """Return the url for display, with `instead` in the place of the password and without parameters that are secrets."""
         credentials = "" if self.password is None else instead
         return self._joined(self.scheme, credentials, [(name, value) for name, value in self.parameters if not _is_secret(name)])
 
     def _joined(self, scheme: str, credentials: str, parameters: Collection[tuple[str, str]]) -> str:
-        whose = f"{self.user}{credentials}@" if self.user or self.password is not None else ""
+        login = f"{self.user}{credentials}@" if self.user or self.password is not None else ""
         query = "&".join(f"{name}={value}" for name, value in parameters)
-        return f"{scheme}://{whose}{self.hosts}{self.path}" + (f"?{query}" if query else "")
+        return f"{scheme}://{login}{self.hosts}{self.path}" + (f"?{query}" if query else "")
 
     def redacted(self, message: str) -> str:
-        """`message` without the secrets of this url, as they were typed and as they are meant."""
+        """Return `message` without the secrets of this url, escaped or not."""
         typed = [self.password or "", *(value for name, value in self.parameters if _is_secret(name))]
         shown = self.shown("")
         for secret in sorted({form for one in typed for form in (one, unquote(one))}, key=len, reverse=True):
@@ -90,13 +90,13 @@ def is_server(url: str) -> bool:
 
 
 def sqlite_file(url: str) -> str:
-    """The file that a SQLite url names, as it was typed; nothing where it is no such url."""
+    """Return the file that a SQLite url names, as it is written there, or an empty text for any other url."""
     found = _SQLITE.match(url)
     return "" if found is None else url[found.end() :]
 
 
 def parse_server_url(url: str) -> ServerUrl:
-    """The parts of a PostgreSQL url that can be read in one way only. The refusal of any other repeats nothing of it."""
+    """Return the parts of a PostgreSQL url. Raise ValidationError if it is ambiguous. The message quotes no part of it."""
     begin = _SERVER.match(url)
     if begin is None:
         raise ValidationError("a PostgreSQL url starts with postgresql://", field="url")
@@ -118,7 +118,7 @@ def parse_server_url(url: str) -> ServerUrl:
 
 
 def _parameters(query: str) -> tuple[tuple[str, str], ...]:
-    """libpq allows one & at the end, and neither a name without a value nor a second =."""
+    """Split the query. As in libpq, one & is allowed at the end, and each parameter has exactly one =."""
     parts = query.removesuffix("&").split("&") if query else []
     if any(part.count("=") != 1 for part in parts):
         raise ValidationError(
@@ -128,7 +128,7 @@ def _parameters(query: str) -> tuple[tuple[str, str], ...]:
 
 
 def hide_password(url: str, instead: str = f":{HIDDEN}") -> str:
-    """A url for people to see. Of one that cannot be read only the scheme is shown: the rest may be a password."""
+    """Return a url for display. Of one that cannot be parsed only the scheme is shown: the rest may be a password."""
     if is_sqlite(url):
         file, mark, _ = url.partition("?")
         return f"{file}{mark}{HIDDEN}" if mark else file
@@ -143,9 +143,10 @@ def _is_secret(name: str) -> bool:
 
 
 def redact_urls(message: str, words: Iterable[str]) -> str:
-    """`message` without the urls among the `words` of a command line, and without what a shell has cut off of one.
+    """Return `message` without the urls among the `words` of a command line.
 
-    A blank in a password makes several words of a url: those up to the next one with an @ belong to it.
+    A shell splits a url at each blank in its password. So the words after a url without an @, up to the next word with an @,
+    belong to that url and are removed too.
     """
     cut: list[str] | None = None
     for word in words:
@@ -162,7 +163,7 @@ def redact_urls(message: str, words: Iterable[str]) -> str:
 
 
 def _redact_url(message: str, url: str) -> str:
-    """Also where only its beginning is quoted, and where it is quoted as Python writes a text."""
+    """Return `message` without `url`, also if only a prefix of it is quoted, or its repr."""
     for form in (url, repr(url)[1:-1]):
         secret = _SECRET_BEGINS.search(form)
         if secret is None:

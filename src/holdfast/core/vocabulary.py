@@ -1,6 +1,6 @@
-"""The names that other systems have for Holdfast's events, statuses and reasons: one table, read in both directions.
+"""The names that other systems use for Holdfast's events, statuses and reasons: one table for both directions.
 
-A dialect is the vocabulary of one of the seed documents. Its names are accepted wherever a name is read, and written where a
+A dialect is the vocabulary of one of the seed documents. Its names are accepted wherever a name is read. They are written if a
 reader asks for that dialect. The ledger stores Holdfast's own names only.
 """
 
@@ -20,11 +20,11 @@ class Dialect(StrEnum):
 
 
 class DialectNames(NamedTuple):
-    """What a dialect calls things. All names are read; of several for one thing, the first is written."""
+    """The names of one dialect. All of them are read. If there are several for one thing, the first is written."""
 
     events: tuple[tuple[str, EventType], ...] = ()
     statuses: tuple[tuple[str, Status, Phase | None], ...] = ()
-    """A status that is a status and a phase here has both."""
+    """The name, and the status and phase in Holdfast. The phase is None if the name means any phase."""
     reasons: tuple[tuple[str, StallReason], ...] = ()
 
 
@@ -77,7 +77,7 @@ REASON_ALIASES: dict[str, StallReason] = {name: reason for names in DIALECTS.val
 
 
 def status(name: str) -> Status:
-    """The status behind any of its names. Raises ValueError for an unknown name."""
+    """Return the status for any of its names. Raise ValueError for an unknown name."""
     return STATUS_ALIASES.get(name) or Status(name)
 
 
@@ -97,17 +97,17 @@ def stall_reason(name: str) -> StallReason:
 
 
 def has_name(dialect: Dialect, kind: EventType) -> bool:
-    """Whether the dialect has a name of its own for this event type."""
+    """Return whether the dialect has its own name for this event type."""
     return any(kind is found for _, found in DIALECTS[dialect].events)
 
 
 def event_name(dialect: Dialect, kind: EventType) -> str:
-    """What the dialect calls this event type; Holdfast's name where it has none."""
+    """Return the dialect's name for this event type, or Holdfast's name if it has none."""
     return next((name for name, found in DIALECTS[dialect].events if found is kind), kind.value)
 
 
 def status_name(dialect: Dialect, status: Status, phase: Phase | None = None) -> str:
-    """What the dialect calls this status; Holdfast's name where it has none. `phase` matters where the dialect knows phases."""
+    """Return the dialect's name for this status, or Holdfast's name if it has none. Some dialects have a name per phase."""
     for name, found, in_phase in DIALECTS[dialect].statuses:
         if found is status and in_phase in (None, phase):
             return name
@@ -115,5 +115,5 @@ def status_name(dialect: Dialect, status: Status, phase: Phase | None = None) ->
 
 
 def reason_name(dialect: Dialect, reason: str) -> str:
-    """What the dialect calls this reason; the reason itself where it has no other name for it."""
+    """Return the dialect's name for this reason, or the reason itself if it has none."""
     return next((name for name, found in DIALECTS[dialect].reasons if found == reason), reason)

@@ -1,4 +1,4 @@
-"""Encodings with one spelling only: canonical JSON (RFC 8785), base64, hex and ISO times."""
+"""Encodings in which each value has exactly one form: canonical JSON (RFC 8785), base64, hex and ISO times."""
 
 import base64
 import re
@@ -16,17 +16,17 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def canonical(value: Any) -> bytes:
-    """`value` in its canonical form.
+    """Return `value` in its canonical form.
 
-    Takes str, int within ±(2^53−1), bool, None, list and dict with text keys, of exactly these types. A float is refused: not
-    every language writes the same one.
+    It accepts str, int within ±(2^53−1), bool, None, list, and dict with text keys, of exactly these types. A float is
+    refused, because not all languages write floats in the same way.
     """
     _check_canonical(value, 1)
     try:
         body = _encode_sorted(value)
     except UnicodeEncodeError:
-        raise ValidationError("a canonical text holds no lone surrogate") from None
-    # The encoder sorts keys by code point: the same as by UTF-16 unit, unless some lie beyond what one unit can say.
+        raise ValidationError("a canonical text cannot have a lone surrogate") from None
+    # The encoder sorts keys by code point. RFC 8785 sorts by UTF-16 unit, which differs only beyond U+FFFF.
     return body if body.isascii() else _encode(_sort_keys(value))
 
 
@@ -52,7 +52,7 @@ def _check_canonical(value: Any, depth: int) -> None:
 
 
 def _sort_keys(value: Any) -> Any:
-    """`value` with its objects in the order of their keys' UTF-16 units."""
+    """Return `value` with the keys of its objects sorted by UTF-16 units."""
     if type(value) is list:
         return [_sort_keys(item) for item in value]
     if type(value) is dict:
@@ -75,7 +75,7 @@ def to_base64(body: bytes) -> str:
 
 
 def from_base64(what: str, text: str) -> bytes:
-    """The bytes behind standard base64 with its padding."""
+    """Return the bytes of standard base64 with padding."""
     try:
         found = base64.b64decode(text, validate=True)
     except ValueError:
@@ -86,25 +86,25 @@ def from_base64(what: str, text: str) -> bytes:
 
 
 def from_hex(what: str, text: str) -> bytes:
-    """The 32 bytes behind lower-case hex digits."""
+    """Return the 32 bytes of 64 lower-case hex digits."""
     if not _HEX_32.fullmatch(text):
         raise ValidationError(f"{what} must be 64 lower-case hex digits", field=what)
     return bytes.fromhex(text)
 
 
 def to_iso(at: Micros) -> str:
-    """`at` with as few of three or six decimals as it needs: whole milliseconds have three."""
+    """Return `at` with three decimals if it is a whole number of milliseconds, else with six."""
     found = _EPOCH + timedelta(microseconds=at)
     return found.isoformat(timespec="microseconds" if at % 1_000 else "milliseconds").replace("+00:00", "Z")
 
 
 def from_iso(what: str, text: str) -> Micros:
-    """Microseconds behind YYYY-MM-DDTHH:MM:SS, with no, three or six decimals, in UTC and said so by a Z."""
+    """Return the microseconds of YYYY-MM-DDTHH:MM:SSZ, with no, three or six decimals before the Z."""
     found = _ISO.fullmatch(text)
     if not found:
         raise ValidationError(f"{what} must be a time like 2026-01-26T00:00:00.000Z", field=what)
     try:
         seconds = (datetime.fromisoformat(found[1]).replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
     except ValueError:
-        raise ValidationError(f"{what} is a time that no calendar has", field=what) from None
+        raise ValidationError(f"{what} is not a valid date and time", field=what) from None
     return seconds * _SECOND_US + int((found[2] or "").ljust(6, "0"))

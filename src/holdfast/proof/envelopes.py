@@ -1,4 +1,4 @@
-"""Envelopes: a statement as an object, with the key and the signature beside it."""
+"""Envelopes: a statement as a JSON object, together with its key id and signature."""
 
 import re
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class Envelope(NamedTuple):
 
 
 def read_envelope(given: Any) -> Envelope:
-    """The parts of an envelope. What the statement says is not looked at yet."""
+    """Return the parts of an envelope. The content of the statement is not checked."""
     if not isinstance(given, dict):
         raise ValidationError("an envelope is an object", field="envelope")
     fields = dict(given)
@@ -42,7 +42,7 @@ def read_envelope(given: Any) -> Envelope:
 
 
 def sign_envelope(fields: dict[str, Any], secret: SecretKey) -> dict[str, Any]:
-    """The envelope of the statement with these fields, signed."""
+    """Return the signed envelope of the statement with these fields."""
     signature = secret.sign(statement_message(canonical(fields)))
     return fields | {"keyId": secret.key_id, "signature": to_base64(signature)}
 
@@ -62,7 +62,7 @@ def server_stall_envelope(
     stall_after_ms: int,
     reason: str = "NO_HEARTBEAT",
 ) -> dict[str, Any]:
-    """What a server sends in the seed's shape: a robot is silent. `rev` is the one that the event will have."""
+    """Return a server's envelope, in the seed's shape, that a robot is silent. `rev` is the one that the event will have."""
     fields = {
         "type": STALLED_NAME,
         "at": to_iso(at),
@@ -83,7 +83,7 @@ def server_stall_envelope(
 def server_resume_envelope(
     secret: SecretKey, *, ledger_id: str, job_id: int, attempt: int, rev: int, server: str, robot: str, at: Micros
 ) -> dict[str, Any]:
-    """What a server sends in the seed's shape: a silent robot was heard of again. `rev` is the one that the event will have."""
+    """Return a server's envelope, in the seed's shape, that a stalled robot has resumed. `rev` is that of the new event."""
     fields = {
         "type": RESUMED_NAME,
         "at": to_iso(at),
@@ -109,14 +109,14 @@ def robot_envelope(
     progress: int | None = None,
     assist_requested: bool | None = None,
 ) -> dict[str, Any]:
-    """What a robot sends: a beat, or that it goes on (`resumed`), in the seed's shape."""
-    told = {"stage": stage, "progress": progress, "assistRequested": assist_requested}
+    """Return a robot's envelope in the seed's shape: a beat, or `resumed`."""
+    beat = {"stage": stage, "progress": progress, "assistRequested": assist_requested}
     payload = {"jobId": str(job_id), "robotId": robot, "t": to_iso(at)}
     fields = {
         "type": event_name(Dialect.LIVENESS, kind),
         "at": to_iso(at),
         "actor": {"type": "robot", "id": robot},
-        "payload": payload | {name: value for name, value in told.items() if value is not None},
+        "payload": payload | {name: value for name, value in beat.items() if value is not None},
         "binding": {"ledger": ledger_id, "attempt": attempt, "incarnation": incarnation, "counter": counter},
     }
     return sign_envelope(fields, secret)

@@ -1,7 +1,7 @@
-"""The lines of an export, and of one job's proof: a JSON object each, of one kind, in one spelling only.
+"""The lines of an export, and of one job's proof. Each line is a JSON object of one kind, in exactly one form.
 
-An export is a header; then policies, events, changes of keys and what is gone, in the total order; then the jobs' rows; then the
-signed heads; then an end that counts them. A job's proof is the same for one job, each event with its place in the tree.
+An export has, in this order: a header; policies, events, key changes and hashes of deleted leaves, in the total order; the jobs'
+rows; the signed heads; an end line with the counts. A job's proof has the same for one job, each event with its inclusion proof.
 """
 
 from typing import Annotated, Any, Literal
@@ -30,7 +30,7 @@ class _ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class ExportHeader(_ExportRecord, frozen=True, kw_only=True):
-    """The first line. Of the two kinds of file it is one."""
+    """The first line. Exactly one of `holdfast_export` and `holdfast_proof` is set."""
 
     holdfast_export: Literal[1] | _Unset = UNSET
     holdfast_proof: Literal[1] | _Unset = UNSET
@@ -41,7 +41,7 @@ class ExportHeader(_ExportRecord, frozen=True, kw_only=True):
 
 
 class DialectHeader(_ExportRecord, frozen=True, kw_only=True, omit_defaults=False):
-    """The first line of an export in a dialect. Its other lines are events as readers of the dialect expect them, and an end."""
+    """The first line of an export in a dialect. Its other lines are events in that dialect, and an end line."""
 
     holdfast_events: Literal[1] = 1
     dialect: str
@@ -51,12 +51,15 @@ class DialectHeader(_ExportRecord, frozen=True, kw_only=True, omit_defaults=Fals
 
 
 class DialectExport(ValidationError):
-    """An export in a dialect: there is nothing in it that could be verified."""
+    """The file is an export in a dialect, which cannot be verified."""
 
 
 class EventLine(_ExportRecord, frozen=True, gc=False):
-    """An event with everything that its leaf is made of. Payload and statement are texts, byte for byte; what is None is not
-    said; of the job's own ids only a first event tells."""
+    """An event with everything that its leaf is made of.
+
+    Payload and statement are the exact bytes as text. Fields that are None are left out. Only a job's first event has the
+    correlation id and the trace id.
+    """
 
     pos: Number
     job_id: Number
@@ -80,7 +83,7 @@ class EventLine(_ExportRecord, frozen=True, gc=False):
     statement: str | None = None
 
     def leaf(self, policy: str | None) -> bytes:
-        """The bytes that the tree is made of. `policy` is the text of the policy that the event refers to."""
+        """Return the bytes of the event's leaf. `policy` is the text of the policy that the event refers to."""
         return event_leaf(
             (self.pos, self.job_id, self.rev, self.type, self.received_at, self.at, self.actor, self.attempt, self.from_status,
              self.to_status, self.reason, self.request_id, self.cause, _bytes(self.payload), policy, self.correlation_id,
@@ -90,7 +93,7 @@ class EventLine(_ExportRecord, frozen=True, gc=False):
 
 
 class KeyLine(_ExportRecord, frozen=True):
-    """A change of the book of keys."""
+    """A change of the key book."""
 
     pos: Number
     change: str
@@ -111,16 +114,16 @@ class KeyLine(_ExportRecord, frozen=True):
 
 
 class GoneLine(_ExportRecord, frozen=True):
-    """A leaf whose event retention has taken: what is left of it is its hash."""
+    """A leaf whose event retention has deleted. Only its hash is left."""
 
     pos: Number
     hash: Hex32
 
 
 class SealedLine(_ExportRecord, frozen=True):
-    """Follows an event whose leaf is not the one that was sealed: the hash that the ledger's tree has there.
+    """The hash that the ledger's tree has for the event in the line before, if that differs from the event's own leaf.
 
-    It is checked, not believed: with these hashes in their places, the tree must have the root that was signed.
+    The hash is not trusted. With all these hashes in place, the tree must have the signed root.
     """
 
     pos: Number
@@ -128,28 +131,28 @@ class SealedLine(_ExportRecord, frozen=True):
 
 
 class PolicyLine(_ExportRecord, frozen=True):
-    """A policy as the ledger keeps it, before the first that refers to it."""
+    """A policy as the ledger stores it. It comes before the first line that refers to it."""
 
     id: Number
     body: str
 
 
 class LeafProof(_ExportRecord, frozen=True):
-    """In a job's proof: which leaf of the head's tree the line is, and what shows it."""
+    """In a job's proof: the index of the line's leaf in the head's tree, and its inclusion proof."""
 
     index: Count
     proof: Annotated[list[Hex32], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
 
 
 class UnreadableLine(_ExportRecord, frozen=True):
-    """A job whose row cannot be read: somebody else has written to the database."""
+    """A job whose row cannot be read, because another program has written to the database."""
 
     job_id: Number
     why: str
 
 
 class EndLine(_ExportRecord, frozen=True):
-    """How many lines of each kind there are."""
+    """The number of lines of each kind."""
 
     events: Count = 0
     jobs: Count = 0
@@ -159,7 +162,7 @@ class EndLine(_ExportRecord, frozen=True):
 
 
 class ExportLine(_ExportRecord, frozen=True):
-    """Any line but the first: one kind of thing, and for a job's proof where it is in the tree."""
+    """Any line but the first. Exactly one kind is set. In a job's proof, `leaf` has its place in the tree."""
 
     event: EventLine | _Unset = UNSET
     key: KeyLine | _Unset = UNSET
@@ -177,7 +180,7 @@ _encode = msgspec.json.Encoder().encode
 _lines: msgspec.json.Decoder[ExportLine] = msgspec.json.Decoder(ExportLine)
 _headers: msgspec.json.Decoder[ExportHeader] = msgspec.json.Decoder(ExportHeader)
 _DIALECT_HEADER = b'{"holdfast_events":'
-"""How an export in a dialect begins."""
+"""The first bytes of an export in a dialect."""
 
 
 def encode_line(line: ExportHeader | DialectHeader | ExportLine | dict[str, Any]) -> bytes:
@@ -185,23 +188,23 @@ def encode_line(line: ExportHeader | DialectHeader | ExportLine | dict[str, Any]
 
 
 def read_header(body: bytes) -> ExportHeader:
-    """The header in a file's first line."""
+    """Return the header in a file's first line."""
     if body.startswith(_DIALECT_HEADER):
         raise DialectExport("this is an export in a dialect: it is for other readers and cannot be verified")
     found: ExportHeader = _decode_line(_headers, body)
     if (found.holdfast_export is UNSET) == (found.holdfast_proof is UNSET):
-        raise ValidationError("this is neither an export nor a proof of Holdfast's")
+        raise ValidationError("this is neither a Holdfast export nor a Holdfast proof")
     return found
 
 
 def read_line(body: bytes) -> ExportLine:
-    """What a line says. Refused is whatever another reader could understand in another way."""
+    """Return the content of a line. Raise ValidationError if another reader could understand it differently."""
     found: ExportLine = _decode_line(_lines, body)
-    said = (
+    kinds = (
         found.event, found.key, found.gone, found.sealed, found.policy, found.job, found.unreadable, found.head, found.end
     )  # fmt: skip
-    if said.count(UNSET) != len(said) - 1:
-        raise ValidationError("a line is of one kind")
+    if kinds.count(UNSET) != len(kinds) - 1:
+        raise ValidationError("a line must be of exactly one kind")
     if found.leaf is not UNSET and found.event is UNSET and found.key is UNSET:
         raise ValidationError("only events and changes of keys have a place in the tree")
     return found
@@ -210,10 +213,10 @@ def read_line(body: bytes) -> ExportLine:
 def _decode_line(decoder: Any, body: bytes) -> Any:
     try:
         found = decoder.decode(body)
-        spelled = encode_line(found)
+        encoded = encode_line(found)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ValidationError(f"the line cannot be read: {error}") from None
-    if spelled != body:
+    if encoded != body:
         raise ValidationError("the line is not spelled as Holdfast writes it: it was written by something else, or cut off")
     return found
 
@@ -231,7 +234,7 @@ _DEFAULTS = dict(zip(reversed(JobRecord.__struct_fields__), reversed(JobRecord._
 
 
 def job_fields(job: JobRecord, policy_id: int | None) -> dict[str, Any]:
-    """A row as it is told: without its token, bytes as text, the policy by its number, and nothing that is at its default."""
+    """Return the exported fields of a row: no token, bytes as text, the policy by its id, and no defaults."""
     found: dict[str, Any] = {}
     for name in JobRecord.__struct_fields__:
         value = getattr(job, name)
@@ -242,7 +245,7 @@ def job_fields(job: JobRecord, policy_id: int | None) -> dict[str, Any]:
 
 
 def job_from_fields(fields: dict[str, Any], policy: Policy | None) -> JobRecord:
-    """The row behind the fields of a line; `policy` is the one that it refers to."""
+    """Return the row for the fields of a line. `policy` is the one that the line refers to."""
     if not fields.keys() <= _FIELDS:
         raise ValidationError(f"a row has no field {min(fields.keys() - _FIELDS)!r:.80}")
     values = {name: value for name, value in fields.items() if name != "policy"}
@@ -256,7 +259,7 @@ def job_from_fields(fields: dict[str, Any], policy: Policy | None) -> JobRecord:
 
 
 def event_from_line(line: EventLine, actor: Any, policy: Policy | None, correlation_id: str, trace_id: str | None) -> EventRecord:
-    """The event behind a line, with what the line only refers to."""
+    """Return the event of a line, together with what the line only refers to."""
     return EventRecord(
         line.job_id, line.rev, line.type, line.received_at, actor, line.attempt, line.from_status, line.to_status, line.reason,
         line.request_id, line.cause, _bytes(line.payload), policy, line.at, line.pos, correlation_id, trace_id, 1, line.key_id,

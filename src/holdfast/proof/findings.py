@@ -13,7 +13,7 @@ _SHAPE = "a statement of another shape: "
 
 
 def format_untrusted(value: object) -> str:
-    """A value that anybody may have written: short, and without characters that a terminal acts upon."""
+    """Return an untrusted value for display: short, and without control characters that a terminal would execute."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -28,7 +28,7 @@ def format_untrusted(value: object) -> str:
 
 
 def decode_or_none(body: bytes | str) -> Any:
-    """The JSON in `body`, whatever its shape; None where there is none."""
+    """Return the JSON value of `body`, or None if it is not JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -36,13 +36,13 @@ def decode_or_none(body: bytes | str) -> Any:
 
 
 def describe_decode_error(message: str, value: Any) -> str:
-    """What a decoder says of `value`, which has another shape than it should: the field, and what is in it."""
+    """Return a decoder's message about `value` in plain words: the field that is wrong, and its value."""
     place = _PLACE.search(message)
     path = [] if place is None else [part for part in place[1].split(".") if part]
     named = _NAMED.search(message)
     if named is not None:
         field = format_untrusted(named[2])
-        return f"the field {field} is missing" if named[1] == "missing required" else f"{field} is no field of Holdfast's"
+        return f"the field {field} is missing" if named[1] == "missing required" else f"Holdfast has no field {field}"
     if not path:
         return "it is not what Holdfast writes"
     for part in path:
@@ -53,59 +53,61 @@ def describe_decode_error(message: str, value: Any) -> str:
 
 
 def without_decoder_text(detail: str) -> str:
-    """A rule's words, without those of a decoder at their end."""
+    """Return a finding's detail with the decoder's message at its end put into plain words."""
     start, colon, rest = detail.partition(_SHAPE)
     return start + colon + describe_decode_error(rest, None) if colon else detail
 
 
 KEPT_MAX = 1_000
-"""Findings that are kept with their text; all of them are counted."""
+"""Findings that are kept with their text. All of them are counted."""
 SHOWN_MAX = 20
 DETAIL_CHARACTERS_MAX = 400
 
 MEANINGS = {
-    "file": "This is not a whole file of Holdfast's: it was cut off, changed by a program, or is something else.",
+    "file": "This is not a complete Holdfast file: it was cut off, changed by a program, or is something else.",
     "dialect": "It has no tree, rows, keys or heads to check. Export again without --dialect, and verify that file.",
-    "order": "Lines were moved, repeated or put in.",
-    "count": "Lines were taken out or put in after the export.",
-    "policy": "A policy was changed or taken out, or the event refers to another one than it did.",
-    "gone": "Retention took it, or somebody hides what it was.",
-    "keys": "Somebody who may not do so has changed who may sign, or the keys you trust are of another ledger.",
-    "key": "It was signed with a key that was not good there: stolen, revoked, or of somebody else.",
-    "signature": "What was signed was changed, or somebody signed with another key.",
+    "order": "Lines were moved, repeated or inserted.",
+    "count": "Lines were removed or inserted after the export.",
+    "policy": "A policy was changed or removed, or the event refers to another one than it did.",
+    "gone": "Retention deleted it, or its content is being hidden.",
+    "keys": "The keys were changed without authority, or the keys you trust are of another ledger.",
+    "key": "It was signed with a key that was not valid there: stolen, revoked, or of another actor.",
+    "signature": "The signed content was changed, or it was signed with another key.",
     "statement": "A signature was moved from another event, or the event was changed after it was signed.",
     "counter": "A signed event was used a second time.",
     "skew": "The event was dated back or forward, or a clock was far off.",
     "time": "An event was dated back, or events were put in another order.",
-    "signed": "Whoever may set policies wanted less to be signed than you require: who did this is the server's word only.",
-    "unsigned": "The signature was taken away, or the event was made by somebody without the key.",
+    "signed": "The policy required fewer signatures than you do: only the server states which actor did this.",
+    "unsigned": "The signature was removed, or the event was made without the key.",
     "value": "The event was changed in the database, or its line was changed in the file.",
     "deleted": "The event was deleted from the database. Retention deletes whole jobs, never single events.",
-    "changed": "Somebody has changed this event. Compare it with a backup of the ledger or with an older export.",
-    "sealed": "The event was changed together with others, or the line behind it was put in.",
-    "tree": "An event in that range was changed, taken out or put in after it was sealed.",
-    "head": "The head was changed, or signed by somebody who may not.",
+    "changed": "This event was changed. Compare it with a backup of the ledger or with an older export.",
+    "sealed": "The event was changed together with others, or the line after it was inserted.",
+    "tree": "An event in that range was changed, removed or inserted after it was sealed.",
+    "head": "The head was changed, or signed with a key that may not sign heads.",
     "anchor": "The ledger was rewritten or cut back after that head was anchored, or the file is older, or of another ledger.",
     "own head": "A job's proof can be compared with its own head only: verify an export against older or newer ones.",
     "leaf": "The event was changed, or was never in the tree.",
-    "unsealed": "It is newer than the newest head: nothing vouches for it yet.",
-    "trust": "Whoever made the file may have made its keys as well, or have stolen one.",
-    "fold": "The row was changed without an event, or events were.",
-    "row": "A job's row was taken out or put in.",
-    "rev": "An event of this job was taken out or put in.",
-    "attempt": "Somebody wrote for an attempt that was not theirs.",
-    "holder": "Somebody wrote for an attempt that was not theirs.",
+    "unsealed": "It is newer than the newest head: no signed head covers it yet.",
+    "trust": "The author of the file may have made its keys too, or have stolen one.",
+    "fold": "The row was changed without an event, or events were changed.",
+    "row": "A job's row was removed or inserted.",
+    "rev": "An event of this job was removed or inserted.",
+    "attempt": "An actor wrote to an attempt of another worker.",
+    "holder": "An actor wrote to an attempt of another worker.",
     "late holder": "A worker wrote after its lease was over.",
-    "stalled too early": "The system gave up on a worker before its limit, or a beat was dated back or taken out.",
-    "resumed without a beat": "The system resumed what had given no sign of life, or that beat was taken out.",
+    "stalled too early": "The system stalled a job before its limit, or a beat was dated back or removed.",
+    "resumed without a beat": "The system resumed a job without a beat, or that beat was removed.",
 }
-"""What a broken rule may mean."""
-DEFAULT_MEANING = "The events do not describe what the ledger's rules allow: one of them was changed, put in or taken out."
+"""The possible causes of each broken rule."""
+DEFAULT_MEANING = "The ledger's rules do not allow these events: one of them was changed, inserted or removed."
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong. `line` is where it shows, 0 for what is wrong with an older head that was given; where only a
-    range can be told, `from_line` is where that begins."""
+    """One problem. `line` is its line in the file, or 0 for a problem with a head that the caller gave.
+
+    If only a range of lines is known, it begins at `from_line`.
+    """
 
     line: int
     rule: str
@@ -115,14 +117,14 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     pos: int | None = None
     from_line: int | None = None
     event: str | None = None
-    """The type of the event, where it is about one."""
+    """The type of the event, if the finding is about one."""
 
     @property
     def meaning(self) -> str:
         return MEANINGS.get(self.rule, DEFAULT_MEANING)
 
     def place(self) -> str:
-        """Where it is, for people."""
+        """Return the place of the finding for display."""
         if self.line == 0:
             return "an older head"
         where = f"line {self.line}" if self.from_line is None else f"lines {self.from_line} to {self.line}"
@@ -138,7 +140,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Findings:
-    """As they come; in the order of the file in the end."""
+    """Collect findings as they come. `first` sorts them."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -146,8 +148,10 @@ class Findings:
         self._torn: list[Finding] = []
 
     def torn(self, line: int, detail: str, job_id: int | None = None, rev: int | None = None, event: str | None = None) -> None:
-        """A line that cannot be read, or an end that is missing: what else is found from then on may only follow from that, and
-        is not told. `job_id`, `rev` and `event` are given where the line is about an event."""
+        """Add a line that cannot be read, or a missing end. Later findings may be consequences of it and are not reported.
+
+        `job_id`, `rev` and `event` are set if the line is about an event.
+        """
         self.total += 1
         if len(self._torn) < KEPT_MAX:
             rule = "file" if job_id is None else "value"
@@ -172,21 +176,24 @@ class Findings:
             self._kept.append(Finding(line, rule, detail[:DETAIL_CHARACTERS_MAX], job_id, rev, pos, from_line, event))
 
     def first(self, count: int = SHOWN_MAX) -> list[Finding]:
-        """The best first: what is wrong with the file as a file, events that were changed or deleted, then the others in the
-        order of the file, and older heads last. A range of lines follows whatever is known to be wrong with a job."""
+        """Return the most important findings first.
+
+        The order is: problems of the file itself, changed and deleted events, the others in the order of the file, older heads.
+        A range of lines comes after all findings about jobs.
+        """
         last = max((found.line for found in self._kept if found.job_id is not None), default=0)
         return sorted(self._torn + self._kept, key=lambda found: _sort_key(found, last))[:count]
 
 
 def _sort_key(found: Finding, last: int) -> tuple[bool, bool, bool, int, bool]:
-    """`last` is the last line in which something is wrong with a job."""
+    """Return the sort key. `last` is the last line with a finding about a job."""
     is_range = found.from_line is not None
     line = max(found.line, last) if is_range else found.line
     return found.rule not in ("file", "value"), found.rule not in ("changed", "deleted"), found.line == 0, line, is_range
 
 
 class CheckedCounts(msgspec.Struct, frozen=True):
-    """How much was looked at."""
+    """The numbers of checked things."""
 
     events: int = 0
     jobs: int = 0
@@ -194,20 +201,20 @@ class CheckedCounts(msgspec.Struct, frozen=True):
     gone: int = 0
     """Leaves of which only the hash is left."""
     deleted: int = 0
-    """Those of them that retention did not take."""
+    """Leaves among them that retention did not delete."""
     signatures: int = 0
     leaves: int = 0
     heads: int = 0
     anchors: int = 0
     attempts: int = 0
     unsigned_attempts: int = 0
-    """Attempts whose policy wants no signatures."""
+    """Attempts whose policy requires no signatures."""
     worker_keys: int = 0
-    """Keys that workers have, or had."""
+    """Keys of workers, including revoked ones."""
 
 
 class VerificationReport(msgspec.Struct, frozen=True):
-    """The outcome for one file. It is intact where nothing was found."""
+    """The result for one file. It is intact if there are no findings."""
 
     kind: str
     ledger: str | None
@@ -215,12 +222,13 @@ class VerificationReport(msgspec.Struct, frozen=True):
     sealed: int
     """Leaves under the newest head."""
     unsealed: int
-    """Events and changes of keys that are newer than it."""
+    """Events and key changes that are newer than the newest head."""
     root: str | None
-    """Of the newest head, in hex."""
+    """The root of the newest head, in hex."""
     found: int
+    """The number of all findings."""
     findings: list[Finding]
-    """The first of them."""
+    """The most important findings."""
 
     @property
     def intact(self) -> bool:

@@ -1,6 +1,6 @@
-"""The book of a ledger's keys: who may sign, from which position on, and until which.
+"""The key book of a ledger: which keys may sign for which actors, and between which positions.
 
-It is kept as a log of changes, each vouched for by a key. What may be changed, and by whom, is in `trust`.
+It is stored as a log of changes. Each change is signed by a key that vouches for it. `refuse_key_change` has the rules.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,21 +15,21 @@ from holdfast.proof.encoding import canonical
 from holdfast.proof.keys import KeyRole, PublicKey, key_id_of, verify
 
 KEY_DOMAIN = b"holdfast key v1\n"
-"""What a change's message begins with, so that no other signature can be taken for one."""
+"""The prefix of the signed message of a key change, so that no other signature can be used as one."""
 ENROLLED, REVOKED = "enrolled", "revoked"
 CHANGE_SIGNERS = {
     KeyRole.SERVER: frozenset({KeyRole.SERVER.value}),
     KeyRole.OPERATOR: frozenset({KeyRole.SERVER.value, KeyRole.OPERATOR.value}),
     KeyRole.WORKER: frozenset({KeyRole.SERVER.value, KeyRole.OPERATOR.value}),
 }
-"""Whose keys may vouch for keys of each role. An operator who could enrol a server's key could sign heads with it."""
+"""The roles whose keys may vouch for a key of each role. An operator who could enrol a server key could sign heads with it."""
 
 
 class KeyChange(msgspec.Struct, frozen=True):
-    """One change of the book, as it was recorded. Nothing about it has been checked."""
+    """One recorded change of the key book. It has not been checked."""
 
     pos: int
-    """In the same total order as the events; 0 while it has none."""
+    """The position in the total order of events and key changes. 0 until it has one."""
     change: str
     key_id: str
     role: str
@@ -38,11 +38,11 @@ class KeyChange(msgspec.Struct, frozen=True):
     at: Micros
     by: str
     signer: str
-    """The key that vouches for the change."""
+    """The key that signs the change."""
     signature: bytes = b""
 
     def message(self, ledger_id: str) -> bytes:
-        """The bytes that `signer` signs."""
+        """Return the bytes that `signer` signs."""
         return KEY_DOMAIN + canonical(
             {
                 "ledger": ledger_id,
@@ -57,7 +57,7 @@ class KeyChange(msgspec.Struct, frozen=True):
 
 
 class Enrolment(msgspec.Struct, frozen=True):
-    """A key in the book. What it signs counts at positions after `enrolled_pos` and before `revoked_pos`."""
+    """A key in the book. Its signatures are valid at positions after `enrolled_pos` and before `revoked_pos`."""
 
     key_id: str
     role: str
@@ -70,11 +70,11 @@ class Enrolment(msgspec.Struct, frozen=True):
     revoked_at: Micros | None = None
     revoked_by: str | None = None
     vouched_by: str = ""
-    """The key that vouched for its enrolment; the first vouches for itself."""
+    """The key that vouched for its enrolment. The first key vouches for itself."""
     revocation_vouched_by: str | None = None
 
     def valid(self, pos: int | None = None) -> bool:
-        """At a position; without one, at the next that is drawn."""
+        """Return whether the key is valid at a position, by default at the next one."""
         if pos is None:
             return self.revoked_pos is None
         return self.enrolled_pos < pos and (self.revoked_pos is None or pos < self.revoked_pos)
@@ -85,12 +85,12 @@ def _is_valid_server_key(key: Enrolment) -> bool:
 
 
 def may_sign_head(key: Enrolment, pos: int) -> bool:
-    """Whether the key may sign a head whose last leaf is at `pos`: it is enrolled in that tree, and not revoked in it."""
+    """Return whether the key may sign a head whose last leaf is at `pos`. It must be enrolled and not revoked in that tree."""
     return key.role == KeyRole.SERVER and key.enrolled_pos <= pos and (key.revoked_pos is None or pos < key.revoked_pos)
 
 
 class KeyBook:
-    """The keys of a ledger. It believes the changes it is made of: `trust.check` is for who does not."""
+    """The keys of a ledger. It does not check the changes that it is made of: `check_key_changes` does."""
 
     __slots__ = ("_keys", "_publics", "servers", "stand")
 
@@ -98,14 +98,14 @@ class KeyBook:
         self._keys: dict[str, Enrolment] = {}
         self._publics: dict[str, PublicKey] = {}
         self.servers = 0
-        """How many keys of servers are not revoked."""
+        """The number of server keys that are not revoked."""
         self.stand = 0
         """The position of the newest change."""
         for change in changes:
             self.add(change)
 
     def add(self, change: KeyChange) -> Enrolment:
-        """The key as it is after the change. For a book that nobody else reads yet."""
+        """Apply a change and return the key after it. This is not thread-safe: no other thread may use the book meanwhile."""
         self.stand = change.pos
         if change.change == REVOKED:
             made = msgspec.structs.replace(
@@ -127,24 +127,24 @@ class KeyBook:
         return len(self._keys)
 
     def __iter__(self) -> Iterator[Enrolment]:
-        """In the order they were enrolled, the revoked ones too."""
+        """Iterate over all keys, including revoked ones, in the order of their enrolment."""
         return iter(self._keys.values())
 
     def find(self, key_id: str) -> Enrolment | None:
         return self._keys.get(key_id)
 
     def valid(self, key_id: str, role: str, name: str | None = None, pos: int | None = None) -> bool:
-        """Whether the key may sign for this role, and for this name where one is given, at `pos` or now."""
+        """Return whether the key may sign for this role, and for this name if one is given, at `pos` or now."""
         found = self._keys.get(key_id)
         return found is not None and found.role == role and name in (None, found.name) and found.valid(pos)
 
     def vouches(self, key_id: str, role: str) -> bool:
-        """Whether the key may vouch for the next change, of a key of this role."""
+        """Return whether the key may vouch for the next change of a key of this role."""
         found = self._keys.get(key_id)
         return found is not None and found.role in CHANGE_SIGNERS[KeyRole(role)] and found.valid()
 
     def public_key(self, key_id: str) -> PublicKey:
-        """To check signatures with. Made once for each key that is in the book."""
+        """Return the key to check signatures with. It is made once per key."""
         found = self._publics.get(key_id)
         if found is None:
             found = self._publics[key_id] = PublicKey(self._keys[key_id].public)
@@ -152,14 +152,14 @@ class KeyBook:
 
 
 class KeyChangeRefusal(NamedTuple):
-    """Why a change may not be, and what to do instead."""
+    """Why a change is not allowed, and what to do instead."""
 
     why: str
     action: str
 
 
 class KeyProblem(NamedTuple):
-    """What is wrong with one recorded change."""
+    """A problem with one recorded change."""
 
     pos: int
     key_id: str
@@ -167,9 +167,9 @@ class KeyProblem(NamedTuple):
 
 
 def check_key_changes(ledger_id: str, changes: Iterable[KeyChange]) -> list[KeyProblem]:
-    """Everything wrong with a ledger's changes of keys, in their order. A change that is wrong has no effect on those after it.
+    """Return all problems of a ledger's key changes, in their order. A wrong change has no effect on later ones.
 
-    An empty list says that all keys follow from the first one; whether that one is the ledger's, the reader must know.
+    An empty list means that all keys follow from the first one. The caller must know whether the first one is the ledger's.
     """
     book, found, last = KeyBook(), [], 0
     for change in changes:
@@ -183,22 +183,22 @@ def check_key_changes(ledger_id: str, changes: Iterable[KeyChange]) -> list[KeyP
 
 
 def key_change_problem(ledger_id: str, book: KeyBook, change: KeyChange, last: int) -> str | None:
-    """What is wrong with a change that comes next, `last` being the position of the one before it; None where it holds."""
+    """Return what is wrong with the next change, or None. `last` is the position of the change before it."""
     if change.pos <= last:
         return "the changes are not in the order of their positions"
-    objects = refuse_key_change(book, change)
-    if objects is not None:
-        return objects.why
+    refusal = refuse_key_change(book, change)
+    if refusal is not None:
+        return refusal.why
     signer = book.public_key(change.signer) if book else PublicKey(change.public)
     try:
         message = change.message(ledger_id)
     except ValidationError:
-        return "what was signed cannot be told"
+        return "the signed message cannot be reconstructed"
     return None if verify(signer, message, change.signature) else f"the signature of {change.signer} does not fit"
 
 
 def refuse_key_change(book: KeyBook, change: KeyChange) -> KeyChangeRefusal | None:
-    """Why `book` must not take this change next; its signature and its position are another matter."""
+    """Return why `book` must not accept this change next, or None. Signature and position are not checked here."""
     return _malformed(change) or _not_allowed(book, change) or _not_signed_by_allowed(book, change)
 
 
@@ -212,7 +212,7 @@ def _malformed(change: KeyChange) -> KeyChangeRefusal | None:
         check_name("name", change.name)
         PublicKey(change.public)
     except HoldfastError as error:
-        if "field" not in error.context:  # nothing is wrong with the key: it cannot be looked at here
+        if "field" not in error.context:  # the key may be fine: it cannot be checked without PyNaCl
             raise
         return KeyChangeRefusal(error.message, action)
     return None if key_id_of(change.public) == change.key_id else KeyChangeRefusal("the key's id does not fit the key", action)
@@ -225,12 +225,14 @@ def _not_allowed(book: KeyBook, change: KeyChange) -> KeyChangeRefusal | None:
     if known is None:
         return KeyChangeRefusal(f"the key {change.key_id} was never enrolled", "See which keys there are.")
     if (known.role, known.name, known.public) != (change.role, change.name, change.public):
-        return KeyChangeRefusal(f"the key {change.key_id} was enrolled for somebody else", "Name the key as it was enrolled.")
+        return KeyChangeRefusal(
+            f"the key {change.key_id} was enrolled with another role or name", "Name the key as it was enrolled."
+        )
     if not known.valid():
         return KeyChangeRefusal(f"the key {change.key_id} is revoked already", "Nothing: it stays revoked.")
     if known.role == KeyRole.SERVER and book.servers == 1:
         return KeyChangeRefusal(
-            "the last server's key is not revoked: nobody could sign for the ledger",
+            "the last server's key cannot be revoked: no key could sign for the ledger",
             "Rotate it, or enrol another server's key first.",
         )
     return None

@@ -1,4 +1,4 @@
-"""Ed25519 keys and the text of key files. Nothing here draws a key or opens a file."""
+"""Ed25519 keys and the text of key files. Nothing here makes random keys or opens files."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -19,7 +19,7 @@ KEY_ID_DIGITS = 16
 
 
 class KeyRole(StrEnum):
-    """Whose key it is. A server signs as the system, and signs heads."""
+    """The role of a key's owner. A server signs for the system, and signs heads."""
 
     WORKER = "worker"
     OPERATOR = "operator"
@@ -27,21 +27,21 @@ class KeyRole(StrEnum):
 
 
 def key_id_of(public: bytes) -> str:
-    """The short name of a public key: the first 16 hex digits of its SHA-256."""
+    """Return the id of a public key: the first 16 hex digits of its SHA-256."""
     return sha256(public).hexdigest()[:KEY_ID_DIGITS]
 
 
 class PublicKey:
-    """A key that signatures can be checked with. There is none for a point with which anything verifies."""
+    """A key to check signatures with. Weak points, with which any signature would be valid, are refused."""
 
     __slots__ = ("key_id", "public")
 
     def __init__(self, public: bytes) -> None:
-        """Refuses what is no point of the curve, one of small order, or one that is not spelled canonically."""
+        """Raise ValidationError if it is not a point of the curve, has small order, or is not encoded canonically."""
         if len(public) != PUBLIC_BYTES:
             raise ValidationError(f"a public key has {PUBLIC_BYTES} bytes, not {len(public)}", field="public")
         if not _bindings().crypto_core_ed25519_is_valid_point(public):
-            raise ValidationError("the public key is not a sound Ed25519 point", field="public")
+            raise ValidationError("the public key is not a valid Ed25519 point", field="public")
         self.public = bytes(public)
         self.key_id = key_id_of(self.public)
 
@@ -56,16 +56,16 @@ class PublicKey:
 
 
 class SecretKey:
-    """A key that signs. Its seed shows nowhere but in `seed`."""
+    """A key that signs. Only `seed` shows its seed."""
 
     __slots__ = ("_pair", "_sign", "public_key", "seed")
 
     def __init__(self, seed: bytes) -> None:
-        """The key of 32 random bytes, which somebody else has drawn."""
+        """Make the key from 32 random bytes, which the caller has drawn."""
         if len(seed) != SEED_BYTES:
             raise ValidationError(f"a secret key has {SEED_BYTES} bytes", field="secret")
         if not any(seed):
-            raise ValidationError("a secret key of zeros is none", field="secret")
+            raise ValidationError("a secret key of zeros is not allowed", field="secret")
         bindings = _bindings()
         public, self._pair = bindings.crypto_sign_seed_keypair(bytes(seed))
         self._sign: Callable[[bytes, bytes], bytes] = bindings.crypto_sign
@@ -83,11 +83,11 @@ class SecretKey:
         return f"SecretKey({self.key_id})"
 
     def __reduce__(self) -> Any:
-        raise TypeError("a secret key is not pickled")
+        raise TypeError("a secret key cannot be pickled")
 
 
 def verify(public: PublicKey, message: bytes, signature: bytes) -> bool:
-    """Whether `signature` is that of `message` by `public`. Only one spelling of a signature is one (S below L)."""
+    """Return whether `signature` is that of `message` by `public`. Only its canonical encoding is accepted (S below L)."""
     if len(signature) != SIGNATURE_BYTES:
         return False
     bindings, refusal = _load_nacl()
@@ -103,7 +103,7 @@ def _bindings() -> Any:
 
 
 def _load_nacl() -> tuple[Any, type[Exception]]:
-    """PyNaCl, where it is installed, and what it raises at a signature that is none."""
+    """Return PyNaCl's bindings, and the exception that it raises for an invalid signature."""
     try:
         from nacl import bindings
         from nacl.exceptions import BadSignatureError
@@ -117,7 +117,7 @@ KEY_FILE_BYTES_MAX = 4_096
 
 
 class KeyFile(msgspec.Struct, frozen=True):
-    """A key and whose it is. `secret` is None in the half to hand out."""
+    """A key with its role and name. `secret` is None in a file that has only the public key."""
 
     role: KeyRole
     name: str
@@ -139,14 +139,14 @@ class _KeyFileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 def encode_key(key: KeyFile) -> str:
-    """`key` as the text of its file, the secret included where it is known."""
+    """Return `key` as the text of its file, including the secret if it is known."""
     secret = None if key.secret is None else key.secret.seed.hex()
     shape = _KeyFileRecord(KEY_FILE_VERSION, key.role, check_name("name", key.name), key.key_id, key.public.public.hex(), secret)
     return msgspec.json.encode(shape).decode() + "\n"
 
 
 def decode_key(text: str) -> KeyFile:
-    """The key in a file's text. No refusal tells anything of what the text holds."""
+    """Return the key in a file's text. Error messages do not quote the text."""
     shape = _read_key_file(text)
     if shape is None or shape.holdfast_key != KEY_FILE_VERSION:
         raise ValidationError(f"this is not a Holdfast key file of version {KEY_FILE_VERSION}", field="key")
@@ -158,7 +158,7 @@ def decode_key(text: str) -> KeyFile:
 
 
 def _read_key_file(text: str) -> _KeyFileRecord | None:
-    """What the text says, or None: an error of the reader's could carry the text itself along."""
+    """Return the content of the text, or None. An error is not raised, because it could contain the text itself."""
     try:
         body = strict_json.check("key", text.encode(), KEY_FILE_BYTES_MAX)
         return msgspec.json.decode(body, type=_KeyFileRecord)

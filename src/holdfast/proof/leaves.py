@@ -1,6 +1,6 @@
-"""Leaves of the tree: an event, or a change of a key, as the bytes that are hashed.
+"""Leaves of the Merkle tree: the bytes of an event or of a key change that are hashed.
 
-A leaf is a JSON array without objects, so that the plain encoder writes it in its canonical form (RFC 8785).
+A leaf is a JSON array without objects, so the plain encoder writes it in its canonical form (RFC 8785).
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def event_leaf(row: Sequence[Any]) -> bytes:
-    """The leaf of an event, of its columns in the order (pos, job_id, rev, type, received_at, at, actor, attempt, from_status,
-    to_status, reason, request_id, cause, payload, policy, correlation_id, trace_id, key_id, signature, statement).
+    """Return the leaf of an event. The columns of `row` are in the order in which they are unpacked below.
 
-    `policy` is the snapshot's JSON text as it is kept, `correlation_id` the effective one; payload, signature and statement are
-    bytes.
+    `policy` is the stored JSON text of the snapshot. `correlation_id` is the effective one. Payload, signature and statement
+    are bytes.
     """
     (pos, job_id, rev, kind, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
      policy, correlation_id, trace_id, key_id, signature, statement) = row  # fmt: skip
@@ -36,8 +35,10 @@ def event_leaf(row: Sequence[Any]) -> bytes:
 
 
 def event_leaf_of(event: EventRecord, policy: str | None = None) -> bytes:
-    """The leaf of `event`. `policy` is its snapshot's text as it is kept; without one it is written anew, which may differ from
-    what an older Holdfast wrote."""
+    """Return the leaf of `event`. `policy` is the stored text of its snapshot.
+
+    Without `policy`, the snapshot is encoded again. The result may differ from the text that an older Holdfast stored.
+    """
     if policy is None and event.policy is not None:
         policy = _encode(event.policy).decode()
     return event_leaf(
@@ -50,12 +51,12 @@ def event_leaf_of(event: EventRecord, policy: str | None = None) -> bytes:
 def key_leaf(
     pos: int, change: str, key_id: str, role: str, name: str, public: bytes, at: Micros, by: str, signer: str, signature: bytes
 ) -> bytes:
-    """The leaf of a change to who may sign, with the key that vouches for it."""
+    """Return the leaf of a key change, including the key that signed it."""
     return _encode(("key", LEAF_VERSION, pos, change, key_id, role, name, public.hex(), at, by, signer, signature.hex()))
 
 
 def payload_sha256(kind: str, payload: bytes | None) -> str | None:
-    """The SHA-256 of an event's payload in hex; of a pruned beat's, the one it has left. None without a payload."""
+    """Return the SHA-256 of an event's payload in hex, or None without a payload. A pruned beat still has its hash."""
     if payload is None:
         return None
     return (pruned_sha256(payload) if kind == EventType.HEARTBEAT else None) or sha256(payload).hexdigest()

@@ -1,4 +1,4 @@
-"""A Merkle tree (RFC 9162): hashes, proofs, and checking proofs."""
+"""Merkle trees (RFC 9162): hashes, proofs, and the verification of proofs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
@@ -9,7 +9,7 @@ HASH_BYTES = 32
 SIZE_MAX = 2**63 - 1
 Hash = bytes
 Span = Callable[[int, int], Hash]
-"""The root of the leaves from the first index up to, without, the second."""
+"""Returns the root of the leaves from the first index up to, but without, the second."""
 EMPTY_ROOT = sha256(b"").digest()
 
 
@@ -22,7 +22,7 @@ def node_hash(left: Hash, right: Hash) -> Hash:
 
 
 class Frontier:
-    """What a tree must remember to grow: the roots of its full subtrees, the largest first, one for each bit of its size."""
+    """The state that a tree needs to grow: the roots of its full subtrees, the largest first, one per set bit of its size."""
 
     __slots__ = ("_peaks", "size")
 
@@ -30,7 +30,7 @@ class Frontier:
         self._peaks = list(peaks)
         self.size = size
         if not 0 <= size <= SIZE_MAX or size.bit_count() != len(self._peaks):
-            raise ValidationError("a frontier has one subtree for each bit of its size")
+            raise ValidationError("a frontier must have one subtree for each bit of its size")
         if any(len(peak) != HASH_BYTES for peak in self._peaks):
             raise ValidationError(f"a hash has {HASH_BYTES} bytes")
 
@@ -56,7 +56,7 @@ class Frontier:
 
 
 def fold(peaks: Sequence[Hash]) -> Hash:
-    """The root over full subtrees of falling size."""
+    """Return the root over full subtrees, given in decreasing size."""
     if not peaks:
         return EMPTY_ROOT
     root = peaks[-1]
@@ -66,14 +66,14 @@ def fold(peaks: Sequence[Hash]) -> Hash:
 
 
 def root_of(hashes: Iterable[Hash]) -> Hash:
-    """The root of the tree with these leaves."""
+    """Return the root of the tree with these leaves."""
     frontier = Frontier()
     frontier.append(hashes)
     return frontier.root()
 
 
 def full_root(hashes: Sequence[Hash]) -> Hash:
-    """The root of a full tree, of 2^n leaves: level by level, which is quicker than leaf by leaf."""
+    """Return the root of a full tree of 2^n leaves. It works level by level, which is faster than leaf by leaf."""
     sha = sha256
     while len(hashes) > 1:
         hashes = [sha(b"\1" + left + right).digest() for left, right in zip(hashes[::2], hashes[1::2], strict=True)]
@@ -81,12 +81,12 @@ def full_root(hashes: Sequence[Hash]) -> Hash:
 
 
 def span_of(hashes: Sequence[Hash]) -> Span:
-    """Spans of a tree whose leaf hashes are all at hand."""
+    """Return the span function of a tree whose leaf hashes are all in memory."""
     return lambda first, end: root_of(hashes[first:end])
 
 
 def inclusion_proof(index: int, size: int, span: Span) -> list[Hash]:
-    """What shows that leaf `index` is in the tree of `size` leaves, nearest the leaf first."""
+    """Return the proof that leaf `index` is in the tree of `size` leaves. The hash nearest to the leaf comes first."""
     if not 0 <= index < size:
         raise ValidationError(f"a tree of {size} has no leaf {index}")
     first, end, proof = 0, size, []
@@ -102,7 +102,7 @@ def inclusion_proof(index: int, size: int, span: Span) -> list[Hash]:
 
 
 def consistency_proof(old_size: int, size: int, span: Span) -> list[Hash]:
-    """What shows that the tree of `size` leaves begins with the tree of `old_size` leaves. With none there is none."""
+    """Return the proof that the tree of `size` leaves extends the tree of `old_size` leaves. It is empty for `old_size` 0."""
     if not 0 <= old_size <= size:
         raise ValidationError(f"a tree of {size} did not begin with one of {old_size}")
     first, end, proof = 0, size if old_size else 0, []
@@ -120,12 +120,12 @@ def consistency_proof(old_size: int, size: int, span: Span) -> list[Hash]:
 
 
 def _split(size: int) -> int:
-    """The largest power of two below `size`."""
+    """Return the largest power of two below `size`."""
     return 1 << (size - 1).bit_length() - 1
 
 
 def verify_inclusion(leaf: Hash, index: int, size: int, proof: Sequence[Hash], root: Hash) -> bool:
-    """Whether `proof` shows that the leaf with hash `leaf` is number `index` of the tree of `size` leaves with that root."""
+    """Return whether `proof` shows that `leaf` is the hash at `index` in the tree of `size` leaves with that root."""
     if not 0 <= index < size <= SIZE_MAX or not _are_hashes([leaf, root, *proof]):
         return False
     place, last, found = index, size - 1, leaf
@@ -142,9 +142,9 @@ def verify_inclusion(leaf: Hash, index: int, size: int, proof: Sequence[Hash], r
 
 
 def verify_consistency(old_size: int, size: int, proof: Sequence[Hash], old_root: Hash, root: Hash) -> bool:
-    """Whether `proof` shows that the tree of `size` leaves with root `root` begins with the older tree.
+    """Return whether `proof` shows that the tree of `size` leaves with root `root` extends the older tree.
 
-    Every tree begins with the empty one.
+    Every tree extends the empty one.
     """
     if not 0 <= old_size <= size <= SIZE_MAX or not _are_hashes([old_root, root, *proof]):
         return False
@@ -174,7 +174,7 @@ def _is_extension(old_size: int, size: int, path: Sequence[Hash], old_root: Hash
 
 
 def _climb(place: int, last: int) -> tuple[int, int]:
-    """Past the levels at which a last, even node has no sibling."""
+    """Skip the levels at which the last node has no sibling because its index is even."""
     while place and not place & 1:
         place, last = place >> 1, last >> 1
     return place, last

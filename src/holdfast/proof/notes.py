@@ -1,4 +1,4 @@
-"""Signed notes, as C2SP has them: text, a blank line, a line for each signature. Heads of the tree are such notes."""
+"""Signed notes of C2SP: a text, a blank line, and a line for each signature. Heads of the tree are such notes."""
 
 import re
 from hashlib import sha256
@@ -12,7 +12,7 @@ from holdfast.proof.keys import PublicKey, SecretKey, verify
 from holdfast.proof.merkle import HASH_BYTES, SIZE_MAX
 
 NOTE_BYTES_MAX = 131_072
-"""Room for sixteen signatures of any size somebody else may add."""
+"""Enough for sixteen signatures of any size that others may add."""
 SIGNATURES_MAX = 64
 ED25519 = b"\x01"
 KEY_HASH_BYTES = 4
@@ -22,7 +22,7 @@ _HEAD = re.compile("([^\n]+)\n(0|[1-9][0-9]{0,18})\n([^\n]+)\n")
 
 
 class NoteKey(msgspec.Struct, frozen=True):
-    """A public key under the name it signs notes with."""
+    """A public key, and the name with which it signs notes."""
 
     name: str
     public: PublicKey
@@ -32,12 +32,12 @@ class NoteKey(msgspec.Struct, frozen=True):
         return key_hash(self.name, self.public.public)
 
     def text(self) -> str:
-        """The key as others' tools take it: name+hash+base64."""
+        """Return the key in the format of other tools: name+hash+base64."""
         return f"{check_key_name(self.name)}+{self.hash.hex()}+{to_base64(ED25519 + self.public.public)}"
 
 
 def key_hash(name: str, public: bytes) -> bytes:
-    """The hash that a signature's line names its key by."""
+    """Return the hash by which a signature line names its key."""
     return sha256(name.encode() + b"\n" + ED25519 + public).digest()[:KEY_HASH_BYTES]
 
 
@@ -48,14 +48,14 @@ class NoteSignature(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A text, its last line break included, and who says that they have signed it."""
+    """A text, including its last line break, and its unchecked signatures."""
 
     text: str
     signatures: tuple[NoteSignature, ...]
 
 
 def check_key_name(name: str) -> str:
-    """`name`, if it may stand in a signature's line: no blanks, no plus, nothing invisible."""
+    """Return `name` if a signature line may contain it: no blanks, no plus, nothing invisible."""
     if not name or "+" in name or not name.isprintable() or any(map(str.isspace, name)):
         raise ValidationError("a note key's name has neither blanks nor plus signs, and at least one character", field="name")
     if len(name.encode()) > NAME_BYTES_MAX:
@@ -64,11 +64,11 @@ def check_key_name(name: str) -> str:
 
 
 def parse_key(text: str) -> NoteKey:
-    """The key behind name+hash+base64."""
+    """Return the key of name+hash+base64."""
     name, hash_, body = (*text.split("+", 2), "", "")[:3]
     public = from_base64("key", body)
     if len(text) > NOTE_BYTES_MAX or public[:1] != ED25519:
-        raise ValidationError("this is no Ed25519 note key", field="key")
+        raise ValidationError("this is not an Ed25519 note key", field="key")
     key = NoteKey(check_key_name(name), PublicKey(public[1:]))
     if key.hash.hex() != hash_:
         raise ValidationError("the note key does not fit its own hash", field="key")
@@ -76,7 +76,7 @@ def parse_key(text: str) -> NoteKey:
 
 
 def sign_line(text: str, name: str, secret: SecretKey) -> str:
-    """The line that says that `secret` has signed `text`."""
+    """Return the line with the signature of `text` by `secret`."""
     signed = NoteKey(check_key_name(name), secret.public_key).hash + secret.sign(text.encode())
     return f"{_DASH}{name} {to_base64(signed)}\n"
 
@@ -86,7 +86,7 @@ def write_note(text: str, *lines: str) -> str:
 
 
 def read_note(note: str) -> Note:
-    """The parts of a note; nothing about them is checked but their form."""
+    """Return the parts of a note. Only their form is checked."""
     if len(note.encode("utf-8", "replace")) > NOTE_BYTES_MAX:
         raise LimitExceeded(f"a note has at most {NOTE_BYTES_MAX} bytes", field="note", limit=NOTE_BYTES_MAX)
     head, blank, tail = note.rpartition("\n\n")
@@ -99,7 +99,7 @@ def read_note(note: str) -> Note:
 
 
 def verify_note(note: Note, key: NoteKey) -> None:
-    """Refuses a note that `key` has not signed, and one with a line of that key's that does not hold."""
+    """Raise SignatureInvalid if `key` has not signed the note, or if any of its signature lines is wrong."""
     named = key.name, key.hash
     mine = [line.signature for line in note.signatures if (line.name, line.hash) == named]
     if not mine:
@@ -117,7 +117,7 @@ def _signature(line: str) -> NoteSignature:
 
 
 class LogHead(msgspec.Struct, frozen=True):
-    """What a tree is at one moment: whose it is, how many leaves it has, and its root."""
+    """The state of a tree: its origin, its number of leaves, and its root."""
 
     origin: str
     size: int
@@ -128,12 +128,12 @@ class LogHead(msgspec.Struct, frozen=True):
 
 
 def origin_of(ledger_id: str) -> str:
-    """The origin of a ledger's heads, and the name of the key that signs them."""
+    """Return the origin of a ledger's heads, which is also the name of the key that signs them."""
     return f"holdfast/{ledger_id}"
 
 
 def parse_head(text: str) -> LogHead:
-    """The head that a note's text states: three lines, no more."""
+    """Return the head in a note's text of exactly three lines."""
     found = _HEAD.fullmatch(text)
     if not found or int(found[2]) > SIZE_MAX:
         raise ValidationError("a head is three lines: its origin, its size, and its root in base64", field="head")
@@ -144,13 +144,13 @@ def parse_head(text: str) -> LogHead:
 
 
 def sign_head(head: LogHead, secret: SecretKey) -> str:
-    """The note that states `head`, signed under its origin's name."""
+    """Return the signed note of `head`. The signer's name is the head's origin."""
     text = head.text()
     return write_note(text, sign_line(text, head.origin, secret))
 
 
 def open_head(note: str, key: NoteKey) -> LogHead:
-    """The head in a note that `key` has signed for the tree of its own name."""
+    """Return the head in a note that `key` has signed. Its origin must be the key's name."""
     found = read_note(note)
     verify_note(found, key)
     head = parse_head(found.text)

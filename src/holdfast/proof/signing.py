@@ -1,4 +1,4 @@
-"""Which events have to be signed, what a statement covers, and checking the signatures of a history."""
+"""Signing rules: which events must be signed, which events a statement covers, and the check of a history's signatures."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -26,13 +26,14 @@ COVERED_TYPES: dict[EventType, frozenset[EventType]] = {kind: frozenset({kind}) 
     E.CANCELLED: frozenset({E.CANCELLED, E.RESUMED}),
     E.CANCEL_REQUESTED: frozenset({E.CANCEL_REQUESTED, E.CANCELLED}),
 }
-"""What one command may cause, by the type its signer states: the same statement stands on every event of it. Where the ledger
-signs, for the system or for who asked, it knows what was done and states each event by itself: such a statement has no
-counter but a rev."""
+"""The events that one command may cause, by the type in its signer's statement. All of them carry that statement.
+
+If the ledger signs, for the system or for another actor, it makes a statement for each event. Such a statement has a rev and no
+counter."""
 
 
 def find_mismatch(statement: Statement, event: EventRecord, ledger_id: str) -> str | None:
-    """The first thing about `event` that `statement` does not say, or None where all of it fits."""
+    """Return the name of the first field in which `event` and `statement` differ, or None if they agree."""
     exact = statement.counter is None
     covered = frozenset({statement.type}) if exact else COVERED_TYPES[statement.type]
     own = exact or event.type in (statement.type, E.DEAD_LETTERED)
@@ -51,14 +52,14 @@ def find_mismatch(statement: Statement, event: EventRecord, ledger_id: str) -> s
         if not fit:
             return what
     try:
-        held = _payload_matches(statement, event)
+        matches = _payload_matches(statement, event)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        held = False
-    return None if held else "payload"
+        matches = False
+    return None if matches else "payload"
 
 
 def _reason_allowed(event: EventRecord, stated: str | None) -> bool:
-    """Whether the event may have its reason. `stated` is what the holder said of this event; it does not know all reasons."""
+    """Return whether the event may have its reason. `stated` is the holder's reason. The ledger may have added another one."""
     match event.type:
         case E.RESUMED:
             return event.reason == stated
@@ -73,7 +74,11 @@ def _payload_sha256(event: EventRecord) -> str:
 
 
 def _payload_matches(statement: Statement, event: EventRecord) -> bool:
-    """Whether the event has what the signer gave. Errors are kept in other payloads than `failed`'s; times are the ledger's."""
+    """Return whether the event has the content that the signer gave.
+
+    The signer hashes an error as the payload of `failed`, but other events store it in other payloads. Times in payloads are
+    the ledger's and are not compared.
+    """
     given = statement.payload_sha256
     if statement.shape == "seed":
         return _robot_payload_matches(statement, event)
@@ -94,7 +99,7 @@ def _payload_matches(statement: Statement, event: EventRecord) -> bool:
 
 
 def _exit_matches(statement: Statement, body: payloads.CancelledPayload) -> bool:
-    """Whether a job that was cancelled at its holder's exit has what a release or a failure of that holder said."""
+    """Return whether a job that was cancelled at its holder's exit has the content of the holder's release or failure."""
     if statement.type is E.FAILED:
         return statement.payload_sha256 == _error_sha256(payloads.json_bytes(body.error))
     return body.comment == statement.reason
@@ -105,7 +110,7 @@ def _error_sha256(error: bytes | None) -> str:
 
 
 def _policy_matches(statement: Statement, event: EventRecord) -> bool:
-    """Whether the event's policy is the stated one; the seed states two numbers of it."""
+    """Return whether the event's policy is the stated one. The seed's shape states only two numbers of it."""
     if statement.thresholds_ms is None or event.policy is None:
         return statement.policy == event.policy
     return statement.thresholds_ms == (event.policy.heartbeat_interval_ms, event.policy.stall_after_ms)
@@ -116,11 +121,11 @@ def _robot_payload_matches(statement: Statement, event: EventRecord) -> bool:
         return payloads.decode(payloads.StalledPayload, event.payload).last_beat_at == statement.last_beat_at
     if event.type is not E.HEARTBEAT:
         return True
-    told = payloads.BeatPayload(stage=statement.stage, progress=statement.progress, assist_requested=statement.assist_requested)
+    stated = payloads.BeatPayload(stage=statement.stage, progress=statement.progress, assist_requested=statement.assist_requested)
     pruned = payloads.pruned_sha256(event.payload or b"")
     if pruned is not None:
-        return pruned == sha256(told.encode()).hexdigest()
-    return told == payloads.decode(payloads.BeatPayload, event.payload)
+        return pruned == sha256(stated.encode()).hexdigest()
+    return stated == payloads.decode(payloads.BeatPayload, event.payload)
 
 
 STATED_TYPES: dict[type[c.JobCommand], EventType] = {
@@ -136,7 +141,7 @@ STATED_TYPES: dict[type[c.JobCommand], EventType] = {
     c.Stall: EventType.STALLED,
     c.Resume: EventType.RESUMED,
 }
-"""What a holder states when it gives a command. A start is not signed; where it brings a stalled attempt back, that is."""
+"""The event type that a holder states with each command. A start is signed only if it resumes a stalled attempt."""
 
 
 _UNSIGNED_END = frozenset({"none", "liveness"})
@@ -147,11 +152,11 @@ UNSIGNED_UNDER: dict[type[c.JobCommand], frozenset[str]] = {
     c.CompleteInBatch: _UNSIGNED_END,
     c.CompleteGated: _UNSIGNED_END,
 }
-"""Under which wishes of a policy the plain case of a hot command goes unsigned."""
+"""The policy's `signed` settings under which the plain case of a hot command is not signed."""
 
 
 def signed_content(command: c.JobCommand) -> bytes | None:
-    """What a holder gives with a command, in the form whose hash it signs."""
+    """Return the content of a holder's command in the form whose hash it signs."""
     match command:
         case c.Heartbeat():
             return payloads.beat_payload(command.beat)
@@ -165,7 +170,7 @@ def signed_content(command: c.JobCommand) -> bytes | None:
 
 
 def signed_reason(command: c.JobCommand) -> str | None:
-    """The reason that a holder signs: only where the ledger cannot come to another one."""
+    """Return the reason that a holder signs. It signs one only if the ledger cannot choose another."""
     match command:
         case c.Stall():
             return (command.reason or StallReason.WORKER_ERROR).value
@@ -204,10 +209,10 @@ class Signed(msgspec.Struct, frozen=True):
         return self.said.counter
 
     def check_holder(self, job: JobRecord, command: c.JobCommand, holder: Actor, now: Micros) -> None:
-        """Refuse a holder's statement that is not about this command on this attempt, was seen before, or is of another time.
+        """Raise SignatureInvalid if the statement is about another command or attempt, was used before, or is too far in time.
 
-        `now` is what the ledger's clock says, which a job's own time may be ahead of. What the events must have in common with
-        it is checked when they are made.
+        `now` is the ledger's clock. The job's own time may be ahead of it. That the events agree with the statement is checked
+        when they are made.
         """
         said = self.said
         fits = {
@@ -226,17 +231,17 @@ class Signed(msgspec.Struct, frozen=True):
         check_skew(job, said.at, now)
 
     def check_server(self, job: JobRecord, now: Micros) -> None:
-        """Refuse a server's statement about another holder, or of another time. The rest is compared with the event."""
+        """Raise SignatureInvalid if the statement is about another holder, or too far in time."""
         if self.said.robot not in (None, job.owner or job.last_owner):
             raise mismatch_error(job, "robot")
         check_skew(job, self.said.at, now)
 
     def covers(self, event: EventRecord) -> bool:
-        """Whether the statement belongs on an event of its command: the event is the signer's, of a type that it covers."""
+        """Return whether an event carries the statement: the signer is its actor, and the statement covers its type."""
         return self.said.actor == event.actor and event.type in COVERED_TYPES[self.said.type]
 
     def attach(self, job: JobRecord, event: EventRecord) -> EventRecord:
-        """Return `event` with the statement on it. Refuse a statement that says something else than the event."""
+        """Return `event` with the statement attached. Raise SignatureInvalid if the two do not agree."""
         event = msgspec.structs.replace(
             event, at=self.said.at, key_id=self.key_id, signature=self.signature, statement=self.statement
         )
@@ -249,7 +254,7 @@ class Signed(msgspec.Struct, frozen=True):
 def holder_statement(
     ledger_id: str, command: c.JobCommand, holder: Actor, attempt: int, *, counter: int, at: Micros
 ) -> Statement:
-    """What `holder` has to sign for `command` on this attempt."""
+    """Return the statement that `holder` has to sign for `command` on this attempt."""
     return Statement(
         ledger=ledger_id,
         job_id=command.job_id,
@@ -275,20 +280,20 @@ def _check_counter(job: JobRecord, said: Statement) -> None:
 
 
 def is_counter_ahead(said: Statement) -> bool:
-    """Whether a holder counts far ahead of its time: those who come after it would soon have no number left to count to.
+    """Return whether a holder's counter is far ahead of its time. Later holders might then run out of numbers.
 
-    Whoever counts on from the last one of its job by one is let, whatever its clock says: it may have been set back.
+    A counter that is exactly one above the job's last one is still accepted, because the clock may have been set back.
     """
     return said.counter is not None and said.counter > said.at + SKEW_US_MAX
 
 
 def is_plain_beat(said: Statement) -> bool:
-    """Whether a holder's beat states nothing that the store's statement for beats does not look at."""
+    """Return whether the store's SQL for plain beats checks everything that this statement has."""
     return said.reason is None and said.policy is None and said.rev is None and not is_counter_ahead(said)
 
 
 def check_skew(job: JobRecord, said_at: Micros, now: Micros) -> None:
-    """Refuse what was signed far from `now`. Clocks are set right again, so whoever signs anew may be accepted later."""
+    """Raise SignatureInvalid if a statement was signed too far from `now`. It is retryable, because clocks get corrected."""
     apart, limit = abs(said_at - now), SKEW_US_MAX
     if apart > limit:
         raise SignatureInvalid(
@@ -303,22 +308,27 @@ def check_skew(job: JobRecord, said_at: Micros, now: Micros) -> None:
 
 
 def mismatch_error(job: JobRecord, what: str) -> SignatureInvalid:
-    return SignatureInvalid(f"what was signed does not fit what is asked of job {job.id}: its {what}", why=what, **job.held_by)
+    return SignatureInvalid(
+        f"the signed statement does not match the request for job {job.id}: its {what}", why=what, **job.held_by
+    )
 
 
 def signer_of(actor: Actor) -> tuple[KeyRole, str | None]:
-    """Whose key signs for an actor: a worker's own, a server's for the system, an operator's of that name for all others."""
+    """Return role and name of the key that signs for an actor.
+
+    A worker signs with its own key. Any server key signs for the system. An operator key of the actor's name signs for others.
+    """
     if actor.role is Role.WORKER:
         return KeyRole.WORKER, actor.name
     return (KeyRole.SERVER, None) if actor.role is Role.SYSTEM else (KeyRole.OPERATOR, actor.name)
 
 
 Problem = tuple[str, str]
-"""A rule, and how it is broken."""
+"""The name of a broken rule, and the details."""
 
 
 class SignatureCheck:
-    """The signatures of one job's events, looked at one after another."""
+    """Check the signatures of one job's events, one after another."""
 
     def __init__(self, book: KeyBook, ledger_id: str) -> None:
         self._book = book
@@ -326,10 +336,10 @@ class SignatureCheck:
         self._last: bytes | None = None
         """The newest statement of the attempt's holder."""
         self._on: frozenset[EventType] = frozenset()
-        """The events that it stands on: one command causes one of each type."""
+        """The types of the events that carry it. One command causes at most one event of each type."""
 
     def check(self, job: JobRecord | None, event: EventRecord) -> Iterator[Problem]:
-        """What is wrong with an event's signature, given the job before it."""
+        """Yield the problems of an event's signature, given the job before it."""
         if event.type is EventType.CLAIMED:
             self._last = None
         policy = None if job is None else job.policy
@@ -339,7 +349,7 @@ class SignatureCheck:
             elif (event.key_id, event.signature, event.statement) != (None, None, None):
                 yield "signature", f"{event.type.value} carries a part of a signature"
             elif event.at not in (None, event.received_at):
-                yield "time", f"{event.type.value} has a signer's time, and no signer"
+                yield "time", f"{event.type.value} has a signer's time, but no signer"
             return
         try:
             said = read_statement(event.statement)
@@ -357,12 +367,12 @@ class SignatureCheck:
         if not self._book.valid(key_id, role, name, event.pos or None):
             yield "key", f"{key_id} may not sign for {event.actor} at {event.pos}"
         if self._book.find(key_id) is None or not verify(self._book.public_key(key_id), statement_message(statement), signature):
-            yield "signature", f"the signature of {event.type.value} is not one by {key_id}"
+            yield "signature", f"the signature of {event.type.value} is not by {key_id}"
 
     def _check_statement(self, job: JobRecord | None, event: EventRecord, said: Statement) -> Iterator[Problem]:
         what = find_mismatch(said, event, self._ledger_id)
         if what is not None:
-            yield "statement", f"{event.type.value} is not what was signed: its {what}"
+            yield "statement", f"{event.type.value} does not match the signed statement: its {what}"
         if said.robot not in (None, None if job is None else job.owner or job.last_owner):
             yield "statement", f"{event.type.value} is about {said.robot}"
         if _is_skewed(job, event, said.at):
@@ -370,10 +380,14 @@ class SignatureCheck:
         last = None if job is None else job.counter
         is_same = event.statement == self._last and event.type not in self._on
         if said.counter is not None and last is not None and not is_same and said.counter <= last:
-            yield "counter", f"{said.counter} after {last}: it was seen before"
+            yield "counter", f"{said.counter} after {last}: it was used before"
 
 
 def _is_skewed(job: JobRecord | None, event: EventRecord, said_at: Micros) -> bool:
-    """Where the job's own time stood still, its clock may have been set back, nobody knows how far, and signers' with it."""
-    stood = job is not None and event.received_at == job.updated_at
-    return said_at - event.received_at > SKEW_US_MAX or (not stood and event.received_at - said_at > SKEW_US_MAX)
+    """Return whether the signer's time is too far from the event's.
+
+    If the event has the same time as the one before it, the ledger's clock may have been set back by an unknown amount, and the
+    signer's clock too. A signer's time in the past is then accepted.
+    """
+    is_same_time = job is not None and event.received_at == job.updated_at
+    return said_at - event.received_at > SKEW_US_MAX or (not is_same_time and event.received_at - said_at > SKEW_US_MAX)

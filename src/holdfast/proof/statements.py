@@ -1,4 +1,4 @@
-"""Statements: what a signer says of one job, its limits, and the bytes that are signed."""
+"""Statements: what a signer states about one job, the limits of its fields, and the bytes that are signed."""
 
 import re
 from hashlib import sha256
@@ -12,7 +12,7 @@ from holdfast.errors import LimitExceeded, ValidationError
 from holdfast.proof.encoding import canonical, from_hex, from_iso
 
 AT_MAX = limits.INTEGER_MAX
-"""Micros up to the year 2255: what every JSON reader can hold."""
+"""Micros up to the year 2255, the largest that every JSON reader can represent exactly."""
 EMPTY_SHA256 = sha256(b"").hexdigest()
 HOLDER_TYPES = frozenset(
     {
@@ -25,14 +25,17 @@ HOLDER_TYPES = frozenset(
         EventType.CANCELLED,
     }
 )
-"""What a worker states; the rest of what it does is the ledger's to record."""
+"""The event types that a worker states."""
 _TYPES_WITH_REASON = frozenset({EventType.STALLED, EventType.FAILED, EventType.RESUMED, EventType.REQUEUED})
-"""Where a worker has a reason of its own."""
+"""The event types for which a worker may give a reason."""
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a signer says. `payload_sha256` is of what it gave with it, in hex; None in the seed's shape, which has the fields of
-    a beat instead."""
+    """The content of a signed statement.
+
+    `payload_sha256` is the hash, in hex, of the content that the signer gave. It is None in the seed's shape, which has the
+    fields of a beat instead.
+    """
 
     ledger: str
     job_id: int
@@ -41,7 +44,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     actor: Actor
     at: Micros
     counter: int | None = None
-    """Rises with every statement of one worker's incarnation. The system has none: its statements have a rev."""
+    """Increases with every statement of one worker's incarnation. Statements of the system have a rev instead."""
     payload_sha256: str | None = None
     reason: str | None = None
     policy: Policy | None = None
@@ -50,14 +53,14 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     progress: int | None = None
     assist_requested: bool | None = None
     robot: str | None = None
-    """Whom a server's statement in the seed's shape is about; with a stall come the last beat, and the interval and limit."""
+    """The robot that a server's statement in the seed's shape is about. A stall also has the two fields below."""
     last_beat_at: Micros | None = None
     thresholds_ms: tuple[int, int] | None = None
     shape: Literal["holdfast", "seed"] = "holdfast"
 
 
 def check_statement(statement: Statement) -> Statement:
-    """`statement`, if everything in it is within its limits and fits its signer."""
+    """Return `statement` if all fields are within their limits and its signer may state them."""
     limits.check_name("ledger", statement.ledger)
     limits.check_integer("job", statement.job_id, 1, limits.JOB_ID_MAX)
     limits.check_integer("at", statement.at, 0, AT_MAX)
@@ -79,19 +82,19 @@ def check_statement(statement: Statement) -> Statement:
 
 def _check_signer(statement: Statement) -> None:
     actor, has_counter, has_rev = statement.actor, statement.counter is not None, statement.rev is not None
-    attempt_min, traced = 0, has_counter or has_rev
+    attempt_min, is_bound = 0, has_counter or has_rev
     match actor.role:
         case Role.WORKER:
             limits.check_name("incarnation", actor.incarnation)
             if statement.type not in HOLDER_TYPES:
                 raise ValidationError(f"a worker does not state {statement.type.value}", field="type")
             _check_worker_fields(statement)
-            attempt_min, traced = 1, has_counter
+            attempt_min, is_bound = 1, has_counter
         case Role.SYSTEM | Role.CLIENT:
-            traced = has_rev and not has_counter
-    if not traced:
+            is_bound = has_rev and not has_counter
+    if not is_bound:
         raise ValidationError(
-            "a worker's statement has a counter, the system's and a client's a rev, an operator's one of them", field="counter"
+            "a worker's statement needs a counter, the system's and a client's a rev, an operator's one of them", field="counter"
         )
     limits.check_name("actor", actor.name)
     if Actor.parse(str(actor)) != actor:
@@ -100,28 +103,28 @@ def _check_signer(statement: Statement) -> None:
 
 
 def _check_worker_fields(statement: Statement) -> None:
-    """A worker knows neither the rev nor the policy of what comes of its statement, and gives a reason only where it has one."""
-    unspoken = {
+    """Raise if a worker states a rev or a policy, which it cannot know, or a reason for a type that has none."""
+    fits = {
         "rev": statement.rev is None,
         "policy": statement.policy is None,
         "reason": statement.reason is None or statement.type in _TYPES_WITH_REASON,
     }
-    for field, fit in unspoken.items():
+    for field, fit in fits.items():
         if not fit:
             raise ValidationError(f"a worker's {statement.type.value} does not state a {field}", field=field)
 
 
 STALLED_NAME = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.STALLED)
-"""What only a server says in the seed's shape."""
+"""Only a server states this in the seed's shape."""
 RESUMED_NAME = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.RESUMED)
-"""What a robot says of itself in the seed's shape, or a server of a robot."""
+"""A robot states this about itself in the seed's shape, or a server about a robot."""
 UNSET = msgspec.UNSET
 _JOB_ID = re.compile("[1-9][0-9]{0,18}")
 _Unset = msgspec.UnsetType
 
 
 def parse_statement(value: dict[str, Any]) -> Statement:
-    """What an object in either shape states. Its limits are checked elsewhere."""
+    """Return the statement in an object of either shape. `check_statement` checks its limits."""
     if "v" in value:
         return _from_native(_convert(value, _NativeStatement))
     if value.get("type") == STALLED_NAME:
@@ -166,7 +169,7 @@ class _RobotPayload(_StatementRecord, frozen=True):
 
 
 class _RobotBinding(_StatementRecord, frozen=True):
-    """What makes a beat one of this ledger, this attempt, this boot of the robot, and of no other moment."""
+    """Binds a beat to one ledger, one attempt and one boot of the robot. The counter makes it unique."""
 
     ledger: str
     attempt: int
@@ -202,7 +205,7 @@ class _ServerStallPayload(_StatementRecord, frozen=True):
 
 
 class _ServerBinding(_StatementRecord, frozen=True):
-    """What makes a server's statement one of this ledger, this attempt, and of the job as it was just then."""
+    """Binds a server's statement to one ledger, one attempt and one revision of the job."""
 
     ledger: str
     attempt: int
@@ -262,50 +265,51 @@ def _actor(text: str) -> Actor:
 
 
 def _from_robot(found: _RobotStatement) -> Statement:
-    told, binding = found.payload, found.binding
-    stage, progress, assist = _or_none(told.stage), _or_none(told.progress), _or_none(told.assist_requested)
+    payload, binding = found.payload, found.binding
+    stage, progress, assist = _or_none(payload.stage), _or_none(payload.progress), _or_none(payload.assist_requested)
     kind = vocabulary.event_type(found.type)
-    if told.t != found.at:
-        raise ValidationError("a beat has one time: payload.t is not at", field="t")
-    if told.robot_id != found.actor.id:
-        raise ValidationError("a robot speaks for itself: payload.robotId is not actor.id", field="robotId")
+    if payload.t != found.at:
+        raise ValidationError("a beat has one time: payload.t must equal at", field="t")
+    if payload.robot_id != found.actor.id:
+        raise ValidationError("a robot signs only for itself: payload.robotId must equal actor.id", field="robotId")
     if kind is not EventType.HEARTBEAT and (stage, progress, assist) != (None, None, None):
-        raise ValidationError("only a beat tells of stage, progress and wishes", field="payload")
+        raise ValidationError("only a beat has stage, progress and assistRequested", field="payload")
     return Statement(
-        ledger=binding.ledger, job_id=_job_id("jobId", told.job_id), attempt=binding.attempt, type=kind,
+        ledger=binding.ledger, job_id=_job_id("jobId", payload.job_id), attempt=binding.attempt, type=kind,
         actor=Actor(Role.WORKER, found.actor.id, binding.incarnation), at=from_iso("at", found.at), counter=binding.counter,
         stage=stage, progress=progress, assist_requested=assist, shape="seed",
     )  # fmt: skip
 
 
 def _from_server_stall(found: _ServerStall) -> Statement:
-    told, binding = found.payload, found.binding
-    if told.detected_at != found.at:
-        raise ValidationError("a verdict has one time: payload.detectedAt is not at", field="detectedAt")
+    payload, binding = found.payload, found.binding
+    if payload.detected_at != found.at:
+        raise ValidationError("a stall has one time: payload.detectedAt must equal at", field="detectedAt")
     try:
-        reason = vocabulary.stall_reason(told.reason)
+        reason = vocabulary.stall_reason(payload.reason)
     except ValueError:
-        raise ValidationError("the reason of a verdict is one of a stall", field="reason") from None
+        raise ValidationError("the reason of a stall must be a stall reason", field="reason") from None
     return Statement(
-        ledger=binding.ledger, job_id=_job_id("jobId", told.job_id), attempt=binding.attempt, type=EventType.STALLED,
+        ledger=binding.ledger, job_id=_job_id("jobId", payload.job_id), attempt=binding.attempt, type=EventType.STALLED,
         actor=Actor(Role.SYSTEM, found.actor.id), at=from_iso("at", found.at), rev=binding.rev, reason=reason.value,
-        robot=told.robot_id, last_beat_at=from_iso("lastHeartbeatAt", told.last_heartbeat_at),
-        thresholds_ms=(told.policy.heartbeat_interval_ms, told.policy.stall_after_ms), shape="seed",
+        robot=payload.robot_id, last_beat_at=from_iso("lastHeartbeatAt", payload.last_heartbeat_at),
+        thresholds_ms=(payload.policy.heartbeat_interval_ms, payload.policy.stall_after_ms), shape="seed",
     )  # fmt: skip
 
 
 def _from_server_resume(found: _ServerResume) -> Statement:
-    told, binding = found.payload, found.binding
-    if told.t != found.at:
-        raise ValidationError("a return has one time: payload.t is not at", field="t")
+    payload, binding = found.payload, found.binding
+    if payload.t != found.at:
+        raise ValidationError("a resume has one time: payload.t must equal at", field="t")
     return Statement(
-        ledger=binding.ledger, job_id=_job_id("jobId", told.job_id), attempt=binding.attempt, type=EventType.RESUMED,
-        actor=Actor(Role.SYSTEM, found.actor.id), at=from_iso("at", found.at), rev=binding.rev, robot=told.robot_id, shape="seed",
+        ledger=binding.ledger, job_id=_job_id("jobId", payload.job_id), attempt=binding.attempt, type=EventType.RESUMED,
+        actor=Actor(Role.SYSTEM, found.actor.id), at=from_iso("at", found.at), rev=binding.rev, robot=payload.robot_id,
+        shape="seed",
     )  # fmt: skip
 
 
 def _job_id(field: str, given: int | str) -> int:
-    """A job's id, given as a number or as a string of digits."""
+    """Return a job's id, given as a number or as a string of digits."""
     if isinstance(given, int):
         return given
     if not _JOB_ID.fullmatch(given):
@@ -314,12 +318,12 @@ def _job_id(field: str, given: int | str) -> int:
 
 
 STATEMENT_DOMAIN = b"holdfast event v1\n"
-"""Stands before every signed statement, so that no signature of anything else is one of an event."""
+"""The prefix of every signed statement, so that no other signature can be used for an event."""
 STATEMENT_BYTES_MAX = 8_192
 
 
 def statement_message(statement: bytes) -> bytes:
-    """The bytes that a signature is over."""
+    """Return the bytes that are signed for a statement."""
     return STATEMENT_DOMAIN + statement
 
 
@@ -335,8 +339,11 @@ def encode_holder_statement(
     content: bytes | None = None,
     reason: str | None = None,
 ) -> bytes:
-    """A holder's statement, ready to be signed. `content` is what it gives with it: the payload of a beat or of a success; an
-    error in the shape of `failed`'s payload, whatever will come of it; otherwise nothing."""
+    """Return a holder's statement, ready to be signed.
+
+    `content` is the payload of a beat or of a success, or an error in the form of `failed`'s payload, even if the ledger does
+    not make a `failed` event of it. For other types it is None.
+    """
     digest = EMPTY_SHA256 if content is None else sha256(content).hexdigest()
     return encode_statement(
         Statement(
@@ -347,7 +354,7 @@ def encode_holder_statement(
 
 
 def encode_ledger_statement(ledger_id: str, event: EventRecord) -> bytes:
-    """The ledger's own statement about an event that it makes, for the system or for who asked for it."""
+    """Return the ledger's own statement about an event, which it signs for the system or for the event's actor."""
     return encode_statement(
         Statement(
             ledger=ledger_id, job_id=event.job_id, attempt=event.attempt, type=event.type, actor=event.actor,
@@ -358,7 +365,7 @@ def encode_ledger_statement(ledger_id: str, event: EventRecord) -> bytes:
 
 
 def encode_statement(statement: Statement) -> bytes:
-    """`statement` in our shape."""
+    """Return `statement` in Holdfast's own shape."""
     check_statement(statement)
     fields: dict[str, Any] = {
         "v": 1,
@@ -378,14 +385,14 @@ def encode_statement(statement: Statement) -> bytes:
 
 
 def read_statement(body: bytes) -> Statement:
-    """What `body` states, in either shape. Nothing in it is unknown, out of bounds, or spelled in a second way."""
+    """Return the statement in `body`, in either shape. Raise if a field is unknown or out of bounds, or not canonical."""
     if len(body) > STATEMENT_BYTES_MAX:
         limit = STATEMENT_BYTES_MAX
         raise LimitExceeded(f"a statement has at most {limit} bytes", field="statement", actual=len(body), limit=limit)
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        raise ValidationError("a statement is JSON", field="statement") from None
+        raise ValidationError("a statement must be JSON", field="statement") from None
     if not isinstance(value, dict) or canonical(value) != body:
-        raise ValidationError("a statement is one object in its canonical form (RFC 8785)", field="statement")
+        raise ValidationError("a statement must be one object in its canonical form (RFC 8785)", field="statement")
     return check_statement(parse_statement(value))

@@ -1,7 +1,7 @@
-"""The tree as it is kept: hashes in tiles of 256, so that any proof reads a handful of them.
+"""The stored form of the tree: tiles of 256 hashes, so that a proof reads only a few tiles.
 
-Tile n of level 0 holds the leaf hashes from 256n on; an entry of level k is the root of a full tile of level k−1. The last tile
-of a level may be partly filled; a tile is its hashes one after another.
+Tile n of level 0 has the leaf hashes from 256n on. An entry of level k is the root of a full tile of level k−1. The last tile
+of a level may be partly filled. A tile is the concatenation of its hashes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ ReadTile = Callable[[int, int], bytes]
 
 
 def frontier(tile: ReadTile, size: int) -> Frontier:
-    """The frontier of the tree of `size` leaves."""
+    """Return the frontier of the tree of `size` leaves."""
     return Frontier(size, _peaks(_cached(tile), 0, size))
 
 
@@ -31,13 +31,13 @@ def consistency_proof(tile: ReadTile, old_size: int, size: int) -> list[Hash]:
 
 
 def span_of(tile: ReadTile) -> Span:
-    """Spans of a tree, out of its tiles; each tile is read once."""
+    """Return the span function of a stored tree. It reads each tile once."""
     kept = _cached(tile)
     return lambda first, end: merkle.fold(list(_peaks(kept, first, end)))
 
 
 def grow_tiles(tile: ReadTile, size: int, hashes: Sequence[Hash]) -> Iterator[tuple[int, int, bytes]]:
-    """The tiles that change when a tree of `size` leaves gets these as well: level, number and whole body, lower levels first."""
+    """Yield the tiles that change when leaves are added to a tree of `size`: level, number and whole body, lower levels first."""
     level = 0
     while hashes:
         number, filled = divmod(size >> level * TILE_BITS, TILE_HASHES)
@@ -52,7 +52,7 @@ def grow_tiles(tile: ReadTile, size: int, hashes: Sequence[Hash]) -> Iterator[tu
 
 
 def _peaks(tile: ReadTile, first: int, end: int) -> Iterator[Hash]:
-    """The full subtrees of falling size that make up a span. No span of a proof begins where a larger one could."""
+    """Yield the roots of the full subtrees of a span, in decreasing size. Spans of proofs always start at such a subtree."""
     while first < end:
         height = (end - first).bit_length() - 1
         yield _subtree(tile, height, first >> height)
@@ -60,7 +60,7 @@ def _peaks(tile: ReadTile, first: int, end: int) -> Iterator[Hash]:
 
 
 def _subtree(tile: ReadTile, height: int, place: int) -> Hash:
-    """The root of the full subtree of 2^height leaves that is number `place` among those."""
+    """Return the root of the full subtree of 2^height leaves with index `place` among those of its height."""
     level, rest = divmod(height, TILE_BITS)
     number, start = divmod(place << rest, TILE_HASHES)
     end = start + (1 << rest)
@@ -68,11 +68,11 @@ def _subtree(tile: ReadTile, height: int, place: int) -> Hash:
 
 
 def _read_hashes(tile: ReadTile, level: int, number: int, count: int) -> bytes:
-    """The first `count` hashes of a tile."""
+    """Return the first `count` hashes of a tile."""
     body = tile(level, number)
     if len(body) < count * HASH_BYTES:
         raise ValidationError(
-            f"tile {number} of level {level} is short of its {count} hashes", level=level, number=number, bytes=len(body)
+            f"tile {number} of level {level} has fewer than {count} hashes", level=level, number=number, bytes=len(body)
         )
     return body[: count * HASH_BYTES]
 
@@ -93,12 +93,12 @@ def _cached(tile: ReadTile) -> ReadTile:
 
 
 class GrowingTree:
-    """A tree's size and its edge: the tiles that are not full yet."""
+    """A tree's size and its edge, the tiles that are not full yet."""
 
     __slots__ = ("_edge", "size")
 
     def __init__(self, size: int, tile: ReadTile) -> None:
-        """The tree of `size` leaves, whose tiles `tile` reads."""
+        """Open the tree of `size` leaves. `tile` reads its tiles."""
         self.size = size
         self._edge: dict[tuple[int, int], bytes] = {}
         level, entries = 0, size
@@ -109,7 +109,7 @@ class GrowingTree:
             level, entries = level + 1, entries >> TILE_BITS
 
     def add(self, hashes: Sequence[Hash]) -> list[tuple[int, int, bytes]]:
-        """Grow by these leaves. The tiles that have changed: level, number and whole body."""
+        """Add these leaves and return the tiles that have changed: level, number and whole body."""
         changed = list(grow_tiles(self._read, self.size, hashes))
         self.size += len(hashes)
         for level, number, body in changed:
@@ -122,5 +122,5 @@ class GrowingTree:
         return frontier(self._read, self.size).root()
 
     def _read(self, level: int, number: int) -> bytes:
-        """A tile that is missing reads as an empty one: whoever needs hashes of it says so."""
+        """Return a tile of the edge, or an empty one if it is missing. `_read_hashes` reports missing hashes."""
         return self._edge.get((level, number), b"")

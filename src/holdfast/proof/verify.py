@@ -48,11 +48,11 @@ __all__ = [
 
 _GZIP = b"\x1f\x8b"
 _UNREAD = "the line cannot be read: "
-"""How the message of a line begins that has another shape than it should."""
+"""The prefix of the message about a line with the wrong shape."""
 
 
 class BadLine(ValidationError):
-    """A line that cannot be read, and the event that it is about as far as it says so."""
+    """A line that cannot be read, and the event that it is about, if it names one."""
 
     def __init__(self, message: str, job_id: int | None = None, rev: int | None = None, event: str | None = None) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class BadLine(ValidationError):
 
 
 def read_file_header(file: BinaryIO) -> ExportHeader:
-    """The first line."""
+    """Return the header in the first line."""
     body = file.readline(EXPORT_LINE_BYTES_MAX + 1)
     if not body:
         raise ValidationError("the file is empty")
@@ -71,11 +71,11 @@ def read_file_header(file: BinaryIO) -> ExportHeader:
     except ValidationError as error:
         if not error.message.startswith(_UNREAD):
             raise
-        raise ValidationError("the first line is not that of an export or of a proof of Holdfast's") from None
+        raise ValidationError("the first line is not that of a Holdfast export or proof") from None
 
 
 def read_file_lines(file: BinaryIO) -> Iterator[tuple[int, ExportLine | BadLine]]:
-    """The numbers of the other lines, and what they say or why they cannot be read. Ends after a line that is too long."""
+    """Yield the number of each other line, and its content or why it cannot be read. Stop after a line that is too long."""
     number = 1
     while body := file.readline(EXPORT_LINE_BYTES_MAX + 1):
         number += 1
@@ -94,7 +94,7 @@ def _check_length(body: bytes) -> bytes:
 
 
 def _bad_line(body: bytes, message: str) -> BadLine:
-    """Why a line cannot be read, in plain words."""
+    """Return why a line cannot be read, in plain words."""
     if not message.startswith(_UNREAD):
         return BadLine(message)
     found = decode_or_none(body)
@@ -111,12 +111,12 @@ PROGRESS_LINES = 10_000
 _LEAVES, _ROWS, _HEADS, _END = range(4)
 _ROW_FIELDS = frozenset(JobRecord.__struct_fields__)
 _EXCEPTION = re.compile(r"\w*(Error|Exception)\b")
-"""How the reason for an unreadable row begins in exports of older versions."""
+"""The start of the reason for an unreadable row in exports of older versions."""
 _PARTS = ("leaves", "rows", "heads", "the end")
 
 
-def verify_file(file: BinaryIO, wishes: VerifyOptions, progress: Callable[[int], None] | None = None) -> VerificationReport:
-    """What can be said of an export or a job's proof. `progress` is told how many lines were read."""
+def verify_file(file: BinaryIO, options: VerifyOptions, progress: Callable[[int], None] | None = None) -> VerificationReport:
+    """Verify an export or a job's proof. `progress` is called with the number of lines read."""
     findings = Findings()
     try:
         header = read_file_header(file)
@@ -126,7 +126,7 @@ def verify_file(file: BinaryIO, wishes: VerifyOptions, progress: Callable[[int],
     except ValidationError as error:
         findings.torn(1, error.message)
         return VerificationReport("none", None, CheckedCounts(), 0, 0, None, findings.total, findings.first())
-    check = _FileCheck(header, wishes, findings)
+    check = _FileCheck(header, options, findings)
     for number, line in read_file_lines(file):
         check.feed(number, line)
         if progress is not None and number % PROGRESS_LINES == 0:
@@ -135,20 +135,20 @@ def verify_file(file: BinaryIO, wishes: VerifyOptions, progress: Callable[[int],
 
 
 class _FileCheck:
-    """One file, line by line."""
+    """Check one file, line by line."""
 
-    def __init__(self, header: ExportHeader, wishes: VerifyOptions, findings: Findings) -> None:
-        self._header, self._wishes, self._findings = header, wishes, findings
+    def __init__(self, header: ExportHeader, options: VerifyOptions, findings: Findings) -> None:
+        self._header, self._options, self._findings = header, options, findings
         self._origin = origin_of(header.ledger)
-        self._keys = KeyCheck(header.ledger, wishes.trusted, findings)
-        self._leaves = LeafCheck(header, self._keys, findings, wishes.require_signed)
-        self._heads = HeadCheck(self._origin, self._keys, self._leaves, wishes, findings)
+        self._keys = KeyCheck(header.ledger, options.trusted, findings)
+        self._leaves = LeafCheck(header, self._keys, findings, options.require_signed)
+        self._heads = HeadCheck(self._origin, self._keys, self._leaves, options, findings)
         self._rows = 0
         self._part, self._line, self._job_id = _LEAVES, 1, 0
         if header.origin != self._origin:
             findings.add(1, "file", "the header's ledger and origin do not belong together")
-        if wishes.trusted is not None and wishes.trusted.origin != self._origin:
-            findings.add(1, "keys", f"the file is of {self._origin:.80}, the trusted keys of {wishes.trusted.origin:.80}")
+        if options.trusted is not None and options.trusted.origin != self._origin:
+            findings.add(1, "keys", f"the file is of {self._origin:.80}, the trusted keys of {options.trusted.origin:.80}")
 
     def feed(self, number: int, line: ExportLine | BadLine) -> None:
         self._line = number
@@ -174,7 +174,7 @@ class _FileCheck:
         elif not isinstance(line.gone, UnsetType):
             self._enter(_LEAVES)
             self._leaves.lost(number, line.gone)
-            if not self._wishes.allow_gone:
+            if not self._options.allow_gone:
                 self._findings.add(number, "gone", "a leaf of which only the hash is left", pos=line.gone.pos)
         elif not isinstance(line.sealed, UnsetType):
             self._enter(_LEAVES)
@@ -190,7 +190,7 @@ class _FileCheck:
             self._end(line.end)
 
     def _enter(self, part: int) -> None:
-        """Parts come one after another, and nothing after the end."""
+        """Check that the parts of the file come in their order, and that nothing follows the end."""
         if part < self._part or self._part == _END:
             self._findings.add(self._line, "order", f"a line that belongs to {_PARTS[part]} among {_PARTS[self._part]}")
             return
@@ -204,7 +204,7 @@ class _FileCheck:
         number = fields.get("policy")
         try:
             if not isinstance(number, int | None) or isinstance(number, bool):
-                raise ValidationError("the row cannot be read: its policy is no number")
+                raise ValidationError("the row cannot be read: its policy is not a number")
             row = job_from_fields(fields, None)
         except ValidationError as error:
             self._bad_row(fields, error.message)
@@ -218,7 +218,7 @@ class _FileCheck:
             self._findings.add(self._line, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev)
 
     def _bad_row(self, fields: dict[str, str | int | bool | None], message: str) -> None:
-        """A row with a field that is none, or has a value that it cannot have."""
+        """Report a row with an unknown field or an invalid value."""
         id_ = fields.get("id")
         job_id = id_ if type(id_) is int else None
         others = sorted(fields.keys() - _ROW_FIELDS)
@@ -245,29 +245,29 @@ class _FileCheck:
         leaves = self._leaves
         counted = EndLine(leaves.events, self._rows, leaves.changes, self._heads.count, leaves.gone)
         for name in EndLine.__struct_fields__:
-            said, found = getattr(line, name), getattr(counted, name)
-            if said != found:
-                self._findings.add(self._line, "count", f"the file ends with {said} {name}, but has {found}")
+            stated, found = getattr(line, name), getattr(counted, name)
+            if stated != found:
+                self._findings.add(self._line, "count", f"the file ends with {stated} {name}, but has {found}")
 
-    # What only the whole file shows
+    # After the last line
 
     def verdict(self) -> VerificationReport:
         if self._part != _END:
-            self._findings.torn(self._line, "the file ends before its end: it was cut off")
+            self._findings.torn(self._line, "the file has no end line: it was cut off")
         for pos in self._keys.finish(self._line, self._leaves.pos):
             self._leaves.missing.key(pos)
         sealed = self._heads.finish(self._line)
-        self._leaves.missing.tell(sealed, self._findings)
-        if self._wishes.trusted is None:
+        self._leaves.missing.report(sealed, self._findings)
+        if self._options.trusted is None:
             self._findings.add(self._line, "trust", "no keys were given: the file vouches for itself only")
         unsealed, first = self._leaves.newer_than(sealed)
-        if unsealed and not self._wishes.allow_unsealed:
+        if unsealed and not self._options.allow_unsealed:
             self._findings.add(first, "unsealed", f"{unsealed} from here on are not sealed yet")
-        return self._told(sealed, unsealed)
+        return self._report(sealed, unsealed)
 
-    def _told(self, sealed: int, unsealed: int) -> VerificationReport:
+    def _report(self, sealed: int, unsealed: int) -> VerificationReport:
         leaves, newest = self._leaves, self._heads.newest
-        size, anchors = len(leaves.places if leaves.is_proof else leaves.tree), len(self._wishes.anchors)
+        size, anchors = len(leaves.places if leaves.is_proof else leaves.tree), len(self._options.anchors)
         return VerificationReport(
             "proof" if leaves.is_proof else "export", self._header.ledger,
             CheckedCounts(leaves.events, self._rows, leaves.changes, leaves.gone, leaves.missing.deleted, leaves.signatures, size,

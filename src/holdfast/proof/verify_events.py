@@ -29,16 +29,16 @@ from holdfast.proof.verify_tree import EventLocation, LeafHashes, MissingEvents,
 _BODIES = ("args", "last_error", "result", "checkpoint", "override")
 _BODY_BYTES_MAX = 64
 _COMPACT_BYTES_MAX = 65_536
-"""The largest that a ledger writes, with a thousand dependencies, has about 25,000 bytes."""
+"""The largest job that a ledger writes, with a thousand dependencies, has about 25,000 bytes."""
 _ACTIVE = HELD | {Status.STALLED}
-"""What is signed in these follows from what was signed before."""
+"""Statuses in which the next signature depends on earlier ones, so the audit must be kept."""
 _MARK = b"\xff"
-"""No text holds this byte: what is marked with it cannot have been written by anybody."""
+"""A byte that valid UTF-8 never has, so a marked hash cannot be equal to a real text."""
 _FOLD_ERRORS = (msgspec.MsgspecError, LookupError, ValueError, TypeError, AttributeError, AssertionError, ArithmeticError)
 
 
 class _CompactJob(JobRecord, frozen=True, array_like=True):
-    """A job as a few hundred bytes."""
+    """A job in a compact encoding of a few hundred bytes."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -46,7 +46,7 @@ _decoder: msgspec.msgpack.Decoder[_CompactJob] = msgspec.msgpack.Decoder(_Compac
 
 
 class _IdleJob:
-    """A job that nobody holds: it may be claimed, or get a note, and its row will come."""
+    """A job that is not held, in compact form. It may still be claimed or get a note, and its row comes later in the file."""
 
     __slots__ = ("body", "is_incomplete", "policy")
 
@@ -60,7 +60,7 @@ class _IdleJob:
 
 
 class JobHistories:
-    """All jobs that have had events and no row yet."""
+    """The jobs whose events were read and whose row was not."""
 
     def __init__(self, ledger_id: str, book: KeyBook) -> None:
         self._ledger_id = ledger_id
@@ -78,13 +78,13 @@ class JobHistories:
         return SignatureCheck(self._book, self._ledger_id)
 
     def correlation(self, job_id: int) -> tuple[str, str | None]:
-        """What a job's first event said that its later ones do not repeat."""
+        """Return correlation id and trace id, which only a job's first event has."""
         found = self._found.get(job_id)
         job = None if found is None else found.job() if isinstance(found, _IdleJob) else found.job
         return ("", None) if job is None else (job.correlation_id, job.trace_id)
 
     def feed(self, event: EventRecord) -> list[Violation]:
-        """What is wrong with the next event of its job. Nothing more is said of a job that cannot be folded on."""
+        """Return what is wrong with the next event of its job. A job that cannot be folded any more gets no further findings."""
         found = self._found.get(event.job_id)
         if found is None:
             self.count += 1
@@ -97,25 +97,28 @@ class JobHistories:
             wrong = found.feed(event)
         except (*_FOLD_ERRORS, RecursionError):
             found.ended = True
-            return [Violation(event.job_id, event.rev, "unreadable", "it has a value that no ledger writes")]
+            return [Violation(event.job_id, event.rev, "unreadable", "it has a value that Holdfast never writes")]
         job = found.job
         if job is not None and not found.ended:
             found.job = job = _with_hashed_bodies(job)
             if job.status not in _ACTIVE:
                 resting = _IdleJob(found, job)
                 if len(resting.body) > _COMPACT_BYTES_MAX:
-                    # It is read and written again with each event.
+                    # It is decoded and encoded again with each event, so its size is limited.
                     found.ended = True
                     return [*wrong, Violation(event.job_id, event.rev, "unreadable", "a job larger than any ledger writes")]
                 self._found[event.job_id] = resting
         return wrong
 
     def drop(self, job_id: int) -> None:
-        """Nothing can be compared with its row."""
+        """Forget a job whose row cannot be compared."""
         self._found.pop(job_id, None)
 
     def close(self, row: JobRecord) -> list[Violation] | None:
-        """What is wrong with a row, as what its job's events come to; None where they come to nothing. The job is done with."""
+        """Return the differences between a row and its job's events, or None if the events could not be folded.
+
+        The job is removed.
+        """
         found = self._found.pop(row.id, None)
         if found is None:
             return [Violation(row.id, row.rev, "row", "a row without events")]
@@ -124,7 +127,7 @@ class JobHistories:
 
 
 def _with_hashed_bodies(job: JobRecord) -> JobRecord:
-    """`job` with the hashes of what is long in it: enough to compare."""
+    """Return `job` with its long bodies replaced by their hashes, which is enough for a comparison."""
     long = {name: body for name in _BODIES if (body := getattr(job, name)) is not None and len(body) > _BODY_BYTES_MAX}
     if not long:
         return job
@@ -133,9 +136,9 @@ def _with_hashed_bodies(job: JobRecord) -> JobRecord:
 
 ACTORS_MAX = 10_000
 POLICY_CHARACTERS_MAX = 16_384
-"""Far more than any policy that a ledger writes."""
+"""Much more than any policy that a ledger writes."""
 SignedLevel = Literal["none", "liveness", "all"]
-"""What a policy wants to be signed, from the least to the most."""
+"""The `signed` settings of a policy, from the least to the most."""
 _LEVELS = get_args(SignedLevel)
 OptionalLeafProof = LeafProof | msgspec.UnsetType
 _JobRev = tuple[int | None, int | None]
@@ -144,7 +147,7 @@ _policy: msgspec.json.Decoder[Policy] = msgspec.json.Decoder(Policy)
 
 
 class LeafCheck:
-    """Checks each line by itself and each job's events one after another, and gathers the leaves."""
+    """Check each line by itself and each job's events one after another, and collect the leaves."""
 
     def __init__(self, header: ExportHeader, keys: KeyCheck, findings: Findings, require_signed: SignedLevel = "none") -> None:
         self._findings = findings
@@ -158,12 +161,12 @@ class LeafCheck:
         self.events = self.changes = self.gone = self.signatures = 0
         self.attempts = self.unsigned_attempts = 0
         self.unplaced = 0
-        """Lines of a proof that are not in its tree."""
+        """The number of lines of a proof that have no place in its tree."""
         self.first_unplaced = 0
         self.pos = 0
         """The newest position."""
         self._newest: EventLocation | None = None
-        """The event in the line before, if there was one in it."""
+        """The newest event."""
 
     def event(self, number: int, line: EventLine, place: OptionalLeafProof) -> None:
         self.events += 1
@@ -177,12 +180,12 @@ class LeafCheck:
             self._attempt(number, line, policy)
         actor = self._actor(line.actor)
         if actor is None:
-            detail = f"its actor is {format_untrusted(line.actor)}, which is no worker, operator or other actor of Holdfast's"
+            detail = f"its actor is {format_untrusted(line.actor)}, which is not a worker, operator or other actor of Holdfast"
             self._findings.add(number, "role", detail, job_id=line.job_id, rev=line.rev, pos=line.pos, event=str(line.type))
             return
         if line.correlation_id is None:
             correlation_id, trace_id = self.jobs.correlation(line.job_id)
-            if line.trace_id is not None:  # no leaf vouches for it here: it has to be the job's
+            if line.trace_id is not None:  # the leaf does not cover it here, so the audit compares it with the job's
                 trace_id = line.trace_id
         else:
             correlation_id, trace_id = line.correlation_id, line.trace_id
@@ -198,7 +201,7 @@ class LeafCheck:
             )
 
     def _attempt(self, number: int, line: EventLine, policy: Policy | None) -> None:
-        """An attempt begins: what has to be signed of it is what its policy wants. A word that nobody knows wants nothing."""
+        """Check that the policy of a new attempt requires enough signatures. An unknown setting counts as "none"."""
         self.attempts += 1
         level = policy.signed if policy is not None and policy.signed in _LEVELS else "none"
         self.unsigned_attempts += level == "none"
@@ -219,7 +222,7 @@ class LeafCheck:
         self.missing.gone(number, line.pos, leaf)
 
     def sealed(self, number: int, line: SealedLine) -> None:
-        """The event before this line was sealed with another hash, as the file says."""
+        """Record the hash with which, according to the file, the event in the line before was sealed."""
         self.tree.skip()
         found = self._newest
         if self.is_proof or found is None or (found.pos, found.line) != (line.pos, number - 1):
@@ -230,10 +233,10 @@ class LeafCheck:
     def policy(self, number: int, line: PolicyLine) -> None:
         self.tree.skip()
         if line.id in self._policies:
-            self._findings.add(number, "policy", f"policy {line.id} is told twice")
+            self._findings.add(number, "policy", f"policy {line.id} is in the file twice")
             return
         if len(line.body) > POLICY_CHARACTERS_MAX:
-            # Every event that refers to it is hashed with its text.
+            # Its text is hashed again for every event that refers to it, so its length is limited.
             self._findings.add(number, "policy", f"policy {line.id} has more than {POLICY_CHARACTERS_MAX} characters")
             self._policies[line.id] = ("", None)
             return
@@ -248,17 +251,17 @@ class LeafCheck:
             self._policies[line.id] = (line.body, None)
 
     def policy_of(self, number: int, policy_id: int | None, job_id: int, rev: int) -> tuple[str | None, Policy | None]:
-        """The text of a policy that a line refers to, and what it says."""
+        """Return the text of the policy that a line refers to, and the parsed policy."""
         if policy_id is None:
             return None, None
         found = self._policies.get(policy_id)
         if found is None:
-            self._findings.add(number, "policy", f"policy {policy_id} was never told", job_id=job_id, rev=rev)
+            self._findings.add(number, "policy", f"policy {policy_id} is not in the file", job_id=job_id, rev=rev)
             return None, None
         return found
 
     def newer_than(self, sealed: int) -> tuple[int, int]:
-        """How many leaves are not under a head of that size, and the line of the first of them."""
+        """Return how many leaves a head of that size does not cover, and the line of the first of them."""
         if self.is_proof:
             return self.unplaced, self.first_unplaced
         return max(0, len(self.tree) - sealed), self.tree.line_of(sealed)

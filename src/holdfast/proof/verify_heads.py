@@ -21,9 +21,9 @@ _NOTE_PATTERN = re.compile("^[^\n]+\n[0-9]{1,19}\n[^\n]{1,64}\n\n(?:— [^\n]+\n
 
 
 def read_anchor(name: str, text: str, on_skipped: Callable[[str], None] | None = None) -> list[LocatedHead]:
-    """The heads in a file that a sealer wrote them to, or in one that holds a single note.
+    """Return the heads in an anchor file that a sealer wrote, or in a file with a single note.
 
-    A sealer that was killed while it wrote leaves part of a note behind. `on_skipped` is told each part that is no whole head.
+    A sealer that was killed while writing leaves part of a note. `on_skipped` is called with each part that is not a whole head.
     """
     if not text.endswith("\n"):
         text += "\n"
@@ -38,7 +38,7 @@ def read_anchor(name: str, text: str, on_skipped: Callable[[str], None] | None =
             found.append(head)
     others.append(text[end:])
     if not found:
-        raise ValidationError(f"{name} holds no head", field="head")
+        raise ValidationError(f"there is no head in {name}", field="head")
     if on_skipped is not None:
         for other in filter(str.strip, others):
             on_skipped(other)
@@ -46,7 +46,7 @@ def read_anchor(name: str, text: str, on_skipped: Callable[[str], None] | None =
 
 
 def _read_whole_head(note: str, name: str) -> LocatedHead | None:
-    """The head in a note, unless it cannot be read or ends within its only signature."""
+    """Return the head in a note, or None if it cannot be read or ends within its only signature."""
     try:
         found = read_head(note, 0, name)
     except HoldfastError:
@@ -55,10 +55,10 @@ def _read_whole_head(note: str, name: str) -> LocatedHead | None:
 
 
 class HeadSigners:
-    """The servers' keys of a file, found by the hash that a head's signature names its key by.
+    """The server keys of a file, by the hash with which a head's signature names its key.
 
-    So a head costs as much as it has signatures, however many keys the file has. A hash has four bytes: somebody with much
-    time can make keys that share one, and of those only the first few are tried.
+    The cost of checking a head therefore depends on its number of signatures, not on the number of keys in the file. A hash has
+    only four bytes, so an attacker can make keys that share one. Of those only the first KEYS_PER_HASH_MAX are tried.
     """
 
     def __init__(self, origin: str, book: KeyBook) -> None:
@@ -71,7 +71,7 @@ class HeadSigners:
                     alike.append(key)
 
     def of(self, found: LocatedHead, pos: int, findings: Findings) -> Enrolment | None:
-        """The key that has signed a head whose last leaf is at `pos`, if one has that may."""
+        """Return the key that has signed a head whose last leaf is at `pos`, or None if no key that may sign it has."""
         if found.head.origin != self._origin:
             findings.add(found.line, found.rule, f"{found.title} is of {found.head.origin:.80}, not of {self._origin:.80}")
             return None
@@ -86,26 +86,26 @@ class HeadSigners:
                 findings.add(found.line, found.rule, f"{found.title} cannot be checked: {error.message}")
                 return None
             return key
-        findings.add(found.line, found.rule, f"{found.title} is not signed by a server's key that was good there")
+        findings.add(found.line, found.rule, f"{found.title} is not signed by a server's key that was valid there")
         return None
 
 
 class VerifyOptions(msgspec.Struct, frozen=True):
-    """What is asked for. Without `trusted`, nothing can come out as intact."""
+    """The options of a verification. Without `trusted`, no file is reported as intact."""
 
     trusted: TrustedKeys | None = None
     anchors: Sequence[LocatedHead] = ()
     allow_unsealed: bool = False
     allow_gone: bool = True
     require_signed: SignedLevel = "none"
-    """What the policy of every attempt has to want at least."""
+    """The least `signed` setting that the policy of every attempt must have."""
 
 
 class HeadCheck:
-    """The heads of a file, and the older ones that were given: compared with the leaves once these are all there."""
+    """Compare the heads of a file, and the anchored heads that the caller gave, with the leaves once all leaves are read."""
 
-    def __init__(self, origin: str, keys: KeyCheck, leaves: LeafCheck, wishes: VerifyOptions, findings: Findings) -> None:
-        self._origin, self._keys, self._leaves, self._wishes, self._findings = origin, keys, leaves, wishes, findings
+    def __init__(self, origin: str, keys: KeyCheck, leaves: LeafCheck, options: VerifyOptions, findings: Findings) -> None:
+        self._origin, self._keys, self._leaves, self._options, self._findings = origin, keys, leaves, options, findings
         self._heads: list[LocatedHead] = []
         self.count = 0
 
@@ -123,18 +123,18 @@ class HeadCheck:
             self._findings.add(line, "head", error.message)
 
     def finish(self, line: int) -> int:
-        """How many leaves the newest head seals. `line` is the file's last."""
+        """Check the heads and return how many leaves the newest one seals. `line` is the file's last line."""
         if self.count > VERIFY_HEADS_MAX:
             self._findings.add(line, "head", f"the file has {self.count} heads; {VERIFY_HEADS_MAX} can be checked")
         for before, found in pairwise(self._heads):
             if found.head.size <= before.head.size:
-                self._findings.add(found.line, "order", f"{found.title} follows the one of {before.head.size}")
+                self._findings.add(found.line, "order", f"{found.title} follows the head of size {before.head.size}")
         if self.newest is None:
-            self._findings.add(line, "head", "no head is in the file: nothing vouches for it")
+            self._findings.add(line, "head", "no head is in the file: nothing in it is sealed")
         return self._check_places() if self._leaves.is_proof else self._check_tree()
 
     def _check_tree(self) -> int:
-        tree, heads = self._leaves.tree, [*self._wishes.anchors, *self._heads]
+        tree, heads = self._leaves.tree, [*self._options.anchors, *self._heads]
         tree.check(heads, self._findings)
         within = [found for found in heads if found.head.size <= len(tree)]
         self._check_signers([(found, tree.pos_of(found.head.size - 1) if found.head.size else 0) for found in within])
@@ -149,8 +149,8 @@ class HeadCheck:
         return self.newest.head.size
 
     def _check_own(self, own: LocatedHead) -> None:
-        """A job's proof has no tree: of the heads that were given one has to be the very head that it leads to."""
-        anchors = self._wishes.anchors
+        """Check that one of the anchored heads is the head of the proof. A job's proof has no tree to compare others with."""
+        anchors = self._options.anchors
         for found in anchors:
             if found.head.size == own.head.size and found.head != own.head:
                 self._findings.add(0, "anchor", f"{found.title} is not the one of that size that the proof leads to")
@@ -159,20 +159,22 @@ class HeadCheck:
             self._findings.add(0, "own head", f"{own.title}, which the proof leads to, is not among those that were given")
 
     def _check_signers(self, heads: Sequence[tuple[LocatedHead, int]]) -> None:
-        """Each head is signed by a key that was good there, and the last one by a key that whoever is trusted vouches for."""
+        """Check that each head is signed by a key that was valid there, and the newest by one that follows from a trusted key."""
         known = HeadSigners(self._origin, self._keys.book)
         signers = [known.of(found, pos, self._findings) for found, pos in heads]
-        if self._wishes.trusted is None or not signers or signers[-1] is None:
+        if self._options.trusted is None or not signers or signers[-1] is None:
             return
         newest, key_id = heads[-1][0], signers[-1].key_id
         if key_id not in self._keys.trusted_key_ids():
             self._findings.add(newest.line, "trust", f"{newest.title} is signed by a key that no trusted key vouches for")
         elif self._keys.is_over(key_id) and not self._is_kept(newest):
-            detail = f"{newest.title} is signed by the key {key_id}, which is revoked by now: whoever has it could have made this"
+            detail = (
+                f"{newest.title} is signed by the key {key_id}, which is revoked by now: a thief of the key could have made it"
+            )
             self._findings.add(newest.line, "trust", detail)
 
     def _is_kept(self, newest: LocatedHead) -> bool:
-        """Whether a head that was given, and is compared with the leaves or with this one, seals all that this one does."""
+        """Return whether an anchored head, which is compared with the leaves or with this head, seals all that this one does."""
         if self._leaves.is_proof:
-            return any(found.head == newest.head for found in self._wishes.anchors)
-        return any(found.head.size >= newest.head.size for found in self._wishes.anchors)
+            return any(found.head == newest.head for found in self._options.anchors)
+        return any(found.head.size >= newest.head.size for found in self._options.anchors)

@@ -16,7 +16,7 @@ KEYS_FILE_VERSION = 1
 
 
 class TrustedKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key as `holdfast key export` tells of it."""
+    """A key as `holdfast key export` writes it."""
 
     key_id: str
     role: KeyRole
@@ -34,22 +34,22 @@ class _KeysFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrustedKeys(msgspec.Struct, frozen=True):
-    """What is trusted: a ledger's keys as they were at one time, or the one key that signs its heads."""
+    """The trusted keys: all keys of a ledger at one time, or only the key that signs its heads."""
 
     origin: str
     keys: dict[str, TrustedKey] = msgspec.field(default_factory=dict)
-    """By id; empty where only `server` is known."""
+    """By key id. It is empty if only `server` is known."""
     server: PublicKey | None = None
 
     @property
-    def stand(self) -> int:
-        """The position up to which all changes of keys are known."""
+    def newest_pos(self) -> int:
+        """The position up to which all key changes are known."""
         found = [pos for key in self.keys.values() for pos in (key.enrolled_pos, key.revoked_pos) if pos is not None]
         return max(found, default=0)
 
 
 def parse_trusted(text: str) -> TrustedKeys:
-    """What `holdfast key export` wrote, alone or as its answer to --json, or the line of a note key."""
+    """Return the keys in the output of `holdfast key export`, with or without --json, or in the line of a note key."""
     text = text.strip()
     if not text.startswith("{"):
         server = parse_key(text)
@@ -63,25 +63,25 @@ def parse_trusted(text: str) -> TrustedKeys:
         found = msgspec.convert(value, type=_KeysFile)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ValidationError(
-            f"these are no keys of Holdfast's: {describe_decode_error(str(error), decode_or_none(text))}", field="keys"
+            f"this is not a Holdfast key export: {describe_decode_error(str(error), decode_or_none(text))}", field="keys"
         ) from None
     if found.holdfast_keys != KEYS_FILE_VERSION:
-        raise ValidationError(f"there are no keys of version {KEYS_FILE_VERSION} here", field="keys")
+        raise ValidationError(f"this is not a key export of version {KEYS_FILE_VERSION}", field="keys")
     if not found.keys:
         raise ValidationError("there is no key in the file: the ledger had none when it was exported", field="keys")
     for key in found.keys:
         if PublicKey(from_hex("public", key.public)).key_id != key.key_id:
-            raise ValidationError(f"the key {key.key_id:.80} does not fit its own id", field="keys")
+            raise ValidationError(f"the id of the key {key.key_id:.80} does not match the key", field="keys")
     return TrustedKeys(origin_of(found.ledger), {key.key_id: key for key in found.keys})
 
 
 class KeyCheck:
-    """Reads changes of keys in their order. `book` is what they have come to so far."""
+    """Check key changes in their order. `book` has the result of the changes so far."""
 
     def __init__(self, ledger_id: str, trusted: TrustedKeys | None, findings: Findings) -> None:
         self._ledger_id = ledger_id
         self._trusted = trusted
-        self._trusted_pos = 0 if trusted is None else trusted.stand
+        self._trusted_pos = 0 if trusted is None else trusted.newest_pos
         self._findings = findings
         self._last = 0
         self._rooted: set[str] = set()
@@ -106,11 +106,11 @@ class KeyCheck:
 
     @property
     def workers(self) -> int:
-        """How many keys of workers there are, whether good or revoked."""
+        """The number of worker keys, including revoked ones."""
         return sum(change.role == KeyRole.WORKER for change in self._enrolled)
 
     def _trust_problem(self, change: KeyChange) -> str | None:
-        """Whether whoever knows the keys would have known of this."""
+        """Return how a change contradicts the trusted keys, or None."""
         trusted = self._trusted
         if trusted is None or not trusted.keys:
             return None
@@ -118,7 +118,7 @@ class KeyCheck:
         if known is None:
             return "the trusted keys do not have it, though they are newer" if change.pos <= self._trusted_pos else None
         if (known.role, known.name, known.public) != (change.role, change.name, change.public.hex()):
-            return f"it is that of the {known.role} {format_untrusted(known.name)}"
+            return f"according to the trusted keys it belongs to the {known.role} {format_untrusted(known.name)}"
         pos = known.enrolled_pos if change.change == ENROLLED else known.revoked_pos
         if pos == change.pos or (pos is None and change.pos > self._trusted_pos):
             return None
@@ -134,7 +134,7 @@ class KeyCheck:
         return known is not None and (known.enrolled_pos, known.public) == (change.pos, change.public.hex())
 
     def finish(self, line: int, last_pos: int) -> list[int]:
-        """Tell which changes are missing that happened before `last_pos`. Answers their positions."""
+        """Report the changes up to `last_pos` that the trusted keys have and the file lacks. Return their positions."""
         missing: list[int] = []
         if self._trusted is None:
             return missing
@@ -150,10 +150,10 @@ class KeyCheck:
         return missing
 
     def trusted_key_ids(self) -> set[str]:
-        """The keys that are trusted, and those that follow from them: enrolled by one that is, or by one that follows.
+        """Return the trusted keys and those that follow from them: enrolled by a trusted key, or by one that follows.
 
-        Not those that came before: that they were enrolled once does not tell whether they are good still, as their revocation
-        may be among what is gone.
+        Keys from before the trusted ones are not included. They were enrolled once, but their revocation may be among the
+        deleted leaves.
         """
         found = set(self._rooted)
         for change in self._enrolled:
@@ -162,6 +162,6 @@ class KeyCheck:
         return found
 
     def is_over(self, key_id: str) -> bool:
-        """Whether whoever knows the keys knows that this one is revoked by now, whatever the file says."""
+        """Return whether this key is revoked according to the trusted keys, regardless of the file."""
         known = None if self._trusted is None else self._trusted.keys.get(key_id)
         return known is not None and known.revoked_pos is not None

@@ -16,13 +16,13 @@ from holdfast.proof.merkle import HASH_BYTES, Frontier, Hash, verify_inclusion
 from holdfast.proof.notes import LogHead, Note, parse_head, read_note
 
 CHANGED_MAX = 10_000
-"""Events that are told to have been sealed with another hash; of more than these, only the range is told."""
+"""The most events that are reported one by one as sealed with another hash. Beyond that, only the range is reported."""
 FIRST_LINE = 2
-"""The first leaf is there, behind the header."""
+"""The line of the first leaf, after the header."""
 
 
 class LocatedHead(msgspec.Struct, frozen=True):
-    """A head and where it was found: in a line of the file, or, without one, in an anchor of this name."""
+    """A head and its place: a line of the file, or an anchor file of this name."""
 
     head: LogHead
     note: Note
@@ -35,7 +35,7 @@ class LocatedHead(msgspec.Struct, frozen=True):
 
     @property
     def leaf_rule(self) -> str:
-        """What is broken where the leaves are not those that it was signed over."""
+        """The broken rule if the leaves are not those that the head was signed over."""
         return "tree" if self.anchor is None else "anchor"
 
     @property
@@ -49,7 +49,7 @@ def read_head(note: str, line: int, anchor: str | None = None) -> LocatedHead:
 
 
 class EventLocation(NamedTuple):
-    """An event that may be another one than was sealed."""
+    """The place of an event that may differ from the sealed one."""
 
     line: int
     pos: int
@@ -59,14 +59,14 @@ class EventLocation(NamedTuple):
 
 
 class LeafHashes:
-    """Hashes and positions of an export's leaves: forty bytes each."""
+    """The hashes and positions of an export's leaves, forty bytes each."""
 
     def __init__(self) -> None:
         self._hashes = bytearray()
         self._positions = array("q")
         self._skips: list[int] = []
         self._changed: dict[int, tuple[Hash, EventLocation]] = {}
-        """By index: what was sealed there, and the event that is there now."""
+        """By index: the sealed hash, and the event that is there now."""
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -76,11 +76,11 @@ class LeafHashes:
         self._positions.append(pos)
 
     def skip(self) -> None:
-        """A line among the leaves that is none."""
+        """Count a line among the leaves that is not a leaf."""
         self._skips.append(len(self))
 
     def sealed(self, leaf: Hash, event: EventLocation) -> None:
-        """The newest leaf was sealed as this one, if the file is right."""
+        """Record the hash with which, according to the file, the newest leaf was sealed."""
         if len(self._changed) < CHANGED_MAX:
             self._changed[len(self) - 1] = (leaf, event)
 
@@ -95,8 +95,11 @@ class LeafHashes:
         return (bytes(found[at : at + HASH_BYTES]) for at in range(first * HASH_BYTES, end * HASH_BYTES, HASH_BYTES))
 
     def check(self, heads: Sequence[LocatedHead], findings: Findings) -> None:
-        """Compare the tree, at each size, with the root that was signed. Told is the first one that differs: where leaves
-        differ, all later ones do. Whatever else is found, a file that names other hashes than its own is not intact."""
+        """Compare the tree, at the size of each head, with the signed root.
+
+        Only the first head that differs is reported, because all later ones then differ too. A file with `sealed` lines is never
+        intact, even if no head differs.
+        """
         self._check(heads, findings)
         for _, event in self._changed.values():
             _report_event(
@@ -112,12 +115,12 @@ class LeafHashes:
                 return
             frontier.append(self._between(frontier.size, size))
             if frontier.root() != found.head.root:
-                self._tell(found, sound, findings)
+                self._report_difference(found, sound, findings)
                 return
             sound = size
 
     def _report_short(self, found: LocatedHead, sound: int, findings: Findings) -> None:
-        """Leaves are missing, and those up to `sound` are not among them."""
+        """Report that leaves are missing. The first `sound` leaves are verified."""
         detail = f"{found.title} was signed over more than the {len(self)} leaves that are here"
         if sound == len(self):
             older = "" if found.anchor is None else ", or the file is older than that head"
@@ -126,19 +129,19 @@ class LeafHashes:
             first_line, last_line = self.line_of(sound), self.line_of(len(self) - 1)
             findings.add(last_line, found.leaf_rule, f"{detail}; {sound} are sound", from_line=first_line)
 
-    def _tell(self, found: LocatedHead, sound: int, findings: Findings) -> None:
+    def _report_difference(self, found: LocatedHead, sound: int, findings: Findings) -> None:
         if self._report_changed(found, findings):
             return
         last = found.head.size - 1
         if last < sound:
-            findings.add(found.line, found.rule, f"{found.title} has another root than the tree has at that size")
+            findings.add(found.line, found.rule, f"{found.title} has another root than the tree at that size")
             return
         detail = f"the tree of {found.head.size} leaves is not the one that {found.title} was signed over"
         first_line, last_line = self.line_of(sound), self.line_of(last)
         findings.add(last_line, found.leaf_rule, f"{detail}; that of {sound} leaves is sound", from_line=first_line)
 
     def _report_changed(self, found: LocatedHead, findings: Findings) -> bool:
-        """Tell exactly which events were changed: with the hashes that the file names for them, the tree is the signed one."""
+        """Report exactly which events were changed, if the tree with their sealed hashes has the signed root."""
         size = found.head.size
         changed = {index: self._changed[index] for index in self._changed if index < size}
         frontier = Frontier()
@@ -158,7 +161,7 @@ def _report_event(event: EventLocation, rule: str, detail: str, findings: Findin
 
 
 class ProvenLeaf(NamedTuple):
-    """A leaf of a job's proof: where it stands in the file, and in the tree. A change of keys is of no job."""
+    """A leaf of a job's proof, with its place in the file and in the tree. A key change has no job."""
 
     line: int
     pos: int
@@ -169,7 +172,7 @@ class ProvenLeaf(NamedTuple):
 
 
 class ProvenLeaves:
-    """Leaves of a job's proof, each with its own way to the root."""
+    """The leaves of a job's proof, each with its own inclusion proof."""
 
     def __init__(self) -> None:
         self._found: list[ProvenLeaf] = []
@@ -179,7 +182,7 @@ class ProvenLeaves:
 
     @property
     def last_pos(self) -> int:
-        """The newest position that is sealed."""
+        """The newest sealed position."""
         return max((found.pos for found in self._found), default=0)
 
     def add(self, found: ProvenLeaf) -> None:
@@ -199,20 +202,20 @@ class ProvenLeaves:
 
 
 GAPS_MAX = 10_000
-"""Gaps in the jobs' revisions that are looked at."""
+"""Gaps in the jobs' revisions that are examined."""
 CANDIDATES_MAX = 100
-"""Hashes that are looked at for each of them."""
+"""Hashes that are examined for each gap."""
 NEWEST_MAX = 1_000
-"""Events at the end of the file that are looked at as moved ones."""
+"""Events at the end of the file that may have been moved there."""
 LEAF_BYTES_MAX = 16_384
-"""Of longer ones it is not looked whether they were moved."""
+"""Events with a longer leaf are not examined."""
 TRIES_MAX = 100_000
-"""Positions that are tried for all of them together."""
+"""Positions that are tried for all moved events together."""
 _POS_MAX = 2**63 - 1
 
 
 class _RevisionGap(NamedTuple):
-    """Revisions of a job that the file does not have, between two positions."""
+    """Revisions of a job that the file lacks between two positions."""
 
     line: int
     job_id: int
@@ -224,14 +227,17 @@ class _RevisionGap(NamedTuple):
 
 
 class MissingEvents:
-    """Compares the leaves of which only the hash is left with the revisions that jobs lack. Retention deletes whole jobs only."""
+    """Find deleted and moved events: match leaves of which only the hash is left with revisions that jobs lack.
+
+    Retention deletes only whole jobs, so it leaves no such gaps.
+    """
 
     def __init__(self) -> None:
         self._lines = array("q")
         self._positions = array("q")
         self._hashes = bytearray()
         self._taken: set[int] = set()
-        """Positions of leaves that retention did not take."""
+        """Positions of leaves that retention did not delete."""
         self._last: dict[int, tuple[int, int]] = {}
         """The newest revision of each job, and its position."""
         self._gaps: list[_RevisionGap] = []
@@ -241,7 +247,10 @@ class MissingEvents:
 
     @property
     def deleted(self) -> int:
-        """How many of the leaves retention did not take. All, where a job has no event left: it may have had any number."""
+        """The number of leaves that retention did not delete.
+
+        If a job has no event left, it is the number of all leaves, because the job may have had any number of events.
+        """
         return len(self._positions) if self._emptied else min(len(self._positions), len(self._taken) + self._unplaced)
 
     def gone(self, line: int, pos: int, leaf: Hash) -> None:
@@ -251,7 +260,7 @@ class MissingEvents:
             self._hashes += leaf
 
     def event(self, index: int, event: EventLocation, leaf: bytes) -> None:
-        """`leaf` is what the event's hash is made of, `index` its place in the tree."""
+        """Add an event. `leaf` are the bytes that are hashed, `index` is its place in the tree."""
         rev, pos = self._last.get(event.job_id, (0, 0))
         if event.rev > rev + 1:
             why = f"event {event.rev} follows event {rev}" if rev else f"its events begin with event {event.rev}"
@@ -262,20 +271,20 @@ class MissingEvents:
             self._newest.append((index, event, leaf))
 
     def row(self, line: int, job_id: int, rev: int, *, fits: bool) -> None:
-        """A job's row, which is at `rev`. One that fits its events but for `rev` was changed itself."""
+        """Add a job's row, which is at `rev`. If it agrees with its events except for `rev`, the row itself was changed."""
         last, pos = self._last.get(job_id, (0, 0))
         if rev > last and not fits:
             self._gap(_RevisionGap(line, job_id, last + 1, rev, pos, _POS_MAX, f"the job's row is at event {rev}"))
 
     def unreadable(self, line: int, job_id: int) -> bool:
-        """A job whose row cannot be read. Answers whether all of its events are missing: `tell` says so."""
+        """Add a job whose row cannot be read. Return whether all of its events are missing, which `report` then reports."""
         if job_id in self._last or not self._positions or len(self._emptied) >= GAPS_MAX:
             return False
         self._emptied.append((line, job_id))
         return True
 
     def key(self, pos: int) -> None:
-        """A change of keys at this position is missing."""
+        """Record that the key change at this position is missing."""
         at = bisect_left(self._positions, pos)
         if at < len(self._positions) and self._positions[at] == pos:
             self._taken.add(pos)
@@ -284,10 +293,10 @@ class MissingEvents:
         if len(self._gaps) < GAPS_MAX:
             self._gaps.append(gap)
 
-    # Once all is read
+    # After the last line
 
-    def tell(self, sealed: int, findings: Findings) -> None:
-        """`sealed` is how many leaves the newest head seals."""
+    def report(self, sealed: int, findings: Findings) -> None:
+        """Report deleted and moved events. `sealed` is how many leaves the newest head seals."""
         moved = set(self._moved(sealed, findings))
         gaps = [gap for gap in self._gaps if (gap.job_id, gap.first) not in moved and not self._is_filled(gap)]
         unclear = [gap for gap in gaps if not self._report_placed(gap, findings)]
@@ -297,7 +306,7 @@ class MissingEvents:
         self._report_emptied(findings)
 
     def _report_emptied(self, findings: Findings) -> None:
-        """Jobs that have a row and no event. Where one hash is left for one job, it is that of its first event."""
+        """Report jobs with a row and no event. If there is one such job and one hash left, it is that of its first event."""
         left = [at for at, pos in enumerate(self._positions) if pos not in self._taken] if len(self._emptied) == 1 else []
         for line, job_id in self._emptied:
             detail = "the job has no first event: it was deleted, and the job has no other events"
@@ -308,11 +317,11 @@ class MissingEvents:
                 findings.add(line, "deleted", detail, job_id=job_id)
 
     def _is_filled(self, gap: _RevisionGap) -> bool:
-        """Whether the row came before the events that it seemed to lack."""
+        """Return whether the missing events came after the row in the file."""
         return gap.before == _POS_MAX and self._last.get(gap.job_id, (0, 0))[0] >= gap.first
 
     def _report_placed(self, gap: _RevisionGap, findings: Findings) -> bool:
-        """As many hashes are left between the neighbours as events are missing: each has its position."""
+        """Report the events of a gap with their positions, if exactly as many hashes are left there as events are missing."""
         free = self._free(gap)
         if len(free) != gap.last - gap.first + 1:
             return False
@@ -325,19 +334,22 @@ class MissingEvents:
     def _report_unplaced(self, gap: _RevisionGap, findings: Findings) -> None:
         count = gap.last - gap.first + 1
         if len(self._free(gap)) < count:
-            return  # it was never sealed, or the file was changed later: the revisions and the tree show that
+            return  # never sealed, or the file was changed later: other checks of revisions and tree report that
         self._unplaced += count
         for rev in range(gap.first, gap.last + 1):
             detail = _describe_deletion(rev, f"its hash is one of several that are left in the tree, and {gap.why}")
             findings.add(gap.line, "deleted", detail, job_id=gap.job_id, rev=rev)
 
     def _free(self, gap: _RevisionGap) -> list[int]:
-        """The first hashes between the gap's neighbours that are of no other event."""
+        """Return the first hashes between the gap's neighbours that belong to no other event."""
         start, end = bisect_right(self._positions, gap.after), bisect_left(self._positions, gap.before)
         return [at for at in range(start, min(end, start + CANDIDATES_MAX)) if self._positions[at] not in self._taken]
 
     def _moved(self, sealed: int, findings: Findings) -> Iterator[tuple[int, int]]:
-        """Events behind the newest head that were sealed at another position: with that one they have the hash that is left."""
+        """Report events after the newest head that were sealed at another position.
+
+        With that position, the hash of such an event equals a hash that is left.
+        """
         tries = TRIES_MAX
         for index, event, leaf in self._newest:
             if index < sealed:
@@ -366,6 +378,6 @@ def _describe_deletion(rev: int, why: str) -> str:
 
 
 def _split_leaf(leaf: bytes, pos: int) -> tuple[bytes, bytes]:
-    """A leaf's bytes before and after its position, which follows its kind and version."""
+    """Return a leaf's bytes before and after its position. The position comes after kind and version."""
     start = b'["event",%d,' % LEAF_VERSION
     return start, leaf[len(start) + len(str(pos)) :]

@@ -1,4 +1,4 @@
-"""The checks of `doctor`: the store, and what is in the ledger."""
+"""The checks of `doctor`: of the store, and of the ledger's contents."""
 
 import shlex
 from collections import Counter
@@ -40,32 +40,32 @@ DURABLE_SETTINGS = {
     "full_page_writes": ("on",),
     "synchronous_commit": ("on", "remote_apply", "remote_write", "local"),
 }
-"""The values under which what was acknowledged survives a crash."""
+"""The values with which acknowledged writes survive a crash."""
 
 
-def check_store(vitals: StoreHealth, skew: Skew | None) -> Iterator[HealthFinding]:
-    yield _schema(vitals)
-    yield _durability(vitals)
-    if vitals.files:
-        yield _permissions(vitals)
-    if vitals.disk_free_bytes is not None:
-        yield _disk(vitals.disk_free_bytes)
-    if vitals.stopped_writer is not None:
-        yield _stopped_writer(vitals.stopped_writer)
-    if vitals.pooled:
-        yield _pooler(vitals.poll_ms)
-    if vitals.replica:
+def check_store(store: StoreHealth, skew: Skew | None) -> Iterator[HealthFinding]:
+    yield _schema(store)
+    yield _durability(store)
+    if store.files:
+        yield _permissions(store)
+    if store.disk_free_bytes is not None:
+        yield _disk(store.disk_free_bytes)
+    if store.stopped_writer is not None:
+        yield _stopped_writer(store.stopped_writer)
+    if store.pooled:
+        yield _pooler(store.poll_ms)
+    if store.replica:
         yield _REPLICA
-    if vitals.horizon_xids is not None:
-        yield _oldest_transaction(vitals.oldest)
-        yield _horizon(vitals.writer, vitals.horizon_xids)
-        yield _locked_jobs(vitals.locked)
+    if store.horizon_xids is not None:
+        yield _oldest_transaction(store.oldest)
+        yield _horizon(store.writer, store.horizon_xids)
+        yield _locked_jobs(store.locked)
     if skew is not None:
         yield _clock(skew)
 
 
-def _schema(vitals: StoreHealth) -> HealthFinding:
-    found, known = vitals.schema_version, vitals.schema_known
+def _schema(store: StoreHealth) -> HealthFinding:
+    found, known = store.schema_version, store.schema_known
     if found == known:
         return HealthFinding("schema", Severity.WELL, f"schema {found} is the newest that this Holdfast knows")
     words = f"schema {found}, but this Holdfast knows {known}"
@@ -74,19 +74,19 @@ def _schema(vitals: StoreHealth) -> HealthFinding:
     )
 
 
-def _durability(vitals: StoreHealth) -> HealthFinding:
-    told = ", ".join(f"{name} = {value}" for name, value in vitals.settings.items())
-    unsafe = [name for name, value in vitals.settings.items() if value not in DURABLE_SETTINGS[name]]
+def _durability(store: StoreHealth) -> HealthFinding:
+    words = ", ".join(f"{name} = {value}" for name, value in store.settings.items())
+    unsafe = [name for name, value in store.settings.items() if value not in DURABLE_SETTINGS[name]]
     if not unsafe:
-        return HealthFinding("durability", Severity.WELL, told)
+        return HealthFinding("durability", Severity.WELL, words)
     action = (
         f"Set {', '.join(f'{name} = {DURABLE_SETTINGS[name][0]}' for name in unsafe)}: a crash may lose what was acknowledged."
     )
-    return HealthFinding("durability", Severity.WARNING, told, action)
+    return HealthFinding("durability", Severity.WARNING, words, action)
 
 
-def _permissions(vitals: StoreHealth) -> HealthFinding:
-    loose = [file for file in vitals.files if file.mode & WRITABLE_BY_OTHERS]
+def _permissions(store: StoreHealth) -> HealthFinding:
+    loose = [file for file in store.files if file.mode & WRITABLE_BY_OTHERS]
     if not loose:
         return HealthFinding("permissions", Severity.WELL, "only their owner may write to the ledger's files")
     words = f"others may write to {', '.join(f'{file.path} ({file.mode:04o})' for file in loose)}"
@@ -117,10 +117,10 @@ _TERMINATE = "SELECT pg_terminate_backend(PID), or ROLLBACK PREPARED."
 
 
 def _horizon(writer: OpenTransaction | None, xids: int) -> HealthFinding:
-    """Trap: an open writing transaction anywhere on the server holds back whoever follows the total order."""
+    """Check the horizon. An open writing transaction in any database of the server holds back readers of the total order."""
     if writer is None:
         return HealthFinding(
-            "horizon", Severity.WELL, f"followers are held back by nobody; the horizon is {xids:,} transactions old"
+            "horizon", Severity.WELL, f"no transaction holds followers back; the horizon is {xids:,} transactions old"
         )
     open_for = format_duration(writer.age_us)
     words = f"followers wait for {writer.who}, a writer that has been open for {open_for}, {xids:,} transactions ago"
@@ -172,65 +172,68 @@ def _clock(skew: Skew) -> HealthFinding:
     words = f"the ledger's clock is {apart} {side} this machine's, give or take {margin}"
     if abs(skew.ahead_us) - skew.round_trip_us // 2 <= SKEW_US_MAX:
         return HealthFinding("clock", Severity.WELL, words)
-    action = "Set the clocks by the same source. The ledger's alone decides; what is signed with another is refused beyond 5 min."
+    action = (
+        "Set the clocks by the same source. Only the ledger's clock decides; "
+        "statements that are signed more than 5 min apart from it are refused."
+    )
     return HealthFinding("clock", Severity.WARNING, words, action)
 
 
 def _format_skew(us: int) -> str:
-    """In milliseconds below 100 ms, where `span` has nothing to tell."""
+    """Format a duration in milliseconds below 100 ms, where `format_duration` would show 0."""
     return format_duration(us) if us >= 100_000 else f"{max(1, us // 1_000)} ms"  # noqa: PLR2004
 
 
 READY_US_MAX = 60_000_000
-"""How long jobs may be ready before it is worth a word that nobody serves them."""
+"""How long jobs may be ready before `doctor` reports that no worker serves them."""
 REPLACED_US = 30_000_000
-"""Workers say every 15 s that they are there. Of two of one name, one that was seen so much earlier has gone."""
+"""Workers sign in every 15 s. If two have the same name, one that was seen so much earlier has been replaced."""
 UNSEALED_US_MAX = 10 * 60_000_000
 NAMED_MAX = 5
 
 
-def check_contents(census: LedgerHealth) -> Iterator[HealthFinding]:
-    yield _workers(census)
-    yield _sweeping(census)
-    yield from _retention(census)
-    yield from _history(census)
-    yield from _paused_queues(census)
-    yield from _unserved(census)
-    yield from _backlog(census)
-    yield _sinks(census)
-    yield _failed_jobs(census)
-    yield from _waiting_for_failed(census)
-    yield _dead_letters(census)
-    if census.signed:
-        yield _keys(census)
-    if census.sealed_pos is not None:
-        yield _seal(census, census.sealed_pos)
+def check_contents(health: LedgerHealth) -> Iterator[HealthFinding]:
+    yield _workers(health)
+    yield _sweeping(health)
+    yield from _retention(health)
+    yield from _history(health)
+    yield from _paused_queues(health)
+    yield from _unserved(health)
+    yield from _backlog(health)
+    yield _sinks(health)
+    yield _failed_jobs(health)
+    yield from _waiting_for_failed(health)
+    yield _dead_letters(health)
+    if health.signed:
+        yield _keys(health)
+    if health.sealed_pos is not None:
+        yield _seal(health, health.sealed_pos)
 
 
-def _workers(census: LedgerHealth) -> HealthFinding:
-    lately = _live_workers(census)
+def _workers(health: LedgerHealth) -> HealthFinding:
+    lately = _live_workers(health)
     there = {worker.name for worker in lately}
-    silent = sum(worker.name not in there for worker in census.workers)
+    silent = sum(worker.name not in there for worker in health.workers)
     if not lately:
         action = "Start one: holdfast worker run MODULE:APP. One that runs may be on another ledger: its log says on which."
         return HealthFinding("workers", Severity.NOTE, "no worker is signed in to this ledger", action)
     words = (
-        f"{pluralize(len(lately), 'worker')} {'is' if len(lately) == 1 else 'are'} there, seen {_ages(lately, census.now)} ago"
+        f"{pluralize(len(lately), 'worker')} {'is' if len(lately) == 1 else 'are'} there, seen {_ages(lately, health.now)} ago"
     )
     return HealthFinding(
         "workers", Severity.WELL, words + (f", {silent} more {'has' if silent == 1 else 'have'} fallen silent" if silent else "")
     )
 
 
-def _live_workers(census: LedgerHealth) -> list[SeenWorker]:
-    """Workers that are there. One that was replaced by a newer one of its name is not: it is not seen any more, the other is."""
+def _live_workers(health: LedgerHealth) -> list[SeenWorker]:
+    """Return the workers that were seen lately, without those that a newer worker of the same name has replaced."""
     newest: dict[str, Micros] = {}
-    for worker in census.workers:
+    for worker in health.workers:
         newest[worker.name] = max(newest.get(worker.name, 0), worker.seen_at)
     return [
         worker
-        for worker in census.workers
-        if census.now - worker.seen_at <= WORKER_SEEN_US and newest[worker.name] - worker.seen_at <= REPLACED_US
+        for worker in health.workers
+        if health.now - worker.seen_at <= WORKER_SEEN_US and newest[worker.name] - worker.seen_at <= REPLACED_US
     ]
 
 
@@ -240,15 +243,15 @@ def _ages(workers: list[SeenWorker], now: Micros) -> str:
     return newest if newest == oldest else f"{newest} to {oldest}"
 
 
-def _sweeping(census: LedgerHealth) -> HealthFinding:
-    due = census.due + census.owing
-    if census.sweeper is not None:
+def _sweeping(health: LedgerHealth) -> HealthFinding:
+    due = health.due + health.owing
+    if health.sweeper is not None:
         return HealthFinding(
-            "sweeping", Severity.WELL, f"{census.sweeper} sweeps" + (f"; {_format_jobs(due)} due" if due else "")
+            "sweeping", Severity.WELL, f"{health.sweeper} sweeps" + (f"; {_format_jobs(due)} due" if due else "")
         )
     if not due:
-        return HealthFinding("sweeping", Severity.WELL, "nothing is due, and nobody needs to sweep")
-    words = f"{_format_jobs(due)} past a limit, and nobody sweeps"
+        return HealthFinding("sweeping", Severity.WELL, "nothing is due, and no sweep is needed")
+    words = f"{_format_jobs(due)} past a limit, and no worker sweeps"
     return HealthFinding(
         "sweeping", Severity.WARNING, words, "Start a worker, which sweeps by itself; or once by hand: holdfast sweep."
     )
@@ -256,16 +259,16 @@ def _sweeping(census: LedgerHealth) -> HealthFinding:
 
 _RETENTION_NAMES = {
     "requests": "answers to requests are",
-    "beats": "what heartbeats said is",
+    "beats": "contents of heartbeats are",
     "jobs": "finished jobs are",
     "failed": "failed jobs and dead letters that are neither replayed nor discarded are",
 }
-"""What a worker may delete, by the name that it signs in with."""
+"""What a worker may delete, by the key in its sign-in record."""
 
 
-def _retention(census: LedgerHealth) -> Iterator[HealthFinding]:
-    """The shortest time that any worker was told: each of them may be the one that deletes."""
-    lately = _live_workers(census)
+def _retention(health: LedgerHealth) -> Iterator[HealthFinding]:
+    """Report the shortest retention of all workers, because each of them may be the one that deletes."""
+    lately = _live_workers(health)
     if not lately:
         yield HealthFinding(
             "retention", Severity.WELL, "everything is kept while no worker is there: workers delete what is too old"
@@ -278,8 +281,8 @@ def _retention(census: LedgerHealth) -> Iterator[HealthFinding]:
     yield HealthFinding("retention", Severity.WELL, ", ".join(words))
 
 
-def _history(census: LedgerHealth) -> Iterator[HealthFinding]:
-    found = census.history
+def _history(health: LedgerHealth) -> Iterator[HealthFinding]:
+    found = health.history
     if found is not None:
         grows = found.bytes * found.recent // max(1, found.events)
         there = (
@@ -300,32 +303,32 @@ def _format_capped(number: int, noun: str) -> str:
     return f"{COUNT_MAX:,} {noun}s or more" if number >= COUNT_MAX else pluralize(number, noun)
 
 
-def _paused_queues(census: LedgerHealth) -> Iterator[HealthFinding]:
+def _paused_queues(health: LedgerHealth) -> Iterator[HealthFinding]:
     waiting: Counter[str] = Counter()
-    for ready in census.ready:
+    for ready in health.ready:
         waiting[ready.queue] += ready.jobs
-    for queue, pause in census.paused.items():
-        since = f"it was {format_pause(pause, census.now)}"
+    for queue, pause in health.paused.items():
+        since = f"it was {format_pause(pause, health.now)}"
         words = f"{pluralize(waiting[queue], 'job')} of queue {queue} could be claimed, but {since}"
         if not waiting[queue]:
             words = f"queue {queue} is paused; nothing waits in it; {since}"
-        action = f"Let it go on: holdfast queue unpause {quote_argument(queue)}."
+        action = f"Unpause it: holdfast queue unpause {quote_argument(queue)}."
         yield HealthFinding("queue_paused", Severity.WARNING if waiting[queue] else Severity.NOTE, words, action)
 
 
-def _unserved(census: LedgerHealth) -> Iterator[HealthFinding]:
-    """Of jobs that could be claimed. Who claims without signing in is not known of."""
-    lately = _live_workers(census)
-    for ready in census.ready:
-        long = census.now - ready.since > READY_US_MAX
-        if long and ready.queue not in census.paused and not any(w.serves(ready.queue, ready.kind) for w in lately):
+def _unserved(health: LedgerHealth) -> Iterator[HealthFinding]:
+    """Report jobs that could be claimed but that no worker serves. Claimants that do not sign in are unknown here."""
+    lately = _live_workers(health)
+    for ready in health.ready:
+        long = health.now - ready.since > READY_US_MAX
+        if long and ready.queue not in health.paused and not any(w.serves(ready.queue, ready.kind) for w in lately):
             words = (
                 f"{pluralize(ready.jobs, 'job')} of kind {ready.kind} in queue {ready.queue} can be claimed, the first for "
-                f"{format_duration(census.now - ready.since)}, and no worker that serves them is there"
+                f"{format_duration(health.now - ready.since)}, and no worker that serves them is there"
             )
             action = f"Start one: holdfast worker run MODULE:APP --queues {shlex.quote(ready.queue)}."
-            if census.agent_at is not None and census.now - census.agent_at <= AGENT_SEEN_US:
-                words = f"{words}; agents are at work, the last of them {format_when(census.agent_at, census.now)}"
+            if health.agent_at is not None and health.now - health.agent_at <= AGENT_SEEN_US:
+                words = f"{words}; agents are active, the last of them {format_when(health.agent_at, health.now)}"
                 yield HealthFinding(
                     "kind_unserved", Severity.NOTE, words, f"Unless it is for agents: {action[0].lower()}{action[1:]}"
                 )
@@ -333,79 +336,78 @@ def _unserved(census: LedgerHealth) -> Iterator[HealthFinding]:
                 yield HealthFinding("kind_unserved", Severity.WARNING, words, action)
 
 
-def _backlog(census: LedgerHealth) -> Iterator[HealthFinding]:
-    """Of queues that somebody serves, all the same."""
-    lately = _live_workers(census)
+def _backlog(health: LedgerHealth) -> Iterator[HealthFinding]:
+    """Report jobs that have waited too long in queues that workers do serve."""
+    lately = _live_workers(health)
     served: dict[str, list[ReadyJobs]] = {}
-    for ready in census.ready:
-        if ready.queue not in census.paused and any(worker.serves(ready.queue, ready.kind) for worker in lately):
+    for ready in health.ready:
+        if ready.queue not in health.paused and any(worker.serves(ready.queue, ready.kind) for worker in lately):
             served.setdefault(ready.queue, []).append(ready)
     for queue, found in served.items():
-        waits_us = census.now - min(ready.since for ready in found)
+        waits_us = health.now - min(ready.since for ready in found)
         if waits_us > READY_US_MAX:
             jobs = pluralize(sum(ready.jobs for ready in found), "job")
             words = f"{jobs} in queue {queue} can be claimed, the first for {format_duration(waits_us)}"
             action = (
-                f"holdfast top shows whether it grows. More hands: holdfast worker run MODULE:APP --queues {shlex.quote(queue)}."
+                "holdfast top shows whether it grows. "
+                f"To add a worker: holdfast worker run MODULE:APP --queues {shlex.quote(queue)}."
             )
             yield HealthFinding("backlog", Severity.NOTE, words, action)
 
 
-def _sinks(census: LedgerHealth) -> HealthFinding:
-    dead = [sink for sink in census.sinks if sink.dead]
+def _sinks(health: LedgerHealth) -> HealthFinding:
+    dead = [sink for sink in health.sinks if sink.dead]
     if dead:
         named = ", ".join(f"{sink.name} ({sink.last_error})" for sink in dead[:NAMED_MAX])
-        action = f"Mend what it says, then: holdfast sink revive {quote_argument(dead[0].name)}."
+        action = f"Fix the cause, then: holdfast sink revive {quote_argument(dead[0].name)}."
         return HealthFinding("sinks", Severity.WARNING, f"{pluralize(len(dead), 'sink')} given up on: {named}", action)
-    failing = [sink.name for sink in census.sinks if sink.failures]
+    failing = [sink.name for sink in health.sinks if sink.failures]
     if failing:
         return HealthFinding("sinks", Severity.NOTE, f"tried again by themselves: {', '.join(failing[:NAMED_MAX])}")
-    words = f"{pluralize(len(census.sinks), 'sink')}, none stuck" if census.sinks else "there are no sinks"
+    words = f"{pluralize(len(health.sinks), 'sink')}, none stuck" if health.sinks else "there are no sinks"
     return HealthFinding("sinks", Severity.WELL, words)
 
 
-def _failed_jobs(census: LedgerHealth) -> HealthFinding:
-    if not census.failed:
-        words = "there are no failed jobs" + ("; there are dead letters, see below" if census.dead_letters else "")
+def _failed_jobs(health: LedgerHealth) -> HealthFinding:
+    if not health.failed:
+        words = "there are no failed jobs" + ("; there are dead letters, see below" if health.dead_letters else "")
         return HealthFinding("failed_jobs", Severity.WELL, words)
-    words = f"{_format_capped(census.failed, 'failed job')}, neither replayed nor discarded"
+    words = f"{_format_capped(health.failed, 'failed job')}, neither replayed nor discarded"
     action = "Look at them (holdfast job list --failed), then holdfast job replay or holdfast job discard."
     return HealthFinding("failed_jobs", Severity.WARNING, words, action)
 
 
-def _waiting_for_failed(census: LedgerHealth) -> Iterator[HealthFinding]:
-    if census.in_vain:
-        words = f"{_format_capped(census.in_vain, 'job')} waiting for a job that failed, was cancelled or dead-lettered"
+def _waiting_for_failed(health: LedgerHealth) -> Iterator[HealthFinding]:
+    if health.in_vain:
+        words = f"{_format_capped(health.in_vain, 'job')} waiting for a job that failed, was cancelled or dead-lettered"
         action = "holdfast job list --waiting names them. Replay the job that each waits for, or cancel those that wait."
         yield HealthFinding("waits_in_vain", Severity.WARNING, words, action)
 
 
-def _dead_letters(census: LedgerHealth) -> HealthFinding:
-    if not census.dead_letters:
+def _dead_letters(health: LedgerHealth) -> HealthFinding:
+    if not health.dead_letters:
         return HealthFinding("dead_letters", Severity.WELL, "there are no dead letters")
-    left = census.dead_letters - census.replayed
+    left = health.dead_letters - health.replayed
     if not left:
-        words = f"{_format_capped(census.dead_letters, 'dead letter')}, replayed and not discarded"
+        words = f"{_format_capped(health.dead_letters, 'dead letter')}, replayed and not discarded"
         return HealthFinding("dead_letters", Severity.NOTE, words, "Put them aside: holdfast dlq discard --all --replayed.")
-    more = f"; {pluralize(census.replayed, 'more is', 'more are')} replayed" if census.replayed else ""
-    words = f"{_format_capped(left, 'dead letter')} that nobody has replayed or discarded{more}"
+    more = f"; {pluralize(health.replayed, 'more is', 'more are')} replayed" if health.replayed else ""
+    words = f"{_format_capped(left, 'dead letter')}, neither replayed nor discarded{more}"
     action = "Look at them (holdfast dlq list), then holdfast dlq replay or holdfast dlq discard."
     return HealthFinding("dead_letters", Severity.WARNING, words, action)
 
 
-def _keys(census: LedgerHealth) -> HealthFinding:
-    named = ", ".join(census.signed[:NAMED_MAX])
-    if census.server_key:
-        return HealthFinding("server_key", Severity.WELL, f"signed: {named}; a server key is good")
-    words = f"signed: {named}; but no server key is good, so no sweep can stall or resume their jobs"
-    return HealthFinding(
-        "server_key", Severity.WARNING, words, "Make one for whoever sweeps: holdfast key new main --role server."
-    )
+def _keys(health: LedgerHealth) -> HealthFinding:
+    named = ", ".join(health.signed[:NAMED_MAX])
+    if health.server_key:
+        return HealthFinding("server_key", Severity.WELL, f"signed: {named}; there is a valid server key")
+    words = f"signed: {named}; but no server key is valid, so no sweep can stall or resume their jobs"
+    return HealthFinding("server_key", Severity.WARNING, words, "Make one for the sweeper: holdfast key new main --role server.")
 
 
-def _seal(census: LedgerHealth, sealed_pos: int) -> HealthFinding:
-    behind = max(0, census.last_pos - sealed_pos)
-    words = f"{pluralize(behind, 'position')} not sealed yet; the newest head is of {format_when(census.sealed_at, census.now)}"
-    if not behind or census.now - census.sealed_at <= UNSEALED_US_MAX:
+def _seal(health: LedgerHealth, sealed_pos: int) -> HealthFinding:
+    behind = max(0, health.last_pos - sealed_pos)
+    words = f"{pluralize(behind, 'position')} not sealed yet; the newest head is of {format_when(health.sealed_at, health.now)}"
+    if not behind or health.now - health.sealed_at <= UNSEALED_US_MAX:
         return HealthFinding("seal", Severity.WELL, words)
-    return HealthFinding("seal", Severity.WARNING, words, "Let somebody with a server key seal: holdfast seal --key FILE.")
+    return HealthFinding("seal", Severity.WARNING, words, "Seal it with a server key: holdfast seal --key FILE.")

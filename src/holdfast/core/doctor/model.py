@@ -1,4 +1,4 @@
-"""The facts that `doctor` looks at, and its report."""
+"""The facts that `doctor` checks, and its report."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -12,13 +12,13 @@ from holdfast.core.model import Micros
 class Severity(StrEnum):
     WELL = "well"
     NOTE = "note"
-    """Worth knowing; nobody has to do anything."""
+    """Worth knowing. No action is needed."""
     WARNING = "warning"
-    """Somebody has to do something."""
+    """The operator has to act."""
 
 
 class HealthFinding(msgspec.Struct, frozen=True):
-    """One thing that was looked at. `code` never changes once released."""
+    """The result of one check. `code` never changes once released."""
 
     code: str
     severity: Severity
@@ -27,7 +27,7 @@ class HealthFinding(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """How a ledger is, as of `now`."""
+    """The health of a ledger at `now`."""
 
     ledger_id: str
     store: str
@@ -35,7 +35,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int
     now: datetime
     well: bool
-    """Nobody has to do anything."""
+    """Whether no action is needed."""
     findings: list[HealthFinding]
 
 
@@ -48,14 +48,14 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
-    """The oldest of a kind that somebody has open on the server. Names are empty where this account may not see them."""
+    """The oldest open transaction of a kind. Names are empty if this account may not see them."""
 
     who: str
     age_us: int
 
 
 class LockedJob(msgspec.Struct, frozen=True):
-    """A held or stalled job that another transaction has locked, and for how long that transaction has been open."""
+    """A held or stalled job that another transaction has locked, and the age of that transaction."""
 
     job_id: int
     who: str
@@ -63,36 +63,36 @@ class LockedJob(msgspec.Struct, frozen=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How the store itself is. None, or empty, where it has no such thing or cannot tell."""
+    """The health of the store itself. A field is None or empty if the store does not have it or cannot read it."""
 
     store: str
     version: str
     schema_version: int
     schema_known: int
     settings: dict[str, str] = {}
-    """Those on which it depends that what was acknowledged is kept."""
+    """The settings that decide whether acknowledged writes survive a crash."""
     files: tuple[StoredFile, ...] = ()
     disk_free_bytes: int | None = None
     oldest: OpenTransaction | None = None
-    """Holds back vacuum."""
+    """The oldest transaction. It holds back vacuum."""
     writer: OpenTransaction | None = None
-    """Holds back whoever follows the total order: its transaction id is the horizon."""
+    """The oldest writing transaction. It holds back the readers of the total order: its transaction id is the horizon."""
     horizon_xids: int | None = None
-    """Transaction ids that were given out since the oldest one still at work was."""
+    """Transaction ids that were assigned since the oldest running one."""
     locked: tuple[LockedJob, ...] = ()
-    """Those of the oldest transactions, oldest first."""
+    """The jobs that the oldest transactions have locked, oldest first."""
     replica: bool = False
-    """The server only reads."""
+    """Whether the server is read-only."""
     pooled: bool = False
-    """A connection pooler is between this process and the server."""
+    """Whether a connection pooler is between this process and the server."""
     poll_ms: int | None = None
-    """How often workers look for new work, where no notification can reach them."""
+    """How often workers poll for new work, if notifications cannot reach them."""
     stopped_writer: int | None = None
-    """The process that has SQLite's write lock and was stopped by a signal."""
+    """The id of a process that has SQLite's write lock and was stopped by a signal."""
 
 
 class Skew(msgspec.Struct, frozen=True):
-    """How far the ledger's clock is ahead of this machine's, give or take half of a round trip."""
+    """How far the ledger's clock is ahead of this machine's. The error is at most half of a round trip."""
 
     ahead_us: int
     round_trip_us: int
@@ -116,49 +116,49 @@ class SinkHealth(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """How many events there are and how fast they come. Estimates: no table is read as a whole."""
+    """The number of events and how fast it grows. The numbers are estimates: no table is read completely."""
 
     events: int
     first_at: Micros
-    """When the first of them was recorded."""
+    """When the first event was recorded."""
     bytes: int
-    """What the ledger takes on disk, with its jobs and indexes."""
+    """The size of the ledger on disk, with its jobs and indexes."""
     recent: int
-    """Events that came within the last `recent_us`."""
+    """Events of the last `recent_us`."""
     recent_us: int
 
 
 class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be stuck. Counts end at COUNT_MAX."""
+    """The contents of the ledger that may be stuck. Counts stop at COUNT_MAX."""
 
     now: Micros
     due: int = 0
     """Held and stalled jobs for which a sweep has something to do."""
     owing: int = 0
-    """Finished jobs whose undoing has to be started or noted, or whose end has not been told to all."""
+    """Finished jobs whose undo steps have to be started or noted, or whose cascade is not complete."""
     sweeper: str | None = None
     paused: dict[str, QueuePause] = {}
     ready: tuple[ReadyJobs, ...] = ()
     workers: tuple[SeenWorker, ...] = ()
     agent_at: Micros | None = None
-    """When any agent was last at work."""
+    """When any agent was last active."""
     sinks: tuple[SinkHealth, ...] = ()
     failed: int = 0
-    """Failed jobs that nobody has discarded or replayed. A replay that was cancelled does not count."""
+    """Failed jobs that were neither discarded nor replayed. A replay that was cancelled does not count."""
     in_vain: int = 0
-    """Jobs that wait for one that failed, was cancelled or dead-lettered."""
+    """Jobs that wait for a job that failed, was cancelled or dead-lettered."""
     dead_letters: int = 0
-    """That nobody has discarded."""
+    """Dead letters that were not discarded."""
     replayed: int = 0
-    """Those of them that were started over, and whose newest replay did not come to nothing unseen."""
+    """Dead letters among them that were replayed. One whose newest replay failed or was cancelled does not count."""
     signed: tuple[str, ...] = ()
-    """Kinds and tiers whose policy wants events signed."""
+    """Kinds and tiers whose policy requires signed events."""
     server_key: bool = False
     last_pos: int = 0
     sealed_pos: int | None = None
-    """None where nothing was ever sealed."""
+    """None if nothing was ever sealed."""
     history: History | None = None
-    """None where there is none yet."""
+    """None if there are no events yet."""
     sealed_at: Micros = 0
 
 

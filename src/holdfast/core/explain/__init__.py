@@ -1,6 +1,7 @@
-"""explain(job, facts, now): why a job stands where it stands, and what can be done about it. Pure, like decide.
+"""Explain why a job is in its current state, what happens next, and what can be done about it.
 
-Each room below speaks of some statuses; what all have in common is put together here.
+`explain(job, facts, now)` is pure, like `decide`. The modules of this package each explain some statuses. This one adds what
+all explanations have in common.
 """
 
 import msgspec
@@ -16,16 +17,16 @@ __all__ = ["Explanation", "JobFacts", "Situation", "explain"]
 
 
 def explain(job: JobRecord, facts: JobFacts, now: Micros) -> Explanation:
-    """As of ledger time `now`. The facts are of the same moment as the job."""
+    """Return the explanation of `job` at ledger time `now`. `facts` must have been read together with the job."""
     now = max(now, job.updated_at)
-    account = _explain_status(job, facts, now)
+    part = _explain_status(job, facts, now)
     policy = facts.policy if job.status is Status.QUEUED or job.policy is None else job.policy
     return Explanation(
         job_id=job.id,
         kind=job.kind,
         queue=job.queue,
-        text=" ".join((_headline(job), *account.words, *_locked(facts))),
-        situation=account.situation,
+        text=" ".join((_headline(job), *part.words, *_locked(facts))),
+        situation=part.situation,
         status=job.status,
         phase=job.phase,
         since=to_datetime(facts.since),
@@ -38,11 +39,11 @@ def explain(job: JobRecord, facts: JobFacts, now: Micros) -> Explanation:
         last_proof_of_life=_proof_of_life(job, now),
         stage=job.stage,
         progress=job.progress,
-        why_not_running=_why_not_running(job, account),
-        next=list(account.next),
+        why_not_running=_why_not_running(job, part),
+        next=list(part.next),
         policy=policy,
         last_error=decode_error(job.last_error),
-        commands=list(account.commands),
+        commands=list(part.commands),
     )
 
 
@@ -56,13 +57,13 @@ def _explain_status(job: JobRecord, facts: JobFacts, now: Micros) -> Explanation
     return explain_finished(job, facts, now)
 
 
-def _with_key_warning(account: ExplanationPart, job: JobRecord, facts: JobFacts) -> ExplanationPart:
-    """Of a holder that is well, what would happen if it were not."""
+def _with_key_warning(part: ExplanationPart, job: JobRecord, facts: JobFacts) -> ExplanationPart:
+    """Add a warning if no sweep could stall the job in case its holder becomes silent."""
     assert job.policy is not None
-    if job.policy.signed == "none" or facts.server_key or account.situation is Situation.NO_SERVER_KEY:
-        return account
-    caution = "Should it fall silent, no sweep can stall it: its policy wants that signed, and no server key is good."
-    return msgspec.structs.replace(account, words=(*account.words, caution))
+    if job.policy.signed == "none" or facts.server_key or part.situation is Situation.NO_SERVER_KEY:
+        return part
+    warning = "If its holder falls silent, no sweep can stall it: its policy requires a signature, and no server key is valid."
+    return msgspec.structs.replace(part, words=(*part.words, warning))
 
 
 def _headline(job: JobRecord) -> str:
@@ -84,8 +85,8 @@ def _proof_of_life(job: JobRecord, now: Micros) -> ProofOfLife | None:
     return None if at is None else ProofOfLife(to_datetime(at), (now - at) // 1_000)
 
 
-def _why_not_running(job: JobRecord, account: ExplanationPart) -> WhyNotRunning | None:
-    """None for a job that runs. A finished one does not run because it is over, however that came about."""
+def _why_not_running(job: JobRecord, part: ExplanationPart) -> WhyNotRunning | None:
+    """Return None for a running job. For a finished one, the reason is only that it has ended."""
     if job.status is Status.RUNNING:
         return None
-    return WhyNotRunning(account.situation, account.words[0] if job.status in TERMINAL else " ".join(account.words))
+    return WhyNotRunning(part.situation, part.words[0] if job.status in TERMINAL else " ".join(part.words))

@@ -34,24 +34,22 @@ from holdfast.core.undo import has_undo_due
 
 
 def sweeper_name(facts: JobFacts) -> str:
-    return "whoever sweeps next" if facts.sweeper is None else f"the sweeper, {facts.sweeper}"
+    return "the next sweeper" if facts.sweeper is None else f"the sweeper, {facts.sweeper}"
 
 
 def explain_overdue(facts: JobFacts, due: Micros, now: Micros, *, signed: bool) -> ExplanationPart | None:
-    """Why something that was due is not done; None while it is not due."""
+    """Return why a sweep that was due at `due` has not happened, or None while it is not due."""
     if now <= due:
         return None
     since = f"A sweep was due {format_when(due, now)}"
     if signed and not facts.server_key:
-        unsigned = f"{since}, but its policy wants the system to sign, and no server key is good: every sweep leaves it alone."
-        enrol = remedy("makes and enrols a server key, for whoever sweeps", "key", "new", "main", "--role", "server")
+        unsigned = f"{since}, but its policy requires the system to sign, and no server key is valid: every sweep skips it."
+        enrol = remedy("makes and enrols a server key for the sweeper", "key", "new", "main", "--role", "server")
         return ExplanationPart(Situation.NO_SERVER_KEY, (unsigned,), commands=(enrol,))
     if facts.sweeper is None:
-        return ExplanationPart(
-            Situation.NOBODY_SWEEPS, (f"{since}, and nobody sweeps: no worker has that duty.",), commands=(SWEEP,)
-        )
+        return ExplanationPart(Situation.NOBODY_SWEEPS, (f"{since}, but no worker sweeps.",), commands=(SWEEP,))
     if signed:
-        words = f"{since}. Unless {facts.sweeper}, who sweeps, has a server key, it leaves this job alone."
+        words = f"{since}. Unless the sweeper, {facts.sweeper}, has a server key, it skips this job."
     else:
         words = f"{since}: {facts.sweeper} does it with its next tick."
     return ExplanationPart(Situation.STALL_DUE, (words,), commands=(SWEEP,))
@@ -72,8 +70,8 @@ def explain_held(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPar
             (*late.commands, cancel_hard(job)),
         )
     situation, words = _situation_of_held(job, now, stall, moved, grace)
-    wished = (assist(job),) if job.assist_requested and job.phase is Phase.EXECUTING else ()
-    commands = (cancel_hard(job),) if job.phase is Phase.ABORTING else (*wished, cancel(job))
+    assistance = (assist(job),) if job.assist_requested and job.phase is Phase.EXECUTING else ()
+    commands = (cancel_hard(job),) if job.phase is Phase.ABORTING else (*assistance, cancel(job))
     gated = remedy("says whether its holder may take a step that cannot be taken back", "gate", job.id)
     return ExplanationPart(
         situation, words, (_next_beat(job, job.policy), _next_sweep(job, facts, due, grace, moved)), (*commands, gated)
@@ -83,7 +81,7 @@ def explain_held(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPar
 def _situation_of_held(
     job: JobRecord, now: Micros, stall: Micros, moved: Micros | None, grace: Micros | None
 ) -> tuple[Situation, tuple[str, ...]]:
-    """In the order of what wants to be known first."""
+    """Return the situation of a held job and its text. The most urgent situation is checked first."""
     assert job.policy is not None and job.last_beat_at is not None
     beat = _last_beat(job, now)
     if grace is not None:
@@ -91,7 +89,7 @@ def _situation_of_held(
         why = f"It is being cancelled ({job.cancel_reason}): {job.owner} is asked to stop, and may go on {until}."
         return Situation.ABORTING, (why, beat)
     if now > job.last_beat_at + job.policy.heartbeat_interval_ms * US_PER_MS:
-        missed = f"{job.owner} is late: it means to beat every {format_duration(job.policy.heartbeat_interval_ms * US_PER_MS)}."
+        missed = f"{job.owner} is late: a beat is due every {format_duration(job.policy.heartbeat_interval_ms * US_PER_MS)}."
         return Situation.BEATS_LATE, (missed, beat, f"Without another beat it stalls {format_when(stall, now)}.")
     if moved is not None and 2 * (moved - now) < (job.policy.progress_timeout_ms or 0) * US_PER_MS:
         quiet = format_duration(now - (job.progressed_at or now))
@@ -100,16 +98,16 @@ def _situation_of_held(
             f"Without progress it stalls {format_when(moved, now)}.",
         )
     if job.status is Status.CLAIMED:
-        return Situation.CLAIMED, (f"{job.owner} has claimed it and not begun yet.", beat)
+        return Situation.CLAIMED, (f"{job.owner} has claimed it and has not started it yet.", beat)
     if job.phase is Phase.ASSISTED:
         return Situation.ASSISTED, (f"{job.owner} runs it, and an operator helps.", beat)
-    wish = (f"{job.owner} wishes for assistance.",) if job.assist_requested else ()
-    return Situation.RUNNING, (f"{job.owner} runs it.", beat, *wish)
+    request = (f"{job.owner} asks for assistance.",) if job.assist_requested else ()
+    return Situation.RUNNING, (f"{job.owner} runs it.", beat, *request)
 
 
 def _last_beat(job: JobRecord, now: Micros) -> str:
     assert job.last_beat_at is not None
-    return f"{job.owner} was last heard of {format_when(job.last_beat_at, now)}."
+    return f"Its last heartbeat came {format_when(job.last_beat_at, now)}."
 
 
 def _grace_ends_at(job: JobRecord, policy: Policy) -> Micros | None:
@@ -120,19 +118,19 @@ def _grace_ends_at(job: JobRecord, policy: Policy) -> Micros | None:
 
 def _next_beat(job: JobRecord, policy: Policy) -> NextStep:
     assert job.last_beat_at is not None and job.owner is not None
-    what = "a beat renews the lease" if job.status is Status.RUNNING else "it begins, or a beat renews the lease"
+    what = "a beat renews the lease" if job.status is Status.RUNNING else "it starts, or a beat renews the lease"
     return next_step(what, job.last_beat_at + policy.heartbeat_interval_ms * US_PER_MS, job.owner)
 
 
 def _next_sweep(job: JobRecord, facts: JobFacts, due: Micros, grace: Micros | None, moved: Micros | None) -> NextStep:
-    """What the sweeper does if nothing is heard."""
+    """Return what the sweeper does if no further beat or progress comes."""
     if due == grace:
         return next_step("it is cancelled, whatever its holder does", due, sweeper_name(facts))
     silent = "without progress" if due == moved else "without another beat"
     if job.phase is Phase.ABORTING:
         after = "cancelled"
     elif job.policy is not None and job.policy.resume_window_ms:
-        after = "left to its holder for a while, then requeued"
+        after = "requeued after its resume window"
     else:
         after = "out of attempts" if attempts_exhausted(job) else "requeued"
     return next_step(f"{silent} it is stalled, and {after}", due, sweeper_name(facts))
@@ -143,18 +141,18 @@ def explain_stalled(job: JobRecord, facts: JobFacts, now: Micros) -> Explanation
     due = _sweep_due_at(job, job.policy)
     situation, words, what = _situation_of_stalled(job, job.policy, now)
     error = () if job.last_error is None else (f"Its last error: {format_error_json(job.last_error)}.",)
-    fell = f"It stalled {format_when(job.stalled_at, now)} in the hands of {job.last_owner}: {format_stall(job.stall_reason)}."
-    account = ExplanationPart(situation, (fell, *error, words), (next_step(what, due, sweeper_name(facts)),), (cancel(job),))
+    stalled = f"It stalled {format_when(job.stalled_at, now)} while {job.last_owner} held it: {format_stall(job.stall_reason)}."
+    part = ExplanationPart(situation, (stalled, *error, words), (next_step(what, due, sweeper_name(facts)),), (cancel(job),))
     makes = EventType.RESUMED if situation is Situation.RESUME_DUE else EventType.REQUEUED
     late = explain_overdue(facts, due, now, signed=must_be_signed(job.policy, makes))
     if late is None:
-        return account
+        return part
     blocked = late.situation in (Situation.NOBODY_SWEEPS, Situation.NO_SERVER_KEY)
     return msgspec.structs.replace(
-        account,
+        part,
         situation=late.situation if blocked else situation,
-        words=(*account.words, *late.words),
-        commands=(*late.commands, *account.commands),
+        words=(*part.words, *late.words),
+        commands=(*late.commands, *part.commands),
     )
 
 
@@ -169,24 +167,24 @@ def _sweep_due_at(job: JobRecord, policy: Policy) -> Micros:
 
 
 def _situation_of_stalled(job: JobRecord, policy: Policy, now: Micros) -> tuple[Situation, str, str]:
-    """The situation, in words, and what a sweep does."""
+    """Return the situation of a stalled job, its text, and what a sweep does."""
     over = resume_window_ends_at(job)
     if job.phase is Phase.ABORTING:
         return Situation.CANCEL_DUE, f"It was being cancelled ({job.cancel_reason}), and will not run again.", "it is cancelled"
     if job.revived_at is not None and job.started_at is not None:
-        back = f"{job.last_owner} was heard of again {format_when(job.revived_at, now)}, and gets it back."
+        back = f"{job.last_owner} sent a heartbeat again {format_when(job.revived_at, now)}, and gets it back."
         return Situation.RESUME_DUE, back, "it is resumed"
     if attempts_exhausted(job):
-        spent = f"It has used {counted_attempts(job)} of {policy.attempts_max} attempts, and ends unless its holder comes back."
+        spent = f"It has used {counted_attempts(job)} of {policy.attempts_max} attempts, and ends unless its holder returns."
         ends = "it fails" if policy.on_exhausted == "fail" else "it is dead-lettered"
         return Situation.EXHAUSTED, spent, ends
     if now < over:
         return (
             Situation.RESUME_WINDOW,
-            f"{job.last_owner} may still come back and go on, {format_until(over, now)}.",
+            f"{job.last_owner} may still return and go on, {format_until(over, now)}.",
             "it is requeued",
         )
-    return Situation.REQUEUE_DUE, "Its holder did not come back in time: it is to be requeued.", "it is requeued"
+    return Situation.REQUEUE_DUE, "Its holder did not return in time: it is due to be requeued.", "it is requeued"
 
 
 NAMED_MAX = 5
@@ -207,7 +205,7 @@ def _outcome(job: JobRecord) -> Situation:
 
 
 def _is_exhausted(job: JobRecord) -> bool:
-    """Whether it was dead-lettered because no attempt was left. The reason may be that of the last attempt."""
+    """Return whether it was dead-lettered because no attempt was left. The reason code may be that of the last attempt."""
     if job.status is not Status.DEAD_LETTERED:
         return False
     return job.reason_code == ReasonCode.EXHAUSTED_RETRIES or (attempts_exhausted(job) and job.reason_code in _ATTEMPT_REASONS)
@@ -230,7 +228,7 @@ def _describe_end(job: JobRecord, now: Micros) -> str:
 
 
 def _format_attempts(job: JobRecord) -> str:
-    """`1 of 1 attempts`; without the limit where it did not end the job."""
+    """Return `1 of 1 attempts`, without the limit if that did not end the job."""
     return (
         f"{counted_attempts(job)}{limit} attempts"
         if (limit := _format_limit(job))
@@ -243,32 +241,30 @@ def _format_limit(job: JobRecord) -> str:
 
 
 def _follow_ups(job: JobRecord, facts: JobFacts) -> Iterator[ExplanationPart]:
-    """The weightiest first."""
+    """Yield what follows from the end of a job, the most important first."""
     if job.note == EventType.COMPENSATION_FAILED:
-        look = () if facts.undo is None else (remedy("says what went wrong with undoing it", "explain", facts.undo.job_id),)
-        yield ExplanationPart(
-            Situation.COMPENSATION_FAILED, ("What it had done could not be undone: somebody has to look at it.",), (), look
-        )
+        look = () if facts.undo is None else (remedy("says why its undo steps failed", "explain", facts.undo.job_id),)
+        yield ExplanationPart(Situation.COMPENSATION_FAILED, ("Its undo steps failed: an operator has to look at it.",), (), look)
     elif has_undo_due(job):
         yield _undo_due(job, facts)
     elif job.note == EventType.COMPENSATED:
-        yield ExplanationPart(_outcome(job), ("What it had done was undone.",))
+        yield ExplanationPart(_outcome(job), ("Its undo steps have run.",))
     elif facts.unmet:
         yield _dependency_unavailable(job, facts)
     if job.status is Status.DEAD_LETTERED and job.reason_code == ReasonCode.PARSE_ERROR:
         yield ExplanationPart(
-            _outcome(job), ("A replay has the same arguments: it fails again unless the handler takes them now.",)
+            _outcome(job), ("A replay has the same arguments: it fails again unless the handler now accepts them.",)
         )
     if facts.replays:
         newest = facts.replays[-1]
         words = f"It was replayed as job {newest.job_id}, which is {newest.status.value}."
-        yield ExplanationPart(Situation.REPLAYED, (words,), (), (remedy("says how its replay stands", "explain", newest.job_id),))
+        yield ExplanationPart(Situation.REPLAYED, (words,), (), (remedy("explains its replay", "explain", newest.job_id),))
     if job.note == EventType.DISCARDED:
-        yield ExplanationPart(_outcome(job), ("Somebody noted that nobody needs to look at it.",))
+        yield ExplanationPart(_outcome(job), ("It was discarded: no further action is needed.",))
 
 
 def _dependency_unavailable(job: JobRecord, facts: JobFacts) -> ExplanationPart:
-    """It never ran, because a job that it depends on ended without success."""
+    """Explain a job that never ran because a job that it depends on ended without success."""
     broken = facts.unmet[:NAMED_MAX]
     names = ", ".join(f"{link.job_id} ({link.status.value})" for link in broken)
     one = len(facts.unmet) == 1
@@ -286,16 +282,16 @@ def _undo_due(job: JobRecord, facts: JobFacts) -> ExplanationPart:
     words = f"It still owes {job.undo_owed} undo step{'' if job.undo_owed == 1 else 's'}"
     look: tuple[Remedy, ...]
     if facts.undo is None:
-        words, at_work = (
-            f"{words}, and no job undoes them yet.",
-            next_step("a job is made that undoes it", None, sweeper_name(facts)),
+        words, step = (
+            f"{words}, and there is no undo job yet.",
+            next_step("its undo job is made", None, sweeper_name(facts)),
         )
         look = (SWEEP,)
     else:
-        words = f"{words}; job {facts.undo.job_id}, which undoes them, is {facts.undo.status.value}."
-        at_work = next_step(f"job {facts.undo.job_id} ends, and its end is noted here", None, sweeper_name(facts))
-        look = (remedy("says how the undoing stands", "explain", facts.undo.job_id),)
-    return ExplanationPart(Situation.COMPENSATION_OWED, (words,), (at_work,), look)
+        words = f"{words}; its undo job {facts.undo.job_id} is {facts.undo.status.value}."
+        step = next_step(f"job {facts.undo.job_id} ends, and its end is noted here", None, sweeper_name(facts))
+        look = (remedy("explains its undo job", "explain", facts.undo.job_id),)
+    return ExplanationPart(Situation.COMPENSATION_OWED, (words,), (step,), look)
 
 
 def _commands(job: JobRecord, facts: JobFacts) -> Iterator[Remedy]:
@@ -311,7 +307,7 @@ def _commands(job: JobRecord, facts: JobFacts) -> Iterator[Remedy]:
 
 
 def _replay_remedy(job: JobRecord, facts: JobFacts, noun: str) -> Remedy:
-    """A replay that succeeded or was dead-lettered keeps `replay` from making another one, unless --again is given."""
+    """Return the replay command. If an earlier replay succeeded or was dead-lettered, another one needs --again."""
     before = any(link.status in (Status.SUCCEEDED, Status.DEAD_LETTERED) for link in facts.replays)
     words = "starts it over once more, as a new job" if before else "starts it over, as a new job"
     return remedy(words, noun, "replay", job.id, *(("--again",) if before else ()))

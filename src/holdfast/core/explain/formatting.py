@@ -23,7 +23,7 @@ def to_datetime(at: Micros) -> datetime:
 
 
 def format_duration(us: Micros) -> str:
-    """A length of time, in the largest unit that tells enough: `12 s`, `3 min`, `2 h`."""
+    """Return a duration in a suitable unit: `12 s`, `3 min`, `2 h`."""
     for unit, size in _UNITS:
         if us >= 2 * size:
             return f"{us / size:.0f} {unit}"
@@ -31,25 +31,25 @@ def format_duration(us: Micros) -> str:
 
 
 def format_clock(at: Micros, now: Micros) -> str:
-    """The time of day; with its date unless that is today's."""
+    """Return the time of day, with the date unless it is today's."""
     there, here = to_datetime(at), to_datetime(now)
     return f"{there:%H:%M:%S}Z" if there.date() == here.date() else f"{there:%Y-%m-%d %H:%M:%S}Z"
 
 
 def format_when(at: Micros, now: Micros) -> str:
-    """`in 12 s (14:03:20Z)`, `12 s ago (14:03:20Z)`."""
+    """Return `in 12 s (14:03:20Z)` or `12 s ago (14:03:20Z)`."""
     if at > now:
         return f"in {format_duration(at - now)} ({format_clock(at, now)})"
     return f"{format_duration(now - at)} ago ({format_clock(at, now)})"
 
 
 def format_until(at: Micros, now: Micros) -> str:
-    """`for another 12 s (until 14:03:20Z)`."""
+    """Return `for another 12 s (until 14:03:20Z)`."""
     return f"for another {format_duration(at - now)} (until {format_clock(at, now)})"
 
 
 def format_pause(pause: QueuePause, now: Micros) -> str:
-    """`paused 2 h ago (12:03:20Z) by ada: reindexing`."""
+    """Return `paused 2 h ago (12:03:20Z) by ada: reindexing`."""
     by = "" if pause.by is None else f" by {pause.by}"
     return f"paused {format_when(pause.at, now)}{by}" + ("" if pause.reason is None else f": {pause.reason}")
 
@@ -59,7 +59,7 @@ def decode_error(error: bytes | None) -> Any:
 
 
 def format_error_json(error: bytes | None) -> str:
-    """An error in one line."""
+    """Return an encoded error in one line."""
     return format_error(decode_error(error), ERROR_CHARACTERS_MAX)
 
 
@@ -68,8 +68,8 @@ _STALL_TEXTS: dict[str | None, str] = {
     StallReason.LEASE_EXPIRED: "its lease ran out, or it was never started",
     StallReason.NO_PROGRESS: "it made no progress",
     StallReason.WORKER_ERROR: "its holder could not go on",
-    StallReason.TRANSIENT_ERROR: "it failed for the moment",
-    StallReason.RELEASED: "it was handed back",
+    StallReason.TRANSIENT_ERROR: "it failed with a transient error",
+    StallReason.RELEASED: "its holder released it",
     StallReason.OPERATOR_QUEUE_TIMEOUT: "no operator came in time",
 }
 
@@ -83,7 +83,7 @@ def pluralize(number: int, noun: str, several: str | None = None) -> str:
 
 
 def format_bytes(number: int) -> str:
-    """A number of bytes, in the largest unit that tells enough: `900 bytes`, `12.5 MiB`."""
+    """Return a number of bytes in a suitable unit: `900 bytes`, `12.5 MiB`."""
     for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if number >= 1 << bits:
             return f"{number / (1 << bits):,.1f} {unit}"
@@ -95,12 +95,12 @@ def next_step(what: str, at: Micros | None, by: str) -> NextStep:
 
 
 def quote_argument(name: str) -> str:
-    """A name as an argument of a command; those after `--` may begin with a dash."""
+    """Return a name quoted for a command line. A name that begins with a dash is put after `--`."""
     return f"-- {shlex.quote(name)}" if name.startswith("-") else shlex.quote(name)
 
 
 def remedy(does: str, *arguments: object) -> Remedy:
-    """A text among the arguments is a word of the command, not a name."""
+    """Return the remedy `holdfast ARGUMENTS`. User-given names need `quote_argument` instead, as they may begin with a dash."""
     return Remedy(shlex.join(["holdfast", *map(str, arguments)]), does)
 
 
@@ -109,7 +109,7 @@ def unpause(queue: str) -> Remedy:
 
 
 def run_a_worker(queue: str) -> Remedy:
-    """Which app has the handler is not in the ledger."""
+    """Return the command that starts a worker. MODULE:APP is a placeholder, because the ledger does not have the app's name."""
     return Remedy(f"holdfast worker run MODULE:APP --queues {shlex.quote(queue)}", "runs the handlers of an app that serves it")
 
 
@@ -119,10 +119,10 @@ def move(job: JobRecord, queue: str) -> Remedy:
 
 
 def start_as_agent(job: JobRecord) -> Remedy:
-    return Remedy(f"holdfast task start {job.id} --agent NAME", "takes it up, as an agent")
+    return Remedy(f"holdfast task start {job.id} --agent NAME", "starts it as an agent")
 
 
-SWEEP = Remedy("holdfast sweep", "does at once whatever is due")
+SWEEP = Remedy("holdfast sweep", "does now everything that is due")
 
 
 def assist(job: JobRecord) -> Remedy:
@@ -135,12 +135,12 @@ def cancel(job: JobRecord) -> Remedy:
 
 
 def cancel_hard(job: JobRecord) -> Remedy:
-    does = "ends it at once: what its holder writes is refused, and the handler is told with its next heartbeat"
+    does = "ends it at once: its holder's writes are refused, and its next heartbeat stops the handler"
     return remedy(does + _key_hint(job, EventType.CANCELLED), "job", "cancel", job.id, "--hard")
 
 
 def discard(job: JobRecord) -> Remedy:
-    does = "notes that nobody needs to look at it"
+    does = "marks it as needing no further action"
     return remedy(does + _key_hint(job, EventType.DISCARDED), "dlq", "discard", job.id)
 
 

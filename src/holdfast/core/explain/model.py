@@ -9,15 +9,15 @@ import msgspec
 from holdfast.core.model import Micros, Phase, Policy, Status
 
 WORKER_SEEN_US = 45_000_000
-"""Workers say every 15 s that they are there: one that has not for so long may be gone."""
+"""Workers sign in every 15 s. One that has not done so for this long may be gone."""
 AGENT_SEEN_US = 3_600_000_000
-"""Agents sign in nowhere: where one was at work within this time, they may be expected to take up more."""
+"""Agents do not sign in. If one was active within this time, agents are expected to claim more tasks."""
 AHEAD_MAX = 10_000
-"""So many jobs ahead are counted; more than these are as good as these."""
+"""The count of jobs ahead stops here."""
 
 
 class Situation(StrEnum):
-    """Where a job stands, by what has to happen next. Names never change once released."""
+    """The situation of a job, by what has to happen next. Names never change once released."""
 
     WAITS_FOR_DEPENDENCY = "waits_for_dependency"
     DEPENDENCY_FAILED = "dependency_failed"
@@ -55,21 +55,21 @@ class Situation(StrEnum):
 
 
 class SeenWorker(msgspec.Struct, frozen=True):
-    """A worker that has signed in. None where it did not say which queues or kinds it serves."""
+    """A worker that has signed in. `queues` or `kinds` is None if it did not say which ones it serves."""
 
     name: str
     seen_at: Micros
     queues: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
     keep_ms: dict[str, int] = {}
-    """How long it keeps what, where it deletes something."""
+    """Its retention times, by what it deletes."""
 
     def serves(self, queue: str, kind: str) -> bool:
         return (self.queues is None or queue in self.queues) and (self.kinds is None or kind in self.kinds)
 
 
 class QueuePause(msgspec.Struct, frozen=True):
-    """Since when a queue is paused; by whom, where that is known, and why, where somebody said so."""
+    """When a queue was paused, by which actor and for which reason, if these are known."""
 
     at: Micros
     by: str | None = None
@@ -77,40 +77,40 @@ class QueuePause(msgspec.Struct, frozen=True):
 
 
 class LinkedJob(msgspec.Struct, frozen=True):
-    """Another job that matters to this one."""
+    """A job that is linked to the explained one, and its status."""
 
     job_id: int
     status: Status
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger knows besides the job's own row, all of one moment."""
+    """Facts besides the job's own row, all read in one transaction."""
 
     policy: Policy
-    """What a lease issued now would have."""
+    """The policy of a lease issued now."""
     since: Micros
-    """When the job came to its status."""
+    """When the job got its status."""
     pause: QueuePause | None = None
-    """Of its queue."""
+    """The pause of its queue."""
     ahead: int = 0
-    """Jobs that a claim on the same queue would take first; AHEAD_MAX where there are at least so many."""
+    """Jobs that a claim on the same queue would take first. AHEAD_MAX if there are at least so many."""
     workers: tuple[SeenWorker, ...] = ()
     agent_at: Micros | None = None
-    """When any agent was last at work."""
+    """When any agent was last active."""
     sweeper: str | None = None
-    """Who has the duty to sweep."""
+    """The worker that has the duty to sweep."""
     unmet: tuple[LinkedJob, ...] = ()
-    """The jobs that this one still waits for. Of one that ended for want of them: those that came to nothing, unless replayed."""
+    """The jobs that this one still waits for. If it ended because of them: those that did not succeed and were not replayed."""
     replays: tuple[LinkedJob, ...] = ()
     """Oldest first."""
     undo: LinkedJob | None = None
     """The job that undoes this one."""
     is_asked_to_claim: bool = False
-    """Whether it is explained to somebody who could claim it, to whom it is nothing that no worker is there."""
+    """Whether the reader could claim the job itself, so that a missing worker is not an obstacle."""
     locked_by: str | None = None
     """The transaction that has its row locked."""
     server_key: bool = True
-    """Whether any server key is good. Without one nobody can sign for the system."""
+    """Whether any server key is valid. Without one, nothing can be signed for the system."""
 
 
 # The explanation
@@ -122,7 +122,7 @@ class ProofOfLife(msgspec.Struct, frozen=True):
 
 
 class NextStep(msgspec.Struct, frozen=True):
-    """What happens next if nobody interferes. `at` is the earliest time; None where it depends on somebody."""
+    """What happens next without a further command. `at` is the earliest time, or None if it depends on an actor."""
 
     what: str
     at: datetime | None
@@ -135,14 +135,14 @@ class WhyNotRunning(msgspec.Struct, frozen=True):
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """A command line that would change it."""
+    """A command line that may help, and what it does."""
 
     command: str
     does: str
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job stands where it stands, what comes next, and what can be done about it, as of `now`."""
+    """Why a job is in its state at `now`, what happens next, and what can be done about it."""
 
     job_id: int
     kind: str
@@ -164,13 +164,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     why_not_running: WhyNotRunning | None
     next: list[NextStep]
     policy: Policy
-    """Of the newest lease; before the first, what a lease would have now."""
+    """The policy of the newest lease. Before the first lease, the policy that a lease issued now would have."""
     last_error: Any
     commands: list[Remedy]
 
 
 class ExplanationPart(msgspec.Struct, frozen=True):
-    """A part of an explanation: what one room found."""
+    """A part of an explanation: the situation, its text, the next steps and the remedies."""
 
     situation: Situation
     words: tuple[str, ...]

@@ -33,7 +33,7 @@ NAMED_MAX = 5
 
 
 def explain_queued(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
-    """Its situation is the first obstacle; further ones are told after it."""
+    """Explain a queued job. Its situation is the first obstacle. The text names the others after it."""
     found = [*_obstacles(job, facts, now)] or [_ready(job, facts, now)]
     first, rest = found[0], found[1:]
     return ExplanationPart(
@@ -41,10 +41,10 @@ def explain_queued(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationP
         (
             *first.words,
             *_last_attempt(job),
-            *(f"Besides: {word[0].lower()}{word[1:]}" for account in rest for word in account.words),
+            *(f"Besides: {word[0].lower()}{word[1:]}" for part in rest for word in part.words),
         ),
-        tuple(step for account in found for step in account.next),
-        (*(command for account in found for command in account.commands), cancel(job)),
+        tuple(step for part in found for step in part.next),
+        (*(command for part in found for command in part.commands), cancel(job)),
     )
 
 
@@ -55,7 +55,7 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
         yield ExplanationPart(
             Situation.QUEUE_PAUSED,
             (f"Nothing is claimed from its queue {job.queue}, which was {format_pause(facts.pause, now)}.",),
-            (next_step("it may be claimed", None, "whoever unpauses the queue"),),
+            (next_step("it may be claimed", None, "the operator who unpauses the queue"),),
             (unpause(job.queue),),
         )
     if facts.unmet:
@@ -72,7 +72,7 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
 
 
 def serving_workers(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWorker]:
-    """Workers that would claim it, as far as they have said what they serve."""
+    """Return the workers that were seen lately and serve the job's queue and kind."""
     return [w for w in facts.workers if w.serves(job.queue, job.kind) and now - w.seen_at <= WORKER_SEEN_US]
 
 
@@ -87,31 +87,31 @@ def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPa
         failed = _format_names([str(link.job_id) for link in broken])
         words = f"It waits for {_format_unmet(facts)} {names}, and {failed} will not succeed."
         return ExplanationPart(
-            Situation.DEPENDENCY_FAILED, (words,), (next_step("it goes on waiting", None, "whoever replays the job"),), commands
+            Situation.DEPENDENCY_FAILED, (words,), (next_step("it waits for a replay", None, "an operator"),), commands
         )
-    met = next_step("it may be claimed once they have succeeded", _wanted_at(job, now), "whoever completes them")
+    met = next_step("it may be claimed once they have succeeded", _wanted_at(job, now), "the workers that complete them")
     return ExplanationPart(
         Situation.WAITS_FOR_DEPENDENCY,
         (f"It waits for {_format_unmet(facts)} {names}.",),
         (met, *_if_dependency_fails(job)),
-        tuple(remedy(f"says how job {link.job_id} stands", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
+        tuple(remedy(f"explains job {link.job_id}", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
     )
 
 
 def _if_dependency_fails(job: JobRecord) -> Iterator[NextStep]:
-    """What becomes of it without further ado once one of them comes to nothing."""
+    """Yield what happens to the job if one of its dependencies ends without success."""
     if job.on_dependency_failure != "wait":
         ends = "cancelled" if job.on_dependency_failure == "cancel" else "dead-lettered"
-        yield next_step(f"it is {ends} if one of them ends otherwise", None, "whoever ends that one")
+        yield next_step(f"it is {ends} if one of them ends without success", None, "the ledger")
 
 
 def _wanted_at(job: JobRecord, now: Micros) -> Micros | None:
-    """When it was to be available had it nobody to wait for; None where that is past."""
+    """Return when it would be available without its dependencies, or None if that time is past."""
     return job.wanted_at if job.wanted_at is not None and job.wanted_at > now else None
 
 
 def _scheduled_besides(job: JobRecord, now: Micros) -> Iterator[ExplanationPart]:
-    """Of a job that waits for others, whose row knows of its own time only once they have succeeded."""
+    """Explain the own start time of a job with dependencies. `available_at` does not have it while the job waits."""
     at = _wanted_at(job, now)
     if at is not None:
         words = f"It was enqueued for later, and may not be claimed before its time either: {format_when(at, now)}."
@@ -153,14 +153,16 @@ def _no_worker(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
         words = f"No worker for it is there: none that serves {job.kind} in {job.queue} is signed in to this ledger."
     by, commands = f"a worker that serves {job.kind}", [*(move(job, queue) for queue in elsewhere[:1]), run_a_worker(job.queue)]
     if facts.agent_at is not None and now - facts.agent_at <= AGENT_SEEN_US:
-        words = f"{words} Agents are at work, the last of them {format_when(facts.agent_at, now)}, and may take it up."
+        words = f"{words} Agents are active, the last of them {format_when(facts.agent_at, now)}, and may claim it."
         by, commands = f"an agent, or {by}", [start_as_agent(job), *commands]
     return ExplanationPart(Situation.NO_WORKER, (words,), (next_step("it is claimed", None, by),), tuple(commands))
 
 
 def _queues_serving_kind(job: JobRecord, facts: JobFacts, now: Micros) -> list[str]:
-    """The queues in which workers that are there serve jobs of its kind, by name. Workers that did not say what they serve are
-    left out."""
+    """Return the names of the queues in which live workers serve jobs of its kind.
+
+    Workers that did not say what they serve are left out.
+    """
     there = [worker for worker in facts.workers if now - worker.seen_at <= WORKER_SEEN_US]
     return sorted({queue for w in there for queue in w.queues or () if w.kinds is not None and job.kind in w.kinds})
 
@@ -177,7 +179,7 @@ def _behind(job: JobRecord, facts: JobFacts, serving: list[SeenWorker]) -> Expla
 
 def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     asked = facts.is_asked_to_claim
-    by = "whoever claims it first" if asked else _format_claimants(serving_workers(job, facts, now))
+    by = "the first worker to claim it" if asked else _format_claimants(serving_workers(job, facts, now))
     ready_for = format_duration(now - max(job.available_at, job.created_at))
     words = f"It may be claimed{'' if asked else ', and is the next of its queue'}; it has been ready for {ready_for}."
     situation = Situation.REQUEUED if job.attempt else Situation.READY
@@ -189,14 +191,14 @@ def _format_claimants(serving: list[SeenWorker]) -> str:
 
 
 def _last_attempt(job: JobRecord) -> Iterator[str]:
-    """What became of the attempt before."""
+    """Yield how the last attempt ended."""
     if not job.attempt:
         return
     who = job.last_owner or "its holder"
     match job.stall_reason:
         case StallReason.RELEASED:
-            yield f"{who} handed it back from attempt {job.attempt}; that does not count."
+            yield f"{who} released attempt {job.attempt}; it does not count."
         case StallReason.TRANSIENT_ERROR | StallReason.WORKER_ERROR if job.last_error is not None:
             yield f"Attempt {job.attempt}, by {who}, failed: {format_error_json(job.last_error)}."
         case reason:
-            yield f"Attempt {job.attempt}, by {who}, was given up: {format_stall(reason)}."
+            yield f"Attempt {job.attempt}, by {who}, ended: {format_stall(reason)}."
