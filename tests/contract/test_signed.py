@@ -228,7 +228,7 @@ def test_an_agent_without_a_key_passes_over_what_it_could_not_sign(signing: Ledg
     bob = Agent(bare, "bob")
     with refused_without_trace(signing, "signature_invalid") as caught:
         bob.start(ours)
-    assert "there is no key of worker 'bob' here" in str(caught.value)
+    assert "this process has no key of worker 'bob'" in str(caught.value)
     brief = bob.resume()
     assert brief.task is not None and (brief.task.id, brief.why) == (plain, "next")
     bob.complete(plain)

@@ -165,9 +165,9 @@ class GroupCommit:
 class CommitPipeline:
     """Runs requests: in the right lane, again where rows are locked, counted, with workers woken."""
 
-    def __init__(self, store: Store, metrics: Metrics, notary: Signer) -> None:
+    def __init__(self, store: Store, metrics: Metrics, signer: Signer) -> None:
         self._store = store
-        self._signer = notary
+        self._signer = signer
         self._metrics = metrics
         self._groups: dict[Lane, GroupCommit] = {
             lane: GroupCommit(partial(self._run_group, lane)) for lane in store.lanes() if lane != "keyed"

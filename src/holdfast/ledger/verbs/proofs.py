@@ -55,8 +55,8 @@ class KeyVerbs(LedgerBase):
         """Enrol a key, so that it may sign for `name` from now on.
 
         The first key of a ledger must be a server's key, and this process must have its secret. For every later key, a server's
-        key of this process vouches by its signature. Unless the new key is a server's, an operator's key can vouch as well. If the
-        key is already enrolled for this role and name, its record is returned.
+        key of this process vouches by its signature. Unless the new key is a server's, an operator's key can vouch as well. If
+        the key is already enrolled for this role and name, its record is returned.
         """
         key, whose, who = admit_public(public), _role(role), limits.check_name("name", name)
         return self._change(actor, lambda amendment: amendment.enrol(key, whose, who))
@@ -79,9 +79,9 @@ class KeyVerbs(LedgerBase):
 
     def check_key(self, worker: str) -> None:
         """Raise SignatureInvalid unless this process has a valid key of the worker. The message says what is missing."""
-        lack = self.ring.lack(self._store.read_statement(self._books.latest), limits.check_name("worker", worker))
-        if lack is not None:
-            raise SignatureInvalid(lack, why="worker_key", worker=worker)
+        missing = self.ring.missing_key(self._store.read_statement(self._books.latest), limits.check_name("worker", worker))
+        if missing is not None:
+            raise SignatureInvalid(missing, why="worker_key", worker=worker)
 
     def _change(self, actor: str | Actor | None, decide: "Callable[[_Amendment], Enrolment]") -> KeyRecord:
         who = validate.actor(actor, Role.OPERATOR, self._actor)
