@@ -111,7 +111,7 @@ class ExportVerbs(LedgerBase):
 
         Memory use is bounded. In a dialect other than `holdfast`, only the events are exported, and the file cannot be verified.
         `progress` is called with the current position and the last one. The export is one read transaction: on PostgreSQL, vacuum
-        cannot remove newer dead rows until it ends.
+        cannot remove dead rows until it ends.
         """
         validate.function("write", write)
         wanted = read_dialect(dialect)

@@ -72,7 +72,7 @@ class Completion(Job):
 
 
 _NOT_SEEN = c.Objection("its caller claimed it during this call, and no validator has seen the result", retryable=True)
-"""For a job that the caller does not hold when validators run. The result is refused if the caller holds the job at the commit."""
+"""For a job that the caller does not hold when validators run. The result is refused if the caller holds it at the commit."""
 
 
 class Submission(NamedTuple):
