@@ -83,7 +83,7 @@ WRONG: list[tuple[bytes, str]] = [
     (b'ulr = "sqlite:///x.db"\n', "has no setting 'ulr'"),
     (b"[agent]\n", "agent must be a text"),
     (b"url = 3\n", "url must be a text"),
-    (b'url = ""\n', "url must be a text, and not an empty one"),
+    (b'url = ""\n', "url must be a non-empty text"),
     (b"agent = true\n", "agent must be a text"),
     (b"session = 1\n", "session must be a text"),
     (b'keys = "main.key"\n', "keys must be a list of files"),

@@ -189,7 +189,7 @@ def _row(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:
 def _link(
     session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int, list[DependencyState]], open_ids: set[int]
 ) -> list[Decision]:
-    """Save the edges. Then unblock jobs without unmet dependencies, and end jobs whose dependencies have failed."""
+    """Save the edges. Then unblock jobs without unmet dependencies, and end jobs with failed ones."""
     if not edges:
         return []
     unmet = {job_id: [one for one in on if not one.is_met] for job_id, on in edges.items()}

@@ -194,7 +194,7 @@ def replay_many(session: Session, items: Sequence[Item], _: TransactionSigner) -
         ids, skipped = _dead_letters(session, command)
         locked = session.try_lock([id_ for id_ in ids if id_ not in skipped])
         if not command.again:
-            # Another transaction may have replayed some of them before they were locked here.
+            # Another transaction may have replayed some of them before this one locked them.
             skipped |= session.replayed([id_ for id_ in ids if id_ not in skipped and id_ not in locked])
         newest = session.newest_replays(skipped)
         replays = session.load(sorted(newest.values()), lock=False)

@@ -178,7 +178,7 @@ def census_of(session: Session) -> LedgerHealth:
 
 
 def _signed_policies(session: Session) -> list[str]:
-    """Return the kinds and tiers whose policy requires signed events."""
+    """Return the kinds and tiers with a policy that requires signed events."""
     found = {f"kind {one.kind}": one.settings.signed for one in session.declarations()}
     found |= {f"{scope} {name}": layer.signed for scope, name, layer in session.all_settings() if layer.signed is not None}
     return sorted(name for name, signed in found.items() if signed not in (None, "none"))

@@ -25,7 +25,7 @@ from holdfast.store.rows import default_correlation
 from holdfast.telemetry import tracing
 
 UNANSWERED_SECONDS = 60.0
-"""How long to look for the jobs of a claim whose answer was lost. Leases of the default length have expired by then."""
+"""How long to look for the jobs of a claim without an answer. Leases of the default length have expired by then."""
 UNANSWERED_MAX = 100
 """How many such claims to remember. The oldest are dropped."""
 
@@ -190,7 +190,7 @@ class JobVerbs(LedgerBase):
         return bool(self._unanswered)
 
     def unanswered(self, worker: str, *, incarnation: str | None = None) -> list[Job]:
-        """Return the jobs, with their fences, that `worker` holds by claims with `keep=False` whose answers were lost.
+        """Return the jobs, with their fences, that `worker` holds by claims with `keep=False` that got no answer.
 
         No lease is renewed. Only claims made through this `Ledger` object are looked for, for at most a minute: after the
         connection has broken, the server may still be executing the claim. Each job is returned once.
