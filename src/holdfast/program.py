@@ -1,4 +1,4 @@
-"""The program `holdfast`. The command that agents call most often runs before any large module is imported."""
+"""The program `holdfast`. What an agent calls all day is done before anything large is read."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ INTERRUPTED, OUTPUT_CLOSED = 130, 141
 
 
 def main() -> None:
-    """Run the command line, and exit."""
+    """Runs what was typed, and exits."""
     _prepare_streams()
     try:
         if sys.argv[1:3] == ["task", "heartbeat"] and _try_heartbeat(sys.argv[3:]):
@@ -20,9 +20,9 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    """Open /dev/null for each standard stream that is closed, and escape characters that a stream cannot encode.
+    """Open /dev/null for each standard stream that is closed, and escape what a stream's encoding cannot spell.
 
-    Without the first, the next file that is opened would get the stream's number, and output would be written to that file.
+    Without the first, the next file that is opened would get the stream's number, and with it whatever is written there.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
@@ -35,15 +35,15 @@ def _prepare_streams() -> None:
 
 
 def _try_heartbeat(arguments: list[str]) -> bool:
-    """Try to record a plain heartbeat, and return whether that was done."""
+    """Whether that was an everyday beat, which is done then."""
     from holdfast.fast_heartbeat import try_heartbeat
 
-    output = try_heartbeat(arguments)
-    if output is not None:
+    said = try_heartbeat(arguments)
+    if said is not None:
         try:
-            sys.stdout.write(output)
+            sys.stdout.write(said)
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(OUTPUT_CLOSED)
-    return output is not None
+    return said is not None
