@@ -183,7 +183,7 @@ class App(EnqueueMethods):
 
         def register(function: F) -> F:
             made = make_handler(
-                validate.not_reserved("kind", kind or function.__name__),
+                validate.not_our_own("kind", kind or function.__name__),
                 function,
                 queue=queue,
                 isolation=isolation,
