@@ -143,8 +143,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "holdfast.worker.worker": ("WorkerSettings",),
     "msgspec": ("Raw",),
 }
-"""Where each name is. A room is entered when somebody asks for a name in it: a command line that beats once needs few of them."""
-_MODULE_OF = {name: room for room, names in _MODULES.items() for name in names}
+"""The module of each name. A module is imported when one of its names is first used: `task heartbeat` needs only a few."""
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

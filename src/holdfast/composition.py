@@ -1,4 +1,4 @@
-"""The composition root: the only place that puts parts together, reads a clock or draws a random number."""
+"""The composition root: the only place that assembles the parts, reads a clock or draws a random number."""
 
 import os
 import random
@@ -26,14 +26,14 @@ _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
 class Clock(Protocol):
-    """Where a test's time comes from."""
+    """A source of time, for tests."""
 
     def now(self) -> datetime: ...
     def monotonic(self) -> float: ...
 
 
 class SystemEntropy:
-    """The operating system's randomness: tokens are secrets."""
+    """Random values from the operating system. Tokens are secrets."""
 
     def token(self) -> str:
         return os.urandom(16).hex()
@@ -60,14 +60,14 @@ def open(
     create: bool = True,
     validators: Mapping[str, Validator | Sequence[Validator]] | HookSource | None = None,
 ) -> Ledger:
-    """A ledger at `url`: `sqlite:///path/to/file.db` (four slashes for an absolute path) or `postgresql://…`.
+    """Open the ledger at `url`: `sqlite:///path/to/file.db` (four slashes for an absolute path) or `postgresql://…`.
 
-    Creates or migrates its tables; with `create=False` a ledger that is not there is not made, and NoLedger is raised.
-    `clock` replaces the ledger's time in tests. `actor` is who asks, where a verb is not told.
-    `metrics` is where it counts, so that several ledgers of a process can count together; one of its own by default.
-    `keys` are what this process signs with: key files, or keys; else those of the files that HOLDFAST_KEYS names.
-    `validators` look at results before they are recorded: functions of a job and its result, by kind, or an app, whose validators
-    and conflict detectors they then are. What they refuse is RefusedByValidator, and the job stays running.
+    The tables are created or migrated. With `create=False`, raise NoLedger if there is no ledger.
+    `clock` replaces the ledger's time in tests. `actor` is the name of the caller for verbs that are not given one.
+    `metrics` collects the counts. Pass the same object to several ledgers to count them together. The default is a new one.
+    `keys` are the keys, or key files, that this process signs with. The default are the files that HOLDFAST_KEYS names.
+    `validators` check results before they are recorded. They are functions of a job and its result, by kind, or an app with its
+    validators and conflict detectors. If one refuses a result, RefusedByValidator is raised and the job stays running.
     """
     check_name("actor", actor)
     if not isinstance(url, str):
@@ -93,13 +93,13 @@ def open(
 
 
 def draw_key(role: str, name: str) -> KeyFile:
-    """A new key for this role (worker, operator or server) and name. Nobody knows it yet: enrol its public half."""
+    """Return a new random key for a role (worker, operator or server) and name. Enrol its public half to use it."""
     try:
-        whose = KeyRole(role)
+        key_role = KeyRole(role)
     except (ValueError, TypeError, RecursionError):
         raise ValidationError(f"role must be one of {', '.join(KeyRole)}", field="role") from None
     secret = SecretKey(os.urandom(SEED_BYTES))
-    return KeyFile(whose, check_name("name", name), secret.public_key, secret)
+    return KeyFile(key_role, check_name("name", name), secret.public_key, secret)
 
 
 def _read_micros(clock: Clock) -> Callable[[], Micros]:
@@ -135,5 +135,5 @@ def _sqlite_path(url: str) -> Path:
         )
     path = unquote(rest)
     if "\0" in path:
-        raise ValidationError("a file's name has no NUL in it", field="url")
+        raise ValidationError("a file name must not contain NUL", field="url")
     return Path(path)

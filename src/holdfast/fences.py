@@ -1,7 +1,7 @@
-"""The resource's side of fencing: a database that a worker writes to remembers the newest attempt it has seen of each job.
+"""Fencing on the side of a resource: a database that workers write to keeps the newest attempt it has seen of each job.
 
-Call `check_fence` inside the transaction that makes the change. A worker that lost its job without knowing it is refused there,
-by the resource itself, whatever the worker believes.
+Call `check_fence` inside the transaction that makes the change. It refuses a worker that has lost its job, even if the worker
+has not noticed that yet.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from holdfast.store.statements import statements
 
 
 def check_fence(connection: Any, resource: str, fence: Fence) -> None:
-    """Refuse an older fence than `resource` has seen, and remember this one. Durable when the caller's transaction commits.
+    """Raise FenceLost if `resource` has seen a newer fence of the job. Otherwise record this one.
 
-    `connection` is an `apsw.Connection` or `psycopg.Connection` to the resource's own database, in a transaction, or one of
-    SQLAlchemy's or Django's over psycopg. The table
-    `holdfast_fences` is made there when it is missing.
+    `connection` is an `apsw.Connection` or `psycopg.Connection` to the resource's own database, in a transaction, or a connection
+    of SQLAlchemy or Django over psycopg. The record is durable when that transaction commits. The table `holdfast_fences` is
+    created there if it is missing.
     """
     check_name("resource", resource)
     validate.fence(fence)
@@ -77,7 +77,7 @@ def _check_sqlite(connection: Any, row: tuple[str, int, int, str]) -> int | None
 
 
 def _raise_fence(cursor: Any, sql: dict[str, str], row: tuple[str, int, int, str]) -> bool:
-    """Write first, so that a deferred transaction waits for its turn; the table is made only where it is missing."""
+    """Write before reading, so that a deferred transaction waits for the write lock. Create the table if it is missing."""
     import apsw
 
     try:

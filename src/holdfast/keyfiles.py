@@ -1,4 +1,4 @@
-"""Key files on disk: only their owner may read them, and none is ever overwritten."""
+"""Key files on disk. Only their owner may read them, and a key file is never overwritten."""
 
 import os
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from holdfast.proof.keys import KEY_FILE_BYTES_MAX, KeyFile, decode_key, encode_
 from holdfast.regular_file import read_regular
 
 KeySource = str | os.PathLike[str] | KeyFile
-"""A key, or the file it is in."""
+"""A key, or the path of its file."""
 KEYS_VARIABLE = "HOLDFAST_KEYS"
 
 
 def keyring(keys: Iterable[KeySource] | None) -> Keyring:
-    """The ring of these keys; of the files that HOLDFAST_KEYS names where it is None."""
+    """Return a keyring of these keys. If `keys` is None, use the files that HOLDFAST_KEYS names."""
     if keys is None:
         keys = [path for path in os.environ.get(KEYS_VARIABLE, "").split(os.pathsep) if path]
     if isinstance(keys, str | bytes | os.PathLike):
@@ -32,7 +32,7 @@ def _to_key_file(given: KeySource) -> KeyFile:
 
 
 def read_key(path: Path) -> KeyFile:
-    """The key in a file that nobody but its owner may read. No refusal tells anything of what the file holds."""
+    """Return the key in a file that only its owner may read. No error message contains anything of the file's contents."""
     try:
         body = read_regular(path, KEY_FILE_BYTES_MAX, forbidden_mode=0o077)
         return decode_key(body.decode())
@@ -45,11 +45,11 @@ def read_key(path: Path) -> KeyFile:
 
 
 def write_key(path: Path, key: KeyFile) -> None:
-    """A new file that only its owner may read, on disk when this returns. One that is there already stays as it is."""
+    """Write a key to a new file that only its owner may read, and sync it to disk. Raise ValidationError if the file exists."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise ValidationError(f"{path} is there already: a key is never overwritten", field="out") from None
+        raise ValidationError(f"{path} exists already: a key is never overwritten", field="out") from None
     except OSError as error:
         raise ValidationError(f"{path} cannot be written: {error.strerror}", field="out") from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Receipts, the gate and the restart controller, under the names of their specification."""
+"""Heartbeat receipts, the liveness gate and the restart controller, under the names of their specification."""
 
 from holdfast.core.liveness import (
     MAX_HEARTBEAT_DETAIL_LENGTH,

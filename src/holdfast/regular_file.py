@@ -1,4 +1,4 @@
-"""Reading a file that somebody names: bounded, and without waiting for a device or a pipe."""
+"""Read a file that a user names: up to a limit, and without waiting for a device or a pipe."""
 
 import errno
 import os
@@ -6,11 +6,11 @@ import stat
 
 
 def open_regular(path: str | os.PathLike[str], *, pipes: bool = False, forbidden_mode: int = 0) -> int:
-    """A descriptor of a plain file. Raise OSError for anything else, with a `strerror` for people.
+    """Return a descriptor of a plain file. Raise OSError for anything else, with a readable `strerror`.
 
-    `pipes` permits a pipe as well, such as a shell makes for `@<(command)`; reading it waits for those who write to it.
-    `forbidden_mode` has the permissions that the file must not have. The file is looked at once it is open, so it cannot be
-    exchanged in between.
+    `pipes` permits a pipe as well, such as a shell makes for `@<(command)`. Reading it waits for the writing process.
+    `forbidden_mode` has the permissions that the file must not have. The file is checked after it is opened, so it cannot be
+    replaced in between.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -18,7 +18,7 @@ def open_regular(path: str | os.PathLike[str], *, pipes: bool = False, forbidden
         if not stat.S_ISREG(mode) and not (pipes and stat.S_ISFIFO(mode)):
             raise OSError(errno.EINVAL, "it is not a plain file")
         if mode & forbidden_mode:
-            raise OSError(errno.EPERM, f"others than its owner have a right to it (mode {mode & 0o777:04o}): chmod 600 it")
+            raise OSError(errno.EPERM, f"other users have access to it (mode {mode & 0o777:04o}): chmod 600 it")
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)
@@ -27,7 +27,7 @@ def open_regular(path: str | os.PathLike[str], *, pipes: bool = False, forbidden
 
 
 def read_regular(path: str | os.PathLike[str], bytes_max: int, *, pipes: bool = False, forbidden_mode: int = 0) -> bytes:
-    """The contents of such a file, which has at most `bytes_max` bytes."""
+    """Return the contents of a plain file. Raise OSError if it has more than `bytes_max` bytes."""
     with os.fdopen(open_regular(path, pipes=pipes, forbidden_mode=forbidden_mode), "rb") as file:
         body = file.read(bytes_max + 1)
     if len(body) > bytes_max:

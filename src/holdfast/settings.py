@@ -1,4 +1,4 @@
-"""`holdfast.toml`: what a folder says to the commands that are typed in it, and to apps that name no ledger themselves."""
+"""`holdfast.toml`: the settings of a folder, for commands that run in it and for apps that name no ledger themselves."""
 
 import os
 from typing import Any
@@ -13,11 +13,11 @@ SETTINGS = ("agent", "keys", "session", "url", "validators")
 
 
 class SettingsError(Exception):
-    """The file cannot be meant; the message names it, and the setting."""
+    """The file is invalid. The message names it, and the setting."""
 
 
 def named_url() -> tuple[str, str] | None:
-    """The ledger that is named outside of any program, and by what: by HOLDFAST_URL, else by holdfast.toml."""
+    """Return the url of the ledger and its source: HOLDFAST_URL, else holdfast.toml. Return None if neither has one."""
     if url := os.environ.get("HOLDFAST_URL"):
         return url, "HOLDFAST_URL"
     url = read_settings().get("url")
@@ -25,13 +25,13 @@ def named_url() -> tuple[str, str] | None:
 
 
 def ledger_url() -> str:
-    """The ledger of who names none: HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
+    """Return the default url: HOLDFAST_URL, else the url in holdfast.toml, else a file in this folder."""
     named = named_url()
     return DEFAULT_URL if named is None else named[0]
 
 
 def read_settings() -> dict[str, Any]:
-    """Of this folder only, where a relative path in it means what it says. An unknown name is a mistake, not a wish."""
+    """Read holdfast.toml of the current folder only, so that relative paths in it work. An unknown setting is an error."""
     try:
         text = read_regular(FILE_NAME, BYTES_MAX).decode()
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def read_settings() -> dict[str, Any]:
         raise SettingsError(f"{FILE_NAME} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise SettingsError(f"{FILE_NAME} cannot be read: it is not UTF-8 ({error.reason} at byte {error.start})") from None
-    import tomllib  # here, as most folders have no such file and a beat has no time
+    import tomllib  # imported here to keep `task heartbeat` fast: most folders have no such file
 
     try:
         found = tomllib.loads(text)
@@ -55,7 +55,7 @@ def _check_settings(found: dict[str, Any]) -> None:
         raise SettingsError(f"{FILE_NAME} has no setting {min(unknown)!r:.80}; it has: {', '.join(SETTINGS)}")
     for name in TEXT_SETTINGS:
         if name in found and not (isinstance(found[name], str) and found[name]):
-            raise SettingsError(f"{FILE_NAME}: {name} must be a text, and not an empty one")
+            raise SettingsError(f"{FILE_NAME}: {name} must be a non-empty text")
     keys = found.get("keys", [])
     if not isinstance(keys, list) or not all(isinstance(path, str) and path for path in keys):
         raise SettingsError(f"{FILE_NAME}: keys must be a list of files")

@@ -1,4 +1,4 @@
-"""For programs that `holdfast supervise` runs: say that you are alive. Nothing here needs the ledger, or ever raises."""
+"""Heartbeats of programs that `holdfast supervise` runs. Nothing here needs the ledger, and nothing raises an error."""
 
 import contextlib
 import json
@@ -9,12 +9,12 @@ FD, SOCKET, EVERY = "HOLDFAST_BEAT_FD", "HOLDFAST_BEAT_SOCKET", "HOLDFAST_BEAT_E
 
 
 def is_supervised() -> bool:
-    """Whether there is somebody to tell."""
+    """Return whether a supervisor runs this program."""
     return bool(os.environ.get(SOCKET) or os.environ.get(FD))
 
 
 def every_s() -> float:
-    """How often a beat is wanted, in seconds: three fit into what counts as silence."""
+    """Return the interval of heartbeats in seconds: a third of the time after which the program counts as silent."""
     try:
         return max(0.01, float(os.environ.get(EVERY, "")))
     except ValueError:
@@ -22,9 +22,9 @@ def every_s() -> float:
 
 
 def beat(*, stage: str | None = None, progress: int | None = None) -> bool:
-    """One beat, and how far the program has come. Never waits; False where nobody was reached."""
-    told = {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
-    line = json.dumps(told).encode() if told else b""
+    """Send one heartbeat, with the stage and progress of the program. It never waits. Return False if it was not sent."""
+    fields = {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
+    line = json.dumps(fields).encode() if fields else b""
     return _send(line) or _write(line)
 
 

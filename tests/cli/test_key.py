@@ -121,7 +121,7 @@ def test_a_key_file_is_its_owners_alone(started: Desk) -> None:
 def test_what_nobody_vouches_for_is_made_and_not_enrolled(started: Desk) -> None:
     done = started("new", "arm-1", "--role", "worker")
     assert done.code == 1
-    assert "enrolled  no: no key here may vouch" in done.out
+    assert "enrolled  no: this process has no key that may vouch" in done.out
     assert re.search(r"Then: holdfast key enrol (--db \S+ )?arm-1\.key --key", done.err)
     arm = started.ask("new", "arm-2", "--role", "worker", "--no-enrol")
     assert (arm["enrolled"], arm["enrolled_pos"], arm["why_not"]) == (False, None, "nobody was asked")

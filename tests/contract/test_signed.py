@@ -228,7 +228,7 @@ def test_an_agent_without_a_key_passes_over_what_it_could_not_sign(signing: Ledg
     bob = Agent(bare, "bob")
     with refused_without_trace(signing, "signature_invalid") as caught:
         bob.start(ours)
-    assert "there is no key of worker 'bob' here" in str(caught.value)
+    assert "this process has no key of worker 'bob'" in str(caught.value)
     brief = bob.resume()
     assert brief.task is not None and (brief.task.id, brief.why) == (plain, "next")
     bob.complete(plain)
@@ -430,7 +430,7 @@ def test_a_refusal_says_which_key_lacks_and_which_are_here(signing: Ledger, bare
     with opened(store_url, clock, [key("worker", "arm-1")]) as other:
         for ledger, loaded in ((bare, "none"), (other, "worker arm-1")):
             for verb in (ledger.heartbeat, ledger.complete, ledger.release):
-                with pytest.raises(SignatureInvalid, match=rf"no key of worker 'w-1' here \(loaded: {loaded}\)"):
+                with pytest.raises(SignatureInvalid, match=rf"no key of worker 'w-1' \(loaded: {loaded}\)"):
                     verb(made.fence)
 
 
@@ -444,7 +444,7 @@ def test_a_refusal_says_that_the_key_was_revoked(signing: Ledger, robot: Ledger)
 
 def test_a_process_can_ask_what_it_lacks_before_it_begins(signing: Ledger, robot: Ledger, bare: Ledger):
     robot.check_key("w-1")
-    with pytest.raises(SignatureInvalid, match=r"no key of worker 'w-2' here \(loaded: worker w-1\)"):
+    with pytest.raises(SignatureInvalid, match=r"no key of worker 'w-2' \(loaded: worker w-1\)"):
         robot.check_key("w-2")
     with pytest.raises(SignatureInvalid, match="loaded: none"):
         bare.check_key("w-1")

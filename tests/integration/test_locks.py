@@ -319,6 +319,6 @@ def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledg
     assert job.fence is not None
     lock(stranger, pg_url, job)
     beat = Heartbeat(**ledger._holder(job.fence, "R", None), beat=NO_BEAT)
-    requests = [ledger._quick("heartbeat", [beat], "R") for _ in range(2)]
+    requests = [ledger._hot_request("heartbeat", [beat], "R") for _ in range(2)]
     results = ledger._store.transact("work", partial(execute, requests, ledger._signer, True))
     assert [is_locked(result.answers[0]) for result in results] == [True, True]

@@ -139,7 +139,7 @@ def test_a_worker_that_could_not_sign_does_not_begin(app: App, store_url: str) -
     def plain() -> None: ...
 
     job = app.ledger.enqueue("plain")
-    with app.worker(name="other") as worker, pytest.raises(ValidationError, match=r"plain: there is no key of worker 'other'"):
+    with app.worker(name="other") as worker, pytest.raises(ValidationError, match=r"plain: .* no key of worker 'other'"):
         worker.start()
     assert app.ledger.get(job.id).status == "queued"
     assert "plain" not in app.ledger.declarations()

@@ -1,9 +1,9 @@
-"""The verbs of a ledger for `await`: the same ones, each run in a thread.
+"""An asynchronous ledger. It has the same verbs, each a coroutine that runs the blocking verb in a thread.
 
     async with holdfast.aio.open(url) as ledger:
         job = await ledger.enqueue("mail", {"to": "ada"})
 
-A cancelled `await` does not undo its call: the outcome is unknown. Where that matters, give a `request_id` and send the same call
+Cancelling an `await` does not undo its call: the outcome is unknown. If that matters, pass a `request_id` and make the same call
 again. With `connection=`, the cancellation is raised after the call has ended.
 """
 
@@ -25,11 +25,11 @@ from holdfast.telemetry.metrics import Metrics
 __all__ = ["CALLS_MAX", "WAITS_MAX", "AsyncLedger", "AsyncWaiter", "Opening", "check_fence", "open"]
 
 _threads = ThreadBridge()
-"""For what needs no ledger."""
+"""Threads for calls without a ledger."""
 
 
 class Opening:
-    """A ledger that is being opened: `await` it, or use it with `async with`, which closes the ledger at the end."""
+    """A ledger that is being opened. `await` it, or use it with `async with`, which closes the ledger at the end."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -80,7 +80,7 @@ def open(
     create: bool = True,
     validators: Mapping[str, Validator | Sequence[Validator]] | HookSource | None = None,
 ) -> Opening:
-    """The ledger at `url` with verbs to `await`: `async with holdfast.aio.open(url) as ledger:`.
+    """Open the ledger at `url` with verbs to `await`: `async with holdfast.aio.open(url) as ledger:`.
 
     The options are those of `holdfast.open`.
     """
@@ -99,5 +99,5 @@ def open(
 
 
 async def check_fence(connection: Any, resource: str, fence: Fence) -> None:
-    """`holdfast.check_fence` to be awaited. `connection` may also be one of psycopg or SQLAlchemy for event loops."""
+    """Await `holdfast.check_fence`. `connection` may also be an asynchronous one of psycopg or SQLAlchemy."""
     await _threads.call(lambda: fences.check_fence(connection, resource, fence))

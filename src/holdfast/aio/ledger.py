@@ -36,7 +36,10 @@ class AsyncLedger(AsyncLedgerBase):
     async def acknowledge_cancel(
         self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
     ) -> Job:
-        """The safe exit is made: an aborting job becomes cancelled. `reason` is recorded beside the reason of the cancel."""
+        """Acknowledge a soft cancel: the holder has stopped, and the job becomes cancelled.
+
+        `reason` is recorded beside the reason of the cancel.
+        """
         return await self._call(
             lambda ledger: ledger.acknowledge_cancel(fence, reason=reason, request_id=request_id, expected_rev=expected_rev)
         )
@@ -50,7 +53,7 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         **fields: Any,
     ) -> None:
-        """Set some fields of a kind's or a tier's policy. The other fields stay as they were set."""
+        """Set some fields of the policy of a kind or a tier. The other fields stay as they were set."""
         await self._call(lambda ledger: ledger.amend_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
 
     async def annotate(
@@ -63,7 +66,7 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """A note on a finished job; its status stays."""
+        """Add a note to a finished job. Its status does not change."""
         return await self._call(
             lambda ledger: ledger.annotate(
                 job_id, note, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
@@ -71,13 +74,16 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def append(self, envelope: Mapping[str, Any] | bytes | str, *, content: Any = payloads.UNSET) -> Event:
-        """Record what somebody else has signed: a statement in our shape or the seed's, with its `keyId` and `signature`.
+        """Record a statement that another process has signed, and return the last event that it made.
 
-        From a holder: heartbeat, resumed, stalled, succeeded, requeued (a release), cancelled (a cancel acknowledged). It needs
-        no token: see the guide on signed events. From a server: stalled, past the limit; resumed, after a beat that came after
-        the stall. A holder's statement in our shape has only the hash of what is given with it; that comes as `content` (what a
-        beat tells, a result, an error). Answers the last event that it made.
-        The newest envelope of a job may be sent again after a lost answer, and is answered alike; an older one is refused.
+        The envelope is a statement in Holdfast's shape or the seed's, with its `keyId` and `signature`. A holder may sign
+        heartbeat, resumed, stalled, succeeded, requeued (a release) and cancelled (an acknowledged cancel). No token is needed:
+        see the guide on signed events. A server may sign stalled, past the limit, and resumed, after a heartbeat that came after
+        the stall.
+
+        A holder's statement in Holdfast's shape has only the hash of its content. Pass the content itself as `content`: the
+        fields of a heartbeat, a result, or an error. The newest envelope of a job may be sent again after a lost answer, and gets
+        the same answer. An older one is refused.
         """
         return await self._call(lambda ledger: ledger.append(envelope, content=content))
 
@@ -90,7 +96,7 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """An operator helps a running job."""
+        """Record that an operator assists a running job."""
         return await self._call(
             lambda ledger: ledger.assist(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
@@ -105,7 +111,11 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Soft: a running job is asked to make its safe exit. Hard: its fence dies at once."""
+        """Cancel a job.
+
+        A soft cancel requests the holder of a running job to stop. The holder learns of it with its next heartbeat. A hard
+        cancel ends the job at once: its fence is no longer valid. A job that is not running is cancelled at once either way.
+        """
         return await self._call(
             lambda ledger: ledger.cancel(
                 job_id, hard=hard, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
@@ -113,11 +123,11 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def check(self, job_id: int) -> builtins.list[Violation]:
-        """Everything wrong with a job's history, its signatures and its row: an empty list."""
+        """Check a job's history, its signatures and its row. Return the violations: an empty list if there are none."""
         return await self._call(lambda ledger: ledger.check(job_id))
 
     async def check_key(self, worker: str) -> None:
-        """Raises SignatureInvalid, which says what is lacking, unless this process has a good key of a worker of this name."""
+        """Raise SignatureInvalid unless this process has a valid key of the worker. The message says what is missing."""
         await self._call(lambda ledger: ledger.check_key(worker))
 
     async def claim(
@@ -132,10 +142,11 @@ class AsyncLedger(AsyncLedgerBase):
         request_id: str | None = None,
         keep: bool = True,
     ) -> builtins.list[Job]:
-        """Up to `limit` jobs that are ready, each with its fence: queues in the order given, then priority, age, id.
+        """Claim up to `limit` jobs that are ready, and return them with their fences. If none is ready, return an empty list.
 
-        With `start`, each is also started, in the same statement. Nothing ready is an empty list. `keep=False` is quicker, and
-        for workers: no request row is written. If the answer is lost, `unanswered` finds the jobs.
+        Jobs are chosen by queue in the order given, then by priority, age and id. With `start`, each job is also started, in the
+        same statement. `keep=False` is faster and meant for workers: the answer is not kept under a request id. If such an answer
+        is lost, `unanswered` finds the jobs.
         """
         return await self._call(
             lambda ledger: ledger.claim(
@@ -153,10 +164,10 @@ class AsyncLedger(AsyncLedgerBase):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """One job by id: queued, stalled past its window, past its limits, or one's own.
+        """Claim one job by id: a queued job, a stalled one after its resume window, one past its limits, or the worker's own.
 
-        A live lease of one's own is renewed and the attempt stays. One that is over makes a new attempt. `ttl` sets the length
-        of the lease, of a renewed one too.
+        If the worker itself holds a live lease on the job, the lease is renewed and the attempt stays the same. If that lease
+        has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease.
         """
         return await self._call(
             lambda ledger: ledger.claim_job(
@@ -173,9 +184,10 @@ class AsyncLedger(AsyncLedgerBase):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Change:
-        """Done. `result` is any JSON value. With `gate`, it is GateDenied unless the holder passes the gate at that moment.
+        """Complete the job with `result`, which is any JSON value.
 
-        Where a validator or conflict detector of this ledger objects, it is RefusedByValidator, and the job stays running.
+        With `gate`, raise GateDenied unless the holder passes the liveness gate in the same transaction. If a validator or a
+        conflict detector of this ledger objects, raise RefusedByValidator. The job stays running in both cases.
         """
         return await self._call(
             lambda ledger: ledger.complete(fence, result, gate=gate, request_id=request_id, expected_rev=expected_rev)
@@ -184,11 +196,11 @@ class AsyncLedger(AsyncLedgerBase):
     async def complete_many(
         self, results: Iterable[tuple[Fence, Any]], *, request_id: str | None = None
     ) -> builtins.list[Change | HoldfastError]:
-        """Many completions, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
+        """Complete many jobs, in chunks of 1,000. Return one answer each. A refusal does not affect the others."""
         return await self._call(lambda ledger: ledger.complete_many(results, request_id=request_id))
 
     async def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
-        """How many jobs of each status there are, by queue. An answer of up to `max_age` seconds ago will do."""
+        """Return the number of jobs of each status, by queue. The answer may be up to `max_age` seconds old."""
         return await self._call(lambda ledger: ledger.counts(max_age=max_age))
 
     async def dead_letter(
@@ -202,9 +214,9 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Take a live job out of circulation, for a person or a tool to look at.
+        """Dead-letter a live job, for a person or a tool to examine.
 
-        Without an `error`, error and stage are those of the newest attempt, if it failed. Else the stage is exec.
+        Without an `error`, the error and the stage are those of the newest attempt, if it failed. Otherwise the stage is exec.
         """
         return await self._call(
             lambda ledger: ledger.dead_letter(
@@ -231,9 +243,10 @@ class AsyncLedger(AsyncLedgerBase):
         after: int = 0,
         limit: int = 100,
     ) -> builtins.list[Job]:
-        """Dead-lettered jobs by ascending id; the next page is `after=` the last id of this one.
+        """Return dead-lettered jobs by ascending id. For the next page, pass the last id of this one as `after`.
 
-        `since` and `until` are about when they were dead-lettered. Those that were discarded are left out unless asked for.
+        `since` and `until` refer to the time at which the jobs were dead-lettered. Discarded ones are included only with
+        `discarded`.
         """
         return await self._call(
             lambda ledger: ledger.dead_letters(
@@ -250,27 +263,30 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def declarations(self) -> dict[str, DeclarationRecord]:
-        """What handlers declare, by kind."""
+        """Return the declarations of handlers, by kind."""
         return await self._call(lambda ledger: ledger.declarations())
 
     async def declare_policy(
         self, kind: str, *, queue: str = "default", request_id: str | None = None, actor: str | Actor | None = None, **fields: Any
     ) -> None:
-        """Declare what a kind's handler says of it: the queue of its jobs, and fields of its policy.
+        """Declare the queue and the policy fields that a kind's handler has.
 
-        It replaces the declaration before as a whole. What operators set for the kind overrides it field by field. Workers call
+        This replaces the whole previous declaration. Fields that operators set for the kind override declared ones. Workers call
         this when they start, for each kind whose declaration differs.
         """
         await self._call(lambda ledger: ledger.declare_policy(kind, queue=queue, request_id=request_id, actor=actor, **fields))
 
     async def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
-        """The jobs that wait, or have waited, for this one, by ascending id; those that follow its replay are the replay's."""
+        """Return the jobs that wait, or have waited, for this one, by ascending id.
+
+        Jobs that wait for its replay instead are dependents of the replay.
+        """
         return await self._call(lambda ledger: ledger.dependents(job_id, after=after, limit=limit))
 
     async def diagnose(self, *, clock: Callable[[], datetime] | None = None) -> Diagnosis:
-        """Whether the ledger is well, and what to do where it is not. It changes nothing.
+        """Report whether the ledger is healthy, and what to do about each problem. Nothing is changed.
 
-        With `clock`, a clock of the caller's, also how far that is from the ledger's.
+        With `clock`, a clock of the caller's, also report how far it is from the ledger's.
         """
         return await self._call(lambda ledger: ledger.diagnose(clock=clock))
 
@@ -283,17 +299,17 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Note on a finished job that nobody needs to look at it any more."""
+        """Note on a finished job that it needs no more attention. The same as `annotate` with "discarded"."""
         return await self._call(
             lambda ledger: ledger.discard(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
 
     async def drop_duty(self, name: str, holder: str) -> None:
-        """Others may take the duty at once. Nothing happens where another holder has it."""
+        """Drop a duty, so that another holder can take it at once. If another holder has the duty, nothing happens."""
         await self._call(lambda ledger: ledger.drop_duty(name, holder))
 
     async def drop_sink(self, name: str) -> None:
-        """Forget a sink and its place. A relay that still serves it makes it anew: stop that one first."""
+        """Delete a sink and its position. A relay that still serves it creates it again, so stop the relay first."""
         await self._call(lambda ledger: ledger.drop_sink(name))
 
     async def enqueue(
@@ -307,13 +323,14 @@ class AsyncLedger(AsyncLedgerBase):
         connection: Any = None,
         **options: Unpack[EnqueueOptions],
     ) -> Job:
-        """A new job, or the live one that has its `dedupe_key`.
+        """Create a job and return it. If a live job has the same `dedupe_key`, return that job instead.
 
-        Options: priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
-        policy (a mapping), depends_on (jobs, or their ids, that have to succeed first), on_dependency_failure ("dead_letter",
-        "cancel" or "wait": what is done once one of those has failed, was cancelled or dead-lettered).
-        With `connection`, inside the caller's own open transaction: visible when that commits.
-        Without a trace_id, a job carries the traceparent of the current OpenTelemetry span, if there is one.
+        The options are priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
+        policy (a mapping), depends_on (jobs that must succeed first, or their ids) and on_dependency_failure ("dead_letter",
+        "cancel" or "wait"), which says what happens to the job if one of those fails, is cancelled or is dead-lettered.
+
+        With `connection`, the job is created in the caller's own open transaction and is visible when that commits. Without a
+        trace_id, the job carries the traceparent of the current OpenTelemetry span, if there is one.
         """
         return await self._call(
             lambda ledger: ledger.enqueue(
@@ -329,20 +346,20 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         connection: Any = None,
     ) -> builtins.list[Job]:
-        """Many new jobs in one transaction: all or none. Each item has the options of `enqueue`.
+        """Create many jobs in one transaction, either all of them or none. Each item takes the options of `enqueue`.
 
-        An item may have a `ref`, a name by which others of the same call say in their `depends_on` that they wait for it.
+        An item may have a name, its `ref`. Other items of the same call can use that name in their `depends_on`.
         """
         return await self._call(
             lambda ledger: ledger.enqueue_many(items, request_id=request_id, actor=actor, connection=connection)
         )
 
     async def enrol_key(self, public: PublicLike, *, role: str, name: str, actor: str | Actor | None = None) -> KeyRecord:
-        """From now on this key may sign for `name`.
+        """Enrol a key, so that it may sign for `name` from now on.
 
-        The first key of a ledger must be a server's whose secret this process has; later ones are vouched for by a key of a
-        server that it has, or of an operator where it is not a server's key. A key that is enrolled like this already is answered
-        as it is.
+        The first key of a ledger must be a server's key, and this process must have its secret. For every later key, a server's
+        key of this process vouches by its signature. Unless the new key is a server's, an operator's key can vouch as well. If
+        the key is already enrolled for this role and name, its record is returned.
         """
         return await self._call(lambda ledger: ledger.enrol_key(public, role=role, name=name, actor=actor))
 
@@ -357,7 +374,7 @@ class AsyncLedger(AsyncLedgerBase):
         after: int = 0,
         limit: int = limits.PAGE_MAX,
     ) -> builtins.list[Event]:
-        """Events in the total order: of one job, of a type and time, of a correlation. `after` is a position."""
+        """Return events in the total order, filtered by job, type, time or correlation id. `after` is a position."""
         return await self._call(
             lambda ledger: ledger.events(
                 job_id, types=types, since=since, until=until, correlation_id=correlation_id, after=after, limit=limit
@@ -365,18 +382,19 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def explain(self, job_id: int, *, to_claim: bool = False) -> Explanation:
-        """Why a job stands where it stands, what happens next and when, and what can be done about it. It changes nothing.
+        """Explain why a job is in its state, what happens next and when, and what can be done about it. Nothing is changed.
 
-        With `to_claim`, for somebody who could claim it: whether workers are there, and what else they would claim first, is
-        left out.
+        `to_claim` is for a caller that wants to claim the job itself. The explanation then leaves out whether there are workers,
+        and which jobs they would claim first.
         """
         return await self._call(lambda ledger: ledger.explain(job_id, to_claim=to_claim))
 
     async def export(self, write: Write, *, dialect: str = Dialect.HOLDFAST, progress: Progress | None = None) -> EndLine:
-        """Give `write` the whole record line by line, in bounded memory; answers how many lines of each kind there were.
+        """Export the whole ledger: call `write` with each line. Return how many lines of each kind there were.
 
-        In another dialect than `holdfast` the lines are the events alone, for other readers: such a file cannot be verified.
-        It is one transaction that reads: on PostgreSQL, vacuum cannot clean up behind it for as long as it takes.
+        Memory use is bounded. In a dialect other than `holdfast`, only the events are exported, and the file cannot be verified.
+        `progress` is called with the current position and the last one. The export is one read transaction: on PostgreSQL, vacuum
+        cannot remove dead rows until it ends.
         """
         return await self._call(lambda ledger: ledger.export(write, dialect=dialect, progress=progress))
 
@@ -392,10 +410,12 @@ class AsyncLedger(AsyncLedgerBase):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """It went wrong. Retryable: tried again after a backoff (or `retry_after`) while attempts are left. Not retryable:
-        failed, or dead-lettered where a `reason_code` says why no retry will mend it.
+        """Report that the attempt failed with `error`: an exception, a text or a JSON object.
 
-        `failure_stage` and `reason_code` are recorded with the error. Where no attempt is left, the dead letter has them.
+        If `retryable` is true and attempts are left, the job is queued again after a backoff, or after `retry_after`. If it is
+        false, the job is failed, or dead-lettered if `reason_code` says why a retry cannot help.
+
+        `failure_stage` and `reason_code` are recorded with the error. If no attempt is left, they are in the dead letter.
         """
         return await self._call(
             lambda ledger: ledger.fail(
@@ -411,28 +431,30 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     def follow(self, after: int = 0, *, timeout: float | None = None) -> AsyncGenerator[Event, None]:
-        """Every event after a position, in the total order, as they come; none that commits late is missed.
+        """Yield every event after a position, in the total order, as they are committed. No event is missed.
 
-        Ends when nothing has come for `timeout` seconds; never, by default. Go on later from the last event's `pos`.
+        The generator ends when there was no event for `timeout` seconds. By default it never ends. To continue later, pass the
+        last event's `pos` as `after`.
         """
         return self._each(lambda ledger: ledger.follow(after, timeout=timeout))
 
     async def gate(self, job: JobOrFence) -> LivenessHeartbeatReceiptV1:
-        """The receipt of whoever holds the job, if it is healthy, fresh and within its attempts; GateDenied otherwise.
+        """Return the holder's heartbeat receipt if it is healthy, fresh and within its attempts. Raise GateDenied otherwise.
 
-        Asked with a fence, it is FenceLost unless that is the fence of the newest attempt. It changes nothing.
+        Given a fence instead of an id, raise FenceLost if it is not the fence of the newest attempt. Nothing is changed.
         """
         return await self._call(lambda ledger: ledger.gate(job))
 
     async def get(self, job_id: int) -> Job:
+        """Return a job by its id. Raise NotFound if there is none."""
         return await self._call(lambda ledger: ledger.get(job_id))
 
     async def head(self) -> TreeHead | None:
-        """The newest signed head; None where nothing was ever sealed."""
+        """Return the newest signed head, or None if nothing was ever sealed."""
         return await self._call(lambda ledger: ledger.head())
 
     async def heads(self, *, after: int = 0, limit: int = limits.PAGE_MAX) -> builtins.list[TreeHead]:
-        """Signed heads by size. The next page is `after=` the last size of this one."""
+        """Return signed heads by size. For the next page, pass the last size of this one as `after`."""
         return await self._call(lambda ledger: ledger.heads(after=after, limit=limit))
 
     async def heartbeat(
@@ -447,10 +469,11 @@ class AsyncLedger(AsyncLedgerBase):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Beat:
-        """Proof of life: renews the lease and tells whether somebody wants the job cancelled.
+        """Renew the lease. The answer says whether a cancel was requested.
 
-        `checkpoint` is any JSON value, None among them, for whoever goes on with the job. `undo` is {"kind": …, "args": {…}}:
-        what to do, newest first, if the job comes to nothing. Say it before the deed it takes back.
+        `checkpoint` is any JSON value, including None. The next holder of the job can read it. `undo` registers an undo step,
+        {"kind": …, "args": {…}}. If the job does not succeed, its undo steps run, the newest first. Register a step before
+        the action that it reverses.
         """
         return await self._call(
             lambda ledger: ledger.heartbeat(
@@ -468,23 +491,23 @@ class AsyncLedger(AsyncLedgerBase):
     async def heartbeat_many(
         self, fences: Iterable[Fence | tuple[Fence, Mapping[str, Any]]], *, wait: bool = True
     ) -> builtins.list[Beat | HoldfastError]:
-        """Beats for many leases, in chunks of 1,000. One answer each; a refused one does not hurt the others.
+        """Send heartbeats for many leases, in chunks of 1,000. Return one answer each. A refusal does not affect the others.
 
-        A fence may come with what the beat is to tell: `(fence, {"stage": …, "progress": …})`. A job that another transaction
-        has locked is tried again for some two seconds, after the others; with `wait=False` it is answered at once.
+        An item is a fence, or a fence with the heartbeat's fields: `(fence, {"stage": …, "progress": …})`. A job that another
+        transaction has locked is retried for about two seconds, after the others. With `wait=False` it is refused at once.
         """
         return await self._call(lambda ledger: ledger.heartbeat_many(fences, wait=wait))
 
     async def in_dialect(self, events: Sequence[Event], dialect: str) -> builtins.list[dict[str, Any]]:
-        """Events of this ledger as JSON objects in the words and shapes of a dialect: holdfast, liveness, jobs or tasks."""
+        """Return events of this ledger as JSON objects in a dialect: holdfast, liveness, jobs or tasks."""
         return await self._call(lambda ledger: ledger.in_dialect(events, dialect))
 
     async def inclusion(self, job_id: int) -> Inclusion:
-        """A job's events with proofs that they are in the tree of the newest head, all as of one moment."""
+        """Return a job's events with proofs that they are in the tree of the newest head, read from one snapshot."""
         return await self._call(lambda ledger: ledger.inclusion(job_id))
 
     async def keys(self) -> builtins.list[KeyRecord]:
-        """Every key that was ever enrolled, in that order."""
+        """Return every key that was ever enrolled, in the order of enrolment."""
         return await self._call(lambda ledger: ledger.keys())
 
     async def list(
@@ -506,14 +529,16 @@ class AsyncLedger(AsyncLedgerBase):
         after: int = 0,
         limit: int = 100,
     ) -> JobPage:
-        """Jobs by ascending id; with `order="newest"` by descending id. The next page is `after=` the `next_after` of this one.
+        """Return jobs by ascending id, or by descending id with `order="newest"`.
 
-        `since`, `until`: only those that were enqueued from then on, or before then. One call looks at 100,000 jobs at most.
-        `text`: only those with this text in their kind, queue, correlation id, last error or arguments. A to Z match in either
-        case. One call looks at 10,000 jobs at most. Where a call stops early, `next_after` says where to go on.
-        `waiting`: only those that wait for others.
+        For the next page, pass the `next_after` of this one as `after`. The filters are:
+
+        `since`, `until`: only jobs enqueued at or after `since`, and before `until`. One call examines at most 100,000 jobs.
+        `text`: only jobs with this text in their kind, queue, correlation id, last error or arguments. The case of A to Z is
+        ignored. One call examines at most 10,000 jobs. If a call stops early, `next_after` says where to go on.
+        `waiting`: only jobs that wait for dependencies.
         `phase`: only running and stalled jobs in this phase, or in one of several.
-        `owner`: only those that this worker holds, whatever incarnation of it, unless `incarnation` says which.
+        `owner`: only jobs that this worker holds, in any incarnation unless `incarnation` is given.
         """
         return await self._call(
             lambda ledger: ledger.list(
@@ -545,7 +570,7 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Put a queued job into another queue. Where it is there already, nothing changes."""
+        """Move a queued job to another queue. If it is in that queue already, nothing changes."""
         return await self._call(
             lambda ledger: ledger.move(
                 job_id, queue, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
@@ -553,42 +578,48 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def newest_replays(self, job_ids: Iterable[int]) -> dict[int, Job]:
-        """Of each of these jobs that was replayed, the newest replay."""
+        """Return the newest replay of each of these jobs. Jobs that were not replayed are left out."""
         return await self._call(lambda ledger: ledger.newest_replays(job_ids))
 
     async def now(self) -> datetime:
-        """The ledger's time, which alone decides."""
+        """Return the ledger's time. Every deadline is measured by it."""
         return await self._call(lambda ledger: ledger.now())
 
     async def pause(
         self, queue: str, *, reason: str | None = None, request_id: str | None = None, actor: str | Actor | None = None
     ) -> None:
-        """Nothing more is claimed from the queue. Holders are not touched. Who did it, and why, is kept until it is unpaused."""
+        """Pause a queue: no more jobs are claimed from it. Jobs that are held are not affected.
+
+        The actor and the reason are kept until the queue is unpaused.
+        """
         await self._call(lambda ledger: ledger.pause(queue, reason=reason, request_id=request_id, actor=actor))
 
     async def paused(self) -> dict[str, datetime]:
-        """The paused queues and since when."""
+        """Return the paused queues, each with the time at which it was paused."""
         return await self._call(lambda ledger: ledger.paused())
 
     async def policies(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """What operators set: the fields of each kind and of each tier, durations in milliseconds (`lease_ttl_ms`)."""
+        """Return the fields that operators set for each kind and each tier, durations in milliseconds (`lease_ttl_ms`)."""
         return await self._call(lambda ledger: ledger.policies())
 
     async def policy_of(self, job_id: int) -> Policy:
-        """The policy that a lease on this job would have if it were issued now."""
+        """Return the policy that a lease on this job would have if it were issued now."""
         return await self._call(lambda ledger: ledger.policy_of(job_id))
 
     async def policy_sources(self, kind: str | None = None, *, tier: str | None = None) -> builtins.list[SourcedField]:
-        """Every field of the policy that a job of this kind and tier would have now, with the layer that its value comes from."""
+        """Return every field of the policy of a job of this kind and tier, each with the layer that its value comes from."""
         return await self._call(lambda ledger: ledger.policy_sources(kind, tier=tier))
 
     async def position(self) -> int:
-        """The newest position that was drawn, to follow from; whether its event is committed is another matter."""
+        """Return the newest position that was assigned, to follow from. Its event may not be committed yet."""
         return await self._call(lambda ledger: ledger.position())
 
     async def prove(self, job_id: int, write: Write) -> EndLine:
-        """Give `write` one job's record: its events with proofs that they are in the tree of the newest head, the keys, its
-        row, and that head."""
+        """Export one job: call `write` with each line. Return how many lines of each kind there were.
+
+        The lines are the job's events with proofs that they are in the tree of the newest head, the keys, the job's row, and
+        that head.
+        """
         return await self._call(lambda ledger: ledger.prove(job_id, write))
 
     async def prune(
@@ -602,10 +633,12 @@ class AsyncLedger(AsyncLedgerBase):
         agents_before: datetime | None = None,
         batch: int = 1000,
     ) -> dict[str, int]:
-        """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times,
-        workers not seen since, and where agents stood that were not at work since and hold nothing.
+        """Delete old records in one bounded step, and return how many of each kind were deleted.
 
-        Failed and dead-lettered jobs that are neither discarded nor replayed are kept; only `failed_before` deletes them.
+        Finished jobs, contents of heartbeats and kept answers are deleted if they are older than the given times. Workers are
+        deleted if they were not seen since. Agents' sessions are deleted if they were not active since and hold no job.
+
+        Failed and dead-lettered jobs that are neither discarded nor replayed are kept. Only `failed_before` deletes them.
         """
         return await self._call(
             lambda ledger: ledger.prune(
@@ -620,13 +653,13 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def queues(self) -> builtins.list[QueueRecord]:
-        """Every queue that has jobs or is paused, by name. It counts every job: not for a program that is in a hurry."""
+        """Return every queue that has jobs or is paused, by name. This counts every job, so it is slow on a large ledger."""
         return await self._call(lambda ledger: ledger.queues())
 
     async def release(
         self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
     ) -> Job:
-        """Hand the job back in order: it is ready for others at once, and the attempt does not count."""
+        """Return the job to its queue. It can be claimed at once, and the attempt does not count against `attempts_max`."""
         return await self._call(
             lambda ledger: ledger.release(fence, reason=reason, request_id=request_id, expected_rev=expected_rev)
         )
@@ -640,7 +673,7 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """A new job that repeats a failed, cancelled or dead-lettered one; the same one again while it lives."""
+        """Create a job that repeats a failed, cancelled or dead-lettered one. If a replay of it is live, return that one."""
         return await self._call(
             lambda ledger: ledger.replay(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
@@ -662,14 +695,15 @@ class AsyncLedger(AsyncLedgerBase):
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> builtins.list[Job | HoldfastError]:
-        """Replay the dead letters that `dead_letters` would give, in one transaction. One answer each, in their order.
+        """Replay the dead letters that `dead_letters` returns for the same filter, in one transaction. Return one answer each.
 
-        A dead letter that has been replayed is skipped, unless `again` is true: its answer is its newest replay, as not new. It
-        has been replayed if one of its replays is live, has succeeded or was dead-lettered. A replay that failed or was cancelled
-        does not count, unless it was replayed itself. With `again`, a live replay is still given back instead of a second one.
+        A dead letter that has been replayed is skipped, unless `again` is true: its answer is its newest replay, with `is_new`
+        false. It has been replayed if one of its replays is live, has succeeded or was dead-lettered. A replay that failed or was
+        cancelled does not count, unless it was replayed itself. With `again`, a live replay is still returned instead of a second
+        one.
 
-        At most `limit` are replayed, and at most 1,000 are looked at. The next page is `after=` the last `replay_of` of this one.
-        `reason` says why they are replayed; `reason_code` chooses them.
+        At most `limit` are replayed, and at most 1,000 are examined. For the next page, pass the last `replay_of` of this one as
+        `after`. `reason` says why they are replayed. `reason_code` is part of the filter.
         """
         return await self._call(
             lambda ledger: ledger.replay_many(
@@ -699,7 +733,7 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Give a queued job another priority."""
+        """Change the priority of a queued job."""
         return await self._call(
             lambda ledger: ledger.reprioritise(
                 job_id, priority, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
@@ -715,7 +749,7 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """A stalled job may be claimed again after its backoff; one without attempts left is exhausted instead."""
+        """Queue a stalled job again, to be claimed after its backoff. A job without attempts left is exhausted instead."""
         return await self._call(
             lambda ledger: ledger.requeue(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
@@ -731,7 +765,7 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Make a queued job available from another time: a moment, or so long from now. With neither, from now on."""
+        """Change when a queued job becomes available: at `available_at`, or after `delay`. With neither, it is available now."""
         return await self._call(
             lambda ledger: ledger.reschedule(
                 job_id,
@@ -745,17 +779,17 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def reset_run(self, name: str, *, actor: str | Actor | None = None) -> RunState:
-        """Let a run of this name begin again, whatever ended the last one: its restarts are forgotten.
+        """Allow a run of this name to begin again, for any reason that ended the last one. Its restarts no longer count.
 
-        Conflict while it is supervised.
+        Raise Conflict while the name is supervised.
         """
         return await self._call(lambda ledger: ledger.reset_run(name, actor=actor))
 
     async def result(self, job: Job[R | None] | int, *, timeout: float | None = None) -> R:
-        """The result of a job once it has succeeded. Takes a job or its id.
+        """Wait until a job has succeeded, and return its result. The job is given as an object or by its id.
 
-        ResultTimeout, which is a TimeoutError, if it has not ended after `timeout` seconds; by default it waits as long as it
-        takes. NoResult, with the job's last error, if it failed, was dead-lettered or cancelled.
+        Raise ResultTimeout, which is a TimeoutError, if the job has not ended after `timeout` seconds. By default, wait without
+        a limit. Raise NoResult, with the job's last error, if the job failed, was dead-lettered or was cancelled.
         """
         return await self._wait(lambda ledger: ledger.result(job, timeout=timeout))
 
@@ -768,25 +802,34 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """By fence: the last holder is back. By id: the system, after a beat that came after the stall."""
+        """Resume a stalled job. Given a fence, its last holder resumes it. Given an id, the system resumes it.
+
+        The system can only resume a job after a heartbeat that came after the stall.
+        """
         return await self._call(
             lambda ledger: ledger.resume(job, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
 
     async def revive_sink(self, name: str) -> SinkState:
-        """Deliveries go on at once from where the sink stands, whether it was dead or waiting for its next try."""
+        """Continue deliveries to a sink at once, from its position, also if it was dead or was waiting for a retry."""
         return await self._call(lambda ledger: ledger.revive_sink(name))
 
     async def revoke_key(self, key_id: str, *, actor: str | Actor | None = None) -> KeyRecord:
-        """From now on nothing that this key signs is accepted; what it has signed before stays good. It is not taken back."""
+        """Revoke a key: nothing that it signs from now on is accepted. Earlier signatures stay valid.
+
+        A revocation cannot be undone.
+        """
         return await self._call(lambda ledger: ledger.revoke_key(key_id, actor=actor))
 
     async def rotate_key(self, key_id: str, public: PublicLike, *, actor: str | Actor | None = None) -> KeyRecord:
-        """Enrol a key in another one's place, for the same role and name, and revoke that one: both or neither."""
+        """Enrol a new key for the role and name of another one, and revoke that one, in one transaction."""
         return await self._call(lambda ledger: ledger.rotate_key(key_id, public, actor=actor))
 
     async def runs(self, *, after: str = "", limit: int = 100) -> builtins.list[RunState]:
-        """The newest run of every name that was ever supervised here, by name. The next page is `after=` the last name."""
+        """Return the newest run of every name that was ever supervised, by name.
+
+        For the next page, pass the last name as `after`.
+        """
         return await self._call(lambda ledger: ledger.runs(after=after, limit=limit))
 
     async def set_policy(
@@ -798,40 +841,45 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         **fields: Any,
     ) -> None:
-        """Set a kind's or a tier's policy as a whole, for leases issued from now on. Durations: seconds, "30s", timedelta.
+        """Set the whole policy of a kind or a tier, for leases issued from now on.
 
-        A field that is not named is left to the layers below: what the kind's handler declares, and the defaults.
-        Where keys are enrolled, less than before is to be signed only if a key of a server or an operator is here.
+        A duration is a number of seconds, a text such as "30s", or a timedelta. A field that is not given comes from the layers
+        below: the declaration of the kind's handler, and the defaults. If keys are enrolled, only a process with a server's or an
+        operator's key can lower `signed`.
         """
         await self._call(lambda ledger: ledger.set_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
 
     async def settle_many(
         self, results: Iterable[tuple[Fence, Any]], *, request_id: str, told: Iterable[tuple[Fence, Mapping[str, Any]]] = ()
     ) -> builtins.list[HoldfastError | None]:
-        """`complete_many` for a worker that may have to send it again: no answer is kept, the events themselves carry the id.
+        """Complete many jobs for a worker that may have to repeat the call.
 
-        Answers None for each that is completed, also if it was by this very id before. A job that another transaction has
-        locked is not waited for: its answer is Unavailable with `locked`. No validator is run: the worker has run its own.
+        No answer is kept: the events carry the request id. The answer is None for each job that is completed, also if an
+        earlier call with this id completed it. A job that another transaction has locked is not waited for: its answer is
+        Unavailable with `locked`. No validator is run, because the worker has run its own.
 
-        `told` is what some of these holders said last, in the form of `heartbeat_many`. It is recorded as a beat right before the
+        `told` has the last heartbeats of some of these jobs, in the form of `heartbeat_many`. Each is recorded right before the
         completion, in the same transaction.
         """
         return await self._call(lambda ledger: ledger.settle_many(results, request_id=request_id, told=told))
 
     async def sign_in(self, worker: str, *, incarnation: str | None = None, body: Mapping[str, Any] | None = None) -> None:
-        """A worker is there; said again, it still is. `body` is what it tells of itself; without one, the last one stays."""
+        """Record that a worker is present. Call this again to renew the record.
+
+        `body` is the worker's description of itself. Without one, the last one is kept.
+        """
         await self._call(lambda ledger: ledger.sign_in(worker, incarnation=incarnation, body=body))
 
     async def sign_out(self, worker: str, incarnation: str | None = None) -> None:
-        """The worker is gone, in good order."""
+        """Remove the record of a worker that has shut down."""
         await self._call(lambda ledger: ledger.sign_out(worker, incarnation))
 
     async def sinks(self) -> builtins.list[SinkState]:
-        """Every sink that a relay has ever served here, by name."""
+        """Return every sink that a relay has ever served, by name."""
         return await self._call(lambda ledger: ledger.sinks())
 
     async def skip_sink_event(self, name: str) -> SinkState:
-        """Give up on the event that a sink fails at: it is not delivered, and the sink goes on with the next."""
+        """Skip the event that a sink fails at. It is not delivered, and deliveries continue with the next event."""
         return await self._call(lambda ledger: ledger.skip_sink_event(name))
 
     async def stall(
@@ -846,8 +894,11 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """By fence: the holder cannot go on, and may say why by an `error`, with its `reason_code` and `failure_stage`. By id:
-        the system calls the holder dead, past the limit only."""
+        """Stall a job. Given a fence, the holder itself reports that it cannot go on. Given an id, the system stalls the job.
+
+        The holder may give an `error` with its `reason_code` and `failure_stage`. The system can only stall a job that is past
+        its heartbeat or lease limit.
+        """
         return await self._call(
             lambda ledger: ledger.stall(
                 job,
@@ -862,35 +913,35 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def start(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Change:
-        """User code begins."""
+        """Record that user code begins: the job is running, and its lease is renewed."""
         return await self._call(lambda ledger: ledger.start(fence, request_id=request_id, expected_rev=expected_rev))
 
     async def sweep(self, *, limit: int = 1000) -> dict[str, int]:
-        """One liveness tick: everything that is due for up to `limit` jobs. Answers how many of each event that made.
+        """Run one liveness tick: do what is due for up to `limit` jobs. Return how many events of each type that made.
 
-        Where events have to be signed and no server key is here, jobs are left alone; `unsigned` says how many.
+        If an event must be signed and this process has no server key, its job is skipped. `unsigned` is the number of such jobs.
         """
         return await self._call(lambda ledger: ledger.sweep(limit=limit))
 
     async def take_duty(self, name: str, holder: str, *, ttl: Any) -> bool:
-        """Whether `holder` performs this duty from now on, for `ttl` of ledger time. Taking it again renews it.
+        """Take a duty for `ttl` of ledger time, and return whether `holder` has it. Taking it again renews it.
 
-        False while another holder has it: until that one's time is over, or it has dropped the duty.
+        Return False while another holder has the duty. That ends when its time is over or when it drops the duty.
         """
         return await self._call(lambda ledger: ledger.take_duty(name, holder, ttl=ttl))
 
     async def totals(self, *, max_age: float = 0) -> Readings:
-        """Counts and times of the whole ledger since this process first asked, from all processes that write to it.
+        """Return counts and times of the whole ledger, written by any process, since the first call in this process.
 
-        An answer of up to `max_age` seconds ago will do. See the guide on observability for the names.
+        The answer may be up to `max_age` seconds old. See the guide on observability for the names.
         """
         return await self._call(lambda ledger: ledger.totals(max_age=max_age))
 
     async def unanswered(self, worker: str, *, incarnation: str | None = None) -> builtins.list[Job]:
-        """Jobs that `worker` holds by claims with `keep=False` whose answers were lost, each with its fence. Nothing is renewed.
+        """Return the jobs, with their fences, that `worker` holds by claims with `keep=False` that got no answer.
 
-        Only claims of this `Ledger` object are looked for, until their jobs are found, and for a minute at most: the server may
-        still be carrying out a claim whose connection has broken. A job is returned once.
+        No lease is renewed. Only claims made through this `Ledger` object are looked for, for at most a minute: after the
+        connection has broken, the server may still be executing the claim. Each job is returned once.
         """
         return await self._call(lambda ledger: ledger.unanswered(worker, incarnation=incarnation))
 
@@ -903,16 +954,17 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """The operator steps back."""
+        """Record that the operator no longer assists the job."""
         return await self._call(
             lambda ledger: ledger.unassist(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
 
     async def undo_steps(self, job_id: int) -> builtins.list[dict[str, Any]]:
-        """The undo steps a job has registered, oldest first: each a kind and its args. They run in the opposite order."""
+        """Return the undo steps that a job has registered, oldest first, each with its kind and args. They run newest first."""
         return await self._call(lambda ledger: ledger.undo_steps(job_id))
 
     async def unpause(self, queue: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        """Let jobs be claimed from a paused queue again."""
         await self._call(lambda ledger: ledger.unpause(queue, request_id=request_id, actor=actor))
 
     async def unset_policy(
@@ -925,34 +977,41 @@ class AsyncLedger(AsyncLedgerBase):
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> None:
-        """Remove these fields from what was set for a kind or a tier; without fields, everything that was set for it.
+        """Remove these fields from the policy that was set for a kind or a tier. Without fields, remove the whole policy.
 
-        With `declared`, remove instead what the kind's handler declared, as a whole: for a kind whose handler is gone.
+        With `declared`, remove instead the whole declaration of the kind's handler. Use this for a kind that has no handler
+        any more.
         """
         await self._call(
             lambda ledger: ledger.unset_policy(kind, fields, tier=tier, declared=declared, request_id=request_id, actor=actor)
         )
 
     async def until_ready(self, queues: Sequence[str] = ("default",), *, kinds: Sequence[str] | None = None) -> float | None:
-        """Seconds of ledger time until the first delayed job of these queues may be claimed; None where there is none.
+        """Return the seconds of ledger time until the first delayed job of these queues can be claimed, or None if there is none.
 
-        For whoever has just claimed and found nothing: jobs that were never delayed are not looked at, nor are paused queues, nor
-        jobs that wait for others.
-        0.0 where one may be claimed now; somebody else may have it by the time it is claimed.
+        This is for a worker that has just claimed and got nothing. Jobs that were never delayed, paused queues and jobs that wait
+        for dependencies are not considered. 0.0 means that a job can be claimed now. Another worker may claim it first.
         """
         return await self._call(lambda ledger: ledger.until_ready(queues, kinds=kinds))
 
     async def wait(self, job: Job[R] | int, *, timeout: float | None = None) -> Job[R]:
-        """The job once it has ended: succeeded, failed, was dead-lettered or cancelled. Takes a job or its id.
+        """Wait until a job has succeeded, failed, or was dead-lettered or cancelled, and return it.
 
-        When `timeout` seconds are over, the job as it is then, unfinished: look at its `status`. `result` raises instead.
+        The job is given as an object or by its id. After `timeout` seconds, return the job unfinished: check its `status`.
+        `result` raises an error instead.
         """
         return await self._wait(lambda ledger: ledger.wait(job, timeout=timeout))
 
     async def wants_sweeping(self, holder: str) -> bool:
-        """Whether `holder` should take the duty to sweep: there are jobs to watch, and nobody else does. One statement."""
+        """Return whether `holder` should take the sweep duty: there are jobs to watch, and no other holder has the duty.
+
+        This costs one statement.
+        """
         return await self._call(lambda ledger: ledger.wants_sweeping(holder))
 
     async def workers(self, *, seen_within: Any = None, limit: int = limits.PAGE_MAX) -> builtins.list[WorkerRecord]:
-        """Who has signed in and not out, by name: all, or those seen lately. Beyond `limit`, those seen last."""
+        """Return the workers that have signed in and not out, by name.
+
+        `seen_within` restricts them to those seen recently. If there are more than `limit`, the most recently seen are returned.
+        """
         return await self._call(lambda ledger: ledger.workers(seen_within=seen_within, limit=limit))

@@ -16,26 +16,26 @@ from holdfast.store.callers import AWAITED_CALL, AwaitedCall
 T = TypeVar("T")
 
 CALLS_MAX = 16
-"""Verbs of one ledger that run at once. Further ones wait for their turn."""
+"""The number of calls of one ledger that run at once. Further calls wait."""
 WAITS_MAX = 64
-"""Waits of one ledger at once: `wait`, `follow` and `waiter().wait`. A further one is refused."""
+"""The number of waits of one ledger at once: `wait`, `follow` and `waiter().wait`. A further one is refused."""
 
 
 class ThreadBridge:
-    """Threads for calls, which are short, and for waits, which may be long."""
+    """Two thread pools: one for calls, which are short, and one for waits, which may be long."""
 
     def __init__(self) -> None:
         self._start_pools()
 
     def _start_pools(self) -> None:
-        """A pool starts threads only as calls come in."""
+        """Create the pools. They start threads only when they get calls."""
         self._calls = ThreadPoolExecutor(CALLS_MAX, "holdfast-call")
         self._waits = ThreadPoolExecutor(WAITS_MAX, "holdfast-wait")
         self._wait_slots = threading.BoundedSemaphore(WAITS_MAX)
         self._pid = os.getpid()
 
     def _check_process(self) -> None:
-        """A forked child has none of its parent's threads: a call would wait for ever."""
+        """Create new pools in a forked child. It has none of its parent's threads, so a call would wait forever."""
         if os.getpid() != self._pid:
             self._start_pools()
 
@@ -60,7 +60,7 @@ class ThreadBridge:
             slots.release()
 
     def close(self) -> None:
-        """End the threads. A later call starts new ones: whether it is refused is for the ledger to say."""
+        """End the threads. A later call starts new ones. The ledger decides whether it is refused."""
         calls, waits = self._calls, self._waits
         self._start_pools()
         calls.shutdown(wait=False)
@@ -84,7 +84,7 @@ async def _run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
 async def _abandon_call(running: "Future[Any]", outcome: "asyncio.Future[Any]", awaited: AwaitedCall) -> None:
     running.cancel()
     if not awaited.abandon():
-        outcome.cancel()  # what comes of the call is not reported: its loop may have ended by then
+        outcome.cancel()  # the outcome of the call is not reported: its loop may have ended by then
         return
     while not outcome.done():
         try:
@@ -92,7 +92,7 @@ async def _abandon_call(running: "Future[Any]", outcome: "asyncio.Future[Any]", 
         except asyncio.CancelledError:
             continue  # cancelled once more: the first cancellation is raised at the end
     if not outcome.cancelled():
-        outcome.exception()  # asyncio reports errors that were not looked at
+        outcome.exception()  # marks the error as retrieved, so that asyncio does not report it
 
 
 SLICE_SECONDS = 1.0
@@ -107,7 +107,7 @@ class AsyncWaiter:
         self._threads = threads
 
     async def wait(self, timeout: float) -> bool:
-        """True when there may be something new, at most `timeout` seconds from now; False if only time has passed."""
+        """Wait for at most `timeout` seconds. Return True if there may be new work, False if there was none in that time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while True:
@@ -135,27 +135,27 @@ class AsyncLedgerBase:
 
     @property
     def id(self) -> str:
-        """The name drawn for this ledger when it was created."""
+        """The random name that the ledger got when it was created."""
         return self.sync.id
 
     @property
     def schema(self) -> Schema:
-        """The version of its tables, and what opening it has found and done."""
+        """The version of the ledger's tables, and what was found and migrated when it was opened."""
         return self.sync.schema
 
     @property
     def incarnation(self) -> str:
-        """Drawn when the ledger was opened: workers of this process are told apart from others of the same name by it."""
+        """Drawn when the ledger is opened. It distinguishes the workers of this process from others of the same name."""
         return self.sync.incarnation
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether `unanswered` has claims to look for."""
+        """True if there are claims for `unanswered` to look for."""
         return self.sync.has_unanswered
 
     @property
     def patience(self) -> float:
-        """How many seconds a call that writes waits for one answer of the store. Past that, its connection is given up."""
+        """How many seconds a call that writes waits for one answer of the store. After that, its connection is dropped."""
         return self.sync.patience
 
     @patience.setter
@@ -163,11 +163,11 @@ class AsyncLedgerBase:
         self.sync.patience = seconds
 
     async def waiter(self) -> AsyncWaiter:
-        """Something to wait on for new work: `await wait(timeout)`. Make it before looking for work, so that none is missed."""
+        """Return an object whose `await wait(timeout)` waits for new work. Create it before claiming, so that none is missed."""
         return AsyncWaiter(await self._call(lambda ledger: ledger.waiter()), self._threads)
 
     async def close(self) -> None:
-        """Close the ledger. Calls that are under way end first or are refused."""
+        """Close the ledger. Calls that are running end first or are refused."""
         await self._call(lambda ledger: ledger.close())
         self._threads.close()
 
@@ -184,20 +184,20 @@ class AsyncLedgerBase:
         return await self._threads.wait(lambda: verb(self._find()))
 
     async def _each(self, verb: Callable[[Ledger], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
-        """What a generator yields. A wait that is cancelled ends the generator in its thread."""
+        """Yield the items of a generator. A wait that is cancelled ends the generator in its thread."""
         found = await self._call(verb)
         ended: Any = object()
-        runs_on = False
+        is_still_running = False
         try:
             while True:
                 try:
                     item = await self._threads.wait(lambda: next(found, ended))
                 except asyncio.CancelledError:
-                    runs_on = True
+                    is_still_running = True
                     raise
                 if item is ended:
                     return
                 yield item
         finally:
-            if not runs_on:
+            if not is_still_running:
                 await self._threads.call(found.close)

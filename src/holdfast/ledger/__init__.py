@@ -1,4 +1,4 @@
-"""The one door to a store: commands in, outcomes out, in groups."""
+"""The ledger: its verbs, and the commit pipeline through which they change the store."""
 
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerRecord

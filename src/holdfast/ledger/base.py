@@ -1,4 +1,4 @@
-"""What every verb of the ledger needs: the store, the commit pipeline, and the conversion of answers."""
+"""The base class of the ledger's verbs: the store, the commit pipeline, and the conversion of answers."""
 
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -30,7 +30,7 @@ JobOrFence = int | Fence
 
 
 class LedgerBase:
-    """The verbs' common ground; `Ledger` is this with all of them."""
+    """The state and the steps that all verbs share. `Ledger` adds the verbs."""
 
     def __init__(
         self,
@@ -50,37 +50,38 @@ class LedgerBase:
         self._actor = actor
         self._monotonic = monotonic
         self.metrics = metrics or Metrics()
-        """What this ledger, and whoever shares it, has done since the process began."""
+        """Counts of this ledger, and of other ledgers that share the object, since the process began."""
         self.ring = ring
-        """What this process signs with."""
+        """The keys that this process signs with."""
         self._books = KeyBookCache()
         self._signer = Signer(store, ring, self._books, wall)
         self._pipeline = CommitPipeline(store, self.metrics, self._signer)
         self._sweeper = Sweeper(store, self._pipeline, entropy, monotonic)
         self.acting = StepTransactions(store, self._pipeline, self._signer, entropy, self.metrics)
-        """Several commands as one transaction: what the verbs of agents are made of."""
+        """Runs several commands in one transaction, for the verbs of agents."""
         self._totals = Totals(store)
         self._enqueues = validate.EnqueueReader()
         self.validation = None if validators is None else Validation(store, validators)
-        """What looks at results before they are recorded; None where nothing does."""
+        """Runs validators on results before they are recorded. None if there are no validators."""
         self.incarnation = incarnation
-        """Drawn when the ledger was opened: workers of this process are told apart from their namesakes by it."""
+        """Drawn when the ledger is opened. It distinguishes the workers of this process from others of the same name."""
         self._unanswered: dict[str, tuple[c.ClaimNext, float]] = {}
-        """Claims that may have been committed without an answer, by request id, and until when to look for their jobs."""
+        """Claims that may have been committed without an answer, by request id, each with the time until which to look for its
+        jobs."""
 
     @property
     def id(self) -> str:
-        """The name drawn for this ledger when it was created."""
+        """The random name that the ledger got when it was created."""
         return self._store.ledger_id
 
     @property
     def schema(self) -> Schema:
-        """The version of its tables, and what opening it has found and done."""
+        """The version of the ledger's tables, and what was found and migrated when it was opened."""
         return self._store.schema
 
     @property
     def patience(self) -> float:
-        """How many seconds a call that writes waits for one answer of the store. Past that, its connection is given up."""
+        """How many seconds a call that writes waits for one answer of the store. After that, its connection is dropped."""
         return self._store.patience
 
     @patience.setter
@@ -88,6 +89,7 @@ class LedgerBase:
         self._store.patience = seconds
 
     def close(self) -> None:
+        """Close the ledger's connections."""
         self._store.close()
 
     def __repr__(self) -> str:
@@ -134,7 +136,7 @@ class LedgerBase:
         actor: str | Actor | None,
         work: Callable[[Session], None],
     ) -> None:
-        """A change of the ledger's own settings: no job, no event; a request id is honoured all the same."""
+        """Change the ledger's own settings. This makes no event. A repeated request id is recognised all the same."""
         who, request = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id)
 
         def once(session: Session) -> None:
@@ -143,11 +145,11 @@ class LedgerBase:
 
         self._pipeline.transact(once)
 
-    def _weighed(self, commands: Sequence[c.Complete]) -> Sequence[c.Complete]:
-        """Each completion with what validators object to."""
-        return commands if self.validation is None else self.validation.weighed(commands)
+    def _validated(self, commands: Sequence[c.Complete]) -> Sequence[c.Complete]:
+        """Return the completions, each with the objection of its validators, if any."""
+        return commands if self.validation is None else self.validation.validated(commands)
 
-    def _quick(
+    def _hot_request(
         self,
         verb: str,
         commands: Sequence[Any],
@@ -158,7 +160,7 @@ class LedgerBase:
         waits: bool = True,
         beats: Sequence[c.Heartbeat] = (),
     ) -> Request:
-        """A request of a hot verb. Its answer is kept if the caller chose the request id, or if it must not be done twice."""
+        """Return a request of a hot verb. Its answer is kept if the caller chose the request id, or with `keep`."""
         named = request_id is not None
         body = validate.body_hash(verb, [body_of(command) for command in commands]) if named or keep else b""
         signed = self._signer.sign_many(commands)
@@ -169,7 +171,7 @@ class LedgerBase:
         verb: str,
         commands: Sequence[Any],
         request_id: str | None,
-        dress: Callable[[Any], Any],
+        convert: Callable[[Any], Any],
         *,
         waits: bool = True,
         beats: Sequence[c.Heartbeat] = (),
@@ -177,9 +179,9 @@ class LedgerBase:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
         answers: list[Any] = []
         for number, part in enumerate(chunks(commands, limits.WRITE_CHUNK)):
-            request = self._quick(verb, part, request_id, chunk=number, waits=waits, beats=beats if number == 0 else ())
+            request = self._hot_request(verb, part, request_id, chunk=number, waits=waits, beats=beats if number == 0 else ())
             answers += self._pipeline.submit(request).answers
-        return [answer if isinstance(answer, HoldfastError) else dress(answer) for answer in answers]
+        return [answer if isinstance(answer, HoldfastError) else convert(answer) for answer in answers]
 
     def _on_job(self, verb: str, command: c.JobCommand, request_id: str | None, body: tuple[Any, ...] = ()) -> Job:
         fence = getattr(command, "fence", None)
@@ -192,14 +194,14 @@ D = TypeVar("D", bound=LedgerBase)
 
 
 def without_validators(ledger: D) -> D:
-    """The same ledger for a worker, which runs the validators of its handlers itself."""
-    found = copy(ledger)
-    found.validation = None
-    return found
+    """Return a copy of the ledger for a worker, which runs the validators of its handlers itself."""
+    copied = copy(ledger)
+    copied.validation = None
+    return copied
 
 
 class WorkerActors(dict[str, Actor]):
-    """Workers by name, made once for a batch."""
+    """Actors for workers, by name. Each is made once for a batch."""
 
     def __missing__(self, name: str) -> Actor:
         actor = self[name] = Actor(Role.WORKER, name)
@@ -207,7 +209,7 @@ class WorkerActors(dict[str, Actor]):
 
 
 def optional_reason(reason: str | None) -> tuple[str, ...]:
-    """A reason as a part of a request's body. Without one, the body is what it was before verbs took reasons."""
+    """Return a reason as part of a request's body. Without one, the body is the same as before verbs took reasons."""
     return () if reason is None else (reason,)
 
 
@@ -217,12 +219,12 @@ def body_of(command: Any) -> Any:
 
 
 def public_job(record: Record) -> Job:
-    """Without the fence's secret: only its claimer is told."""
+    """Return the job without the token of its fence. Only the claim itself returns the token."""
     return Job(record.id, msgspec.structs.replace(record, token=None) if record.token is not None else record)
 
 
 def claimed_job(record: Record, drawn: str | None = None) -> Job:
-    """With its fence: under the token that was drawn for the claim, or that an earlier claim left in the record."""
+    """Return the job with its fence. The token is the one in the record, or the one that was drawn for this claim."""
     token = record.token or (None if drawn is None or record.policy is None else drawn + record.policy.token_tail)
     if record.token is not None:
         record = msgspec.structs.replace(record, token=None)

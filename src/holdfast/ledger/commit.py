@@ -165,9 +165,9 @@ class GroupCommit:
 class CommitPipeline:
     """Runs requests: in the right lane, again where rows are locked, counted, with workers woken."""
 
-    def __init__(self, store: Store, metrics: Metrics, notary: Signer) -> None:
+    def __init__(self, store: Store, metrics: Metrics, signer: Signer) -> None:
         self._store = store
-        self._signer = notary
+        self._signer = signer
         self._metrics = metrics
         self._groups: dict[Lane, GroupCommit] = {
             lane: GroupCommit(partial(self._run_group, lane)) for lane in store.lanes() if lane != "keyed"
@@ -306,7 +306,7 @@ class CommitPipeline:
         return merged
 
     def _with_holder(self, refused: Unavailable) -> Unavailable:
-        """The refusal with the transaction that holds the lock, where the store can tell."""
+        """Return the refusal, with the transaction that holds the lock if the store can name it."""
         job_id = refused.context.get("job_id")
         holder = None if "request_id" in refused.context else self._store.lock_holder(job_id)
         if holder is None:
@@ -366,7 +366,7 @@ def failure_of(request: Request, error: Exception) -> Exception:
 
 
 def _after(request: Request, error: Exception) -> Result | Exception:
-    """What a request gets whose transaction was rolled back by this error. Nothing of it was done."""
+    """Return the outcome of a request after this error has rolled back its transaction. Nothing of it was done."""
     if isinstance(error, Contention):
         result = Result(request)
         result.answers, result.locked = [lock_refusal(error, None)] * len(request.commands), True

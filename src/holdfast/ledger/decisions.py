@@ -1,4 +1,4 @@
-"""Load a job under its lock, decide what a command does, save it, and tell the job's dependents if it has ended."""
+"""Load a job under its lock, decide what a command does, save it, and resolve the job's dependents if it has ended."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +17,12 @@ from holdfast.store.base import AppliedCommand, Session
 
 
 def compensate(
-    session: Session, job: JobRecord, command: Compensate, now: Micros, sitting: TransactionSigner
+    session: Session, job: JobRecord, command: Compensate, now: Micros, signer: TransactionSigner
 ) -> tuple[EventType, ...]:
-    """What was due for `job`, whose row is locked; the types of the events that made."""
+    """Enqueue the undo job of `job`, or note its outcome, if that is due. Return the types of the events made.
+
+    The row of `job` is locked.
+    """
     if not has_undo_due(job):
         return ()
     undo = session.undo_job(job)
@@ -29,27 +32,27 @@ def compensate(
     note = undo_note(undo, command)
     if note is None:
         return ()
-    outcome = sitting.decide(job, note, now)
+    outcome = signer.decide(job, note, now)
     session.save(outcome.job, outcome.events)
     return tuple(event.type for event in outcome.events)
 
 
-def decide_each(session: Session, items: Sequence[Item], sitting: TransactionSigner) -> None:
+def decide_each(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
     ids = [item.command.job_id for item in items]
     jobs = session.load(ids, lock=True)
     if isinstance(items[0].command, c.Complete):
-        # Many at once, and so their dependents too: one by one they could be locked in any order.
+        # Lock the dependents of all jobs at once. Locking them one by one would lock them in any order.
         session.lock_waiting(ids)
     now = session.now()
     for item in items:
         try:
-            item.answer(_decide_one(session, jobs, item, now, sitting))
+            item.answer(_decide_one(session, jobs, item, now, signer))
         except HoldfastError as refusal:
             item.answer(_done_before(session, item.command) or refusal)
 
 
-def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: int, sitting: TransactionSigner) -> Any:
-    """`jobs` are those of the whole round: what is decided here may change others of them."""
+def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: int, signer: TransactionSigner) -> Any:
+    """Decide one command and save the outcome. `jobs` has all jobs of the round: a cascade may change several of them."""
     command = item.command
     job = jobs.get(command.job_id)
     if isinstance(command, _MAY_STALL) and command.fresh_since is None:
@@ -59,7 +62,7 @@ def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: i
         command = msgspec.structs.replace(command, policy=policy, paused=paused)
     if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None:
         command = msgspec.structs.replace(command, key_holder=session.key_holder(command.queue, job.dedupe_key))
-    outcome = sitting.decide(job, command, now, own=item.result.request.verb != "append")
+    outcome = signer.decide(job, command, now, own=item.result.request.verb != "append")
     if outcome.events:
         session.save(outcome.job, outcome.events)
         item.result.changed = True
@@ -67,27 +70,27 @@ def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: i
         if outcome.job.status is Status.QUEUED:
             item.result.queues.add(outcome.job.queue)
         if outcome.job.status in TERMINAL and not isinstance(command, c.Annotate):
-            told = dependencies.resolve_dependents(session, outcome.job, now, command.request_id)
-            item.result.note(told)
-            jobs |= {other.job.id: other.job for other in told}
+            resolved = dependencies.resolve_dependents(session, outcome.job, now, command.request_id)
+            item.result.note(resolved)
+            jobs |= {other.job.id: other.job for other in resolved}
     if isinstance(command, c.Sweep):
         return tuple(event.type for event in outcome.events)
     return change_of(outcome.job) if isinstance(command, _CHANGE_ONLY) else outcome.job
 
 
-def apply(session: Session, result: Result, command: c.JobCommand, sitting: TransactionSigner) -> JobRecord | None:
-    """Decide one of several commands of a request, save what it says, and return the job afterwards.
+def apply(session: Session, result: Result, command: c.JobCommand, signer: TransactionSigner) -> JobRecord | None:
+    """Decide one of several commands of a request, save the outcome, and return the job afterwards.
 
-    A refusal is raised, and what was saved before it must not be committed.
+    Raise the error of a refused command. The caller must then roll back the transaction.
     """
     jobs = session.load([command.job_id], lock=True)
     before = len(result.outcomes)
-    _decide_one(session, jobs, Item(result, 0, command), session.now(), sitting)
+    _decide_one(session, jobs, Item(result, 0, command), session.now(), signer)
     return result.outcomes[before].job if len(result.outcomes) > before else jobs.get(command.job_id)
 
 
 _MAY_STALL = (c.ClaimJob, c.Stall, c.Sweep)
-"""Commands that may call a holder dead."""
+"""Commands that may stall a job because of its holder's silence."""
 _CHANGE_ONLY = (c.Start, c.Heartbeat, c.Complete)
 _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
     c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
@@ -98,7 +101,10 @@ _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
 
 
 def _done_before(session: Session, command: Any) -> AppliedCommand | HoldfastError | None:
-    """A start or completion that was refused because this very request had already done it: the event carries its id."""
+    """Return the answer to a start or completion that was refused because the same request had already done it.
+
+    The event carries the request id. Return None if no event does.
+    """
     kinds = _OWN_EVENTS.get(type(command))
     if kinds is None or command.request_id is None:
         return None
@@ -112,14 +118,14 @@ def _done_before(session: Session, command: Any) -> AppliedCommand | HoldfastErr
     return _event_change(event)
 
 
-def compensate_each(session: Session, items: Sequence[Item], sitting: TransactionSigner) -> None:
-    """Under the job's own lock, so that one undo job is made and one note written."""
+def compensate_each(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
+    """Compensate each job under its own lock, so that it gets one undo job and one note."""
     jobs = session.load([item.command.job_id for item in items], lock=True)
     now = session.now()
     for item in items:
         job = jobs.get(item.command.job_id)
         try:
-            made = () if job is None else compensate(session, job, item.command, now, sitting)
+            made = () if job is None else compensate(session, job, item.command, now, signer)
         except HoldfastError as refusal:
             item.answer(refusal)
             continue
@@ -130,20 +136,23 @@ def compensate_each(session: Session, items: Sequence[Item], sitting: Transactio
 
 
 def continue_cascades(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
-    """All of them together, so that they are not more than one transaction may hold. The first answers for all."""
+    """Continue all cascades together, within the limit of one transaction. The answer of the first item is for all."""
     first = items[0]
-    told = dependencies.continue_cascade(
+    outcomes = dependencies.continue_cascade(
         session, [item.command.job_id for item in items], session.now(), first.command.request_id
     )
     for item in items:
         item.answer(())
-    first.answer(tuple(event.type for outcome in told for event in outcome.events))
-    first.result.note(told)
-    first.result.changed = first.result.changed or bool(told)
+    first.answer(tuple(event.type for outcome in outcomes for event in outcome.events))
+    first.result.note(outcomes)
+    first.result.changed = first.result.changed or bool(outcomes)
 
 
 def link_each(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
-    """All of them as a set. The first answers for all; those whose dependencies are locked are left for a later sweep."""
+    """Link all jobs as a set. The answer of the first item is for all.
+
+    Jobs with locked dependencies are left for a later sweep.
+    """
     first = items[0]
     done, outcomes = dependencies.link_dependents(session, [item.command.job_id for item in items], first.command.request_id)
     for item in items:

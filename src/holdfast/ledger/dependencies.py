@@ -1,4 +1,4 @@
-"""Jobs that wait for other jobs: how they are made, and what the end of a job does to its dependents."""
+"""Jobs that wait for other jobs: how they are created, and what the end of a job does to its dependents."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from holdfast.store.base import Session
 
 
 def resolve_dependents(session: Session, job: JobRecord, now: Micros, request_id: str | None) -> list[Decision]:
-    """Tell those who wait for a job that it is over, and those who wait for them where that ends them too; what came of it."""
+    """Unblock the dependents of a job that has succeeded, or cascade a failure to them. Return the decisions."""
     if job.status not in TERMINAL:
         return []
     ended = dependency_of(job)
@@ -34,9 +34,9 @@ def _unblock_dependents(session: Session, ended: DependencyState, now: Micros, r
     return decide_and_save(session, [(jobs[id_], unblock_command(id_, ended, request_id)) for id_ in free], now)
 
 
-def decide_and_save(session: Session, asked: Iterable[tuple[JobRecord, c.JobCommand]], now: Micros) -> list[Decision]:
-    """Decide what is asked of jobs that wait, and save it all at once."""
-    return _save_outcomes(session, [decide(job, command, now) for job, command in asked])
+def decide_and_save(session: Session, commands: Iterable[tuple[JobRecord, c.JobCommand]], now: Micros) -> list[Decision]:
+    """Decide commands on jobs that wait, and save all outcomes at once."""
+    return _save_outcomes(session, [decide(job, command, now) for job, command in commands])
 
 
 def _save_outcomes(session: Session, outcomes: list[Decision]) -> list[Decision]:
@@ -45,14 +45,14 @@ def _save_outcomes(session: Session, outcomes: list[Decision]) -> list[Decision]
     return outcomes
 
 
-def cascade(session: Session, over: Sequence[DependencyState], now: Micros, request_id: str | None) -> list[Decision]:
-    """End whoever waits for one of these, which came to nothing, and does not want to go on waiting; and so on from there.
+def cascade(session: Session, failed: Sequence[DependencyState], now: Micros, request_id: str | None) -> list[Decision]:
+    """End the dependents of failed jobs, and their dependents in turn, unless their policy is to go on waiting.
 
-    Whoever is below is looked for, locked in order, and only then loaded: somebody may have begun to wait meanwhile for one who
-    was not locked yet. So it is looked for again until nobody is found.
+    The dependents are found, locked in order, and only then loaded. Meanwhile another transaction may have added a dependent of
+    a job that was not locked yet, so the search is repeated until it finds none.
     """
     outcomes: list[Decision] = []
-    ended = {one.id: one for one in over}
+    ended = {one.id: one for one in failed}
     while below := session.falling(ended, CASCADE_MAX - len(outcomes)):
         session.lock(below)
         fallen = _decide_cascade(session.load(below, lock=False), ended.values(), now, request_id)
@@ -65,49 +65,49 @@ def cascade(session: Session, over: Sequence[DependencyState], now: Micros, requ
 
 
 def _decide_cascade(
-    jobs: dict[int, JobRecord], over: Iterable[DependencyState], now: Micros, request_id: str | None
+    jobs: dict[int, JobRecord], failed: Iterable[DependencyState], now: Micros, request_id: str | None
 ) -> list[Decision]:
-    """What the ends of `over` come to for these jobs, those nearest to them first."""
+    """Decide what the failed jobs do to their dependents among `jobs`, the nearest first."""
     waiters: dict[int, list[JobRecord]] = defaultdict(list)
     for _, job in sorted(jobs.items()):
         for on_id in job.waits_for:
             waiters[on_id].append(job)
     fallen: dict[int, Decision] = {}
-    behind = deque(over)
-    while behind:
-        ended = behind.popleft()
+    pending = deque(failed)
+    while pending:
+        ended = pending.popleft()
         for job in waiters.pop(ended.id, ()):
             command = None if job.id in fallen or not job.is_waiting else failure_command(job, ended, request_id)
             if command is not None:
                 fallen[job.id] = outcome = decide(job, command, now)
-                behind.append(dependency_of(outcome.job))
+                pending.append(dependency_of(outcome.job))
     return list(fallen.values())
 
 
 def continue_cascade(session: Session, ids: Sequence[int], now: Micros, request_id: str | None) -> list[Decision]:
-    """Go on telling of ends that were noted as untold. Whatever is left is noted again."""
+    """Continue cascades that were too large for one transaction. What is left after this one is noted again."""
     ended = [dependency_of(job) for _, job in sorted(session.load(ids, lock=True).items())]
     session.forget_untold(ids)
     return cascade(session, ended, now, request_id) if ended else []
 
 
 def dependency_of(job: JobRecord) -> DependencyState:
-    """A job as those see it who wait for it."""
+    """Return a job as its dependents see it."""
     return DependencyState(job.id, job.status, job.rev)
 
 
 class LinkedJobs(NamedTuple):
-    """What a call with dependencies came to: an answer for each of its jobs, and what was decided about them at once."""
+    """The outcome of a call with dependencies: an answer for each job, and what was decided about the jobs at once."""
 
     answers: list[idempotency.FoundJob]
     outcomes: list[Decision]
 
 
 def make_linked(session: Session, commands: Sequence[c.EnqueueLinked]) -> LinkedJobs:
-    """The jobs of one call, each waiting for those it depends on.
+    """Create the jobs of one call, each waiting for its dependencies.
 
-    Those are locked first where that needs no waiting: they cannot end before this transaction does. A job that is locked by
-    another transaction may end meanwhile without knowing of its new dependent, so a sweep looks at that one again.
+    The dependencies are locked first, without waiting, so that they cannot end before this transaction does. A dependency that
+    another transaction has locked may end before its new dependent is visible to it, so a sweep checks that one again.
     """
     open_ids: set[int] = set()
     outside = _follow(session, {id_ for command in commands for id_ in command.depends_on}, open_ids)
@@ -122,30 +122,30 @@ def make_linked(session: Session, commands: Sequence[c.EnqueueLinked]) -> Linked
         inside = [found.get(id_) or DependencyState(id_, Status.QUEUED, 1) for id_ in (ids[other] for other in command.after)]
         known = [*(outside[id_] for id_ in command.depends_on if id_ in outside), *inside]
         if command.depends_on or command.after:
-            edges[ids[place]] = sorted({standing.id: standing for standing in known}.values())
+            edges[ids[place]] = sorted({one.id: one for one in known}.values())
     outcomes = _link(session, commands, edges, open_ids)
     jobs = session.load(ids, lock=False)
     return LinkedJobs([idempotency.FoundJob(jobs[id_], place in new) for place, id_ in enumerate(ids)], outcomes)
 
 
 def _check_known(command: c.EnqueueLinked, outside: dict[int, DependencyState]) -> None:
-    """What a replay's first job depended on may have been pruned since: whoever is gone keeps nobody waiting."""
+    """Raise NotFound for an unknown dependency, except in a replay: dependencies of the original may have been pruned."""
     for id_ in command.depends_on:
         if id_ not in outside and command.replay_of is None:
             raise NotFound(f"there is no job {id_} to depend on", job_id=id_)
 
 
 def _follow(session: Session, ids: Iterable[int], open_ids: set[int]) -> dict[int, DependencyState]:
-    """Where these jobs stand, by the ids asked for. One that came to nothing stands where its newest replay does.
+    """Return the state of these jobs by id. For a failed job, the state is that of its newest replay.
 
-    Those that may end before this transaction does are added to `open_ids`.
+    Jobs that may end before this transaction does are added to `open_ids`.
     """
     wanted = set(ids)
     open_ids |= session.pin(wanted)
     found = session.standings(wanted)
-    behind = deque(found)
-    while behind:
-        id_ = behind.popleft()
+    pending = deque(found)
+    while pending:
+        id_ = pending.popleft()
         replay = found[id_].replay if found[id_].has_failed else None
         if replay is None:
             continue
@@ -153,12 +153,15 @@ def _follow(session: Session, ids: Iterable[int], open_ids: set[int]) -> dict[in
         newer = session.standings([replay])
         if replay in newer:
             found[id_] = newer[replay]
-            behind.append(id_)
+            pending.append(id_)
     return found
 
 
 def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int]) -> set[int]:
-    """Write the jobs under their ids; the places of the new ones. Where a key is held, the id becomes that of its holder."""
+    """Write the jobs under their ids, and return the places of the new ones.
+
+    If another job has the dedupe key, the id is replaced by that job's.
+    """
     keyed = [place for place in in_order(commands) if commands[place].dedupe_key is not None]
     new = set(range(len(commands)))
     for place in keyed:
@@ -173,7 +176,7 @@ def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int
 
 
 def _row(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:
-    """What the store is to write: with its id, with the ids of those it depends on, and not to be claimed before they end."""
+    """Return the command for the store: with the job's id and the ids of its dependencies, not claimable before they end."""
     if not command.depends_on and not command.after:
         return msgspec.structs.replace(command, job_id=ids[place], bare=False)
     payload = command.payload
@@ -186,7 +189,7 @@ def _row(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:
 def _link(
     session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int, list[DependencyState]], open_ids: set[int]
 ) -> list[Decision]:
-    """Note the edges; then let go of jobs that wait for nothing, and end jobs that wait in vain."""
+    """Save the edges. Then unblock jobs without unmet dependencies, and end jobs with failed ones."""
     if not edges:
         return []
     unmet = {job_id: [one for one in on if not one.is_met] for job_id, on in edges.items()}
@@ -201,27 +204,27 @@ def _link(
 def _decide_linked(
     session: Session, unmet: dict[int, list[DependencyState]], request_id: str | None, *, is_replay: bool = False
 ) -> list[Decision]:
-    """Let go of jobs with nothing left to wait for, and end those that wait for one that came to nothing, if they want that."""
+    """Unblock jobs without unmet dependencies, and end those with a failed one, unless their policy is to wait."""
     lost = {} if is_replay else {id_: on for id_, on in unmet.items() if any(one.has_failed for one in on)}
     due = [job_id for job_id, on in unmet.items() if not on or job_id in lost]
     if not due:
         return []
-    now, asked = session.now(), []
+    now, commands = session.now(), []
     for job_id, job in sorted(session.load(due, lock=False).items()):
         why = next((one for one in lost.get(job_id, ()) if one.has_failed), None)
-        wanted = unblock_command(job_id, None, request_id) if why is None else failure_command(job, why, request_id)
-        if wanted is not None:
-            asked.append((job, wanted))
-    outcomes = decide_and_save(session, asked, now)
-    over = [dependency_of(outcome.job) for outcome in outcomes if outcome.job.status in TERMINAL]
-    return outcomes + (cascade(session, over, now, request_id) if over else [])
+        command = unblock_command(job_id, None, request_id) if why is None else failure_command(job, why, request_id)
+        if command is not None:
+            commands.append((job, command))
+    outcomes = decide_and_save(session, commands, now)
+    ended = [dependency_of(outcome.job) for outcome in outcomes if outcome.job.status in TERMINAL]
+    return outcomes + (cascade(session, ended, now, request_id) if ended else [])
 
 
 def link_dependents(session: Session, job_ids: Sequence[int], request_id: str | None) -> tuple[set[int], list[Decision]]:
-    """Let the jobs that these ones wait for count them as dependents, or tell them of their end.
+    """Register these jobs as dependents of the jobs they wait for, or resolve them if those have ended.
 
-    For jobs that were made while another transaction had locked one of those, or in a caller's own transaction. Answers which of
-    them are linked, and what that came to. The others wait for a lock of another transaction.
+    This is for jobs that were created in a caller's own transaction, or while another transaction had locked a dependency.
+    Return the ids that are linked now, and the decisions. The other ids have a row that another transaction has locked.
     """
     edges = session.depends_on(job_ids)
     open_ids = session.try_lock({*job_ids, *(on_id for on in edges.values() for on_id in on)})
@@ -244,14 +247,14 @@ def link_dependents(session: Session, job_ids: Sequence[int], request_id: str | 
 
 
 class Refs:
-    """What was said by name in one call."""
+    """The names, or refs, that the items of one call give each other."""
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
         self._wanted: dict[int, list[str]] = {}
 
     def take(self, place: int, item: Mapping[str, Any]) -> dict[str, Any]:
-        """The item without its own name, and depending on ids alone."""
+        """Return the item without its ref, and with only ids in `depends_on`. Remember the names."""
         rest = dict(item)
         ref = rest.pop("ref", None)
         if ref is not None:
@@ -267,7 +270,7 @@ class Refs:
         return rest
 
     def link(self, commands: Sequence[c.Enqueue]) -> list[c.Enqueue]:
-        """The commands as those of one call, each with the places of those it depends on."""
+        """Return the commands of the call, each with the places of the items that it depends on."""
         linked = [command if isinstance(command, c.EnqueueLinked) else _refs_of(command) for command in commands]
         for place, names in self._wanted.items():
             after = tuple(sorted({self._place(place, name) for name in names}))
@@ -287,7 +290,7 @@ def _refs_of(command: c.Enqueue) -> c.EnqueueLinked:
 
 
 def in_order(commands: Sequence[c.EnqueueLinked]) -> list[int]:
-    """Places of a call such that each comes after those it depends on. A circle is refused."""
+    """Return the places of a call in an order in which each comes after its dependencies. Raise ValidationError for a cycle."""
     missing = [len(command.after) for command in commands]
     following: dict[int, list[int]] = {}
     for place, command in enumerate(commands):
@@ -301,5 +304,5 @@ def in_order(commands: Sequence[c.EnqueueLinked]) -> list[int]:
                 order.append(place)
     if len(order) < len(commands):
         stuck = next(place for place, count in enumerate(missing) if count)
-        raise ValidationError("these items depend on each other in a circle", field="depends_on", item=stuck)
+        raise ValidationError("these items depend on each other in a cycle", field="depends_on", item=stuck)
     return order

@@ -1,7 +1,7 @@
-"""Events in the words and shapes of another dialect, for readers that do not know Holdfast's.
+"""Convert events to the names and shapes of another dialect, for readers that do not use Holdfast's.
 
-The names are those of `core.vocabulary`, the table by which they are also read. An event that the dialect has no name for keeps
-Holdfast's name and payload: nothing is left out.
+The names are those of `core.vocabulary`, the table by which they are also read. An event for which the dialect has no name keeps
+Holdfast's name and payload. No event is left out.
 """
 
 from bisect import bisect_left
@@ -22,43 +22,43 @@ from holdfast.proof.encoding import to_iso
 from holdfast.store.base import EventFilter, Session, Store
 
 _ROBOTS = {Role.WORKER: "robot", Role.SYSTEM: "server"}
-"""What `liveness` calls roles; it has no other name for the rest."""
+"""The names of roles in `liveness`. Other roles have the same name there."""
 
 
 class StateBefore(NamedTuple):
-    """What an event does not say of its job: the phase before it, and who holds the job or held it last."""
+    """The state of a job before an event, which the event itself does not have: its phase, and its current or last holder."""
 
     phase: Phase | None = None
     holder: str | None = None
 
 
 UNKNOWN = StateBefore()
-StandingOf = Callable[[Event], StateBefore]
+FindState = Callable[[Event], StateBefore]
 
 
 def read_dialect(given: Any) -> Dialect:
     return validate.choice("dialect", Dialect, given)
 
 
-def written(event: Event, dialect: Dialect, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
-    """The event as readers of the dialect expect it: a JSON object."""
-    return _SHAPES[dialect](event, ledger_id, standing)
+def translate(event: Event, dialect: Dialect, ledger_id: str, before: StateBefore) -> dict[str, Any]:
+    """Return the event as a JSON object in the dialect."""
+    return _SHAPES[dialect](event, ledger_id, before)
 
 
-def needs_standing(event: Event, dialect: Dialect) -> bool:
-    """Whether `written` needs more than the event itself: `liveness` names phases, and the robot that a stall is about."""
+def needs_state(event: Event, dialect: Dialect) -> bool:
+    """Return whether `translate` needs the state before the event: `liveness` names phases, and the robot of a stall."""
     is_about_run = Status.RUNNING in (event.from_status, event.to_status) or event.type in (EventType.STALLED, EventType.RESUMED)
     return dialect is Dialect.LIVENESS and is_about_run
 
 
 class StatesInOrder:
-    """Standings for a reader who sees every event from the first one on. It remembers the jobs that are held or stalled."""
+    """Finds the state before each event, given every event from the first one on. It remembers held and stalled jobs."""
 
     def __init__(self) -> None:
         self._known: dict[int, StateBefore] = {}
 
     def __call__(self, event: Event) -> StateBefore:
-        """The job's standing before this event."""
+        """Return the job's state before this event."""
         before = self._known.get(event.job_id, UNKNOWN)
         after = _after(before, event)
         if event.to_status in (Status.CLAIMED, Status.RUNNING, Status.STALLED):
@@ -68,32 +68,32 @@ class StatesInOrder:
         return before
 
 
-def looked_up(store: Store, events: Iterable[Event], dialect: Dialect) -> StandingOf:
-    """Standings for a reader who sees some events only: read from the jobs' histories, where any is needed."""
-    job_ids = {event.job_id for event in events if needs_standing(event, dialect)}
+def read_states(store: Store, events: Iterable[Event], dialect: Dialect) -> FindState:
+    """Return a function that finds the state before any of these events. It uses the jobs' histories, if any is needed."""
+    job_ids = {event.job_id for event in events if needs_state(event, dialect)}
     found = store.read(lambda session: {id_: _history(session, id_) for id_ in job_ids}) if job_ids else {}
 
-    def standing(event: Event) -> StateBefore:
-        revs, standings = found.get(event.job_id, ([], []))
+    def find(event: Event) -> StateBefore:
+        revs, states = found.get(event.job_id, ([], []))
         place = bisect_left(revs, event.rev)
-        return standings[place - 1] if place else UNKNOWN
+        return states[place - 1] if place else UNKNOWN
 
-    return standing
+    return find
 
 
 def _history(session: Session, job_id: int) -> tuple[list[int], list[StateBefore]]:
-    """The revisions at which the job's standing changed, and the standing after each."""
+    """Return the revisions at which the job's state changed, and the state after each."""
     types = tuple(kind.value for kind in PHASE_TYPES)
     revs: list[int] = []
-    standings: list[StateBefore] = []
+    states: list[StateBefore] = []
     after, now = 0, UNKNOWN
     while page := session.events(EventFilter(job_id=job_id, types=types, after=after, limit=PAGE_MAX)):
         for event in map(public_event, page):
             now = _after(now, event)
             revs.append(event.rev)
-            standings.append(now)
+            states.append(now)
         after = page[-1].pos
-    return revs, standings
+    return revs, states
 
 
 def _after(before: StateBefore, event: Event) -> StateBefore:
@@ -104,17 +104,17 @@ def _after(before: StateBefore, event: Event) -> StateBefore:
 # Shapes
 
 
-def _liveness(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
+def _liveness(event: Event, ledger_id: str, before: StateBefore) -> dict[str, Any]:
     dialect, actor = Dialect.LIVENESS, Actor.parse(event.actor)
     reason = None if event.reason is None else reason_name(dialect, event.reason)
-    from_status = event.from_status and status_name(dialect, event.from_status, standing.phase)
-    to_status = status_name(dialect, event.to_status, phase_after(standing.phase, event.type))
+    from_status = event.from_status and status_name(dialect, event.from_status, before.phase)
+    to_status = status_name(dialect, event.to_status, phase_after(before.phase, event.type))
     payload: dict[str, Any] = event.payload
     rest: dict[str, Any] = {}
     if has_name(dialect, event.type):
-        robot = actor.name if actor.role is Role.WORKER else standing.holder
+        robot = actor.name if actor.role is Role.WORKER else before.holder
         payload, rest = _liveness_payload(event, robot, reason)
-    told = {
+    fields = {
         "id": event.id,
         "jobId": str(event.job_id),
         "type": event_name(dialect, event.type),
@@ -134,17 +134,17 @@ def _liveness(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, 
         "requestId": event.request_id,
         "version": event.version,
     }
-    return told | ({"contents": rest} if rest else {}) | _signed(event, "keyId")
+    return fields | ({"contents": rest} if rest else {}) | _signed(event, "keyId")
 
 
 def _liveness_payload(event: Event, robot: str | None, reason: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The payload as the document has it, and the fields of Holdfast's that it has no name for."""
+    """Return the payload in the dialect, and the fields for which the dialect has no name."""
     at, rest = _iso(event.at), dict(event.payload)
     about = {"jobId": str(event.job_id), "robotId": rest.pop("holder", None) or robot}
     if event.type is not EventType.STALLED:
         beat = {"stage": "stage", "progress": "progress", "assistRequested": "assist_requested"}
-        said = {name: rest.pop(ours) for name, ours in beat.items() if ours in rest}
-        return about | {"t": at} | said, rest
+        given = {name: rest.pop(ours) for name, ours in beat.items() if ours in rest}
+        return about | {"t": at} | given, rest
     last_beat_at, policy = rest.pop("last_beat_at", None), rest.get("policy")
     rest.pop("detected_at", None)
     limits = policy and {"heartbeatIntervalMs": policy["heartbeat_interval_ms"], "stallAfterMs": policy["stall_after_ms"]}
@@ -153,7 +153,7 @@ def _liveness_payload(event: Event, robot: str | None, reason: str | None) -> tu
 
 
 def _binding(event: Event, actor: Actor, ledger_id: str) -> dict[str, Any]:
-    """What makes an event one of this ledger and this attempt, with the fields that an envelope of the same actor has."""
+    """Return the fields that bind an event to this ledger and attempt: those of an envelope of the same actor."""
     bound: dict[str, Any] = {"ledger": ledger_id, "attempt": event.attempt}
     if actor.role is not Role.WORKER:
         return bound | {"rev": event.rev}
@@ -161,7 +161,7 @@ def _binding(event: Event, actor: Actor, ledger_id: str) -> dict[str, Any]:
     return bound | {"incarnation": actor.incarnation} | ({} if counter is None else {"counter": counter})
 
 
-def _jobs(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
+def _jobs(event: Event, ledger_id: str, before: StateBefore) -> dict[str, Any]:
     dialect = Dialect.JOBS
     return {
         "id": event.id,
@@ -176,7 +176,7 @@ def _jobs(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, Any]
     } | _signed(event, "key_id")
 
 
-def _tasks(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
+def _tasks(event: Event, ledger_id: str, before: StateBefore) -> dict[str, Any]:
     dialect, payload, at = Dialect.TASKS, event.payload, _iso(event.received_at)
     if has_name(dialect, event.type):
         claim = {"claimed_by": Actor.parse(event.actor).name, "attempt": event.attempt, "last_heartbeat_at": at}
@@ -209,7 +209,7 @@ def _common(event: Event, dialect: Dialect) -> dict[str, Any]:
 
 
 def _signed(event: Event, key_id: str) -> dict[str, Any]:
-    """The signature is over `statement` as it stands there, not over the event in the dialect's words."""
+    """Return the signature's fields. It signs `statement`, not the event in the dialect."""
     if event.key_id is None:
         return {}
     return {key_id: event.key_id, "signature": event.signature, "statement": event.statement}
@@ -219,7 +219,7 @@ def _iso(moment: datetime) -> str:
     return to_iso(to_micros(moment))
 
 
-def _own(event: Event, ledger_id: str, standing: StateBefore) -> dict[str, Any]:
+def _own(event: Event, ledger_id: str, before: StateBefore) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(event)
     return found
 
@@ -233,6 +233,6 @@ _SHAPES: dict[Dialect, Callable[[Event, str, StateBefore], dict[str, Any]]] = {
 
 
 def in_dialect(store: Store, events: Sequence[Event], dialect: Dialect, ledger_id: str) -> list[dict[str, Any]]:
-    """Any events of this ledger as readers of the dialect expect them."""
-    standing_of = looked_up(store, events, dialect)
-    return [written(event, dialect, ledger_id, standing_of(event)) for event in events]
+    """Return any events of this ledger as JSON objects in the dialect."""
+    find_state = read_states(store, events, dialect)
+    return [translate(event, dialect, ledger_id, find_state(event)) for event in events]

@@ -25,34 +25,39 @@ from holdfast.proof.signing import UNSIGNED_UNDER, is_plain_beat
 from holdfast.store.base import AppliedCommand, DeadLetterFilter, EnqueuedRow, Session
 
 SETTLED = "settled"
-"""What a completion in bulk answers: it is done."""
+"""The answer to a completion in bulk."""
 
 
 def in_one_statement(run: Callable[[Session], Callable[[Sequence[Any]], list[AppliedCommand | None]]]) -> Runner:
-    def runner(session: Session, items: Sequence[Item], sitting: TransactionSigner) -> None:
+    """Return a runner that uses one statement for all its commands. Those that the statement skips are decided one by one."""
+
+    def runner(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
         plain, rest = _split_plain(items)
         if plain:
             rest += _answer_done(plain, run(session)([item.command for item in plain]))
         if rest:
-            decide_each(session, rest, sitting)
+            decide_each(session, rest, signer)
 
     return runner
 
 
-def complete(session: Session, items: Sequence[Item], sitting: TransactionSigner) -> None:
-    """The statement knows nothing of objections: a command that has one is decided by itself."""
+def complete(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
+    """Complete jobs. A command with a validator's objection is decided by itself: the statement cannot refuse it."""
     accepted = [item for item in items if item.command.objection is None]
     if accepted:
-        _complete_plain(session, accepted, sitting)
+        _complete_plain(session, accepted, signer)
     if len(accepted) < len(items):
-        decide_each(session, [item for item in items if item.command.objection is not None], sitting)
+        decide_each(session, [item for item in items if item.command.objection is not None], signer)
 
 
 _complete_plain = in_one_statement(lambda session: session.complete)
 
 
 def _split_plain(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
-    """Those that the statements for unsigned commands may serve, and the others. A token says itself what its holder owes."""
+    """Split the items into those for the statements for unsigned commands, and the others.
+
+    The token itself says which commands its holder has to sign.
+    """
     if not any(_may_be_signed(item[2]) for item in items):
         return items, []
     plain: list[Item] = []
@@ -64,53 +69,53 @@ def _split_plain(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
 
 
 def _may_be_signed(command: Any) -> bool:
-    """Signed, or by what its token says perhaps to be."""
+    """Return whether the command is signed, or may have to be according to its token."""
     return command.signed is not None or SIGNED_SEPARATOR in command.fence.token
 
 
 def _answer_done(items: Sequence[Item], changes: Sequence[AppliedCommand | None]) -> list[Item]:
-    """Answer those that were done; the others are still to be decided."""
-    refused = []
+    """Answer the items that the statement has done, and return the others, which are still to be decided."""
+    skipped = []
     for item, change in zip(items, changes, strict=True):
         if change is None:
-            refused.append(item)
+            skipped.append(item)
         else:
             item.result.answers[item.place] = change
             item.result.changed = True
-    return refused
+    return skipped
 
 
-def heartbeat(session: Session, items: Sequence[Item], sitting: TransactionSigner) -> None:
-    """Signed beats have a statement of their own."""
+def heartbeat(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
+    """Record heartbeats. Signed heartbeats have a statement of their own."""
     plain, others = _split_plain(items)
     signed: list[Item] = []
     rest: list[Item] = []
     for item in others:
         given = item.command.signed
-        (signed if given is not None and is_plain_beat(given.said) and sitting.accepts(given) else rest).append(item)
+        (signed if given is not None and is_plain_beat(given.said) and signer.accepts(given) else rest).append(item)
     if signed:
         rest += _answer_done(signed, session.beat_signed([item.command for item in signed]))
     if plain:
         rest += _answer_done(plain, session.heartbeat([item.command for item in plain]))
     if rest:
-        decide_each(session, rest, sitting)
+        decide_each(session, rest, signer)
 
 
-def settle_all(session: Session, result: Result, sitting: TransactionSigner) -> None:
-    """Complete all jobs of a worker's request, which has no job in it twice."""
+def settle_all(session: Session, result: Result, signer: TransactionSigner) -> None:
+    """Complete all jobs of a worker's request. No job is in it twice."""
     commands: Sequence[Any] = result.request.commands
     if any(map(_may_be_signed, commands)):
-        settle(session, [Item(result, place, command) for place, command in enumerate(commands)], sitting)
+        settle(session, [Item(result, place, command) for place, command in enumerate(commands)], signer)
         return
     done = session.settle(commands)
-    refused = [Item(result, place, command) for place, command in enumerate(commands) if command.job_id not in done]
+    skipped = [Item(result, place, command) for place, command in enumerate(commands) if command.job_id not in done]
     result.answers = [SETTLED] * len(commands)
-    result.changed = result.changed or len(refused) < len(commands)
-    if refused:
-        decide_each(session, refused, sitting)
+    result.changed = result.changed or len(skipped) < len(commands)
+    if skipped:
+        decide_each(session, skipped, signer)
 
 
-def settle(session: Session, items: Sequence[Item], sitting: TransactionSigner) -> None:
+def settle(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
     plain, rest = _split_plain(items)
     done = session.settle([item.command for item in plain]) if plain else ()
     for item in plain:
@@ -120,11 +125,11 @@ def settle(session: Session, items: Sequence[Item], sitting: TransactionSigner) 
         else:
             rest.append(item)
     if rest:
-        decide_each(session, rest, sitting)
+        decide_each(session, rest, signer)
 
 
 def enqueue(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
-    """In the items' order, so that ids are too; those without a key go together."""
+    """Enqueue in the order of the items, so that ids have the same order. Items without a dedupe key share a statement."""
     for keyed, group in groupby(items, _is_keyed):
         run = list(group)
         if keyed:
@@ -136,8 +141,8 @@ def enqueue(session: Session, items: Sequence[Item], _: TransactionSigner) -> No
                 _wake_queue(result, command)
 
 
-def enqueue_linked(session: Session, items: Sequence[Item], sitting: TransactionSigner) -> None:
-    """Call by call: the jobs of one may depend on each other."""
+def enqueue_linked(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
+    """Enqueue jobs with dependencies, one call after the other: the jobs of one call may depend on each other."""
     for _, group in groupby(items, lambda item: id(item.result)):
         run = list(group)
         made = dependencies.make_linked(session, [item.command for item in run])
@@ -153,7 +158,7 @@ def _is_keyed(item: Item) -> bool:
 
 
 def _wake_queue(result: Result, command: c.Enqueue) -> None:
-    """Delayed jobs wake idle workers too, so that they know when to look again."""
+    """Wake idle workers of the command's queue, also for a delayed job, so that they can compute when to claim again."""
     result.changed = True
     result.queues.add(command.queue)
 
@@ -183,13 +188,13 @@ def replay(session: Session, items: Sequence[Item], _: TransactionSigner) -> Non
 
 
 def replay_many(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
-    """Each dead letter by itself: one that is refused does not hurt the others. One that has been replayed is skipped."""
+    """Replay each dead letter by itself, so that a refusal does not affect the others. Skip those already replayed."""
     for item in items:
         command: c.ReplayMany = item.command
         ids, skipped = _dead_letters(session, command)
         locked = session.try_lock([id_ for id_ in ids if id_ not in skipped])
         if not command.again:
-            # Another transaction may have replayed some of them before they were locked here.
+            # Another transaction may have replayed some of them before this one locked them.
             skipped |= session.replayed([id_ for id_ in ids if id_ not in skipped and id_ not in locked])
         newest = session.newest_replays(skipped)
         replays = session.load(sorted(newest.values()), lock=False)
@@ -210,9 +215,9 @@ def replay_many(session: Session, items: Sequence[Item], _: TransactionSigner) -
 
 
 def _dead_letters(session: Session, command: c.ReplayMany) -> tuple[list[int], set[int]]:
-    """The dead letters that a command is about, and those of them that are skipped.
+    """Return the dead letters that the command selects, and those of them that are skipped.
 
-    The skipped ones do not count for the limit: a second call with the same limit goes on where the first one ended.
+    The skipped ones do not count for the limit, so a second call with the same limit continues where the first one ended.
     """
     fields = {field: getattr(command, field) for field in DeadLetterFilter.__struct_fields__}
     if command.again:
@@ -252,7 +257,10 @@ def _make_replay(session: Session, result: Result, fresh: c.Enqueue) -> Enqueued
 
 
 def answer_appends(session: Session, results: Iterable[Result]) -> None:
-    """Answer with the last event that came of each; also where it was refused because it is the newest of its signer already."""
+    """Answer each `append` with the last event that it made.
+
+    If it was refused because the same statement is the newest of its signer already, answer with the event of that one.
+    """
     for result in results:
         if result.request.verb == "append":
             [command] = result.request.commands
@@ -268,21 +276,21 @@ def _made_by(session: Session, command: Any) -> EventRecord | None:
 
 
 def _is_newest(session: Session, event: EventRecord) -> bool:
-    """Whether nothing was signed for this attempt since, or nothing at all happened where it is the system's."""
+    """Return whether this is the newest signed event of its attempt. An event of the system must be the job's newest event."""
     job = session.load([event.job_id], lock=False)[event.job_id]
     if event.actor.role is not Role.WORKER or event.statement is None:
         return event.rev == job.rev
     return event.attempt == job.attempt and counter_of(event.statement) == job.counter
 
 
-def execute(requests: Sequence[Request], notary: Signer, careful: bool, session: Session) -> list[Result]:
+def execute(requests: Sequence[Request], signer: Signer, careful: bool, session: Session) -> list[Result]:
     """Run the requests and return a new result for each. If the transaction is run again, this is called again.
 
     A `careful` run waits for no row. It locks all jobs beforehand, and refuses as locked those that another transaction has.
     """
     session.careful = careful
     results = [Result(request) for request in requests]
-    sitting = notary.sit(session)
+    session_signer = signer.in_transaction(session)
     waiting: Sequence[Result] = results
     while waiting:
         # Requests that repeat one of the same group wait until that one is answered.
@@ -290,14 +298,14 @@ def execute(requests: Sequence[Request], notary: Signer, careful: bool, session:
         locked = _lock_jobs(session, fresh) if careful or any(one.request.verb == "sweep" for one in fresh) else set()
         for result in fresh:
             if result.request.beats:
-                _record_beats(session, result, locked, sitting)
+                _record_beats(session, result, locked, session_signer)
         if not locked and len(fresh) == 1 and _is_plain_settlement(fresh[0].request):
-            settle_all(session, fresh[0], sitting)
+            settle_all(session, fresh[0], session_signer)
         else:
             for turn in _rounds(fresh):
                 for kind, found in turn.items():
                     if items := _refuse_locked(found, locked) if locked else found:
-                        _RUNNERS.get(kind, decisions.decide_each)(session, items, sitting)
+                        _RUNNERS.get(kind, decisions.decide_each)(session, items, session_signer)
         answer_appends(session, fresh)
         keep_answers(session, fresh)
     if changed := [result.queues for result in results if result.changed]:
@@ -305,7 +313,7 @@ def execute(requests: Sequence[Request], notary: Signer, careful: bool, session:
     return results
 
 
-def _record_beats(session: Session, result: Result, locked: set[int], sitting: TransactionSigner) -> None:
+def _record_beats(session: Session, result: Result, locked: set[int], signer: TransactionSigner) -> None:
     """Record the last heartbeats of holders, before their outcomes.
 
     A refused heartbeat is dropped: its outcome is refused too, or was recorded before.
@@ -314,14 +322,14 @@ def _record_beats(session: Session, result: Result, locked: set[int], sitting: T
     if not beats:
         return
     recorded = Result(Request("heartbeat", beats))
-    heartbeat(session, [Item(recorded, place, beat) for place, beat in enumerate(beats)], sitting)
+    heartbeat(session, [Item(recorded, place, beat) for place, beat in enumerate(beats)], signer)
     result.changed = result.changed or recorded.changed
     result.outcomes += recorded.outcomes
     result.queues |= recorded.queues
 
 
 def _is_plain_settlement(request: Request) -> bool:
-    """Whether these are a worker's completions in bulk, with no job in it twice."""
+    """Return whether these are a worker's completions in bulk, with no job in it twice."""
     return isinstance(request.commands[0], c.CompleteInBatch) and _distinct(request.commands)
 
 
@@ -341,7 +349,7 @@ def _lock_jobs(session: Session, results: Sequence[Result]) -> set[int]:
 
 
 def _refuse_locked(items: Sequence[Item], locked: set[int]) -> list[Item]:
-    """Refuse commands on locked jobs; the others are left."""
+    """Refuse the commands on locked jobs, and return the others."""
     left = []
     for item in items:
         job_id = getattr(item.command, "job_id", None)
@@ -371,7 +379,7 @@ def _rounds(results: Sequence[Result]) -> Iterable[dict[type[c.Command], list[It
 
 
 def _distinct(commands: Sequence[Any]) -> bool:
-    """Whether no job is in it twice."""
+    """Return whether no two commands are on the same job."""
     return not isinstance(commands[0], c.JobCommand) or len({command.job_id for command in commands}) == len(commands)
 
 

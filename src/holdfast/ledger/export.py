@@ -1,4 +1,4 @@
-"""Export the ledger as a file that anybody can check with `holdfast verify`."""
+"""Export the ledger as a file that `holdfast verify` can check without the ledger."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from holdfast.core.vocabulary import Dialect
 from holdfast.errors import NotFound
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
-from holdfast.ledger.dialects import StatesInOrder, read_dialect, written
+from holdfast.ledger.dialects import StatesInOrder, read_dialect, translate
 from holdfast.ledger.public import public_event
 from holdfast.ledger.verbs.proofs import tile_reader
 from holdfast.proof import tiles
@@ -65,7 +65,7 @@ def read_policy(body: str) -> Policy | None:
 
 
 def _text_or_none(body: bytes | None) -> str | None:
-    """What is no text was written by somebody else: it is told in a form that will not verify."""
+    """Decode bytes as UTF-8. Non-UTF-8 bytes mean tampering: export them so that verification fails."""
     return None if body is None else body.decode("utf-8", "replace")
 
 
@@ -81,13 +81,13 @@ def position(found: Sequence[Any] | KeyChange) -> int:
 
 
 def merge_by_position(rows: Sequence[Sequence[Any]], keys: Sequence[KeyChange]) -> list[Sequence[Any] | KeyChange]:
-    """In the total order."""
+    """Return events and key changes in the total order."""
     found: list[Sequence[Any] | KeyChange] = [*rows, *keys]
     return sorted(found, key=position)
 
 
 def by_position(tile: TileRow) -> dict[int, bytes]:
-    """The hashes of a tile's leaves by their positions."""
+    """Return the hashes of a tile's leaves by position."""
     whole = len(tile.positions or b"") // POSITION_BYTES * POSITION_BYTES
     positions = unpack_positions((tile.positions or b"")[:whole])
     hashes = [tile.hashes[at : at + HASH_BYTES] for at in range(0, len(tile.hashes), HASH_BYTES)]
@@ -96,21 +96,22 @@ def by_position(tile: TileRow) -> dict[int, bytes]:
 
 Write = Callable[[bytes], object]
 Progress = Callable[[int, int], object]
-"""Told a position, and the last one there is."""
+"""Called with the current position and the last one."""
 PAGE_EVENTS = 256
-"""So few that a page of the largest payloads there may be fits into memory."""
+"""Events in a page: few enough that a page of the largest allowed payloads fits into memory."""
 PAGE_JOBS = 100
 _UNREADABLE = (LookupError, ValueError, msgspec.MsgspecError)
 
 
 class ExportVerbs(LedgerBase):
-    """The verbs that write files. They only read the ledger, all of it as of one moment."""
+    """The verbs that write files. They read the ledger from one snapshot and do not change it."""
 
     def export(self, write: Write, *, dialect: str = Dialect.HOLDFAST, progress: Progress | None = None) -> EndLine:
-        """Give `write` the whole record line by line, in bounded memory; answers how many lines of each kind there were.
+        """Export the whole ledger: call `write` with each line. Return how many lines of each kind there were.
 
-        In another dialect than `holdfast` the lines are the events alone, for other readers: such a file cannot be verified.
-        It is one transaction that reads: on PostgreSQL, vacuum cannot clean up behind it for as long as it takes.
+        Memory use is bounded. In a dialect other than `holdfast`, only the events are exported, and the file cannot be verified.
+        `progress` is called with the current position and the last one. The export is one read transaction: on PostgreSQL, vacuum
+        cannot remove dead rows until it ends.
         """
         validate.function("write", write)
         wanted = read_dialect(dialect)
@@ -121,20 +122,23 @@ class ExportVerbs(LedgerBase):
         return self._store.read(lambda session: _Exporter(session, self.id, write).whole(progress))
 
     def prove(self, job_id: int, write: Write) -> EndLine:
-        """Give `write` one job's record: its events with proofs that they are in the tree of the newest head, the keys, its
-        row, and that head."""
+        """Export one job: call `write` with each line. Return how many lines of each kind there were.
+
+        The lines are the job's events with proofs that they are in the tree of the newest head, the keys, the job's row, and
+        that head.
+        """
         job_id = validate.job_id(job_id)
         validate.function("write", write)
         return self._store.read(lambda session: _Exporter(session, self.id, write).job(job_id))
 
 
 def _events(session: Session, ledger_id: str, write: Write, dialect: Dialect, progress: Progress | None) -> EndLine:
-    """Every event in the total order, as readers of the dialect expect it."""
+    """Export every event in the total order, in the dialect."""
     write(encode_line(DialectHeader(dialect=dialect, ledger=ledger_id, exported_at=session.now(), version=__version__)))
-    standing_of, count, after, last = StatesInOrder(), 0, 0, session.last_pos()
+    state_before, count, after, last = StatesInOrder(), 0, 0, session.last_pos()
     while page := session.events(EventFilter(after=after, limit=PAGE_EVENTS)):
         for event in map(public_event, page):
-            write(encode_line(written(event, dialect, ledger_id, standing_of(event))))
+            write(encode_line(translate(event, dialect, ledger_id, state_before(event))))
         count, after = count + len(page), page[-1].pos
         if progress is not None:
             progress(after, last)
@@ -144,7 +148,7 @@ def _events(session: Session, ledger_id: str, write: Write, dialect: Dialect, pr
 
 
 def _hash(line: EventLine, policy: str | None) -> bytes | None:
-    """The leaf of an event; None where somebody has written something that has none."""
+    """Return the leaf hash of an event, or None if the event cannot be encoded because it was tampered with."""
     try:
         return sha256(b"\0" + line.leaf(policy)).digest()
     except _UNREADABLE:
@@ -152,7 +156,7 @@ def _hash(line: EventLine, policy: str | None) -> bytes | None:
 
 
 def _is_readable(kind: str, payload: bytes | None) -> bool:
-    """Whether an event of this type, if there is such a type, carries such a payload."""
+    """Return whether the payload has the form of this event type. A type without a payload form, or unknown, accepts any."""
     shape = {type_.value: shape for type_, shape in payloads.PAYLOAD_TYPES.items()}.get(kind)
     try:
         return shape is None or payloads.decode(shape, payload) is not None
@@ -161,7 +165,7 @@ def _is_readable(kind: str, payload: bytes | None) -> bool:
 
 
 class _Exporter:
-    """One file, out of one snapshot."""
+    """Writes one file from one snapshot."""
 
     def __init__(self, session: Session, ledger_id: str, write: Write) -> None:
         self._session = session
@@ -169,7 +173,7 @@ class _Exporter:
         self._write = write
         self._texts = session.policy_texts()
         self._ids = {policy: id_ for id_, body in self._texts.items() if (policy := read_policy(body)) is not None}
-        self._told: set[int] = set()
+        self._written_policies: set[int] = set()
         self._counts = dict.fromkeys(EndLine.__struct_fields__, 0)
 
     def whole(self, progress: Progress | None) -> EndLine:
@@ -225,25 +229,25 @@ class _Exporter:
     def _leaf(
         self, found: Sequence[Any] | KeyChange, place: LeafProof | msgspec.UnsetType = UNSET, sealed: bytes | None = None
     ) -> None:
-        """`sealed` is the hash that the tree has for it. A different hash is told, so that `verify` finds the event."""
+        """Write a leaf. `sealed` is its hash in the tree. If that differs from the event's, write it too for `verify` to find."""
         if isinstance(found, KeyChange):
             self._line("keys", ExportLine(key=key_line(found), leaf=place))
             return
-        self._tell_policy(found[14])
+        self._policy(found[14])
         line = event_line(found, self._ledger_id)
         self._line("events", ExportLine(event=line, leaf=place))
         if sealed is not None and len(sealed) == HASH_BYTES and _hash(line, self._texts.get(found[14])) != sealed:
             self._write(encode_line(ExportLine(sealed=SealedLine(line.pos, sealed.hex()))))
 
-    def _tell_policy(self, policy_id: int | None) -> None:
-        if policy_id is not None and policy_id not in self._told and policy_id in self._texts:
-            self._told.add(policy_id)
+    def _policy(self, policy_id: int | None) -> None:
+        if policy_id is not None and policy_id not in self._written_policies and policy_id in self._texts:
+            self._written_policies.add(policy_id)
             self._write(encode_line(ExportLine(policy=PolicyLine(policy_id, self._texts[policy_id]))))
 
     # Leaves, in the total order
 
     def _leaves(self) -> Iterator[int]:
-        """Tile by tile as far as there is a tree, so that what is gone from it is told of; then whatever is newer."""
+        """Write the leaves tile by tile, including those missing from the ledger. Then write the leaves after the tree."""
         after = number = 0
         while (tile := self._session.tile(0, number)) is not None and tile.positions:
             gone = by_position(tile)
@@ -260,7 +264,7 @@ class _Exporter:
             yield position(found)
 
     def _between(self, after: int, until: int) -> Iterator[Sequence[Any] | KeyChange]:
-        """Events and changes of keys at these positions, page by page."""
+        """Yield the events and key changes at these positions, read page by page."""
         while True:
             page = self._session.leaves_between(after, until, PAGE_EVENTS)
             is_last = len(page.events) < PAGE_EVENTS
@@ -272,7 +276,7 @@ class _Exporter:
             after = end
 
     def _gone(self, left: dict[int, bytes], before: int) -> None:
-        """Tell of leaves before this position that nothing in the ledger stands for any more."""
+        """Write a line for each leaf before this position that is in the tree but no longer in the ledger."""
         for pos in [pos for pos in left if pos < before]:
             self._line("gone", ExportLine(gone=GoneLine(pos, left.pop(pos).hex())))
 
@@ -294,7 +298,7 @@ class _Exporter:
                 self._job(id_, found.get(id_))
 
     def _job(self, job_id: int, job: JobRecord | None) -> None:
-        """A row, or why it cannot be told: one that a stranger has spoilt takes no other with it."""
+        """Write a job's row, or why it cannot be read. A corrupted row does not affect the others."""
         try:
             if job is None:
                 job = self._session.load([job_id], lock=False)[job_id]
@@ -305,16 +309,16 @@ class _Exporter:
         self._line("jobs", ExportLine(job=job_fields(job, policy_id)))
 
     def _why(self, job_id: int, error: Exception) -> str:
-        """What of a row, or of the events that it refers to, keeps it from being read."""
+        """Return why a row cannot be read: what is wrong with it, or with the events that it refers to."""
         rows = self._session.leaf_rows(job_id)
         if not any(row[2] == 1 for row in rows):
             return "the job has no first event"
         for row in rows:
             if not _is_readable(row[3], row[13]):
                 return f"the payload of its event {row[2]} cannot be read"
-        spoilt = [id_ for id_, body in self._texts.items() if read_policy(body) is None]
-        if spoilt:
-            return f"policy {spoilt[0]} of the ledger cannot be read"
+        unreadable = [id_ for id_, body in self._texts.items() if read_policy(body) is None]
+        if unreadable:
+            return f"policy {unreadable[0]} of the ledger cannot be read"
         if isinstance(error, KeyError):
             [value] = error.args
             field, what = ("policy_id", "policy") if isinstance(value, int) else ("phase", "phase")
@@ -326,7 +330,7 @@ class _Exporter:
         return f"{field} in its row names an event of another type"
 
     def _chosen_heads(self) -> list[HeadRow]:
-        """The first, and the newest."""
+        """Return the first head and the newest ones."""
         first: HeadRow | None = None
         newest: deque[HeadRow] = deque(maxlen=EXPORT_HEADS_MAX)
         after = 0

@@ -1,4 +1,4 @@
-"""Request ids: a repeated request gets the answer of the first one, and answers are kept for that."""
+"""Request ids: answers are kept, and a repeated request gets the answer of the first one."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, EventFi
 
 
 class FoundJob(NamedTuple):
-    """A job that an enqueue or a replay answered with."""
+    """The answer of an enqueue or a replay: a job, and whether it is new."""
 
     job: JobRecord
     is_new: bool
 
 
 class KeptItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job at a revision, which its events can rebuild; or a refusal within a batch."""
+    """A kept answer to one command: a job at a revision, which is rebuilt from its events, or a refusal within a batch."""
 
     job_id: int = 0
     rev: int = 0
@@ -43,7 +43,7 @@ def _leaves(kind: type[errors.HoldfastError]) -> list[type[errors.HoldfastError]
 
 
 _BY_CODE = {kind.code: kind for kind in reversed(_leaves(errors.HoldfastError))}
-"""What stands nearest to the root speaks for a code: errors further down may be made of more than a message."""
+"""The error class nearest to the root for each code. Subclasses further down may need more than a message."""
 _decoder = msgspec.json.Decoder(KeptAnswer)
 
 
@@ -79,7 +79,7 @@ def _kept_item(answer: Any) -> KeptItem:
 def _key(request: Request) -> tuple[str, str]:
     command = request.commands[0]
     assert command.request_id is not None
-    # No caller's own id can have a control character in it.
+    # A caller's own id has no control character, so it cannot equal this one.
     return command.actor.name, f"{command.request_id}\x1f{request.chunk}" if request.chunk else command.request_id
 
 
@@ -115,7 +115,7 @@ def answer_repeats(session: Session, results: Sequence[Result]) -> tuple[list[Re
 
 
 def is_repeated(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bool:
-    """Whether this setting was made by this request before; if not, it is noted that it is now."""
+    """Return whether this request was made before. If not, keep it."""
     if kept_answer(session, who, request_id, verb, body_hash) is not None:
         return True
     session.keep_requests([StoredRequest(who.name, request_id, verb, body_hash, EMPTY_ANSWER)])
@@ -123,7 +123,7 @@ def is_repeated(session: Session, who: Actor, request_id: str, verb: str, body_h
 
 
 def kept_answer(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bytes | None:
-    """What this request was answered before; None where it was not. Raises where it was another request."""
+    """Return the kept answer of this request, or None. Raise IdempotencyConflict if the id was used for another request."""
     key = (who.name, request_id)
     if session.take_requests([key]):
         raise Contention(_in_use(request_id).message)
@@ -148,7 +148,7 @@ def _conflict(kept: StoredRequest) -> IdempotencyConflict:
 
 
 def _answer_again(session: Session, request: Request, kept: StoredRequest) -> list[Any]:
-    """What the first request was answered. Nothing is changed."""
+    """Return the answers of the first request. Nothing is changed."""
     if (kept.verb, kept.body_hash) != (request.verb, request.body_hash):
         return [_conflict(kept)] * len(request.commands)
     saved = decode_answer(kept.answer)
@@ -162,12 +162,12 @@ def _answer_again(session: Session, request: Request, kept: StoredRequest) -> li
 
 
 def claim_token(job: JobRecord) -> str | None:
-    """The part of a job's token that was drawn for its claim."""
+    """Return the part of a job's token that was drawn for its claim."""
     return None if job.token is None else job.token.partition(SIGNED_SEPARATOR)[0]
 
 
 def _job_at(session: Session, verb: str, item: KeptItem, token: str | None) -> Any:
-    """The job as it was right after the change that was answered."""
+    """Return the job as it was right after the change that was answered."""
     job = fold(session.events(EventFilter(job_id=item.job_id, rev_max=item.rev, limit=1_000_000)))
     if job is None:
         return IdempotencyConflict(f"job {item.job_id} has been pruned since", job_id=item.job_id)
@@ -183,7 +183,7 @@ def _job_at(session: Session, verb: str, item: KeptItem, token: str | None) -> A
 
 
 def keep_answers(session: Session, results: Iterable[Result]) -> None:
-    """Keep the answers that are to be kept."""
+    """Save the answers of requests with `keep`."""
     rows = []
     for result in results:
         request = result.request
@@ -195,10 +195,10 @@ def keep_answers(session: Session, results: Iterable[Result]) -> None:
 
 
 def is_locked(answer: Any) -> bool:
-    """Whether a command was put off, because another transaction has locked what it needs."""
+    """Return whether a command was not run because another transaction has locked a row that it needs."""
     return isinstance(answer, Unavailable) and answer.locked
 
 
 def _is_kept(answer: Any) -> bool:
-    """Refusals, and lists with nothing else in them, are not kept."""
+    """Return whether to keep an answer. Refusals, empty lists and lists of refusals are not kept."""
     return any(map(_is_kept, answer)) if isinstance(answer, list) else not isinstance(answer, HoldfastError)

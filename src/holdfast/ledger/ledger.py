@@ -1,4 +1,4 @@
-"""Ledger: the verbs. Each admits its input, sends one call through the door and dresses the answer."""
+"""The class `Ledger`. Each of its verbs validates its input, submits one request and converts the answer."""
 
 from holdfast.ledger.export import ExportVerbs
 from holdfast.ledger.verbs.explaining import ExplainVerbs
@@ -32,8 +32,8 @@ class Ledger(
     ExplainVerbs,
     ReadVerbs,
 ):
-    """The durable record of jobs and events, and the only thing that changes them. Safe to use from many threads.
+    """The durable record of jobs and events. All changes go through it. Safe to use from many threads.
 
-    Made by `holdfast.open`. Verbs that change something take `request_id=` (send the same one again after a lost answer) and
-    `actor=` (who is asking); verbs on one job take `expected_rev=`.
+    `holdfast.open` returns one. Verbs that change something take `request_id=`, which the caller sends again after a lost answer,
+    and `actor=`, the name of the caller. Verbs on one job take `expected_rev=`.
     """

@@ -1,4 +1,4 @@
-"""Counts and times: of the calls of this process, and of the whole ledger from its events."""
+"""Counts and times: those of this process from its calls, and those of the whole ledger from its events."""
 
 import threading
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ Counts = Counter[tuple[str, Labels]]
 
 
 def count_answers(metrics: Metrics, result: Result) -> None:
-    """A call was answered. A repetition of one that was counted before has changed nothing and counts no job again."""
+    """Count the answers of a call. A repeated request has changed nothing, so its jobs are not counted again."""
     counts: Counts = Counter()
     waits: Waits = defaultdict(list)
     request = result.request
@@ -47,7 +47,7 @@ def count_answers(metrics: Metrics, result: Result) -> None:
 
 
 def count_refusal(metrics: Metrics, error: HoldfastError) -> None:
-    """A whole call came to nothing."""
+    """Count a call that failed as a whole."""
     counts: Counts = Counter({(families.REFUSALS, (error.code,)): 1})
     if isinstance(error, FenceLost):
         counts[families.FENCES_LOST, ()] += 1
@@ -55,7 +55,7 @@ def count_refusal(metrics: Metrics, error: HoldfastError) -> None:
 
 
 def count_conflict(metrics: Metrics, error: HoldfastError) -> None:
-    """A claim by id came to nothing, and it was counted as a refusal."""
+    """Count a failed claim by id as a conflict. It was already counted as a refusal."""
     if isinstance(error, LeaseConflictError | NotClaimable) and not isinstance(error, FenceLost):
         metrics.record({(families.CLAIM_CONFLICTS, ()): 1}, {})
 
@@ -81,7 +81,7 @@ def _count_enqueues(result: Result, counts: Counts) -> None:
 
 
 def _count_beats(result: Result, counts: Counts) -> None:
-    """A beat of a stalled job is evidence of life and renews nothing."""
+    """Count renewed leases. A heartbeat of a stalled job renews nothing."""
     renewed = sum(1 for answer in result.answers if getattr(answer, "lease_expires_at", None) is not None)
     if renewed:
         counts[families.LEASE_RENEWALS, ()] += renewed
@@ -96,7 +96,7 @@ def _count_refused(request: Request, error: HoldfastError, counts: Counts) -> No
 
 
 def _count_events(request: Request, outcome: Decision, counts: Counts, waits: Waits) -> None:
-    """What was decided one by one tells by its events what it did, however many they are."""
+    """Count the events of a command that was decided by itself."""
     job = outcome.job
     for event in outcome.events:
         match event.type:
@@ -122,24 +122,24 @@ Times = defaultdict[Labels, list[Micros]]
 
 
 class Totals:
-    """Counts from where the ledger stood when it was first looked at. Each look reads only what came after the last one."""
+    """Counts of the ledger's events since the first read. Each read adds only what was committed after the last one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._metrics = Metrics(families.LEDGER_COUNTERS, families.LEDGER_HISTOGRAMS)
         self._pos: int | None = None
-        self._looked_at = float("-inf")
+        self._read_at = float("-inf")
         self._lock = threading.Lock()
 
     def read(self, now: float, max_age: float) -> Readings:
-        """`now` is a monotonic time. Where the last look was less than `max_age` seconds ago, its answer will do."""
+        """Return the counts. `now` is a monotonic time. Counts that are less than `max_age` seconds old are not read again."""
         with self._lock:
-            if now - self._looked_at >= max_age:
-                self._look(self._store.stable_pos())
-                self._looked_at = now
+            if now - self._read_at >= max_age:
+                self._update(self._store.stable_pos())
+                self._read_at = now
             return self._metrics.read()
 
-    def _look(self, until: int) -> None:
+    def _update(self, until: int) -> None:
         after = until if self._pos is None else self._pos
         while after < until:
             after = self._add(after, until)

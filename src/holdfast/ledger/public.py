@@ -1,6 +1,6 @@
-"""The options that callers give, and the records that they get.
+"""The options that callers pass, and the records that they get.
 
-Records have datetimes for times and Python values for JSON, decoded when they are first read.
+Records have datetimes for times and Python values for JSON, which are decoded when they are first read.
 """
 
 from base64 import b64encode
@@ -24,7 +24,7 @@ Duration = str | float | timedelta
 
 
 class PolicyFields(TypedDict, total=False):
-    """What a policy may set. None leaves a field to the next layer."""
+    """The fields of a policy. A field that is None is left to the next layer."""
 
     heartbeat_interval: Duration | None
     missed_beats_max: int | None
@@ -42,7 +42,7 @@ class PolicyFields(TypedDict, total=False):
 
 
 class HandlerOptions(TypedDict, total=False):
-    """What the jobs of a handler are enqueued with."""
+    """Options for the jobs of a handler."""
 
     priority: int | None
     delay: Duration | None
@@ -57,13 +57,13 @@ class HandlerOptions(TypedDict, total=False):
 
 
 class EnqueueOptions(HandlerOptions, total=False):
-    """What a job is enqueued with besides its kind, arguments and queue."""
+    """Options for a job besides its kind, arguments and queue."""
 
     policy: PolicyFields | None
 
 
 class ChildOptions(EnqueueOptions, total=False):
-    """The same with the queue, where a handler's own may be left."""
+    """The same with the queue, the request id and the actor. Without a queue, the handler's own is used."""
 
     queue: str
     request_id: str | None
@@ -71,7 +71,7 @@ class ChildOptions(EnqueueOptions, total=False):
 
 
 class CallOptions(ChildOptions, total=False):
-    """The same for a call that may join an open transaction of the caller's."""
+    """The same for a call that may run in an open transaction of the caller."""
 
     connection: Any
 
@@ -114,9 +114,9 @@ def _plain(name: str) -> Any:
 
 
 class Job(Generic[R_co]):
-    """A job as it was when the ledger answered. `record` is the core's own form of it.
+    """A job as it was when the ledger answered. `record` is the internal record of it.
 
-    To type checkers, `Job[R]` is a job whose result is an R: `Job[int | None]` where the handler returns an int.
+    For type checkers, `Job[R]` is a job with a result of type R: `Job[int | None]` if the handler returns an int.
     """
 
     __slots__ = ("_make", "_record", "fence", "id", "is_new")
@@ -134,9 +134,9 @@ class Job(Generic[R_co]):
         self._record = record
         self._make = make
         self.fence = fence
-        """The right to write to this attempt; only in the answer to the claim that drew it."""
+        """The right to write to this attempt. Only the answer to the claim has it."""
         self.is_new = is_new
-        """False where a dedupe key or an earlier replay found a job that was there already."""
+        """False if the job existed already, found by its dedupe key or as an earlier replay."""
 
     @property
     def record(self) -> model.JobRecord:
@@ -184,7 +184,7 @@ class Job(Generic[R_co]):
 
     @property
     def attempts_max(self) -> int | None:
-        """By the newest attempt's policy; None before the first claim, since policies are resolved when a lease is issued."""
+        """The limit in the newest attempt's policy. None before the first claim: a policy is resolved when a lease is issued."""
         return None if self.record.policy is None else self.record.policy.attempts_max
 
     @property
@@ -197,12 +197,12 @@ class Job(Generic[R_co]):
 
     @property
     def has_checkpoint(self) -> bool:
-        """Tells a checkpoint that is None from none at all."""
+        """Whether there is a checkpoint. This distinguishes a checkpoint of None from no checkpoint."""
         return self.record.checkpoint is not None
 
     @property
     def checkpoint(self) -> Any:
-        """What a holder last left for whoever goes on."""
+        """The last checkpoint of a holder, for the next one."""
         return None if self.record.checkpoint is None else _decode(self.record.checkpoint)
 
     @property
@@ -211,18 +211,18 @@ class Job(Generic[R_co]):
 
     @property
     def error(self) -> Any:
-        """What a failed job failed with."""
+        """The error of a failed job. None for any other job."""
         return self.last_error if self.record.status is Status.FAILED else None
 
     @property
     def failure_stage(self) -> FailureStage | None:
-        """Where the newest attempt broke, if it failed."""
+        """The stage at which the newest attempt failed, if it failed."""
         stage = self.record.failure_stage
         return None if stage is None else FailureStage(stage)
 
     @property
     def reason_code(self) -> ReasonCode | None:
-        """Why the newest attempt failed, where that is known; of a dead letter and of an exhausted job, why it ended."""
+        """Why the newest attempt failed, if that is known. For a dead letter and an exhausted job, why the job ended."""
         code = self.record.reason_code
         return None if code is None else ReasonCode(code)
 
@@ -233,7 +233,7 @@ class Job(Generic[R_co]):
 
     @property
     def dead_letter(self) -> dict[str, Any] | None:
-        """The dead-letter fields; None for any other job."""
+        """The dead-letter fields. None for any other job."""
         job = self.record
         if job.status is not Status.DEAD_LETTERED:
             return None
@@ -259,7 +259,7 @@ class Job(Generic[R_co]):
 
 
 class JobPage(list[Job[Any]]):
-    """A list of jobs. `next_after` is what `after=` takes for the next page; None where there is no more."""
+    """A list of jobs. Pass `next_after` as `after` to get the next page. It is None on the last page."""
 
     def __init__(self, jobs: Iterable[Job[Any]], next_after: int | None) -> None:
         super().__init__(jobs)
@@ -267,7 +267,7 @@ class JobPage(list[Job[Any]]):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a start or a completion did."""
+    """The answer to a start or a completion: the job's new revision and status."""
 
     job_id: int
     rev: int
@@ -276,7 +276,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """What the ledger answers to a beat. `lease_expires_at` is None where the job has stalled meanwhile. `at` is its time."""
+    """The answer to a heartbeat. `lease_expires_at` is None if the job has stalled. `at` is the ledger's time."""
 
     job_id: int
     rev: int
@@ -287,7 +287,7 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One accepted change, as a reader sees it."""
+    """One accepted change of a job."""
 
     id: str
     pos: int
@@ -308,15 +308,15 @@ class Event(msgspec.Struct, frozen=True):
     payload: dict[str, Any]
     version: int
     key_id: str | None = None
-    """Whose key signed it, where it is signed."""
+    """The id of the key that signed it, if it is signed."""
     signature: str | None = None
-    """In base64, over `statement`."""
+    """The signature over `statement`, in base64."""
     statement: str | None = None
-    """What was signed, as it was."""
+    """The exact text that was signed."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker that has signed in, and what it last said of itself."""
+    """A worker that has signed in, with its latest description of itself."""
 
     name: str
     incarnation: str
@@ -324,7 +324,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     seen_at: datetime
     details: dict[str, Any]
     holding: int = 0
-    """Jobs that are leased to it."""
+    """The number of jobs that it holds."""
 
 
 def public_worker(found: WorkerRow) -> WorkerRecord:
@@ -333,7 +333,7 @@ def public_worker(found: WorkerRow) -> WorkerRecord:
 
 
 def public_policy(policy: Policy) -> dict[str, Any]:
-    """A snapshot of a lease's policy, as events and messages show it."""
+    """Return the policy snapshot of a lease, as events and messages show it."""
     return msgspec.structs.asdict(policy) | {"stall_after_ms": policy.stall_after_ms}
 
 

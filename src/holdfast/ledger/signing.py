@@ -1,8 +1,8 @@
-"""Signatures: the keys of this process, what it signs, and whose signatures it accepts.
+"""Signatures: the keys of this process, what it signs, and which signatures it accepts.
 
-What holders sign in bulk is signed and checked before the transaction. Inside the transaction the key book is read again, so
-that a revoked key is refused from its position on. What turns out to need a signature only there is signed there, under the
-job's lock. No signature is written that was not checked.
+Hot commands of holders are signed and verified before the transaction. Inside the transaction the key book is read again, so that
+a revoked key is refused from its position on. If it turns out only there that a signature is needed, it is made there, under the
+job's lock. Every signature is verified before it is written.
 """
 
 import threading
@@ -32,7 +32,7 @@ from holdfast.store.base import Session, Store
 
 
 class Keyring:
-    """Secret keys by whose they are. One role and name may have several, while they are being rotated."""
+    """Secret keys, each with its role and name. One role and name may have several keys during a rotation."""
 
     def __init__(self, keys: Iterable[KeyFile] = ()) -> None:
         self._keys: dict[str, KeyFile] = {}
@@ -45,7 +45,7 @@ class Keyring:
         return len(self._keys)
 
     def __iter__(self) -> Iterator[KeyFile]:
-        """In the order they were given."""
+        """Iterate in the order in which the keys were given."""
         return iter(self._keys.values())
 
     def __repr__(self) -> str:
@@ -56,35 +56,35 @@ class Keyring:
         return None if found is None else found.secret
 
     def find(self, book: KeyBook, role: KeyRole, name: str | None = None) -> SecretKey | None:
-        """A key that may sign for this role, and for this name where one is given: the last one that the book has good."""
-        good = [key.secret for key in self if key.role is role and book.valid(key.key_id, role, name)]
-        return good[-1] if good else None
+        """Return the last key that is valid in the book for this role, and for this name if one is given."""
+        valid = [key.secret for key in self if key.role is role and book.valid(key.key_id, role, name)]
+        return valid[-1] if valid else None
 
-    def lack(self, book: KeyBook, worker: str) -> str | None:
-        """Why nothing here may sign for a worker of this name; None where something may."""
+    def missing_key(self, book: KeyBook, worker: str) -> str | None:
+        """Return why no key of this ring may sign for the worker of this name, or None if one may."""
         if self.find(book, KeyRole.WORKER, worker) is not None:
             return None
         own = [key.key_id for key in self if (key.role, key.name) == (KeyRole.WORKER, worker)]
         if own:
             state = "is not enrolled" if book.find(own[-1]) is None else "was revoked"
-            return f"the key {own[-1]} of worker {worker!r} that is here {state}"
+            return f"the key {own[-1]} of worker {worker!r}, which this process has, {state}"
         loaded = ", ".join(f"{key.role.value} {key.name}" for key in self)
-        return f"there is no key of worker {worker!r} here (loaded: {loaded or 'none'})"
+        return f"this process has no key of worker {worker!r} (loaded: {loaded or 'none'})"
 
     @property
     def worker(self) -> str | None:
-        """The name that its keys of workers have, if they all have one."""
+        """The name of its worker keys, if they all have the same one."""
         names = {key.name for key in self if key.role is KeyRole.WORKER}
         return names.pop() if len(names) == 1 else None
 
     def server(self, book: KeyBook) -> SecretKey | None:
-        """What signs for the system, and heads."""
+        """Return the key that signs for the system, and that signs heads."""
         return self.find(book, KeyRole.SERVER)
 
     def voucher(self, book: KeyBook, name: str, role: str) -> SecretKey | None:
-        """What vouches for a change of a key of this role: the operator's own key, else a server's, else any operator's.
+        """Return the key that vouches for a change of a key of this role.
 
-        For a server's key, only a server's.
+        It is the key of the operator `name`, else a server's, else any operator's. For a server's key, only a server's vouches.
         """
         if role == KeyRole.SERVER:
             return self.server(book)
@@ -92,39 +92,45 @@ class Keyring:
 
 
 class KeyBookCache:
-    """The book as this process has read it last."""
+    """The key book as this process has last read it."""
 
     def __init__(self) -> None:
         self._book = KeyBook()
 
     @property
     def known(self) -> KeyBook:
-        """As it was read last: it may have changed since."""
+        """The book as it was last read. It may have changed since."""
         return self._book
 
     def current(self, session: Session) -> KeyBook:
-        """The book as it stands, and will until the transaction ends. Ask before positions are drawn for what was signed."""
-        book, stand = self._book, session.keys_stand()
-        if book.stand != stand:
+        """Return the book, locked against changes until the transaction ends.
+
+        Call this before the transaction draws positions for signed events.
+        """
+        book = self._book
+        if book.stand != session.keys_stand():
             book = self._book = KeyBook(session.key_log())
         return book
 
     def latest(self, session: Session) -> KeyBook:
-        """The book as it is now: somebody may change it at any time."""
+        """Read the book. It is not locked: another transaction may change it at any time."""
         book = self._book = KeyBook(session.key_log())
         return book
 
 
 class StatementCounters:
+    """The counters of the statements that this process signs. They increase, for each worker."""
+
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._newest: dict[str, int] = {}
-        """Of each worker, by name."""
+        """The newest counter of each worker, by name."""
 
     def next(self, worker: str, at: Micros, last: int) -> int:
-        """Above everything signed for `worker` here, and over a restart as well: it is the time wherever that is more.
+        """Return a counter above all that this process has signed for `worker`, and above `last`, the newest of the job.
 
-        What is too far ahead of the time to be accepted is not counted on from, but for the one job whose `last` it is.
+        It is at least the time `at`, so that it also increases over a restart. A counter that is too far ahead of the time to be
+        accepted is continued only for the job whose `last` it is.
         """
         ahead_max = at + SKEW_US_MAX
         with self._mutex:
@@ -136,11 +142,12 @@ class StatementCounters:
 
 
 _SIGN_AGAIN = frozenset({"missing", "counter", "key"})
-"""Why a verb's own command is signed once more under the job's lock: it was not, was overtaken, or its key was rotated."""
+"""Refusals after which a verb's own command is signed again under the job's lock: it was not signed, its counter is no longer
+the newest, or its key was rotated."""
 
 
 class Signer:
-    """`wall` is the signer's own clock, by which it dates what it signs."""
+    """Signs commands with the keys of this process. `wall` is the clock for the time in its statements."""
 
     def __init__(self, store: Store, ring: Keyring, books: KeyBookCache, wall: Callable[[], Micros]) -> None:
         self.ring = ring
@@ -150,20 +157,20 @@ class Signer:
         self._wall = wall
         self._counts = StatementCounters()
 
-    def sit(self, session: Session) -> "TransactionSigner":
+    def in_transaction(self, session: Session) -> "TransactionSigner":
         return TransactionSigner(self, session)
 
     # Before the transaction
 
     def sign_many(self, commands: Sequence[Any]) -> Sequence[Any]:
-        """Each hot command with its holder's signature, where its fence says that it needs one and the key is here."""
+        """Return the hot commands, signed for their holders if the fence requires that and this process has the key."""
         if not self.ring or not any(map(_needs_signature, commands)):
             return commands
         secrets: dict[str, SecretKey | None] = {}
         return [self._signed(command, secrets) if _needs_signature(command) else command for command in commands]
 
     def _signed(self, command: Any, secrets: dict[str, SecretKey | None]) -> Any:
-        """As it is where the fence does not say whose it is: the job will."""
+        """Return the command with a signature. Without an incarnation in the fence, it is signed later, under the job's lock."""
         fence = command.fence
         if not fence.incarnation:
             return command
@@ -177,14 +184,14 @@ class Signer:
         return msgspec.structs.replace(command, signed=signed)
 
     def _secret_of(self, worker: str) -> SecretKey | None:
-        """Looked for in the book as it was read last, and once more as it is: the key may have been enrolled since."""
+        """Return the key of a worker, by the book as last read, or else by the book read again: the key may be new."""
         if not any(key.role is KeyRole.WORKER and key.name == worker for key in self.ring):
             return None
         found = self.ring.find(self.books.known, KeyRole.WORKER, worker)
         return found or self.ring.find(self._store.read_statement(self.books.latest), KeyRole.WORKER, worker)
 
     def admit(self, envelope: Envelope) -> Signed:
-        """What somebody else has signed, if that somebody is in the book and it is so."""
+        """Verify a statement that another process has signed, and that its key is enrolled for its actor."""
         said = read_statement(envelope.statement)
         if said.ledger != self.ledger_id:
             raise SignatureInvalid(f"this was signed for the ledger {said.ledger!r:.80}", why="ledger", ledger=said.ledger)
@@ -194,7 +201,7 @@ class Signer:
         check_signer(book, envelope.key_id, said.actor)
         return _verified(book.public_key(envelope.key_id), Signed(envelope.key_id, envelope.signature, envelope.statement, said))
 
-    # What both have in common
+    # Before and inside the transaction
 
     def sign(self, secret: SecretKey, command: c.JobCommand, holder: Actor, attempt: int, last: int) -> Signed:
         at = self._wall()
@@ -206,31 +213,31 @@ class Signer:
 
 
 class TransactionSigner:
-    """The notary in one transaction."""
+    """The signer inside one transaction."""
 
-    def __init__(self, notary: Signer, session: Session) -> None:
-        self._signer = notary
+    def __init__(self, signer: Signer, session: Session) -> None:
+        self._signer = signer
         self._session = session
         self._book: KeyBook | None = None
 
     @property
     def book(self) -> KeyBook:
-        """As it stands until the transaction ends; asked for before anything that was signed is written."""
+        """The key book, locked until the transaction ends. It is read before any signed event is written."""
         if self._book is None:
             self._book = self._signer.books.current(self._session)
         return self._book
 
     def accepts(self, signed: Signed) -> bool:
-        """Whether the key that signed is good now."""
+        """Return whether the key of the signature is valid now."""
         role, name = signer_of(signed.said.actor)
         return self.book.valid(signed.key_id, role, name)
 
-    def lack(self, policy: Policy, worker: str) -> str | None:
-        """Why a worker of this name could not sign here what such a policy asks of a holder; None where it could, or need not."""
-        return self._signer.ring.lack(self.book, worker) if must_be_signed(policy, EventType.HEARTBEAT) else None
+    def missing_key(self, policy: Policy, worker: str) -> str | None:
+        """Return why this process cannot sign for the worker what the policy requires, or None if it can or need not."""
+        return self._signer.ring.missing_key(self.book, worker) if must_be_signed(policy, EventType.HEARTBEAT) else None
 
     def decide(self, job: JobRecord | None, command: Any, now: Micros, *, own: bool = True) -> Decision:
-        """What `command` does, with every signature that its events need. `own` commands are this process's to sign."""
+        """Decide what `command` does, with every signature that its events need. This process signs its `own` commands."""
         signed: Signed | None = getattr(command, "signed", None)
         if signed is None and (job is None or job.policy is None or job.policy.signed == "none"):
             return decide(job, command, now)
@@ -246,7 +253,7 @@ class TransactionSigner:
         return outcome if job is None else self._attested(job, outcome)
 
     def _signed_here(self, job: JobRecord, command: Any, refusal: SignatureInvalid) -> Any:
-        """The command signed for the job's holder, where that is for us to do and its key is here."""
+        """Return the command signed for the job's holder, or None if signing again does not help or the key is missing."""
         if refusal.context.get("why") not in _SIGN_AGAIN or type(command) not in STATED_TYPES:
             return None
         holder = Actor(Role.WORKER, job.owner or job.last_owner or "", job.incarnation or "")
@@ -257,14 +264,14 @@ class TransactionSigner:
         return msgspec.structs.replace(command, signed=signed)
 
     def _explained(self, job: JobRecord, refusal: SignatureInvalid) -> SignatureInvalid:
-        """With what this process lacks, where that is why nothing was signed."""
-        lack = self._signer.ring.lack(self.book, job.owner or job.last_owner or "")
-        if lack is None or refusal.context.get("why") != "missing":
+        """Return the refusal, with the missing key in its message if that is why the command was not signed."""
+        missing = self._signer.ring.missing_key(self.book, job.owner or job.last_owner or "")
+        if missing is None or refusal.context.get("why") != "missing":
             return refusal
-        return SignatureInvalid(f"{refusal.message}: {lack}", **refusal.context)
+        return SignatureInvalid(f"{refusal.message}: {missing}", **refusal.context)
 
     def _attested(self, job: JobRecord, outcome: Decision) -> Decision:
-        """Signed by the system, or by the operator who asked, where the policy of the attempt wants that."""
+        """Sign the events for the system, or for the operator who acts, if the policy of the attempt requires it."""
         if not any(_lacks_statement(job, event) for event in outcome.events):
             return outcome
         events = tuple(self._attest(job, event) if _lacks_statement(job, event) else event for event in outcome.events)
@@ -277,7 +284,11 @@ class TransactionSigner:
             is_system = role is KeyRole.SERVER
             raise SignatureInvalid(
                 f"{event.type.value} of job {job.id} has to be signed by "
-                + ("a server: there is no server key here" if is_system else f"an operator: there is no key of {name!r} here"),
+                + (
+                    "a server: this process has no server key"
+                    if is_system
+                    else f"an operator: this process has no key of {name!r}"
+                ),
                 retryable=is_system,
                 why=f"{role.value}_key",
                 event=event.type.value,
@@ -297,11 +308,11 @@ def _lacks_statement(job: JobRecord, event: EventRecord) -> bool:
 
 
 def check_signer(book: KeyBook, key_id: str, actor: Actor) -> None:
-    """Refuse a key that may not sign for `actor` now."""
+    """Raise SignatureInvalid if the key may not sign for `actor` now."""
     role, name = signer_of(actor)
     if not book.valid(key_id, role, name):
         found = book.find(key_id)
-        state = "is not enrolled" if found is None else "was revoked" if not found.valid() else "is somebody else's"
+        state = "is not enrolled" if found is None else "was revoked" if not found.valid() else "belongs to another name or role"
         raise SignatureInvalid(f"the key {key_id} may not sign for {actor}: it {state}", why="key", key_id=key_id)
 
 

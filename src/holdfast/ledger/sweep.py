@@ -1,9 +1,9 @@
-"""The liveness tick: find what is due and send it through the group commit like any other command.
+"""The liveness tick: find jobs for which something is due, and submit commands for them to the commit pipeline.
 
-Time is the ledger's. When its clock and this process's monotonic clock disagree about how long it was since the last look, the
-clock has stepped. When the store was out of reach, heartbeats could not get through. In both cases every holder gets one fresh
-interval, unless others went on sweeping meanwhile: then only this process was cut off. The time is noted in the ledger, so that
-every process knows it: other sweepers, `claim_job`, `stall`, the command line. A holder's silence alone is no outage.
+Time is the ledger's. If its clock and this process's monotonic clock disagree about how much time has passed since the last look,
+the ledger's clock has stepped. If the store was out of reach, heartbeats could not be recorded. In both cases every holder gets
+one fresh interval, unless other processes went on sweeping: then only this process was cut off. The time is noted in the ledger
+and used by every process: other sweepers, `claim_job`, `stall`, the command line. A holder's silence alone is no outage.
 """
 
 import logging
@@ -35,7 +35,7 @@ log = logging.getLogger("holdfast.sweep")
 
 
 class Entropy(Protocol):
-    """Where randomness comes from."""
+    """A source of random values."""
 
     def token(self) -> str: ...
     def nonce(self) -> str: ...
@@ -43,14 +43,14 @@ class Entropy(Protocol):
 
 
 STEP_US = 2_000_000
-"""A disagreement beyond this is a step. Clocks are slewed by less than a thousandth; ticks are seconds apart."""
+"""A larger disagreement is a step. Clocks are slewed by less than a thousandth, and ticks are seconds apart."""
 GAP_US = 1_000_000
-"""A duty that nobody has taken for this long after its end is a gap in the sweeping. Workers look every 0.75 s."""
+"""If no worker takes the duty for this long after its end, there is a gap in the sweeping. Workers look every 0.75 s."""
 SLOW_SECONDS = 2.0
-"""A store that took longer than this for one small statement was out of reach meanwhile."""
+"""If one small statement takes longer than this, the store was out of reach."""
 
 UNSIGNED = "unsigned"
-"""Under which name a tick counts what it left alone for want of a server key."""
+"""The name under which a tick counts the jobs that it skipped because this process has no server key."""
 
 
 class Sweeper:
@@ -65,11 +65,11 @@ class Sweeper:
         self._is_noted = True
         self._gap: Micros | None = None
         self._locked: dict[int, Micros] = {}
-        self._told_unsigned = False
+        self._warned_unsigned = False
         self._linked = 0
 
     def look(self, holder: str) -> bool:
-        """Whether `holder` should take the duty to sweep. Every worker looks, and so notices steps and outages."""
+        """Return whether `holder` should take the sweep duty. Every worker calls this, and so notices clock steps and outages."""
         began = self._monotonic()
         found = self._reached(lambda: self._store.read_statement(lambda session: session.watch(SWEEP_DUTY, holder)))
         if self._monotonic() - began > SLOW_SECONDS:
@@ -85,13 +85,13 @@ class Sweeper:
         return True
 
     def _note_gap(self, found: DutyStatus) -> None:
-        """Sweeping begins anew now. That is noted once, however often this process looks before it takes the duty."""
+        """Note that sweeping starts again now. This is noted once, even if this process looks again before it takes the duty."""
         gap = found.expires_at or 0
         if gap != self._gap and self._note(lambda session: session.note_sweeping(found.now)):
             self._gap = gap
 
     def _was_swept(self, found: DutyStatus) -> bool:
-        """Whether others have gone on sweeping while the store was out of this process's reach.
+        """Return whether other processes went on sweeping while this process could not reach the store.
 
         Then only this process was cut off, and the silence of other holders counts.
         """
@@ -99,9 +99,9 @@ class Sweeper:
         return not found.is_free and since is not None and last is not None and since <= last[0]
 
     def tick(self, limit: int) -> dict[str, int]:
-        """Everything that is due for up to `limit` jobs; how many events of each type that made.
+        """Do what is due for up to `limit` jobs. Return how many events of each type that made.
 
-        Jobs whose events would have to be signed, with no server key here, are left alone and counted as `unsigned`. Jobs that
+        If an event must be signed and this process has no server key, the job is skipped and counted as `unsigned`. Jobs that
         another transaction has locked are left for the next tick.
         """
         check_integer("limit", limit, 1, SWEEP_MAX)
@@ -116,7 +116,7 @@ class Sweeper:
             raise
 
     def _tick(self, limit: int) -> dict[str, int]:
-        """In bounded transactions: others get their turn in between. Where nothing is due, it costs two statements."""
+        """Sweep in bounded transactions, so that other requests run in between. If nothing is due, this costs two statements."""
         made: Counter[str] = Counter()
         after, done = 0, 0
         while done < limit:
@@ -125,7 +125,7 @@ class Sweeper:
             if after == 0:
                 noticed = self._fresh
                 self._notice(now)
-                # A step back leaves an older time that lies ahead: what was just noticed counts, not what was read before.
+                # After a step back, the time that was read lies in the future. Use the one that was just noted instead.
                 fresh = self._fresh if self._fresh != noticed else fresh
             if ids:
                 done += self._sweep(ids, made, now, max(fresh, self._fresh))
@@ -133,13 +133,13 @@ class Sweeper:
             if len(ids) < wanted:
                 break
         self._finish(min(limit, UNDO_BATCH_MAX), made)
-        self._tell_unsigned(made[UNSIGNED])
+        self._warn_unsigned(made[UNSIGNED])
         return dict(+made)
 
     def _sweep(self, ids: Sequence[int], made: Counter[str], now: Micros, fresh: Micros) -> int:
-        """For how many of these jobs there was something to do.
+        """Sweep these jobs. Return for how many of them something was due.
 
-        A job whose row was locked is like one whose holder could not reach the store: it gets a fresh interval of its own.
+        A job with a locked row gets a fresh interval of its own: its holder's heartbeats could not be recorded.
         """
         request_id = self._entropy.nonce()
         sweeps = [
@@ -155,21 +155,21 @@ class Sweeper:
         result = self._pipeline.submit(_request(sweeps))
         answers = result.answers
         for outcome in result.outcomes:
-            _note(outcome)
+            _log_outcome(outcome)
         if len(self._locked) > SWEEP_MAX:
             self._locked.clear()
         self._locked.update((id_, now) for id_, answer in zip(ids, answers, strict=True) if is_locked(answer))
         return _count(answers, made)
 
     def _finish(self, limit: int, made: Counter[str]) -> None:
-        """What is due for finished jobs: ends that were too much for one transaction are told, undo steps that are owed begin.
+        """Do what is due for finished jobs: continue cascades that were too large for one transaction, and start undo steps.
 
-        Dependents that their jobs do not count yet are linked.
+        Dependents that are not registered with their dependencies yet are linked.
         """
         left = self._left_over(limit)
         while left.untold and self._make(ContinueCascade, left.untold, made):
             left = self._left_over(limit)
-        # Go on behind a full page with the next tick: what is locked must not keep the others waiting.
+        # After a full page, the next tick continues behind it, so that locked jobs do not delay the others.
         self._linked = left.unlinked[-1] if len(left.unlinked) == UNTOLD_BATCH_MAX else 0
         self._make(LinkDependencies, left.unlinked, made)
         self._make(Compensate, left.owing, made)
@@ -182,10 +182,10 @@ class Sweeper:
         commands = [kind(actor=SYSTEM, request_id=request_id, job_id=id_) for id_ in ids]
         return _count(self._pipeline.submit(_request(commands)).answers, made) if commands else 0
 
-    def _tell_unsigned(self, count: int) -> None:
-        if count and not self._told_unsigned:
-            log.warning("%d jobs are left to a sweeper with a server key: what is due has to be signed", count)
-        self._told_unsigned = self._told_unsigned or count > 0
+    def _warn_unsigned(self, count: int) -> None:
+        if count and not self._warned_unsigned:
+            log.warning("%d jobs are left to a sweeper with a server key: their events must be signed", count)
+        self._warned_unsigned = self._warned_unsigned or count > 0
 
     def _notice(self, now: Micros) -> None:
         """Note in the ledger that the clock has stepped, or that the store is back in reach."""
@@ -198,7 +198,7 @@ class Sweeper:
             self._is_noted = self._note(lambda session: session.note_fresh(self._fresh))
 
     def _note(self, work: Callable[[Session], None]) -> bool:
-        """Whether it could be noted. A locked row does not keep a sweep from going on."""
+        """Write a note to the ledger. Return False if its row is locked: the sweep goes on without it."""
         try:
             self._pipeline.transact(work, wait=False)
         except Unavailable as error:
@@ -208,23 +208,25 @@ class Sweeper:
         return True
 
 
-def _note(outcome: Decision) -> None:
-    """Log the stalls that were found, and the jobs that ended for them."""
+def _log_outcome(outcome: Decision) -> None:
+    """Log stalls, and jobs that ended because of them."""
     job = outcome.job
     for event in outcome.events:
         if event.type is EventType.STALLED:
             body = decode(StalledPayload, event.payload)
             silent_us = None if body.last_beat_at is None else max(0, event.received_at - body.last_beat_at)
-            said = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {_seconds(silent_us)} s")
+            message = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {_seconds(silent_us)} s")
             facts = {"reason": event.reason, "silent_ms": None if silent_us is None else silent_us // 1_000}
             began = job.started_at or job.claimed_at
             duration_ms = None if began is None else max(0, event.received_at - began) // 1_000
-            log_step(log, logging.WARNING, "stalled", JobFields(job, body.holder or ""), said, duration_ms=duration_ms, **facts)
+            log_step(
+                log, logging.WARNING, "stalled", JobFields(job, body.holder or ""), message, duration_ms=duration_ms, **facts
+            )
         elif event.type in (EventType.DEAD_LETTERED, EventType.FAILED):
-            said = f"{event.type.value.replace('_', '-')} ({event.reason})"
+            message = f"{event.type.value.replace('_', '-')} ({event.reason})"
             error = None if job.last_error is None else msgspec.json.decode(job.last_error)
             fields = JobFields(job, job.last_owner or "")
-            log_step(log, logging.WARNING, event.type.value, fields, said, error=error, reason_code=event.reason)
+            log_step(log, logging.WARNING, event.type.value, fields, message, error=error, reason_code=event.reason)
 
 
 def _due(after: int, limit: int, session: Session) -> tuple[Micros, Micros, list[int]]:
@@ -236,9 +238,9 @@ def _request(commands: Sequence[JobCommand]) -> Request:
 
 
 def _count(answers: Sequence[Any], made: Counter[str]) -> int:
-    """Count the events that each command made, and how many commands made any.
+    """Add the events that the commands made to `made`. Return how many commands made any.
 
-    A refusal means that it was due no longer; that the job is locked; or that it has to be signed, by a key that is not here.
+    A refusal means that nothing is due any more, that the job is locked, or that this process lacks the key to sign with.
     """
     made[UNSIGNED] += sum(isinstance(answer, SignatureInvalid) for answer in answers)
     kinds = [answer for answer in answers if answer and not isinstance(answer, HoldfastError)]
@@ -247,5 +249,5 @@ def _count(answers: Sequence[Any], made: Counter[str]) -> int:
 
 
 def _seconds(duration_us: int) -> str:
-    """In tenths: `6.5`, or `31`."""
+    """Format a duration in seconds, to a tenth: `6.5` or `31`."""
     return f"{duration_us / 1_000_000:.1f}".removesuffix(".0")

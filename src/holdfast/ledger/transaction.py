@@ -1,4 +1,4 @@
-"""Several commands in one transaction, with one answer. The verbs of agents are made of these."""
+"""Several commands in one transaction, with one answer. The verbs of agents use this."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from holdfast.telemetry.metrics import Metrics
 
 
 class FailureReport(NamedTuple):
-    """How a holder says that its work went wrong."""
+    """A holder's report of a failed attempt."""
 
     error: bytes
     retryable: bool
@@ -31,23 +31,23 @@ class FailureReport(NamedTuple):
 
 
 class StepsAnswer(NamedTuple):
-    """An answer as JSON; `replayed` where the same request was answered before, and nothing was done for it now."""
+    """An answer as JSON. `replayed` is true if the same request was answered before, and nothing was done now."""
 
     answer: bytes
     replayed: bool
 
 
 class JobSteps:
-    """The steps of one call. Each is a command like any other: decided under the job's lock, saved with its events.
+    """The steps of one call. Each is an ordinary command: it is decided under the job's lock and saved with its events.
 
-    Fences are found here, by who holds the job, and never leave the transaction.
+    The fence of a job is found by its holder's name and incarnation. It never leaves the transaction.
     """
 
     def __init__(
-        self, session: Session, sitting: TransactionSigner, result: Result, who: Actor, request_id: str, entropy: Entropy
+        self, session: Session, signer: TransactionSigner, result: Result, who: Actor, request_id: str, entropy: Entropy
     ) -> None:
         self.session = session
-        self._sitting = sitting
+        self._signer = signer
         self.who = who
         self._result = result
         self._request_id = request_id
@@ -58,21 +58,24 @@ class JobSteps:
         return self._result.changed
 
     def job(self, job_id: int) -> JobRecord:
-        """Locked until the transaction ends."""
+        """Return a job, locked until the transaction ends."""
         found = self.session.load([job_id], lock=True).get(job_id)
         if found is None:
             raise NotFound(f"there is no job {job_id}", job_id=job_id)
         return found
 
     def holds(self, job: JobRecord) -> bool:
-        """Whether this worker, in this incarnation, has the newest fence of the job, be it stalled or finished."""
+        """Return whether this incarnation of the worker has the newest fence of the job, also if it is stalled or finished."""
         return job.token is not None and job.is_of(self.who)
 
     def claim(self, job_id: int, ttl_ms: int, *, keeps_ttl: bool) -> JobRecord:
-        """Refused where nothing here could sign for it afterwards: a claim alone needs no signature, all that follows does."""
+        """Claim a job. Raise SignatureInvalid if its policy requires signatures and this process has no key to make them.
+
+        The claim itself needs no signature, but every later step does.
+        """
         job = self.job(job_id)
-        if job.status not in TERMINAL and (lack := self._sitting.lack(self.session.policy_of(job), self.who.name)) is not None:
-            raise SignatureInvalid(f"job {job_id} has to be signed for: {lack}", why="missing", **job.held_by)
+        if job.status not in TERMINAL and (missing := self._signer.missing_key(self.session.policy_of(job), self.who.name)):
+            raise SignatureInvalid(f"job {job_id} requires signatures: {missing}", why="missing", **job.held_by)
         return self._do(c.ClaimJob, job_id, actor=self.who, token=self._entropy.token(), ttl_ms=ttl_ms, keeps_ttl=keeps_ttl)
 
     def start(self, job: JobRecord) -> JobRecord:
@@ -91,7 +94,7 @@ class JobSteps:
         return self._by_holder(c.Release, job, reason=reason)
 
     def sweep(self, job_id: int) -> tuple[EventType, ...]:
-        """Whatever is due for a job; the events that made."""
+        """Do what is due for a job, and return the types of the events made."""
         before = len(self._result.outcomes)
         self._do(c.Sweep, job_id, actor=SYSTEM, jitter=self._entropy.jitter())
         return tuple(event.type for outcome in self._result.outcomes[before:] for event in outcome.events)
@@ -103,7 +106,7 @@ class JobSteps:
         return self._do(kind, job.id, actor=self.who, fence=fence, **fields)
 
     def _do(self, kind: type[c.JobCommand], job_id: int, **fields: Any) -> JobRecord:
-        done = apply(self.session, self._result, kind(request_id=self._request_id, job_id=job_id, **fields), self._sitting)
+        done = apply(self.session, self._result, kind(request_id=self._request_id, job_id=job_id, **fields), self._signer)
         if done is None:
             raise NotFound(f"there is no job {job_id}", job_id=job_id)
         return done
@@ -114,12 +117,12 @@ def _state_of(job: JobRecord) -> str:
 
 
 class StepTransactions:
-    """The way to the door for verbs that take several commands."""
+    """Runs verbs that consist of several commands, each in one transaction."""
 
-    def __init__(self, store: Store, pipeline: CommitPipeline, notary: Signer, entropy: Entropy, metrics: Metrics) -> None:
+    def __init__(self, store: Store, pipeline: CommitPipeline, signer: Signer, entropy: Entropy, metrics: Metrics) -> None:
         self._store = store
         self._pipeline = pipeline
-        self._signer = notary
+        self._signer = signer
         self._entropy = entropy
         self._metrics = metrics
 
@@ -132,9 +135,9 @@ class StepTransactions:
         *,
         request_id: str | None = None,
     ) -> StepsAnswer:
-        """One transaction of several steps and its answer, which is what the same request gets again.
+        """Run `work` in one transaction and return its answer. A repeated request gets the same answer again.
 
-        What `work` refuses leaves no trace. An answer is kept where a job was changed.
+        If `work` raises an error, nothing is changed. The answer is kept if a job was changed.
         """
         drawn = validate.request_id(request_id) or self._entropy.nonce()
         request = Request(verb, [], request_id is not None, keep=True, body_hash=validate.body_hash(verb, *body))
@@ -144,8 +147,8 @@ class StepTransactions:
             kept = kept_answer(session, who, drawn, verb, request.body_hash) if request.repeat else None
             if kept is not None:
                 return StepsAnswer(kept, replayed=True), result
-            sitting = self._signer.sit(session)
-            answer = msgspec.json.encode(work(JobSteps(session, sitting, result, who, drawn, self._entropy)))
+            signer = self._signer.in_transaction(session)
+            answer = msgspec.json.encode(work(JobSteps(session, signer, result, who, drawn, self._entropy)))
             if result.changed:
                 session.keep_requests([StoredRequest(who.name, drawn, verb, request.body_hash, answer)])
                 session.wake(result.queues)
@@ -161,5 +164,5 @@ class StepTransactions:
         return acted
 
     def look(self, work: Callable[[Session], Any]) -> Any:
-        """What `work` reads on one snapshot."""
+        """Run `work` on one snapshot and return what it reads."""
         return self._store.read(work)

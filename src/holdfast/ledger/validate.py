@@ -1,4 +1,4 @@
-"""Check what callers pass in, and build commands from it. Nothing is changed before all of a call is valid."""
+"""Check what callers pass in, and build commands from it. Nothing is changed before the whole call is valid."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ DELAY_MS_MAX = limits.DELAY_US_MAX // 1_000
 
 
 def body_hash(*fields: Any) -> bytes:
-    """What tells one request's body from another's."""
+    """Return a hash of a request's body. Two requests with the same id must have the same body."""
     return hashlib.blake2b(_encode(fields), digest_size=16).digest()
 
 
@@ -48,7 +48,7 @@ def actor(given: "str | Actor | None", role: Role, fallback: str) -> Actor:
 
 def worker(name: Any, incarnation: Any) -> Actor:
     if "#" in limits.check_name("incarnation", incarnation):
-        raise ValidationError("an incarnation has no #: that is what separates it from the name", field="incarnation")
+        raise ValidationError("an incarnation must not contain #, which separates it from the name", field="incarnation")
     return Actor(Role.WORKER, limits.check_name("worker", name), incarnation)
 
 
@@ -61,7 +61,7 @@ def job_id(given: Any) -> int:
 
 
 def job_id_of(given: Any) -> int:
-    """Of a job or an id."""
+    """Return the id of a job that is given as an object or by its id."""
     return job_id(given.id if isinstance(given, Job) else given)
 
 
@@ -90,7 +90,7 @@ def fence(given: Any) -> Fence:
         and len(given.incarnation) <= limits.NAME_BYTES_MAX
         and limits.is_printable(given.incarnation)
     ):
-        raise ValidationError("this fence is not one a ledger has issued", field="fence")
+        raise ValidationError("this fence was not issued by a ledger", field="fence")
     return given
 
 
@@ -113,7 +113,7 @@ def items(what: str, given: Any) -> list[Any]:
 
 
 def pairs(what: str, given: Any) -> list[tuple[Fence, Any]]:
-    """(fence, value) pairs."""
+    """Check a list of (fence, value) pairs."""
     found = items(what, given)
     for pair in found:
         if not isinstance(pair, tuple | list) or len(pair) != _PAIR:
@@ -129,7 +129,7 @@ def moment(what: str, given: Any) -> Micros:
 
 
 def json_value(what: str, given: Any, bytes_max: int) -> bytes:
-    """Strict JSON bytes from a Python value, or from `Raw` bytes, which are kept as they came but for blanks around them."""
+    """Return strict JSON bytes of a Python value, or of `Raw` bytes, which are kept as they are except for outer whitespace."""
     if given is None:
         return b"null"
     if isinstance(given, msgspec.Raw):
@@ -138,7 +138,7 @@ def json_value(what: str, given: Any, bytes_max: int) -> bytes:
 
 
 def error_value(given: Any) -> bytes:
-    """An error as a JSON object. Exceptions and texts are cut to size: a long message must not keep a job from failing."""
+    """Return an error as a JSON object. Exceptions and texts are shortened: a long message must not keep a job from failing."""
     match given:
         case BaseException():
             given = {"type": type(given).__name__, "message": _cut(_safe_str(given))}
@@ -153,15 +153,15 @@ def error_value(given: Any) -> bytes:
 
 
 def _safe_str(error: BaseException) -> str:
-    """What an exception says of itself; one that cannot must not keep a job from failing."""
+    """Return `str(error)`, or an empty text if that raises: it must not keep a job from failing."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - somebody else's __str__
+    except Exception:  # noqa: BLE001 - a __str__ of user code may raise anything
         return ""
 
 
 def _cut(text: str) -> str:
-    """At most an eighth of the limit, since escapes make up to six bytes of one; lone surrogates are replaced."""
+    """Cut a text to an eighth of the limit, since an escape may take six bytes for one. Lone surrogates are replaced."""
     safe = text.encode("utf-8", "replace")[: limits.ERROR_BYTES_MAX // 8]
     return safe.decode("utf-8", "ignore")
 
@@ -202,9 +202,9 @@ def names(what: str, given: Any) -> tuple[str, ...]:
 
 
 def statuses(given: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """The statuses behind any of their names, and the phases that running jobs are narrowed down to.
+    """Return the statuses for any of their names, and the phases to which running jobs are restricted.
 
-    Some names are of a running job in one phase: ASSISTED. Where `running` itself is named too, nothing is narrowed down.
+    Some names mean a running job in one phase, such as ASSISTED. If `running` itself is named too, there is no restriction.
     """
     if given is None:
         return None, None
@@ -247,13 +247,13 @@ def beat(
 
 
 def fence_and_beat(given: Any) -> tuple[Fence, payloads.BeatPayload]:
-    """A fence, with what its beat tells where there is something."""
+    """Return a fence and the fields of its heartbeat."""
     if not isinstance(given, tuple | list):
         return fence(given), payloads.NO_BEAT
     if len(given) != _PAIR or not isinstance(given[1], Mapping) or not given[1].keys() <= _BEAT_FIELDS:
-        raise ValidationError(f"a beat tells {', '.join(sorted(_BEAT_FIELDS))}", field="heartbeat_many")
-    told = given[1]
-    return fence(given[0]), beat(told.get("stage"), told.get("progress"), told.get("assist_requested"))
+        raise ValidationError(f"the fields of a heartbeat are {', '.join(sorted(_BEAT_FIELDS))}", field="heartbeat_many")
+    fields = given[1]
+    return fence(given[0]), beat(fields.get("stage"), fields.get("progress"), fields.get("assist_requested"))
 
 
 def _checkpoint(given: Any) -> payloads.OptionalJson:
@@ -275,14 +275,14 @@ def undo_step(given: Any) -> payloads.UndoStep:
 
 
 def not_our_own(what: str, given: str) -> str:
-    """`given`, unless it is one of the names that only the ledger itself may use."""
+    """Return `given`. Raise ValidationError for a name that is reserved for the ledger itself."""
     if given.startswith(RESERVED_PREFIX):
-        raise ValidationError(f"{what}s that start with {RESERVED_PREFIX} are the ledger's own", field=what)
+        raise ValidationError(f"{what}s that start with {RESERVED_PREFIX} are reserved for the ledger", field=what)
     return given
 
 
 class EnqueueReader:
-    """Makes enqueue commands. Names seen before are not checked again, and the everyday payload is put together by hand."""
+    """Builds enqueue commands. Names seen before are not checked again, and the common payload is concatenated from bytes."""
 
     _KNOWN_MAX = 10_000
 
@@ -290,7 +290,7 @@ class EnqueueReader:
         self._heads: dict[tuple[str, str], bytes] = {}
 
     def _head(self, kind: Any, queue: Any) -> bytes:
-        """The start of a payload up to its args, for checked names."""
+        """Check the names, and return the start of a payload up to its args."""
         key = (not_our_own("kind", limits.check_name("kind", kind)), limits.check_name("queue", queue))
         if len(self._heads) >= self._KNOWN_MAX:
             self._heads.clear()
@@ -311,7 +311,7 @@ class EnqueueReader:
         return refs[0].link(made) if refs else made
 
     def _any(self, who: Actor, request: str | None, item: Any, place: int, refs: list[Refs]) -> c.Enqueue:
-        """`refs` gets its one entry with the first item that names others or has a name itself."""
+        """Build the command of any item. The first item with a ref or a dependency adds the one entry of `refs`."""
         if not isinstance(item, Mapping) or "kind" not in item or not all(isinstance(name, str) for name in item):
             raise ValidationError("each item is an object with at least a kind", field="items")
         if "ref" in item or item.get("depends_on") is not None:
@@ -320,7 +320,7 @@ class EnqueueReader:
         return self.command(who, request, **item)
 
     def _plain(self, who: Actor, request: str | None, item: Any) -> c.Enqueue | None:
-        """The everyday item: args for a kind and queue that were seen before, and nothing else."""
+        """Build the command of a common item: args for a kind and queue seen before, and nothing else. None for other items."""
         try:
             kind, args, queue = item["kind"], item["args"], item["queue"]
             head = self._heads[kind, queue]
@@ -383,7 +383,7 @@ _OPTIONS = frozenset(
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """That an enqueue knows all of these options; what they say is looked at when a job is made."""
+    """Raise ValidationError for an unknown option. The values are checked when a job is created."""
     unknown = given.keys() - _OPTIONS
     if unknown:
         raise ValidationError(f"enqueue has no option {min(unknown)!r:.80}", field="enqueue")
@@ -428,7 +428,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def availability(available_at: Any, delay: Any) -> tuple[Micros | None, int]:
-    """A moment, or so many microseconds from now."""
+    """Return a time, or a delay in microseconds."""
     if available_at is not None and delay is not None:
         raise ValidationError("give delay or available_at, not both", field="delay")
     at = None if available_at is None else moment("available_at", available_at)

@@ -16,20 +16,20 @@ from holdfast.store.base import Store
 from holdfast.store.rows import chunks
 
 Validator = Callable[[Any, Any], Any]
-"""Looks at a job and its result before that is recorded. Raising, or answering False, refuses it."""
+"""Checks a job's result before it is recorded. It refuses the result by raising an error or returning False."""
 
 MESSAGE_BYTES_MAX = 2_000
-"""How much of what a validator says is passed on."""
+"""The longest part of a validator's message that is passed on."""
 
 
 class Hooks(NamedTuple):
-    """What looks at the results of one kind of job: validators first, then conflict detectors."""
+    """The functions that check the results of one kind of job: validators first, then conflict detectors."""
 
     validators: tuple[Validator, ...] = ()
     conflicts: tuple[Validator, ...] = ()
 
     def check(self, job: Any, result: Any) -> None:
-        """Raise what the first of them raises. An answer of False is RefusedByValidator, or TransientError for a conflict."""
+        """Run the hooks. For one that returns False, raise RefusedByValidator, or TransientError if it detects conflicts."""
         for validator in self.validators:
             if _answer(validator, job, result) is False:
                 raise RefusedByValidator(f"{_name(validator)} refused the result")
@@ -40,16 +40,16 @@ class Hooks(NamedTuple):
 
 @runtime_checkable
 class HookSource(Protocol):
-    """Where hooks are registered: an app, for example."""
+    """An object where hooks are registered, such as an app."""
 
     def has_hooks(self) -> bool:
-        """False where no kind has any: results are then recorded without a look at their jobs."""
+        """Return False if no kind has hooks. Results are then recorded without loading their jobs."""
 
     def hooks_of(self, kind: str) -> Hooks: ...
 
 
 class HooksByKind:
-    """Validators that are given by the kind of job."""
+    """Validators given as a mapping by the kind of job."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._hooks = {limits.check_name("kind", kind): Hooks(callables("validators", found)) for kind, found in given.items()}
@@ -62,7 +62,7 @@ class HooksByKind:
 
 
 class Completion(Job):
-    """The job that a validator is given outside of a worker. `job` is the job itself: one function serves both callers."""
+    """The job as a validator gets it outside of a worker. `job` is the job itself, so that the same function works in both."""
 
     __slots__ = ()
 
@@ -71,12 +71,12 @@ class Completion(Job):
         return self
 
 
-_NOT_SEEN = c.Objection("its caller claimed it while this was asked, and no validator has seen the result", retryable=True)
-"""For a result of a job that the caller does not hold: refused, should the caller have the job by the time of the transaction."""
+_NOT_SEEN = c.Objection("its caller claimed it during this call, and no validator has seen the result", retryable=True)
+"""For a job that the caller does not hold when validators run. The result is refused if the caller holds it at the commit."""
 
 
 class Submission(NamedTuple):
-    """A completion that is asked for, and whether its caller holds the job."""
+    """A result to validate, and a function that says whether its caller holds the job."""
 
     job_id: int
     payload: bytes
@@ -84,39 +84,39 @@ class Submission(NamedTuple):
 
 
 class Validation:
-    """The hooks of one ledger, run on the results that it is given."""
+    """Runs the hooks of one ledger on results."""
 
     def __init__(self, store: Store, source: HookSource) -> None:
         self._store = store
         self._source = source
 
-    def weighed(self, commands: Sequence[c.Complete]) -> list[c.Complete]:
-        """Each completion with what its job's hooks object to."""
+    def validated(self, commands: Sequence[c.Complete]) -> list[c.Complete]:
+        """Return the completions, each with the objection of its job's hooks, if any."""
         found = self.objections([Submission(command.job_id, command.payload, _has_fence(command)) for command in commands])
         return [
             command if objection is None else msgspec.structs.replace(command, objection=objection)
             for command, objection in zip(commands, found, strict=True)
         ]
 
-    def objections(self, asked: Sequence[Submission]) -> list[c.Objection | None]:
-        """What the hooks object to each; None where they do not, or where the job is over."""
+    def objections(self, submissions: Sequence[Submission]) -> list[c.Objection | None]:
+        """Return the objection to each submission, or None if the hooks accept it or the job has ended."""
         if not self._source.has_hooks():
-            return [None] * len(asked)
+            return [None] * len(submissions)
         found: list[c.Objection | None] = []
-        for part in chunks(asked, limits.WRITE_CHUNK):
+        for part in chunks(submissions, limits.WRITE_CHUNK):
             ids = list({one.job_id for one in part})
             jobs = self._store.read(lambda session: session.load(ids, lock=False))  # noqa: B023 - called at once
             found += [self._objection(jobs.get(one.job_id), one) for one in part]
         return found
 
-    def _objection(self, job: Record | None, asked: Submission) -> c.Objection | None:
+    def _objection(self, job: Record | None, submission: Submission) -> c.Objection | None:
         if job is None:
             return _NOT_SEEN
         if job.status in TERMINAL or (hooks := self._source.hooks_of(job.kind)) == Hooks():
             return None
-        if job.status is Status.QUEUED or not asked.holds(job):
+        if job.status is Status.QUEUED or not submission.holds(job):
             return _NOT_SEEN
-        result = msgspec.json.decode(asked.payload)["result"]
+        result = msgspec.json.decode(submission.payload)["result"]
         try:
             hooks.check(Completion(job.id, msgspec.structs.replace(job, token=None)), result)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of a hook keeps the result from being recorded
@@ -125,7 +125,7 @@ class Validation:
 
 
 def read_source(given: Any) -> HookSource | None:
-    """The `validators` of `holdfast.open`."""
+    """Check and convert the `validators` argument of `holdfast.open`."""
     if given is None or isinstance(given, HookSource):
         return given
     if not isinstance(given, Mapping):
@@ -134,7 +134,7 @@ def read_source(given: Any) -> HookSource | None:
 
 
 def callables(what: str, given: Any) -> tuple[Callable[..., Any], ...]:
-    """One plain function, or several."""
+    """Return one plain function, or several, as a tuple."""
     found = (given,) if callable(given) else tuple(given) if isinstance(given, list | tuple) else (None,)
     if not all(callable(item) and not inspect.iscoroutinefunction(item) for item in found):
         raise ValidationError(f"{what} must be plain functions", field=what)
@@ -146,25 +146,25 @@ def held_by(who: Actor) -> Callable[[Record], bool]:
 
 
 def _has_fence(command: c.Complete) -> Callable[[Record], bool]:
-    """A signed statement has no token: whether it is its holder's is for the transaction to say."""
+    """Return a check that the command has the job's fence. A signed statement has no token: the transaction checks it."""
     fence = command.fence
     return lambda job: job.attempt == fence.attempt and fence.token in ("", job.token)
 
 
 def _objection_of(error: BaseException) -> c.Objection:
-    words = cut(safe_text(error), MESSAGE_BYTES_MAX)
+    message = cut(safe_text(error), MESSAGE_BYTES_MAX)
     if not isinstance(error, HoldfastError):
-        words = f"{type(error).__name__}: {words}" if words else type(error).__name__
-    return c.Objection(words, retryable=isinstance(error, TransientError))
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return c.Objection(message, retryable=isinstance(error, TransientError))
 
 
 def _answer(function: Validator, job: Any, result: Any) -> Any:
-    """What a hook says. One that has not run yet when it answers, such as a coroutine, has looked at nothing."""
+    """Run a hook and return its answer. Raise TypeError for a coroutine or a generator: it has not checked anything yet."""
     answer = function(job, result)
     if inspect.isawaitable(answer) or inspect.isgenerator(answer) or inspect.isasyncgen(answer):
         if inspect.iscoroutine(answer):
             answer.close()
-        raise TypeError(f"{_name(function)} must be a plain function; it answered a {type(answer).__name__}")
+        raise TypeError(f"{_name(function)} must be a plain function; it returned a {type(answer).__name__}")
     return answer
 
 
@@ -175,11 +175,11 @@ def _name(function: Any) -> str:
 def safe_text(error: BaseException) -> str:
     try:
         return str(error)
-    except BaseException:  # noqa: BLE001 - somebody else's __str__ must not keep us from going on
+    except BaseException:  # noqa: BLE001 - a __str__ of user code may raise anything
         return ""
 
 
 def cut(text: str, bytes_max: int) -> str:
-    """Bounded, and valid Unicode whatever came."""
+    """Return the end of `text`, at most `bytes_max` bytes, as valid Unicode without NUL."""
     safe = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
     return safe[-bytes_max:].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""Verbs that explain: why a job is where it is, and whether the ledger is healthy."""
+"""Verbs that explain why a job is in its state, and whether the ledger is healthy."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def facts_of(session: Session, job: JobRecord, now: Micros, locked_by: str | None = None, *, to_claim: bool = False) -> JobFacts:
-    """All of one snapshot, but for `locked_by`. What does not matter for the job's status is not asked for."""
+    """Read the facts about a job from one snapshot. Facts that do not matter for the job's status are not read."""
     queued, live = job.status is Status.QUEUED, job.finished_at is None
     for_workers = queued and not to_claim
     return JobFacts(
@@ -51,13 +51,13 @@ def _linked_jobs(job: JobRecord) -> LinkedJob:
 
 
 def _unmet(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
-    """The jobs that it waits for, by id."""
+    """Return the jobs that this one waits for, by id."""
     found = session.load(job.waits_for, lock=False) if job.waits_for else {}
     return tuple(_linked_jobs(found[id_]) for id_ in sorted(found))
 
 
 def _broken(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
-    """Of a job that ended for want of its dependencies: those that came to nothing and were not replayed, by id."""
+    """Return the failed dependencies that ended this job and were not replayed, by id."""
     if job.reason_code != ReasonCode.DEPENDENCY_UNAVAILABLE or not job.depends_on:
         return ()
     found = sorted(session.standings(job.depends_on).values())
@@ -72,7 +72,7 @@ def _undo(session: Session, job: JobRecord) -> LinkedJob | None:
 
 
 def sweeper_of(session: Session, now: Micros) -> str | None:
-    """Who has the duty to sweep. One that ends too late was taken while the clock was ahead, and is anybody's."""
+    """Return the holder of the sweep duty. A duty that ends too late was taken while the clock was ahead, and counts as free."""
     duty = session.duty(SWEEP_DUTY)
     in_time = duty is not None and now <= duty.expires_at <= now + 2 * DUTY_MS_MAX * 1_000
     return duty.holder if duty is not None and in_time else None
@@ -83,7 +83,7 @@ def has_server_key(session: Session) -> bool:
 
 
 def pauses_of(session: Session) -> dict[str, QueuePause]:
-    """The paused queues, by name."""
+    """Return the paused queues, by name."""
     return {found.queue: QueuePause(found.at, found.by, found.reason) for found in session.pauses()}
 
 
@@ -92,28 +92,28 @@ def seen(found: Iterable[WorkerRow]) -> list[SeenWorker]:
 
 
 def _seen(record: WorkerRow) -> SeenWorker:
-    """A worker says of itself what it wants to: what is no list of names says nothing."""
+    """Read a worker's description of itself. It may have any form: a value that is not a list of names is ignored."""
     body = msgspec.json.decode(record.body)
     return SeenWorker(
         record.name, record.seen_at, _names(body.get("queues")), _names(body.get("kinds")), _numbers(body.get("keep"))
     )
 
 
-def _numbers(said: object) -> dict[str, int]:
-    return {name: value for name, value in said.items() if type(value) is int} if isinstance(said, dict) else {}
+def _numbers(given: object) -> dict[str, int]:
+    return {name: value for name, value in given.items() if type(value) is int} if isinstance(given, dict) else {}
 
 
-def _names(said: object) -> frozenset[str] | None:
-    return frozenset(name for name in said if isinstance(name, str)) if isinstance(said, list) else None
+def _names(given: object) -> frozenset[str] | None:
+    return frozenset(name for name in given if isinstance(name, str)) if isinstance(given, list) else None
 
 
 SKEW_TRIES = 5
 HISTORY_US = 24 * 3_600_000_000
-"""The time over which the growth of the history is told."""
+"""The time over which the growth of the history is measured."""
 
 
 def skew_of(store: Store, clock: Callable[[], datetime]) -> Skew:
-    """By the quickest of some round trips: that one leaves least room for doubt."""
+    """Measure how far the ledger's clock is from `clock`. The fastest of several round trips is the most exact."""
     return min((_skew_once(store, clock) for _ in range(SKEW_TRIES)), key=lambda skew: skew.round_trip_us)
 
 
@@ -125,7 +125,10 @@ def _skew_once(store: Store, clock: Callable[[], datetime]) -> Skew:
 
 
 def history_of(session: Session, now: Micros) -> History | None:
-    """From the first and the last position, the one of a day ago, and the store's own estimates. Costs about 2 log n lookups."""
+    """Estimate the size and growth of the history. Costs about 2 log n lookups.
+
+    It uses the first and the last position, the position of a day ago, and the store's own estimates.
+    """
     first = session.event_from(0)
     if first is None:
         return None
@@ -145,7 +148,7 @@ def history_of(session: Session, now: Micros) -> History | None:
 
 
 def census_of(session: Session) -> LedgerHealth:
-    """All of one snapshot."""
+    """Read the facts about the ledger's health from one snapshot."""
     now, sealed = session.now(), session.last_head()
     letters = session.dead_letters(DeadLetterFilter(limit=COUNT_MAX))
     signed = _signed_policies(session)
@@ -175,22 +178,22 @@ def census_of(session: Session) -> LedgerHealth:
 
 
 def _signed_policies(session: Session) -> list[str]:
-    """The kinds and tiers whose policy wants events signed."""
-    wishes = {f"kind {one.kind}": one.settings.signed for one in session.declarations()}
-    wishes |= {f"{scope} {name}": layer.signed for scope, name, layer in session.all_settings() if layer.signed is not None}
-    return sorted(name for name, wish in wishes.items() if wish not in (None, "none"))
+    """Return the kinds and tiers with a policy that requires signed events."""
+    found = {f"kind {one.kind}": one.settings.signed for one in session.declarations()}
+    found |= {f"{scope} {name}": layer.signed for scope, name, layer in session.all_settings() if layer.signed is not None}
+    return sorted(name for name, signed in found.items() if signed not in (None, "none"))
 
 
 LOCKED_SECONDS = 1.0
-"""Shorter locks on a job are everyday."""
+"""Shorter locks on a job are normal and not reported."""
 
 
 class ExplainVerbs(LedgerBase):
     def explain(self, job_id: int, *, to_claim: bool = False) -> "Explanation":
-        """Why a job stands where it stands, what happens next and when, and what can be done about it. It changes nothing.
+        """Explain why a job is in its state, what happens next and when, and what can be done about it. Nothing is changed.
 
-        With `to_claim`, for somebody who could claim it: whether workers are there, and what else they would claim first, is
-        left out.
+        `to_claim` is for a caller that wants to claim the job itself. The explanation then leaves out whether there are workers,
+        and which jobs they would claim first.
         """
         from holdfast.core.explain import explain
 
@@ -207,9 +210,9 @@ class ExplainVerbs(LedgerBase):
         return self._store.read(work)
 
     def diagnose(self, *, clock: Callable[[], datetime] | None = None) -> "Diagnosis":
-        """Whether the ledger is well, and what to do where it is not. It changes nothing.
+        """Report whether the ledger is healthy, and what to do about each problem. Nothing is changed.
 
-        With `clock`, a clock of the caller's, also how far that is from the ledger's.
+        With `clock`, a clock of the caller's, also report how far it is from the ledger's.
         """
         from holdfast.core.doctor import diagnose
 

@@ -1,4 +1,4 @@
-"""Verbs on workers, duties and queues, on the liveness sweep and on retention."""
+"""Verbs for workers, duties, queues, the liveness sweep and retention."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -19,9 +19,9 @@ from holdfast.store.base import Session
 
 class FleetVerbs(LedgerBase):
     def take_duty(self, name: str, holder: str, *, ttl: Any) -> bool:
-        """Whether `holder` performs this duty from now on, for `ttl` of ledger time. Taking it again renews it.
+        """Take a duty for `ttl` of ledger time, and return whether `holder` has it. Taking it again renews it.
 
-        False while another holder has it: until that one's time is over, or it has dropped the duty.
+        Return False while another holder has the duty. That ends when its time is over or when it drops the duty.
         """
         limits.check_name("name", name)
         limits.check_name("holder", holder)
@@ -29,29 +29,38 @@ class FleetVerbs(LedgerBase):
         return self._pipeline.run_statement(lambda session: session.take_duty(name, holder, ttl_us))
 
     def wants_sweeping(self, holder: str) -> bool:
-        """Whether `holder` should take the duty to sweep: there are jobs to watch, and nobody else does. One statement."""
+        """Return whether `holder` should take the sweep duty: there are jobs to watch, and no other holder has the duty.
+
+        This costs one statement.
+        """
         limits.check_name("holder", holder)
         return self._sweeper.look(holder)
 
     def drop_duty(self, name: str, holder: str) -> None:
-        """Others may take the duty at once. Nothing happens where another holder has it."""
+        """Drop a duty, so that another holder can take it at once. If another holder has the duty, nothing happens."""
         limits.check_name("name", name)
         limits.check_name("holder", holder)
         self._pipeline.run_statement(lambda session: session.drop_duty(name, holder))
 
     def sign_in(self, worker: str, *, incarnation: str | None = None, body: Mapping[str, Any] | None = None) -> None:
-        """A worker is there; said again, it still is. `body` is what it tells of itself; without one, the last one stays."""
+        """Record that a worker is present. Call this again to renew the record.
+
+        `body` is the worker's description of itself. Without one, the last one is kept.
+        """
         who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)
         text = None if body is None else _body(body)
         self._pipeline.run_statement(lambda session: session.sign_in(who.name, who.incarnation, text))
 
     def sign_out(self, worker: str, incarnation: str | None = None) -> None:
-        """The worker is gone, in good order."""
+        """Remove the record of a worker that has shut down."""
         who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)
         self._pipeline.run_statement(lambda session: session.sign_out(who.name, who.incarnation))
 
     def workers(self, *, seen_within: Any = None, limit: int = limits.PAGE_MAX) -> list[WorkerRecord]:
-        """Who has signed in and not out, by name: all, or those seen lately. Beyond `limit`, those seen last."""
+        """Return the workers that have signed in and not out, by name.
+
+        `seen_within` restricts them to those seen recently. If there are more than `limit`, the most recently seen are returned.
+        """
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
         within_us = None
         if seen_within is not None:
@@ -60,11 +69,10 @@ class FleetVerbs(LedgerBase):
         return sorted(map(public_worker, found), key=lambda worker: (worker.name, worker.incarnation))
 
     def until_ready(self, queues: Sequence[str] = ("default",), *, kinds: Sequence[str] | None = None) -> float | None:
-        """Seconds of ledger time until the first delayed job of these queues may be claimed; None where there is none.
+        """Return the seconds of ledger time until the first delayed job of these queues can be claimed, or None if there is none.
 
-        For whoever has just claimed and found nothing: jobs that were never delayed are not looked at, nor are paused queues, nor
-        jobs that wait for others.
-        0.0 where one may be claimed now; somebody else may have it by the time it is claimed.
+        This is for a worker that has just claimed and got nothing. Jobs that were never delayed, paused queues and jobs that wait
+        for dependencies are not considered. 0.0 means that a job can be claimed now. Another worker may claim it first.
         """
         names = validate.names("queues", queues)
         wanted = None if kinds is None else validate.names("kinds", kinds)
@@ -82,21 +90,25 @@ class UpkeepVerbs(LedgerBase):
     def pause(
         self, queue: str, *, reason: str | None = None, request_id: str | None = None, actor: str | Actor | None = None
     ) -> None:
-        """Nothing more is claimed from the queue. Holders are not touched. Who did it, and why, is kept until it is unpaused."""
+        """Pause a queue: no more jobs are claimed from it. Jobs that are held are not affected.
+
+        The actor and the reason are kept until the queue is unpaused.
+        """
         limits.check_name("queue", queue)
         who, why = validate.actor(actor, Role.OPERATOR, self._actor), None if reason is None else validate.reason(reason)
         body = (queue,) if why is None else (queue, why)
         self._set("pause", body, request_id, who, lambda session: session.pause(queue, who.name, why))
 
     def unpause(self, queue: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        """Let jobs be claimed from a paused queue again."""
         limits.check_name("queue", queue)
         self._set("unpause", (queue,), request_id, actor, lambda session: session.unpause(queue))
         self._store.wake([queue])
 
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
-        """One liveness tick: everything that is due for up to `limit` jobs. Answers how many of each event that made.
+        """Run one liveness tick: do what is due for up to `limit` jobs. Return how many events of each type that made.
 
-        Where events have to be signed and no server key is here, jobs are left alone; `unsigned` says how many.
+        If an event must be signed and this process has no server key, its job is skipped. `unsigned` is the number of such jobs.
         """
         return self._sweeper.tick(limit)
 
@@ -104,10 +116,13 @@ class UpkeepVerbs(LedgerBase):
               beats_before: datetime | None = None, requests_before: datetime | None = None,
               workers_before: datetime | None = None, agents_before: datetime | None = None,
               batch: int = 1_000) -> dict[str, int]:  # fmt: skip
-        """One bounded step of retention: finished jobs, contents of beats and kept answers older than the given times,
-        workers not seen since, and where agents stood that were not at work since and hold nothing.
+        """Delete old records in one bounded step, and return how many of each kind were deleted.
 
-        Failed and dead-lettered jobs that are neither discarded nor replayed are kept; only `failed_before` deletes them."""
+        Finished jobs, contents of heartbeats and kept answers are deleted if they are older than the given times. Workers are
+        deleted if they were not seen since. Agents' sessions are deleted if they were not active since and hold no job.
+
+        Failed and dead-lettered jobs that are neither discarded nor replayed are kept. Only `failed_before` deletes them.
+        """
         limits.check_integer("batch", batch, 1, limits.PRUNE_BATCH_MAX)
         wanted = {
             "jobs": jobs_before,
@@ -139,9 +154,9 @@ class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     counts: dict[str, int]
-    """How many jobs of each status; one that it has none of is left out."""
+    """The number of jobs of each status. A status without jobs is left out."""
     ready_since: datetime | None = None
-    """Since when the first of those that could be claimed could be, were the queue open; None where there is none."""
+    """When the oldest ready job became ready, also if the queue is paused. None if no job is ready."""
     paused_at: datetime | None = None
     paused_by: str | None = None
     pause_reason: str | None = None
@@ -149,11 +164,11 @@ class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueueVerbs(LedgerBase):
     def paused(self) -> dict[str, datetime]:
-        """The paused queues and since when."""
+        """Return the paused queues, each with the time at which it was paused."""
         return {pause.queue: to_datetime(pause.at) for pause in self._store.read(lambda session: session.pauses())}
 
     def queues(self) -> list[QueueRecord]:
-        """Every queue that has jobs or is paused, by name. It counts every job: not for a program that is in a hurry."""
+        """Return every queue that has jobs or is paused, by name. This counts every job, so it is slow on a large ledger."""
         return self._store.read(_records)
 
 
@@ -163,11 +178,13 @@ def _records(session: Session) -> list[QueueRecord]:
         counts.setdefault(queue, {})[status] = jobs
     since: dict[str, datetime] = {}
     for ready in session.ready(PAGE_MAX):
-        since.setdefault(ready.queue, to_datetime(ready.since))  # those that wait longest come first
+        since.setdefault(ready.queue, to_datetime(ready.since))  # ordered by time, the oldest first
     pauses = {pause.queue: pause for pause in session.pauses()}
     found = []
     for name in sorted(counts.keys() | pauses.keys()):
         pause = pauses.get(name)
-        told = {} if pause is None else {"paused_at": to_datetime(pause.at), "paused_by": pause.by, "pause_reason": pause.reason}
-        found.append(QueueRecord(name=name, counts=counts.get(name, {}), ready_since=since.get(name), **told))  # type: ignore[arg-type]
+        paused = (
+            {} if pause is None else {"paused_at": to_datetime(pause.at), "paused_by": pause.by, "pause_reason": pause.reason}
+        )
+        found.append(QueueRecord(name=name, counts=counts.get(name, {}), ready_since=since.get(name), **paused))  # type: ignore[arg-type]
     return found

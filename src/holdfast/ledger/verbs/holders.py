@@ -1,4 +1,4 @@
-"""Verbs of the holder of a job, the gate among them, and events that holders or servers have signed elsewhere."""
+"""Verbs of a job's holder, the liveness gate, and `append`, which records events signed by another process."""
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
@@ -27,9 +27,9 @@ from holdfast.store.base import Session
 
 class HolderVerbs(LedgerBase):
     def start(self, fence: Fence, *, request_id: str | None = None, expected_rev: int | None = None) -> Change:
-        """User code begins."""
+        """Record that user code begins: the job is running, and its lease is renewed."""
         command = c.Start(**self._holder(fence, request_id, expected_rev))
-        return public_change(only_answer(self._pipeline.submit(self._quick("start", [command], request_id))))
+        return public_change(only_answer(self._pipeline.submit(self._hot_request("start", [command], request_id))))
 
     def heartbeat(
         self,
@@ -43,24 +43,25 @@ class HolderVerbs(LedgerBase):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Beat:
-        """Proof of life: renews the lease and tells whether somebody wants the job cancelled.
+        """Renew the lease. The answer says whether a cancel was requested.
 
-        `checkpoint` is any JSON value, None among them, for whoever goes on with the job. `undo` is {"kind": …, "args": {…}}:
-        what to do, newest first, if the job comes to nothing. Say it before the deed it takes back.
+        `checkpoint` is any JSON value, including None. The next holder of the job can read it. `undo` registers an undo step,
+        {"kind": …, "args": {…}}. If the job does not succeed, its undo steps run, the newest first. Register a step before
+        the action that it reverses.
         """
         beat = validate.beat(stage, progress, assist_requested, checkpoint, undo)
         plain = beat.checkpoint is payloads.UNSET and beat.undo is payloads.UNSET
         command = c.Heartbeat(beat=beat, **self._holder(fence, request_id, expected_rev, draw=not plain))
-        request = self._quick("heartbeat", [command], request_id, keep=undo is not None)
+        request = self._hot_request("heartbeat", [command], request_id, keep=undo is not None)
         return public_beat(only_answer(self._pipeline.submit(request)))
 
     def heartbeat_many(
         self, fences: Iterable[Fence | tuple[Fence, Mapping[str, Any]]], *, wait: bool = True
     ) -> list[Beat | HoldfastError]:
-        """Beats for many leases, in chunks of 1,000. One answer each; a refused one does not hurt the others.
+        """Send heartbeats for many leases, in chunks of 1,000. Return one answer each. A refusal does not affect the others.
 
-        A fence may come with what the beat is to tell: `(fence, {"stage": …, "progress": …})`. A job that another transaction
-        has locked is tried again for some two seconds, after the others; with `wait=False` it is answered at once.
+        An item is a fence, or a fence with the heartbeat's fields: `(fence, {"stage": …, "progress": …})`. A job that another
+        transaction has locked is retried for about two seconds, after the others. With `wait=False` it is refused at once.
         """
         commands = _beats(validate.items("heartbeat_many", fences))
         return self._many("heartbeat", commands, None, public_beat, waits=validate.switch("wait", wait))
@@ -74,24 +75,25 @@ class HolderVerbs(LedgerBase):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Change:
-        """Done. `result` is any JSON value. With `gate`, it is GateDenied unless the holder passes the gate at that moment.
+        """Complete the job with `result`, which is any JSON value.
 
-        Where a validator or conflict detector of this ledger objects, it is RefusedByValidator, and the job stays running.
+        With `gate`, raise GateDenied unless the holder passes the liveness gate in the same transaction. If a validator or a
+        conflict detector of this ledger objects, raise RefusedByValidator. The job stays running in both cases.
         """
         body = payloads.result_payload(validate.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
         verb = c.CompleteGated if validate.switch("gate", gate) else c.Complete
         command = verb(payload=body, **self._holder(fence, request_id, expected_rev))
-        request = self._quick("complete", self._weighed([command]), request_id)
+        request = self._hot_request("complete", self._validated([command]), request_id)
         return public_change(only_answer(self._pipeline.submit(request)))
 
     def complete_many(
         self, results: Iterable[tuple[Fence, Any]], *, request_id: str | None = None
     ) -> list[Change | HoldfastError]:
-        """Many completions, in chunks of 1,000. One answer each; a refused one does not hurt the others."""
+        """Complete many jobs, in chunks of 1,000. Return one answer each. A refusal does not affect the others."""
         drawn = validate.request_id(request_id) or self._entropy.nonce()
         commands = _completions(c.Complete, results, drawn)
         limits.check_count("complete", len(commands), limits.WRITE_BATCH_MAX)
-        return self._many("complete", self._weighed(commands), request_id, public_change)
+        return self._many("complete", self._validated(commands), request_id, public_change)
 
     def settle_many(
         self,
@@ -100,12 +102,13 @@ class HolderVerbs(LedgerBase):
         request_id: str,
         told: Iterable[tuple[Fence, Mapping[str, Any]]] = (),
     ) -> list[HoldfastError | None]:
-        """`complete_many` for a worker that may have to send it again: no answer is kept, the events themselves carry the id.
+        """Complete many jobs for a worker that may have to repeat the call.
 
-        Answers None for each that is completed, also if it was by this very id before. A job that another transaction has
-        locked is not waited for: its answer is Unavailable with `locked`. No validator is run: the worker has run its own.
+        No answer is kept: the events carry the request id. The answer is None for each job that is completed, also if an
+        earlier call with this id completed it. A job that another transaction has locked is not waited for: its answer is
+        Unavailable with `locked`. No validator is run, because the worker has run its own.
 
-        `told` is what some of these holders said last, in the form of `heartbeat_many`. It is recorded as a beat right before the
+        `told` has the last heartbeats of some of these jobs, in the form of `heartbeat_many`. Each is recorded right before the
         completion, in the same transaction.
         """
         commands = _completions(c.CompleteInBatch, results, limits.check_key("request_id", request_id))
@@ -124,10 +127,12 @@ class HolderVerbs(LedgerBase):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """It went wrong. Retryable: tried again after a backoff (or `retry_after`) while attempts are left. Not retryable:
-        failed, or dead-lettered where a `reason_code` says why no retry will mend it.
+        """Report that the attempt failed with `error`: an exception, a text or a JSON object.
 
-        `failure_stage` and `reason_code` are recorded with the error. Where no attempt is left, the dead letter has them.
+        If `retryable` is true and attempts are left, the job is queued again after a backoff, or after `retry_after`. If it is
+        false, the job is failed, or dead-lettered if `reason_code` says why a retry cannot help.
+
+        `failure_stage` and `reason_code` are recorded with the error. If no attempt is left, they are in the dead letter.
         """
         after = None if retry_after is None else policies.duration_ms("retry_after", retry_after, 0, validate.DELAY_MS_MAX)
         command = c.Fail(
@@ -145,14 +150,17 @@ class HolderVerbs(LedgerBase):
     def release(
         self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
     ) -> Job:
-        """Hand the job back in order: it is ready for others at once, and the attempt does not count."""
+        """Return the job to its queue. It can be claimed at once, and the attempt does not count against `attempts_max`."""
         command = c.Release(reason=validate.reason_if_any(reason), **self._holder(fence, request_id, expected_rev))
         return self._on_job("release", command, request_id, optional_reason(reason))
 
     def acknowledge_cancel(
         self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
     ) -> Job:
-        """The safe exit is made: an aborting job becomes cancelled. `reason` is recorded beside the reason of the cancel."""
+        """Acknowledge a soft cancel: the holder has stopped, and the job becomes cancelled.
+
+        `reason` is recorded beside the reason of the cancel.
+        """
         command = c.AcknowledgeCancel(reason=validate.reason_if_any(reason), **self._holder(fence, request_id, expected_rev))
         return self._on_job("acknowledge_cancel", command, request_id, optional_reason(reason))
 
@@ -181,9 +189,9 @@ def _completions(verb: type[c.Complete], results: Iterable[tuple[Fence, Any]], r
 
 class GateVerb(LedgerBase):
     def gate(self, job: JobOrFence) -> LivenessHeartbeatReceiptV1:
-        """The receipt of whoever holds the job, if it is healthy, fresh and within its attempts; GateDenied otherwise.
+        """Return the holder's heartbeat receipt if it is healthy, fresh and within its attempts. Raise GateDenied otherwise.
 
-        Asked with a fence, it is FenceLost unless that is the fence of the newest attempt. It changes nothing.
+        Given a fence instead of an id, raise FenceLost if it is not the fence of the newest attempt. Nothing is changed.
         """
         fence = validate.fence(job) if isinstance(job, Fence) else None
         job_id = validate.job_id(job) if fence is None else fence.job_id
@@ -204,18 +212,21 @@ E = EventType
 
 class AppendVerbs(LedgerBase):
     def append(self, envelope: Mapping[str, Any] | bytes | str, *, content: Any = payloads.UNSET) -> Event:
-        """Record what somebody else has signed: a statement in our shape or the seed's, with its `keyId` and `signature`.
+        """Record a statement that another process has signed, and return the last event that it made.
 
-        From a holder: heartbeat, resumed, stalled, succeeded, requeued (a release), cancelled (a cancel acknowledged). It needs
-        no token: see the guide on signed events. From a server: stalled, past the limit; resumed, after a beat that came after
-        the stall. A holder's statement in our shape has only the hash of what is given with it; that comes as `content` (what a
-        beat tells, a result, an error). Answers the last event that it made.
-        The newest envelope of a job may be sent again after a lost answer, and is answered alike; an older one is refused.
+        The envelope is a statement in Holdfast's shape or the seed's, with its `keyId` and `signature`. A holder may sign
+        heartbeat, resumed, stalled, succeeded, requeued (a release) and cancelled (an acknowledged cancel). No token is needed:
+        see the guide on signed events. A server may sign stalled, past the limit, and resumed, after a heartbeat that came after
+        the stall.
+
+        A holder's statement in Holdfast's shape has only the hash of its content. Pass the content itself as `content`: the
+        fields of a heartbeat, a result, or an error. The newest envelope of a job may be sent again after a lost answer, and gets
+        the same answer. An older one is refused.
         """
         signed = self._signer.admit(read_envelope(_object(envelope)))
         command = _command(signed, content)
         if isinstance(command, c.Complete):
-            [command] = self._weighed([command])
+            [command] = self._validated([command])
         return public_event(only_answer(self._pipeline.submit(Request("append", [command]))))
 
 
@@ -230,57 +241,57 @@ def _object(given: Any) -> Any:
 
 
 def _command(signed: Signed, content: Any) -> c.JobCommand:
-    said = signed.said
-    asked: dict[str, Any] = {
-        "actor": said.actor,
+    statement = signed.said
+    fields: dict[str, Any] = {
+        "actor": statement.actor,
         "request_id": sha256(signed.statement).hexdigest()[:32],
-        "job_id": said.job_id,
+        "job_id": statement.job_id,
         "signed": signed,
     }
-    if said.actor.role is Role.SYSTEM and said.type in (E.STALLED, E.RESUMED):
+    if statement.actor.role is Role.SYSTEM and statement.type in (E.STALLED, E.RESUMED):
         if content is not payloads.UNSET:
-            raise ValidationError(f"a server's {said.type.value} has no content", field="content")
-        if said.type is E.RESUMED:
-            return c.Resume(reason=said.reason, **asked)
-        return c.Stall(reason=validate.stall_reason(said.reason), **asked)
-    if said.actor.role is not Role.WORKER:
-        raise ValidationError(f"append does not take {said.type.value} from {said.actor.role.value}", field="envelope")
-    asked["fence"] = Fence(said.job_id, said.attempt, "", said.actor.name, said.actor.incarnation)
-    command = _holder_command(said, content, asked)
-    stated = EMPTY_SHA256 if said.payload_sha256 is None else said.payload_sha256
-    if said.shape == "holdfast" and sha256(signed_content(command) or b"").hexdigest() != stated:
-        raise SignatureInvalid("what was signed is not the hash of this content", why="payload", job_id=said.job_id)
+            raise ValidationError(f"a server's {statement.type.value} has no content", field="content")
+        if statement.type is E.RESUMED:
+            return c.Resume(reason=statement.reason, **fields)
+        return c.Stall(reason=validate.stall_reason(statement.reason), **fields)
+    if statement.actor.role is not Role.WORKER:
+        raise ValidationError(f"append does not take {statement.type.value} from {statement.actor.role.value}", field="envelope")
+    fields["fence"] = Fence(statement.job_id, statement.attempt, "", statement.actor.name, statement.actor.incarnation)
+    command = _holder_command(statement, content, fields)
+    stated = EMPTY_SHA256 if statement.payload_sha256 is None else statement.payload_sha256
+    if statement.shape == "holdfast" and sha256(signed_content(command) or b"").hexdigest() != stated:
+        raise SignatureInvalid("the signed hash is not the hash of this content", why="payload", job_id=statement.job_id)
     return command
 
 
-def _holder_command(said: Statement, content: Any, asked: dict[str, Any]) -> c.JobCommand:
+def _holder_command(statement: Statement, content: Any, fields: dict[str, Any]) -> c.JobCommand:
     has_content = content is not payloads.UNSET
-    match said.type:
+    match statement.type:
         case E.HEARTBEAT:
-            return c.Heartbeat(beat=_beat(said, content if has_content else {}), **asked)
+            return c.Heartbeat(beat=_beat(statement, content if has_content else {}), **fields)
         case E.SUCCEEDED:
             result = validate.json_value("content", content if has_content else None, limits.PAYLOAD_BYTES_MAX)
-            return c.Complete(payload=payloads.result_payload(result), **asked)
+            return c.Complete(payload=payloads.result_payload(result), **fields)
         case E.STALLED:
             error = validate.error_value(content) if has_content else None
-            return c.Stall(reason=validate.stall_reason(said.reason), error=error, **asked)
+            return c.Stall(reason=validate.stall_reason(statement.reason), error=error, **fields)
     if has_content:
-        raise ValidationError(f"{said.type.value} has no content", field="content")
-    match said.type:
+        raise ValidationError(f"{statement.type.value} has no content", field="content")
+    match statement.type:
         case E.RESUMED:
-            return c.Resume(reason=said.reason, **asked)
+            return c.Resume(reason=statement.reason, **fields)
         case E.REQUEUED:
-            return c.Release(reason=said.reason, **asked)
+            return c.Release(reason=statement.reason, **fields)
         case E.CANCELLED:
-            return c.AcknowledgeCancel(**asked)
-    raise ValidationError(f"append does not take {said.type.value}: use the verb", field="envelope")
+            return c.AcknowledgeCancel(**fields)
+    raise ValidationError(f"append does not take {statement.type.value}: use the verb", field="envelope")
 
 
-def _beat(said: Statement, content: Any) -> payloads.BeatPayload:
-    if said.shape == "seed":
+def _beat(statement: Statement, content: Any) -> payloads.BeatPayload:
+    if statement.shape == "seed":
         if content:
-            raise ValidationError("a beat in the seed's shape says everything itself", field="content")
-        return validate.beat(said.stage, said.progress, said.assist_requested)
+            raise ValidationError("a heartbeat in the seed's shape has no content beside it", field="content")
+        return validate.beat(statement.stage, statement.progress, statement.assist_requested)
     if not isinstance(content, Mapping) or not content.keys() <= {"stage", "progress", "assist_requested"}:
-        raise ValidationError("a beat tells stage, progress, assist_requested", field="content")
+        raise ValidationError("the fields of a heartbeat are stage, progress, assist_requested", field="content")
     return validate.beat(content.get("stage"), content.get("progress"), content.get("assist_requested"))

@@ -1,4 +1,4 @@
-"""Verbs that make jobs and claim them."""
+"""Verbs that create jobs and claim them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -25,9 +25,9 @@ from holdfast.store.rows import default_correlation
 from holdfast.telemetry import tracing
 
 UNANSWERED_SECONDS = 60.0
-"""How long to look for the jobs of a claim whose answer was lost. Later, leases of the default length are over."""
+"""How long to look for the jobs of a claim without an answer. Leases of the default length have expired by then."""
 UNANSWERED_MAX = 100
-"""Claims to look for at once; the oldest are dropped."""
+"""How many such claims to remember. The oldest are dropped."""
 
 
 class JobVerbs(LedgerBase):
@@ -42,13 +42,14 @@ class JobVerbs(LedgerBase):
         connection: Any = None,
         **options: Unpack[EnqueueOptions],
     ) -> Job:
-        """A new job, or the live one that has its `dedupe_key`.
+        """Create a job and return it. If a live job has the same `dedupe_key`, return that job instead.
 
-        Options: priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
-        policy (a mapping), depends_on (jobs, or their ids, that have to succeed first), on_dependency_failure ("dead_letter",
-        "cancel" or "wait": what is done once one of those has failed, was cancelled or dead-lettered).
-        With `connection`, inside the caller's own open transaction: visible when that commits.
-        Without a trace_id, a job carries the traceparent of the current OpenTelemetry span, if there is one.
+        The options are priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
+        policy (a mapping), depends_on (jobs that must succeed first, or their ids) and on_dependency_failure ("dead_letter",
+        "cancel" or "wait"), which says what happens to the job if one of those fails, is cancelled or is dead-lettered.
+
+        With `connection`, the job is created in the caller's own open transaction and is visible when that commits. Without a
+        trace_id, the job carries the traceparent of the current OpenTelemetry span, if there is one.
         """
         item = {"kind": kind, "args": args, "queue": queue, **options}
         return self.enqueue_many([item], request_id=request_id, actor=actor, connection=connection)[0]
@@ -61,9 +62,9 @@ class JobVerbs(LedgerBase):
         actor: str | Actor | None = None,
         connection: Any = None,
     ) -> list[Job]:
-        """Many new jobs in one transaction: all or none. Each item has the options of `enqueue`.
+        """Create many jobs in one transaction, either all of them or none. Each item takes the options of `enqueue`.
 
-        An item may have a `ref`, a name by which others of the same call say in their `depends_on` that they wait for it.
+        An item may have a name, its `ref`. Other items of the same call can use that name in their `depends_on`.
         """
         who, request = validate.actor(actor, Role.CLIENT, self._actor), validate.request_id(request_id)
         items = validate.items("enqueue_many", items)
@@ -73,7 +74,7 @@ class JobVerbs(LedgerBase):
             return []
         body = validate.body_hash([_identity(command) for command in commands]) if request else b""
         submit = self._pipeline.submit if connection is None else partial(self._pipeline.submit_within, connection)
-        # After the body was hashed: a repetition belongs to another span and is the same request all the same.
+        # The trace is added after the body was hashed: a repeated request runs in another span, but is the same request.
         if tracing.is_loaded():
             commands = tracing.with_correlation(commands)
         named = request is not None
@@ -106,7 +107,7 @@ class JobVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """A new job that repeats a failed, cancelled or dead-lettered one; the same one again while it lives."""
+        """Create a job that repeats a failed, cancelled or dead-lettered one. If a replay of it is live, return that one."""
         command = c.Replay(
             actor=validate.actor(actor, Role.OPERATOR, self._actor),
             request_id=validate.request_id(request_id) or self._entropy.nonce(),
@@ -131,13 +132,14 @@ class JobVerbs(LedgerBase):
         request_id: str | None = None,
         keep: bool = True,
     ) -> list[Job]:
-        """Up to `limit` jobs that are ready, each with its fence: queues in the order given, then priority, age, id.
+        """Claim up to `limit` jobs that are ready, and return them with their fences. If none is ready, return an empty list.
 
-        With `start`, each is also started, in the same statement. Nothing ready is an empty list. `keep=False` is quicker, and
-        for workers: no request row is written. If the answer is lost, `unanswered` finds the jobs.
+        Jobs are chosen by queue in the order given, then by priority, age and id. With `start`, each job is also started, in the
+        same statement. `keep=False` is faster and meant for workers: the answer is not kept under a request id. If such an answer
+        is lost, `unanswered` finds the jobs.
         """
         if request_id is not None and not validate.switch("keep", keep):
-            raise ValidationError("an answer that is not kept cannot be asked for again: no request_id", field="keep")
+            raise ValidationError("request_id needs keep=True: an answer that is not kept cannot be repeated", field="keep")
         command = c.ClaimNext(
             actor=validate.worker(worker, self.incarnation if incarnation is None else incarnation),
             request_id=validate.request_id(request_id) or self._entropy.nonce(),
@@ -155,7 +157,7 @@ class JobVerbs(LedgerBase):
         return [claimed_job(job, command.token) for job in found]
 
     def _claim_unkept(self, command: c.ClaimNext) -> list[Job]:
-        """Claim. Where the connection broke, return what the lost answer was about, or claim again if nothing was claimed."""
+        """Claim jobs. If the connection breaks, return the jobs of the lost answer, or claim again if there are none."""
         last = False
         while True:
             try:
@@ -184,14 +186,14 @@ class JobVerbs(LedgerBase):
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether `unanswered` has claims to look for."""
+        """True if there are claims for `unanswered` to look for."""
         return bool(self._unanswered)
 
     def unanswered(self, worker: str, *, incarnation: str | None = None) -> list[Job]:
-        """Jobs that `worker` holds by claims with `keep=False` whose answers were lost, each with its fence. Nothing is renewed.
+        """Return the jobs, with their fences, that `worker` holds by claims with `keep=False` that got no answer.
 
-        Only claims of this `Ledger` object are looked for, until their jobs are found, and for a minute at most: the server may
-        still be carrying out a claim whose connection has broken. A job is returned once.
+        No lease is renewed. Only claims made through this `Ledger` object are looked for, for at most a minute: after the
+        connection has broken, the server may still be executing the claim. Each job is returned once.
         """
         who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)
         return [
@@ -209,7 +211,7 @@ class JobVerbs(LedgerBase):
             if self._monotonic() > until:
                 self._unanswered.pop(command.request_id, None)
             return []
-        # Taking the claim off the list decides which of several threads gets its jobs.
+        # Only the thread that removes the claim from the list returns its jobs.
         taken = self._unanswered.pop(command.request_id, None)
         return [] if taken is None else [claimed_job(job) for job in found]
 
@@ -223,10 +225,10 @@ class JobVerbs(LedgerBase):
         request_id: str | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """One job by id: queued, stalled past its window, past its limits, or one's own.
+        """Claim one job by id: a queued job, a stalled one after its resume window, one past its limits, or the worker's own.
 
-        A live lease of one's own is renewed and the attempt stays. One that is over makes a new attempt. `ttl` sets the length
-        of the lease, of a renewed one too.
+        If the worker itself holds a live lease on the job, the lease is renewed and the attempt stays the same. If that lease
+        has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease.
         """
         command = c.ClaimJob(
             actor=validate.worker(worker, self.incarnation if incarnation is None else incarnation),
@@ -242,7 +244,7 @@ class JobVerbs(LedgerBase):
 
 
 def _held_under(session: Session, command: c.ClaimNext) -> list[Record]:
-    """Jobs whose live leases were drawn by this claim. No two claims have the same token."""
+    """Return the jobs with a live lease from this claim. No two claims have the same token."""
     now, after, found = session.now(), 0, []
     while True:
         chosen = JobFilter(owner=command.actor.name, incarnation=command.actor.incarnation, after=after, limit=limits.PAGE_MAX)
@@ -254,6 +256,6 @@ def _held_under(session: Session, command: c.ClaimNext) -> list[Record]:
 
 
 def _identity(command: c.Enqueue) -> tuple[Any, ...]:
-    """What tells one enqueue from another."""
+    """Return the fields by which two enqueue commands differ, for the hash of the request's body."""
     after = (command.after,) if isinstance(command, c.EnqueueLinked) and command.after else ()
     return command.payload, command.correlation_id, command.trace_id, *after

@@ -1,4 +1,4 @@
-"""Verbs of operators, clients and the system on jobs, dead letters among them."""
+"""Verbs of operators, clients and the system on jobs and dead letters."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -29,20 +29,23 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """By fence: the holder cannot go on, and may say why by an `error`, with its `reason_code` and `failure_stage`. By id:
-        the system calls the holder dead, past the limit only."""
+        """Stall a job. Given a fence, the holder itself reports that it cannot go on. Given an id, the system stalls the job.
+
+        The holder may give an `error` with its `reason_code` and `failure_stage`. The system can only stall a job that is past
+        its heartbeat or lease limit.
+        """
         who = self._target(job, request_id, expected_rev, actor)
         code = None if reason_code is None else validate.choice("reason_code", ReasonCode, reason_code)
         stage = None if failure_stage is None else validate.choice("failure_stage", FailureStage, failure_stage)
         if error is not None and "fence" not in who:
-            raise ValidationError("only the holder itself has an error to tell", field="error")
+            raise ValidationError("only the holder itself may give an error", field="error")
         for field, value in (("reason_code", code), ("failure_stage", stage)):
             if value is not None and error is None:
-                raise ValidationError(f"{field} tells of an error, and none is given", field=field)
-        said = None if error is None else validate.error_value(error)
-        command = c.Stall(reason=validate.stall_reason(reason), error=said, reason_code=code, failure_stage=stage, **who)
-        told = () if code is None and stage is None else (code, stage)
-        return self._on_job("stall", command, request_id, (reason, said, *told) if said else (reason,))
+                raise ValidationError(f"{field} describes an error, and none is given", field=field)
+        details = None if error is None else validate.error_value(error)
+        command = c.Stall(reason=validate.stall_reason(reason), error=details, reason_code=code, failure_stage=stage, **who)
+        where = () if code is None and stage is None else (code, stage)
+        return self._on_job("stall", command, request_id, (reason, details, *where) if details else (reason,))
 
     def resume(
         self,
@@ -53,7 +56,10 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """By fence: the last holder is back. By id: the system, after a beat that came after the stall."""
+        """Resume a stalled job. Given a fence, its last holder resumes it. Given an id, the system resumes it.
+
+        The system can only resume a job after a heartbeat that came after the stall.
+        """
         command = c.Resume(reason=validate.reason_if_any(reason), **self._target(job, request_id, expected_rev, actor))
         return self._on_job("resume", command, request_id, optional_reason(reason))
 
@@ -66,7 +72,7 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """A stalled job may be claimed again after its backoff; one without attempts left is exhausted instead."""
+        """Queue a stalled job again, to be claimed after its backoff. A job without attempts left is exhausted instead."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.SYSTEM)
         command = c.Requeue(jitter=self._entropy.jitter(), reason=validate.reason_if_any(reason), **who)
         return self._on_job("requeue", command, request_id, optional_reason(reason))
@@ -80,7 +86,7 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """An operator helps a running job."""
+        """Record that an operator assists a running job."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR)
         command = c.Assist(on=True, reason=validate.reason_if_any(reason), **who)
         return self._on_job("assist", command, request_id, optional_reason(reason))
@@ -94,7 +100,7 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """The operator steps back."""
+        """Record that the operator no longer assists the job."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR)
         command = c.Assist(on=False, reason=validate.reason_if_any(reason), **who)
         return self._on_job("unassist", command, request_id, optional_reason(reason))
@@ -109,7 +115,11 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Soft: a running job is asked to make its safe exit. Hard: its fence dies at once."""
+        """Cancel a job.
+
+        A soft cancel requests the holder of a running job to stop. The holder learns of it with its next heartbeat. A hard
+        cancel ends the job at once: its fence is no longer valid. A job that is not running is cancelled at once either way.
+        """
         who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
         return self._on_job(
             "cancel",
@@ -128,7 +138,7 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Put a queued job into another queue. Where it is there already, nothing changes."""
+        """Move a queued job to another queue. If it is in that queue already, nothing changes."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
         command = c.MoveJob(queue=limits.check_name("queue", queue), reason=validate.reason_if_any(reason), **who)
         return self._on_job("move", command, request_id, (command.queue, *optional_reason(reason)))
@@ -143,7 +153,7 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Give a queued job another priority."""
+        """Change the priority of a queued job."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
         wanted = limits.check_integer("priority", priority, -limits.PRIORITY_MAX, limits.PRIORITY_MAX)
         command = c.Reprioritise(priority=wanted, reason=validate.reason_if_any(reason), **who)
@@ -160,7 +170,7 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Make a queued job available from another time: a moment, or so long from now. With neither, from now on."""
+        """Change when a queued job becomes available: at `available_at`, or after `delay`. With neither, it is available now."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
         at, delay_us = validate.availability(available_at, delay)
         command = c.Reschedule(available_at=at, delay_us=delay_us, reason=validate.reason_if_any(reason), **who)
@@ -177,9 +187,9 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Take a live job out of circulation, for a person or a tool to look at.
+        """Dead-letter a live job, for a person or a tool to examine.
 
-        Without an `error`, error and stage are those of the newest attempt, if it failed. Else the stage is exec.
+        Without an `error`, the error and the stage are those of the newest attempt, if it failed. Otherwise the stage is exec.
         """
         command = c.DeadLetter(
             reason_code=validate.choice("reason_code", ReasonCode, reason_code),
@@ -199,7 +209,7 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Note on a finished job that nobody needs to look at it any more."""
+        """Note on a finished job that it needs no more attention. The same as `annotate` with "discarded"."""
         return self.annotate(job_id, "discarded", reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
 
     def annotate(
@@ -212,7 +222,7 @@ class OperatorVerbs(LedgerBase):
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """A note on a finished job; its status stays."""
+        """Add a note to a finished job. Its status does not change."""
         if note not in ("discarded", "compensated", "compensation_failed"):
             raise ValidationError("note must be discarded, compensated or compensation_failed", field="note")
         command = c.Annotate(
@@ -237,9 +247,10 @@ class DeadLetterVerbs(LedgerBase):
         after: int = 0,
         limit: int = 100,
     ) -> list[Job]:
-        """Dead-lettered jobs by ascending id; the next page is `after=` the last id of this one.
+        """Return dead-lettered jobs by ascending id. For the next page, pass the last id of this one as `after`.
 
-        `since` and `until` are about when they were dead-lettered. Those that were discarded are left out unless asked for.
+        `since` and `until` refer to the time at which the jobs were dead-lettered. Discarded ones are included only with
+        `discarded`.
         """
         chosen = DeadLetterFilter(
             **_filter_fields(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit)
@@ -253,7 +264,7 @@ class DeadLetterVerbs(LedgerBase):
         return self._store.read(work)
 
     def newest_replays(self, job_ids: Iterable[int]) -> dict[int, Job]:
-        """Of each of these jobs that was replayed, the newest replay."""
+        """Return the newest replay of each of these jobs. Jobs that were not replayed are left out."""
         ids = [validate.job_id(job_id) for job_id in validate.items("job_ids", job_ids)]
 
         def work(session: Session) -> dict[int, Job]:
@@ -280,14 +291,15 @@ class DeadLetterVerbs(LedgerBase):
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> list[Job | HoldfastError]:
-        """Replay the dead letters that `dead_letters` would give, in one transaction. One answer each, in their order.
+        """Replay the dead letters that `dead_letters` returns for the same filter, in one transaction. Return one answer each.
 
-        A dead letter that has been replayed is skipped, unless `again` is true: its answer is its newest replay, as not new. It
-        has been replayed if one of its replays is live, has succeeded or was dead-lettered. A replay that failed or was cancelled
-        does not count, unless it was replayed itself. With `again`, a live replay is still given back instead of a second one.
+        A dead letter that has been replayed is skipped, unless `again` is true: its answer is its newest replay, with `is_new`
+        false. It has been replayed if one of its replays is live, has succeeded or was dead-lettered. A replay that failed or was
+        cancelled does not count, unless it was replayed itself. With `again`, a live replay is still returned instead of a second
+        one.
 
-        At most `limit` are replayed, and at most 1,000 are looked at. The next page is `after=` the last `replay_of` of this one.
-        `reason` says why they are replayed; `reason_code` chooses them.
+        At most `limit` are replayed, and at most 1,000 are examined. For the next page, pass the last `replay_of` of this one as
+        `after`. `reason` says why they are replayed. `reason_code` is part of the filter.
         """
         chosen = _filter_fields(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit)
         command = c.ReplayMany(

@@ -1,4 +1,4 @@
-"""Verbs on policies: what operators set, what handlers declare, and where each number comes from."""
+"""Verbs for policies: the fields that operators set, those that handlers declare, and where each value comes from."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,13 +21,13 @@ from holdfast.store.fleet import Declaration
 
 
 class DeclarationRecord(msgspec.Struct, frozen=True):
-    """What the handler of a kind declares."""
+    """The declaration of a kind's handler."""
 
     kind: str
     queue: str
-    """Where its jobs are enqueued."""
+    """The queue of its jobs."""
     policy: dict[str, Any]
-    """The fields it declares, durations in milliseconds (`lease_ttl_ms`)."""
+    """The declared fields, durations in milliseconds (`lease_ttl_ms`)."""
     declared_at: datetime
     declared_by: str
     """The worker or the program that wrote the declaration."""
@@ -43,10 +43,11 @@ class PolicyVerbs(LedgerBase):
         actor: str | Actor | None = None,
         **fields: Any,
     ) -> None:
-        """Set a kind's or a tier's policy as a whole, for leases issued from now on. Durations: seconds, "30s", timedelta.
+        """Set the whole policy of a kind or a tier, for leases issued from now on.
 
-        A field that is not named is left to the layers below: what the kind's handler declares, and the defaults.
-        Where keys are enrolled, less than before is to be signed only if a key of a server or an operator is here.
+        A duration is a number of seconds, a text such as "30s", or a timedelta. A field that is not given comes from the layers
+        below: the declaration of the kind's handler, and the defaults. If keys are enrolled, only a process with a server's or an
+        operator's key can lower `signed`.
         """
         scope, name = _target("set_policy", kind, tier)
         layer = policies.read_settings(fields)
@@ -65,7 +66,7 @@ class PolicyVerbs(LedgerBase):
         actor: str | Actor | None = None,
         **fields: Any,
     ) -> None:
-        """Set some fields of a kind's or a tier's policy. The other fields stay as they were set."""
+        """Set some fields of the policy of a kind or a tier. The other fields stay as they were set."""
         scope, name = _target("amend_policy", kind, tier)
         wanted = policies.read_settings(fields)
 
@@ -88,9 +89,10 @@ class PolicyVerbs(LedgerBase):
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> None:
-        """Remove these fields from what was set for a kind or a tier; without fields, everything that was set for it.
+        """Remove these fields from the policy that was set for a kind or a tier. Without fields, remove the whole policy.
 
-        With `declared`, remove instead what the kind's handler declared, as a whole: for a kind whose handler is gone.
+        With `declared`, remove instead the whole declaration of the kind's handler. Use this for a kind that has no handler
+        any more.
         """
         scope, name = _target("unset_policy", kind, tier)
         if not isinstance(fields, list | tuple):
@@ -118,9 +120,9 @@ class PolicyVerbs(LedgerBase):
         actor: str | Actor | None = None,
         **fields: Any,
     ) -> None:
-        """Declare what a kind's handler says of it: the queue of its jobs, and fields of its policy.
+        """Declare the queue and the policy fields that a kind's handler has.
 
-        It replaces the declaration before as a whole. What operators set for the kind overrides it field by field. Workers call
+        This replaces the whole previous declaration. Fields that operators set for the kind override declared ones. Workers call
         this when they start, for each kind whose declaration differs.
         """
         validate.not_our_own("kind", limits.check_name("kind", kind))
@@ -135,7 +137,7 @@ class PolicyVerbs(LedgerBase):
         self._set("declare_policy", (kind, queue, layer), request_id, who, work)
 
     def _put(self, session: Session, book: KeyBook, scope: Scope, name: str, layer: Settings | None) -> None:
-        """The book is looked at before settings are locked, as by everybody who needs both."""
+        """Save the settings. The key book is read before the settings are locked: every transaction uses this order."""
         before = session.settings_of(scope, name)
         declared = session.settings_of("handler", name) if scope == "kind" else NO_SETTINGS
         after = policies.merge_settings(declared, layer or NO_SETTINGS)
@@ -156,26 +158,26 @@ class PolicyVerbs(LedgerBase):
             return
         if self.ring.voucher(book, self._actor, KeyRole.OPERATOR) is None:
             raise Forbidden(
-                f"no key here may say that less of {scope} {name!r} is to be signed",
-                action="Keep signed= as it is, or open the ledger with a good key of a server or an operator (keys=, --key).",
+                f"this process has no key that may lower signed= of {scope} {name!r}",
+                action="Keep signed= as it is, or open the ledger with a valid key of a server or an operator (keys=, --key).",
                 **{scope: name},
             )
 
     # Reading
 
     def policies(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """What operators set: the fields of each kind and of each tier, durations in milliseconds (`lease_ttl_ms`)."""
+        """Return the fields that operators set for each kind and each tier, durations in milliseconds (`lease_ttl_ms`)."""
         found: dict[str, dict[str, dict[str, Any]]] = {"kind": {}, "tier": {}}
         for scope, name, layer in self._store.read_statement(lambda session: session.all_settings()):
             found[scope][name] = msgspec.to_builtins(layer)
         return found
 
     def declarations(self) -> dict[str, DeclarationRecord]:
-        """What handlers declare, by kind."""
+        """Return the declarations of handlers, by kind."""
         return {found.kind: _record(found) for found in self._store.read_statement(lambda session: session.declarations())}
 
     def policy_sources(self, kind: str | None = None, *, tier: str | None = None) -> list[SourcedField]:
-        """Every field of the policy that a job of this kind and tier would have now, with the layer that its value comes from."""
+        """Return every field of the policy of a job of this kind and tier, each with the layer that its value comes from."""
         if kind is not None:
             limits.check_name("kind", kind)
         if tier is not None:
@@ -191,7 +193,7 @@ class PolicyVerbs(LedgerBase):
         return self._store.read(look)
 
     def policy_of(self, job_id: int) -> Policy:
-        """The policy that a lease on this job would have if it were issued now."""
+        """Return the policy that a lease on this job would have if it were issued now."""
         job_id = validate.job_id(job_id)
 
         def look(session: Session) -> Policy:

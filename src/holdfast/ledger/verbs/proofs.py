@@ -1,4 +1,4 @@
-"""Verbs on keys and on the sealed log."""
+"""Verbs for keys and for the sealed log."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -24,11 +24,11 @@ from holdfast.store.base import EventFilter, Session, Store, Waiter
 from holdfast.store.sealing import HeadRow, StableRows, TileRow, leaf_row
 
 PublicLike = PublicKey | bytes | str
-"""A public key as it is, as its 32 bytes, or as 64 hex digits."""
+"""A public key: an object, its 32 bytes, or 64 hex digits."""
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
-    """A key of the ledger. What it signed counts at positions after `enrolled_pos` and before `revoked_pos`."""
+    """An enrolled key. Its signatures are valid at positions after `enrolled_pos` and before `revoked_pos`."""
 
     key_id: str
     role: KeyRole
@@ -42,43 +42,46 @@ class KeyRecord(msgspec.Struct, frozen=True):
     revoked_at: datetime | None
     revoked_by: str | None
     vouched_by: str
-    """The id of the key that vouched for its enrolment: its own for the first."""
+    """The id of the key that vouched for its enrolment. The first key of a ledger vouches for itself."""
     revocation_vouched_by: str | None
 
 
 class KeyVerbs(LedgerBase):
     def keys(self) -> list[KeyRecord]:
-        """Every key that was ever enrolled, in that order."""
+        """Return every key that was ever enrolled, in the order of enrolment."""
         return [_public_key(key) for key in self._store.read_statement(self._books.latest)]
 
     def enrol_key(self, public: PublicLike, *, role: str, name: str, actor: str | Actor | None = None) -> KeyRecord:
-        """From now on this key may sign for `name`.
+        """Enrol a key, so that it may sign for `name` from now on.
 
-        The first key of a ledger must be a server's whose secret this process has; later ones are vouched for by a key of a
-        server that it has, or of an operator where it is not a server's key. A key that is enrolled like this already is answered
-        as it is.
+        The first key of a ledger must be a server's key, and this process must have its secret. For every later key, a server's
+        key of this process vouches by its signature. Unless the new key is a server's, an operator's key can vouch as well. If
+        the key is already enrolled for this role and name, its record is returned.
         """
         key, whose, who = admit_public(public), _role(role), limits.check_name("name", name)
         return self._change(actor, lambda amendment: amendment.enrol(key, whose, who))
 
     def revoke_key(self, key_id: str, *, actor: str | Actor | None = None) -> KeyRecord:
-        """From now on nothing that this key signs is accepted; what it has signed before stays good. It is not taken back."""
+        """Revoke a key: nothing that it signs from now on is accepted. Earlier signatures stay valid.
+
+        A revocation cannot be undone.
+        """
         limits.check_name("key_id", key_id)
         return self._change(actor, lambda amendment: amendment.revoke(key_id))
 
     def rotate_key(self, key_id: str, public: PublicLike, *, actor: str | Actor | None = None) -> KeyRecord:
-        """Enrol a key in another one's place, for the same role and name, and revoke that one: both or neither."""
+        """Enrol a new key for the role and name of another one, and revoke that one, in one transaction."""
         limits.check_name("key_id", key_id)
         key = admit_public(public)
         if key.key_id == key_id:
-            raise ValidationError("a key is rotated to another one", field="public")
+            raise ValidationError("the new key must differ from the old one", field="public")
         return self._change(actor, lambda amendment: amendment.rotate(key_id, key))
 
     def check_key(self, worker: str) -> None:
-        """Raises SignatureInvalid, which says what is lacking, unless this process has a good key of a worker of this name."""
-        lack = self.ring.lack(self._store.read_statement(self._books.latest), limits.check_name("worker", worker))
-        if lack is not None:
-            raise SignatureInvalid(lack, why="worker_key", worker=worker)
+        """Raise SignatureInvalid unless this process has a valid key of the worker. The message says what is missing."""
+        missing = self.ring.missing_key(self._store.read_statement(self._books.latest), limits.check_name("worker", worker))
+        if missing is not None:
+            raise SignatureInvalid(missing, why="worker_key", worker=worker)
 
     def _change(self, actor: str | Actor | None, decide: "Callable[[_Amendment], Enrolment]") -> KeyRecord:
         who = validate.actor(actor, Role.OPERATOR, self._actor)
@@ -88,7 +91,7 @@ class KeyVerbs(LedgerBase):
 
 
 class _Amendment:
-    """Changes of the book in one transaction, which nobody else changes meanwhile."""
+    """Changes of the key book in one transaction. The book is locked: no other transaction changes it."""
 
     def __init__(self, session: Session, ring: Keyring, ledger_id: str, who: Actor) -> None:
         session.lock_keys()
@@ -111,7 +114,7 @@ class _Amendment:
     def rotate(self, key_id: str, public: PublicKey) -> Enrolment:
         known = self._known(key_id)
         if not known.valid() and not self._book.valid(public.key_id, known.role, known.name):
-            raise Forbidden(f"the key {key_id} was revoked, and is not rotated any more", action="Enrol the new key by itself.")
+            raise Forbidden(f"the key {key_id} was revoked and cannot be rotated", action="Enrol the new key by itself.")
         made = self.enrol(public, known.role, known.name)
         self.revoke(key_id)
         return made
@@ -125,23 +128,23 @@ class _Amendment:
     def _write(self, change: str, key_id: str, role: str, name: str, public: bytes) -> Enrolment:
         signer = self._signer(key_id, role)
         draft = KeyChange(0, change, key_id, role, name, public, self._session.now(), str(self._who), signer.key_id)
-        objects = refuse_key_change(self._book, draft)
-        if objects is not None:
-            raise Forbidden(objects.why, action=objects.action, key_id=key_id)
+        refusal = refuse_key_change(self._book, draft)
+        if refusal is not None:
+            raise Forbidden(refusal.why, action=refusal.action, key_id=key_id)
         signed = msgspec.structs.replace(draft, signature=signer.sign(draft.message(self._ledger_id)))
         pos = self._session.add_key_change(signed)
         return self._book.add(msgspec.structs.replace(signed, pos=pos))
 
     def _signer(self, key_id: str, role: str) -> SecretKey:
-        """The first key of all vouches for itself."""
+        """Return the key that vouches for a change of `key_id`. The first key of a ledger vouches for itself."""
         found = self._ring.voucher(self._book, self._who.name, role) if self._book else self._ring.secret(key_id)
         if found is None and self._book:
             who = "a server" if role == KeyRole.SERVER else "a server or an operator"
             action = f"Open the ledger with an enrolled key of {who} (keys=, HOLDFAST_KEYS, --key)."
-            raise Forbidden("no key here may vouch for a change of keys", action=action, key_id=key_id)
+            raise Forbidden("this process has no key that may vouch for a change of keys", action=action, key_id=key_id)
         if found is None:
             action = "Open the ledger with a new server's key (keys=, HOLDFAST_KEYS, --key), and enrol that one first."
-            raise Forbidden("the first key of a ledger is one whose secret is here", action=action, key_id=key_id)
+            raise Forbidden("this process does not have the secret of the first key", action=action, key_id=key_id)
         return found
 
 
@@ -185,7 +188,7 @@ PROVEN_MAX = 1_000_000
 
 
 class TreeHead(msgspec.Struct, frozen=True):
-    """The tree over the first `size` things that happened, as it was signed. `note` is the signed form, for others' tools."""
+    """A signed head of the tree over the first `size` leaves. `note` is the signed text, in the format of other tools."""
 
     size: int
     pos: int
@@ -196,7 +199,7 @@ class TreeHead(msgspec.Struct, frozen=True):
 
 
 class ProvenEvent(msgspec.Struct, frozen=True):
-    """An event and what shows that it is in the tree: leaf number `index`, and the hashes beside its way to the root."""
+    """An event with the proof that it is in the tree: its leaf number, `index`, and the hashes beside the path to the root."""
 
     event: Event
     leaf: bytes
@@ -205,7 +208,7 @@ class ProvenEvent(msgspec.Struct, frozen=True):
 
 
 class Inclusion(msgspec.Struct, frozen=True):
-    """What can be shown of one job with the head alone."""
+    """The events of one job, with proofs that need only the head to be checked."""
 
     ledger_id: str
     job_id: int
@@ -216,7 +219,7 @@ class Inclusion(msgspec.Struct, frozen=True):
 
 
 class SealedLog:
-    """A sealer's side of the ledger. Safe to use from many threads."""
+    """The interface of the ledger for sealers. Safe to use from many threads."""
 
     def __init__(
         self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float], ring: Keyring
@@ -233,7 +236,7 @@ class SealedLog:
         return self._entropy.nonce()
 
     def page(self, after: int, limit: int) -> StableRows:
-        """What comes next in the total order, none of which can still be overtaken."""
+        """Return the next rows in the total order. No later commit can add a row before them."""
         return self._store.stable_rows(after, limit)
 
     def policies(self) -> dict[int, str]:
@@ -247,39 +250,39 @@ class SealedLog:
         return self._store.read(work)
 
     def last_pos(self) -> int:
-        """The newest position that was drawn."""
+        """Return the newest position that was assigned."""
         return self._store.read_statement(lambda session: session.last_pos())
 
     def seal(self, rows: Sequence[TileRow], head: HeadRow, base: HeadRow | None) -> bool:
-        """False where `base` is no longer the newest head: somebody else has sealed meanwhile, and nothing is changed."""
+        """Write a head. If `base` is no longer the newest head, change nothing and return False: another sealer was faster."""
         return self._pipeline.transact(lambda session: session.seal(rows, head, base))
 
     def waiter(self) -> Waiter:
-        """Make it before looking, so that nothing that comes in between is missed."""
+        """Return a waiter for new events. Create it before reading, so that no event in between is missed."""
         return self._store.waiter(events=True)
 
 
 class SealVerbs(LedgerBase):
-    """The verbs on the sealed log. They only read: a sealer is what adds to it."""
+    """The verbs for the sealed log. They only read: a sealer writes it."""
 
     @property
     def sealed_log(self) -> SealedLog:
-        """What a sealer works with."""
+        """The interface for sealers."""
         return SealedLog(self._store, self._pipeline, self._entropy, self._monotonic, self.ring)
 
     def head(self) -> TreeHead | None:
-        """The newest signed head; None where nothing was ever sealed."""
+        """Return the newest signed head, or None if nothing was ever sealed."""
         found = self._store.read_statement(lambda session: session.last_head())
         return None if found is None else _public_head(found)
 
     def heads(self, *, after: int = 0, limit: int = limits.PAGE_MAX) -> list[TreeHead]:
-        """Signed heads by size. The next page is `after=` the last size of this one."""
+        """Return signed heads by size. For the next page, pass the last size of this one as `after`."""
         limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
         return [_public_head(head) for head in self._store.read_statement(lambda session: session.heads(after, limit))]
 
     def inclusion(self, job_id: int) -> Inclusion:
-        """A job's events with proofs that they are in the tree of the newest head, all as of one moment."""
+        """Return a job's events with proofs that they are in the tree of the newest head, read from one snapshot."""
         job_id = validate.job_id(job_id)
         return self._store.read(lambda session: _inclusion(session, self.id, job_id))
 
@@ -302,7 +305,7 @@ def _inclusion(session: Session, ledger_id: str, job_id: int) -> Inclusion:
 
 
 def tile_reader(read: Callable[[int, int], TileRow | None]) -> tiles.ReadTile:
-    """Reads each tile once; one that is missing as an empty one."""
+    """Return a function that reads each tile once. A missing tile is read as empty."""
     known: dict[tuple[int, int], bytes] = {}
 
     def tile(level: int, number: int) -> bytes:

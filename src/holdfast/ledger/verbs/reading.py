@@ -24,12 +24,12 @@ from holdfast.store.callers import stop_if_abandoned
 from holdfast.telemetry.metrics import Readings
 
 ERROR_CHARACTERS_MAX = 1_000
-"""Of a job's error in a message. `context` has all of it."""
+"""The part of a job's error that a message quotes. `context` has all of it."""
 _ENDED = {Status.FAILED: "failed", Status.DEAD_LETTERED: "was dead-lettered", Status.CANCELLED: "was cancelled"}
 
 
 class Order(StrEnum):
-    """Which jobs of a list come first."""
+    """The order of a list of jobs."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
@@ -37,13 +37,14 @@ class Order(StrEnum):
 
 class ReadVerbs(LedgerBase):
     _counted: tuple[float, dict[str, dict[str, int]]] | None = None
-    """The newest answer of `counts`, and when it was asked for."""
+    """The newest answer of `counts`, and the time of that call."""
 
     def now(self) -> datetime:
-        """The ledger's time, which alone decides."""
+        """Return the ledger's time. Every deadline is measured by it."""
         return to_datetime(self._store.read_statement(lambda session: session.now()))
 
     def get(self, job_id: int) -> Job:
+        """Return a job by its id. Raise NotFound if there is none."""
         job_id = validate.job_id(job_id)
         found = self._store.read(lambda session: session.load([job_id], lock=False)).get(job_id)
         if found is None:
@@ -69,14 +70,16 @@ class ReadVerbs(LedgerBase):
         after: int = 0,
         limit: int = 100,
     ) -> JobPage:
-        """Jobs by ascending id; with `order="newest"` by descending id. The next page is `after=` the `next_after` of this one.
+        """Return jobs by ascending id, or by descending id with `order="newest"`.
 
-        `since`, `until`: only those that were enqueued from then on, or before then. One call looks at 100,000 jobs at most.
-        `text`: only those with this text in their kind, queue, correlation id, last error or arguments. A to Z match in either
-        case. One call looks at 10,000 jobs at most. Where a call stops early, `next_after` says where to go on.
-        `waiting`: only those that wait for others.
+        For the next page, pass the `next_after` of this one as `after`. The filters are:
+
+        `since`, `until`: only jobs enqueued at or after `since`, and before `until`. One call examines at most 100,000 jobs.
+        `text`: only jobs with this text in their kind, queue, correlation id, last error or arguments. The case of A to Z is
+        ignored. One call examines at most 10,000 jobs. If a call stops early, `next_after` says where to go on.
+        `waiting`: only jobs that wait for dependencies.
         `phase`: only running and stalled jobs in this phase, or in one of several.
-        `owner`: only those that this worker holds, whatever incarnation of it, unless `incarnation` says which.
+        `owner`: only jobs that this worker holds, in any incarnation unless `incarnation` is given.
         """
         statuses, running_phases = validate.statuses(status)
         chosen = JobFilter(
@@ -101,7 +104,10 @@ class ReadVerbs(LedgerBase):
         return JobPage(map(public_job, found.jobs), found.next_after)
 
     def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
-        """The jobs that wait, or have waited, for this one, by ascending id; those that follow its replay are the replay's."""
+        """Return the jobs that wait, or have waited, for this one, by ascending id.
+
+        Jobs that wait for its replay instead are dependents of the replay.
+        """
         job_id = validate.job_id(job_id)
         limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
@@ -124,7 +130,7 @@ class ReadVerbs(LedgerBase):
         after: int = 0,
         limit: int = limits.PAGE_MAX,
     ) -> builtins.list[Event]:
-        """Events in the total order: of one job, of a type and time, of a correlation. `after` is a position."""
+        """Return events in the total order, filtered by job, type, time or correlation id. `after` is a position."""
         try:
             kinds = None if types is None else tuple(vocabulary.event_type(name).value for name in types)
         except (ValueError, TypeError, RecursionError):
@@ -141,14 +147,14 @@ class ReadVerbs(LedgerBase):
         return [public_event(event) for event in self._store.read(lambda session: session.events(chosen))]
 
     def in_dialect(self, events: Sequence[Event], dialect: str) -> builtins.list[dict[str, Any]]:
-        """Events of this ledger as JSON objects in the words and shapes of a dialect: holdfast, liveness, jobs or tasks."""
+        """Return events of this ledger as JSON objects in a dialect: holdfast, liveness, jobs or tasks."""
         given, wanted = validate.items("events", events), dialects.read_dialect(dialect)
         if not all(isinstance(event, Event) for event in given):
             raise ValidationError("events takes a list of Event", field="events")
         return dialects.in_dialect(self._store, given, wanted, self.id)
 
     def undo_steps(self, job_id: int) -> builtins.list[dict[str, Any]]:
-        """The undo steps a job has registered, oldest first: each a kind and its args. They run in the opposite order."""
+        """Return the undo steps that a job has registered, oldest first, each with its kind and args. They run newest first."""
         job_id = validate.job_id(job_id)
 
         def work(session: Session) -> Any:
@@ -160,7 +166,7 @@ class ReadVerbs(LedgerBase):
         return [{"kind": step.kind, "args": msgspec.json.decode(step.args)} for step in steps]
 
     def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
-        """How many jobs of each status there are, by queue. An answer of up to `max_age` seconds ago will do."""
+        """Return the number of jobs of each status, by queue. The answer may be up to `max_age` seconds old."""
         age_ms, asked_at, last = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS), self._monotonic(), self._counted
         if last is not None and (asked_at - last[0]) * 1_000 < age_ms:
             return {queue: dict(statuses) for queue, statuses in last[1].items()}
@@ -171,15 +177,15 @@ class ReadVerbs(LedgerBase):
         return found
 
     def totals(self, *, max_age: float = 0) -> Readings:
-        """Counts and times of the whole ledger since this process first asked, from all processes that write to it.
+        """Return counts and times of the whole ledger, written by any process, since the first call in this process.
 
-        An answer of up to `max_age` seconds ago will do. See the guide on observability for the names.
+        The answer may be up to `max_age` seconds old. See the guide on observability for the names.
         """
         age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)
         return self._totals.read(self._monotonic(), age_ms / 1_000)
 
     def check(self, job_id: int) -> builtins.list[Violation]:
-        """Everything wrong with a job's history, its signatures and its row: an empty list."""
+        """Check a job's history, its signatures and its row. Return the violations: an empty list if there are none."""
         job_id = validate.job_id(job_id)
 
         def work(session: Session) -> Any:
@@ -192,13 +198,14 @@ class ReadVerbs(LedgerBase):
                 raise NotFound(f"there is no job {job_id}", job_id=job_id)
             found = check_history(events, row, SignatureCheck(book, self.id))
         except (LookupError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            return [Violation(job_id, 0, "unreadable", f"a value nobody but a stranger can have written: {error!r}")]
+            return [Violation(job_id, 0, "unreadable", f"a value that no ledger writes: {error!r}")]
         return found if row is not None else [*found, Violation(job_id, 0, "row", "there is no row with a first event")]
 
     def follow(self, after: int = 0, *, timeout: float | None = None) -> Generator[Event, None, None]:
-        """Every event after a position, in the total order, as they come; none that commits late is missed.
+        """Yield every event after a position, in the total order, as they are committed. No event is missed.
 
-        Ends when nothing has come for `timeout` seconds; never, by default. Go on later from the last event's `pos`.
+        The generator ends when there was no event for `timeout` seconds. By default it never ends. To continue later, pass the
+        last event's `pos` as `after`.
         """
         limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
         if timeout is not None:
@@ -219,7 +226,7 @@ class ReadVerbs(LedgerBase):
             waiter.close()
 
     def _changed_within(self, waiter: Waiter, after: int, timeout: float | None) -> bool:
-        """Wait for events after a position; False when the time is over."""
+        """Wait for events after a position. Return False if there is none in time."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
@@ -231,14 +238,14 @@ class ReadVerbs(LedgerBase):
                 return True
 
     def position(self) -> int:
-        """The newest position that was drawn, to follow from; whether its event is committed is another matter."""
+        """Return the newest position that was assigned, to follow from. Its event may not be committed yet."""
         return self._store.read_statement(lambda session: session.last_pos())
 
     def result(self, job: Job[R | None] | int, *, timeout: float | None = None) -> R:
-        """The result of a job once it has succeeded. Takes a job or its id.
+        """Wait until a job has succeeded, and return its result. The job is given as an object or by its id.
 
-        ResultTimeout, which is a TimeoutError, if it has not ended after `timeout` seconds; by default it waits as long as it
-        takes. NoResult, with the job's last error, if it failed, was dead-lettered or cancelled.
+        Raise ResultTimeout, which is a TimeoutError, if the job has not ended after `timeout` seconds. By default, wait without
+        a limit. Raise NoResult, with the job's last error, if the job failed, was dead-lettered or was cancelled.
         """
         found = self.wait(job, timeout=timeout)
         status = found.status
@@ -256,9 +263,10 @@ class ReadVerbs(LedgerBase):
         raise NoResult(words, **facts, reason_code=reason, last_error=found.last_error)
 
     def wait(self, job: Job[R] | int, *, timeout: float | None = None) -> Job[R]:
-        """The job once it has ended: succeeded, failed, was dead-lettered or cancelled. Takes a job or its id.
+        """Wait until a job has succeeded, failed, or was dead-lettered or cancelled, and return it.
 
-        When `timeout` seconds are over, the job as it is then, unfinished: look at its `status`. `result` raises instead.
+        The job is given as an object or by its id. After `timeout` seconds, return the job unfinished: check its `status`.
+        `result` raises an error instead.
         """
         job_id = validate.job_id_of(job)
         if timeout is not None:
@@ -277,5 +285,5 @@ class ReadVerbs(LedgerBase):
             waiter.close()
 
     def waiter(self) -> Waiter:
-        """Something to wait on for new work: `wait(timeout)`. Make it before looking for work, so that none is missed."""
+        """Return an object whose `wait(timeout)` waits for new work. Create it before claiming, so that no job is missed."""
         return self._store.waiter(events=False)

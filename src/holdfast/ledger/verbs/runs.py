@@ -1,4 +1,4 @@
-"""Supervised runs: what a supervisor keeps in the ledger, and the verbs of operators on runs."""
+"""Supervised runs: the records of supervisors, and the verbs of operators for runs."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -22,26 +22,26 @@ from holdfast.store.fleet import RunRow
 NEEDS_RESET = frozenset(
     {TerminalReason.RESTART_LIMIT_EXCEEDED, TerminalReason.CIRCUIT_BREAKER_OPEN, TerminalReason.STALL_TIMEOUT}
 )
-"""After these only an operator's deliberate act lets a run of that name begin."""
+"""After these, no run of that name begins until an operator resets it."""
 
 
 class RunBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything durable about the newest run of a name."""
+    """The stored state of the newest run of a name."""
 
     run: int
-    """Counts the runs of this name."""
+    """The number of this run among those of its name."""
     holder: str
-    """Which supervisor wrote it."""
+    """The supervisor that wrote it."""
     incarnation: str
-    """The run's own, as a worker: it stays through all restarts, of its supervisor too."""
+    """The run's incarnation as a worker. It stays the same through all restarts, also those of its supervisor."""
     program: str
     controller: OptionalJson = UNSET
-    """The state of its restart controller; unset where an operator has cleared it."""
+    """The state of its restart controller. Unset if an operator has reset it."""
     restarts: int = 0
-    """Since the run began; its controller counts only those in its window."""
+    """Restarts since the run began. The controller counts only those in its window."""
     terminal_reason: TerminalReason | None = None
     exit_code: int | None = None
-    """How the command last ended; negative for a signal."""
+    """How the command last ended. Negative for a signal."""
     job_id: int | None = None
     receipt: OptionalJson = UNSET
     reset_by: str | None = None
@@ -52,7 +52,7 @@ class RunBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunState(msgspec.Struct, frozen=True):
-    """What is known of the newest run of a name."""
+    """The newest run of a name, as operators see it."""
 
     name: str
     run: int
@@ -63,7 +63,7 @@ class RunState(msgspec.Struct, frozen=True):
     exit_code: int | None
     job_id: int | None
     receipt: dict[str, Any] | None
-    """The newest `LivenessHeartbeatReceiptV1`, as JSON has it."""
+    """The newest `LivenessHeartbeatReceiptV1`, decoded from JSON."""
     reset_by: str | None
     updated_at: datetime
 
@@ -77,7 +77,7 @@ def duty(name: str) -> str:
 
 
 class Supervision:
-    """A supervisor's side of the ledger. Safe to use from many threads."""
+    """The interface of the ledger for supervisors. Safe to use from many threads."""
 
     def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
         self._store = store
@@ -93,7 +93,7 @@ class Supervision:
         return self._entropy.jitter()
 
     def tick(self) -> int:
-        """The ledger's time in milliseconds."""
+        """Return the ledger's time in milliseconds."""
         return self._store.read_statement(lambda session: session.now()) // 1_000
 
     def find(self, name: str) -> RunBody | None:
@@ -101,18 +101,18 @@ class Supervision:
         return None if found is None else _bodies.decode(found.body)
 
     def take(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Whether `holder` supervises this name from now on; False while another does."""
+        """Take the duty to supervise this name, and return whether `holder` has it. Return False while another holder has it."""
         return self._pipeline.run_statement(lambda session: session.take_duty(duty(name), holder, round(ttl_s * 1_000_000)))
 
     def drop(self, name: str, holder: str) -> None:
         self._pipeline.run_statement(lambda session: session.drop_duty(duty(name), holder))
 
     def was_left(self, name: str) -> bool:
-        """Whether a holder took this duty and has not dropped it: it is at work, was killed, or is frozen."""
+        """Return whether a holder took this duty and has not dropped it: it is running, was killed, or is frozen."""
         return self._store.read_statement(lambda session: session.watch(name, "-").expires_at) is not None
 
     def keep(self, name: str, body: RunBody, ttl_s: float) -> None:
-        """Write it and keep the duty. Conflict where that has gone to another supervisor: nothing is written then."""
+        """Save the run and renew the duty. If another supervisor has the duty, raise Conflict and write nothing."""
         text = _encode(body).decode()
         if len(text) > limits.RUN_BYTES_MAX:
             raise LimitExceeded(f"a run has {len(text)} bytes; the limit is {limits.RUN_BYTES_MAX}", limit=limits.RUN_BYTES_MAX)
@@ -126,23 +126,26 @@ class Supervision:
 
 
 class RunVerbs(LedgerBase):
-    """The verbs on runs, for operators."""
+    """The verbs for runs, for operators."""
 
     @property
     def supervision(self) -> Supervision:
-        """What a supervisor works with."""
+        """The interface for supervisors."""
         return Supervision(self._store, self._pipeline, self._entropy, self._monotonic)
 
     def runs(self, *, after: str = "", limit: int = 100) -> list[RunState]:
-        """The newest run of every name that was ever supervised here, by name. The next page is `after=` the last name."""
+        """Return the newest run of every name that was ever supervised, by name.
+
+        For the next page, pass the last name as `after`.
+        """
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
         after = "" if after == "" else limits.check_name("after", after)
         return [_public_run(row) for row in self._store.read_statement(lambda session: session.runs(after, limit))]
 
     def reset_run(self, name: str, *, actor: str | Actor | None = None) -> RunState:
-        """Let a run of this name begin again, whatever ended the last one: its restarts are forgotten.
+        """Allow a run of this name to begin again, for any reason that ended the last one. Its restarts no longer count.
 
-        Conflict while it is supervised.
+        Raise Conflict while the name is supervised.
         """
         limits.check_name("name", name)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
@@ -163,7 +166,7 @@ class RunVerbs(LedgerBase):
 
 
 def _in_use(name: str) -> Conflict:
-    return Conflict(f"{name!r} is supervised by somebody else", run=name)
+    return Conflict(f"{name!r} is supervised by another process", run=name)
 
 
 def _public_run(row: RunRow) -> RunState:

@@ -1,4 +1,4 @@
-"""The outbox: what a relay reads and keeps, and the verbs on its sinks."""
+"""The outbox, which relays read, and the verbs for its sinks."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -23,15 +23,15 @@ T = TypeVar("T")
 
 
 class SinkState(msgspec.Struct, frozen=True):
-    """How far a sink has been told, and what stands in its way."""
+    """How far the deliveries to a sink have come, and the error that stops them, if any."""
 
     name: str
     pos: int
-    """The last position that is done with."""
+    """The last position that was delivered or skipped."""
     behind: int
-    """Positions drawn since. Some of them may never have an event."""
+    """The number of positions assigned since. Some of them may never have an event."""
     failures: int
-    """Tries at the next event that went wrong, since the last one that went well."""
+    """Failed deliveries of the next event, since the last successful delivery."""
     retry_at: datetime | None
     dead_at: datetime | None
     last_error: str | None
@@ -39,7 +39,7 @@ class SinkState(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """A relay's side of the ledger. Safe to use from many threads."""
+    """The interface of the ledger for relays. Safe to use from many threads."""
 
     def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
         self._store = store
@@ -55,49 +55,49 @@ class Outbox:
         return self._entropy.jitter()
 
     def now(self) -> Micros:
-        """The ledger's time."""
+        """Return the ledger's time."""
         return self._store.read_statement(lambda session: session.now())
 
     def places(self) -> dict[str, SinkPosition]:
-        """Where every sink stands."""
+        """Return the position of every sink."""
         return {place.name: place for place in self._store.read_statement(lambda session: session.sinks())}
 
     def add(self, name: str, *, from_beginning: bool) -> None:
-        """A sink that is not there yet, at the beginning of the order or at its present end."""
+        """Add a sink unless it exists, at the beginning of the total order or at its present end."""
         self._pipeline.transact(lambda session: session.add_sink(name, 0 if from_beginning else session.last_pos()))
 
     def save(self, place: SinkPosition, from_pos: int) -> bool:
-        """False where somebody else has moved the sink from `from_pos` meanwhile."""
+        """Save the position of a sink. Return False if another process has moved the sink from `from_pos`."""
         return self._pipeline.transact(lambda session: session.save_sink(place, from_pos))
 
     def page(self, after: int, limit: int) -> list[Record]:
-        """The next events in the total order, none of which can still be overtaken."""
+        """Return the next events in the total order. No later commit can add an event before them."""
         return self._store.stable_events(after, limit)
 
     def origins(self, job_ids: Iterable[int]) -> dict[int, JobOrigin]:
-        """Queue, kind and tier of each job that is still there."""
+        """Return the queue, kind and tier of each job that still exists."""
         return self._store.read(lambda session: session.origins(job_ids))
 
     def in_dialect(self, event: Event, dialect: Dialect) -> dict[str, Any]:
-        """An event as readers of the dialect expect it."""
-        [told] = in_dialect(self._store, [event], dialect, self.ledger_id)
-        return told
+        """Return an event as a JSON object in the dialect."""
+        [translated] = in_dialect(self._store, [event], dialect, self.ledger_id)
+        return translated
 
     def waiter(self) -> Waiter:
-        """Make it before looking, so that nothing that comes in between is missed."""
+        """Return a waiter for new events. Create it before reading, so that no event in between is missed."""
         return self._store.waiter(events=True)
 
 
 class SinkVerbs(LedgerBase):
-    """The verbs on sinks, for operators."""
+    """The verbs for sinks, for operators."""
 
     @property
     def outbox(self) -> Outbox:
-        """What a relay works with."""
+        """The interface for relays."""
         return Outbox(self._store, self._pipeline, self._entropy, self._monotonic)
 
     def sinks(self) -> list[SinkState]:
-        """Every sink that a relay has ever served here, by name."""
+        """Return every sink that a relay has ever served, by name."""
 
         def work(session: Session) -> list[SinkState]:
             newest = session.last_pos()
@@ -106,11 +106,11 @@ class SinkVerbs(LedgerBase):
         return self._store.read(work)
 
     def revive_sink(self, name: str) -> SinkState:
-        """Deliveries go on at once from where the sink stands, whether it was dead or waiting for its next try."""
+        """Continue deliveries to a sink at once, from its position, also if it was dead or was waiting for a retry."""
         return self._change_sink(name, lambda place: _cleared(place, place.pos))
 
     def skip_sink_event(self, name: str) -> SinkState:
-        """Give up on the event that a sink fails at: it is not delivered, and the sink goes on with the next."""
+        """Skip the event that a sink fails at. It is not delivered, and deliveries continue with the next event."""
         limits.check_name("sink", name)
         found = self.outbox.places().get(name)
         seen = 0 if found is None else found.pos
@@ -120,13 +120,13 @@ class SinkVerbs(LedgerBase):
             if place.failures == 0 or not following:
                 raise Conflict(f"sink {name!r} does not fail at any event", sink=name, pos=place.pos)
             if place.pos != seen:
-                raise Conflict(f"sink {name!r} has moved on meanwhile", sink=name, pos=place.pos)
+                raise Conflict(f"sink {name!r} has moved to another event", sink=name, pos=place.pos)
             return _cleared(place, following[0].pos)
 
         return self._change_sink(name, skip)
 
     def drop_sink(self, name: str) -> None:
-        """Forget a sink and its place. A relay that still serves it makes it anew: stop that one first."""
+        """Delete a sink and its position. A relay that still serves it creates it again, so stop the relay first."""
         limits.check_name("sink", name)
         if not self._pipeline.transact(lambda session: session.drop_sink(name)):
             raise _unknown(name)
