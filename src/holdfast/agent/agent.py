@@ -33,8 +33,8 @@ def release_expired(steps: JobSteps, limit: int) -> Collected:
         _, _, due = steps.session.due(after, limit - len(released))
         more = len(due) == limit - len(released)
         locked = steps.session.try_lock(due)
-        found = steps.session.load([id_ for id_ in due if id_ not in locked], lock=False) if due else {}
-        released += [id_ for id_ in due if id_ in found and found[id_].status in HELD and _release_one(steps, id_)]
+        jobs = steps.session.load([id_ for id_ in due if id_ not in locked], lock=False) if due else {}
+        released += [id_ for id_ in due if id_ in jobs and jobs[id_].status in HELD and _release_one(steps, id_)]
         after = due[-1] if due else after
     return Collected(released, more)
 
@@ -329,13 +329,13 @@ class Agent(AgentBase):
 
         def work(steps: JobSteps) -> Brief:
             state = steps.session.find_agent(self.name, self.session)
-            chosen = select_task(steps, state, options)
-            if chosen is None:
+            selection = select_task(steps, state, options)
+            if selection is None:
                 if state.focus is not None:
                     self._save_state(steps, state._replace(focus=None))
                 nothing, until = explain_idle(steps, options)
                 return with_token_count(Brief(task=None, why="nothing", nothing=nothing, until=until, cursor=state.cursor))
-            job, why = chosen
+            job, why = selection
             brief = with_token_count(build_brief(steps, job, why, state.cursor))
             self._save_state(steps, state._replace(focus=job.id, last=job.id, cursor=brief.cursor))
             return brief

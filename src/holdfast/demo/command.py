@@ -39,7 +39,7 @@ TIMEOUT_SECONDS = 60.0
 def demo(*, db: str | None, jobs: int, workers: int, as_json: bool) -> None:
     """Run jobs, kill a worker in mid-job, and check the history.
 
-    Exits with 0 only if every job finished and every history is in order.
+    Exit with 0 only if every job has succeeded and every history is valid.
 
     \b
     Example:
@@ -103,9 +103,9 @@ class Demo:
             for n, text in enumerate(texts)
         ]
         items[middle]["policy"] = SHORT_STALL_POLICY
-        made = self._ledger.enqueue_many(items)
+        enqueued = self._ledger.enqueue_many(items)
         self._print(f"{count} jobs enqueued in one transaction; each hashes a text")
-        return {job.id: text for job, text in zip(made, texts, strict=True)}, made[middle].id
+        return {job.id: text for job, text in zip(enqueued, texts, strict=True)}, enqueued[middle].id
 
     def _kill_one(self, processes: DemoWorkers) -> Fence:
         """Kill the worker that has started the fatal job. Return its fence."""

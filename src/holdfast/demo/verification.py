@@ -56,14 +56,14 @@ def verify_demo(ledger: Ledger, texts: Mapping[int, str], lost: Fence, recovery_
 def verify_job(ledger: Ledger, job: Job, text: str, *, lost: bool) -> None:
     violations = ledger.check(job.id)
     if violations:
-        raise DemoError(f"the history of job {job.id} is not in order: {violations[0]}")
+        raise DemoError(f"the history of job {job.id} is not valid: {violations[0]}")
     if job.status is not Status.SUCCEEDED or job.result["sha256"] != digest(text):
         raise DemoError(f"job {job.id} is {job.status.value} with the result {job.result}")
     if (job.attempt > 1) != lost:
         raise DemoError(f"job {job.id} took {job.attempt} attempts")
     recorded = actor_name(ledger.events(job.id, types=[EventType.SUCCEEDED])[0])
     if recorded != job.result["by"]:
-        raise DemoError(f"job {job.id} was done by {job.result['by']}, the ledger says by {recorded}")
+        raise DemoError(f"job {job.id} was done by {job.result['by']}, but the ledger has recorded {recorded}")
 
 
 def _verify_stall_time(stalled: Event, silence_s: float) -> None:

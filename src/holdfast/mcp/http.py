@@ -114,7 +114,7 @@ log = logging.getLogger("holdfast.mcp")
 
 PATH = "/mcp"
 GRACE_S = 2
-"""How long calls may go on after the server was told to stop."""
+"""How long calls may continue after the server has begun to stop."""
 _OK = 200
 
 

@@ -255,8 +255,8 @@ class HeartbeatThread:
         self._keep = keep
         self._closed = False
         self._beat_pool = KeyedThreadPool("holdfast-mcp-beat", threads_max=BEATS_AT_ONCE, per_key_max=1)
-        self._release_pool = KeyedThreadPool("holdfast-mcp-farewell", threads_max=RELEASES_AT_ONCE, per_key_max=1)
-        self._thread = threading.Thread(target=self._run, name="holdfast-mcp-keeper", daemon=True)
+        self._release_pool = KeyedThreadPool("holdfast-mcp-release", threads_max=RELEASES_AT_ONCE, per_key_max=1)
+        self._thread = threading.Thread(target=self._run, name="holdfast-mcp-heartbeats", daemon=True)
         self.is_stuck = False
         sessions.on_orphan = self._release_later
 

@@ -58,10 +58,10 @@ def get_contents(caller: Caller, request: schemas.GetContentsArguments) -> Conte
     body: bytes | None = getattr(caller.ledger.get(request.id).record, request.part)
     if body is None:
         raise NotFound(f"job {request.id} has no {request.part}", job_id=request.id)
-    whole = body.decode()
+    text = body.decode()
     end = request.offset + request.limit
-    more = end if end < len(whole) else None
-    return ContentsResult(request.id, request.part, whole[request.offset : end], request.offset, len(whole), more)
+    next_offset = end if end < len(text) else None
+    return ContentsResult(request.id, request.part, text[request.offset : end], request.offset, len(text), next_offset)
 
 
 def explain(caller: Caller, request: schemas.GetJobArguments) -> Explanation:
@@ -134,10 +134,10 @@ def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
     if request.depends_on:
         given |= {"depends_on": request.depends_on, "on_dependency_failure": request.on_dependency_failure}
     given |= {"delay": request.delay_s} if request.delay_s else {}
-    made = caller.ledger.enqueue(
+    job = caller.ledger.enqueue(
         request.kind, request.args, actor=caller.name, request_id=caller.scoped_request_id(request), **given
     )
-    return EnqueueResult(task_of(made.record), made.is_new)
+    return EnqueueResult(task_of(job.record), job.is_new)
 
 
 class ToolHints(NamedTuple):

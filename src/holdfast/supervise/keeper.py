@@ -70,10 +70,10 @@ def descendants(root: int, spared: frozenset[int] = frozenset()) -> list[int]:
                 state, parent = _stat(name)
                 if state not in (b"Z", b"X"):
                     children.setdefault(parent, []).append(int(name))
-    found = list(children.get(root, ()))
-    for pid in found:
-        found += children.get(pid, ())
-    return found
+    pids = list(children.get(root, ()))
+    for pid in pids:
+        pids += children.get(pid, ())
+    return pids
 
 
 def send_signal(pids: list[int], number: int) -> bool:
@@ -155,15 +155,15 @@ class Keeper:
             self._send(f"failed {self._command.errno}")
             return
         self._send(f"started {self._command.pid}")
-        ready = select.poll()
-        ready.register(self._channel, select.POLLIN)
-        ready.register(self._wakeup_fd, select.POLLIN)
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        poll.register(self._wakeup_fd, select.POLLIN)
         while not self._is_done:
-            found = dict(ready.poll(self._poll_timeout_ms()))
-            if self._wakeup_fd in found:
+            ready = dict(poll.poll(self._poll_timeout_ms()))
+            if self._wakeup_fd in ready:
                 os.read(self._wakeup_fd, READ_BYTES)
-            if self._channel in found and not self._read_orders():
-                ready.unregister(self._channel)
+            if self._channel in ready and not self._read_orders():
+                poll.unregister(self._channel)
             self._reap()
             if not self._is_done:
                 self._end_remaining()
@@ -199,10 +199,10 @@ class Keeper:
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-                if found[0] == self._command.pid:
+            while (reaped := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                if reaped[0] == self._command.pid:
                     self._running = False
-                    self._send(f"exited {os.waitstatus_to_exitcode(found[1])}")
+                    self._send(f"exited {os.waitstatus_to_exitcode(reaped[1])}")
             return
         self._is_done = _LINUX or not self._command.signal_all(0)
 

@@ -285,7 +285,7 @@ class SnapshotWriter:
         self._closing = False
         self.superseded = False
         """Another supervisor has the run."""
-        self._thread = threading.Thread(target=self._write_loop, name="holdfast-record", daemon=True)
+        self._thread = threading.Thread(target=self._write_loop, name="holdfast-run-writer", daemon=True)
         self._thread.start()
 
     def submit(self, snapshot: RunSnapshot) -> None:
