@@ -37,7 +37,7 @@ def test_a_task_of_the_same_agent_in_another_session(ledger: Ledger, ada: Agent)
         assert "held by ada in session s 2, until " in error.message
         assert error.message.endswith("; you are in session agent")
         assert (error.context["holder"], error.context["holder_session"]) == ("ada", "s 2")
-        assert "say --session 's 2'" in error.action
+        assert "use --session 's 2'" in error.action
     ada.start(two := queued(ledger).id)
     other = refusal(Agent(ledger, "ada", session="s 2").start, two)
     assert other.action.endswith("holdfast resume --agent ada --session 's 2'")
@@ -57,26 +57,26 @@ def test_what_is_told_of_a_task_is_how_it_stands_and_not_how_it_would_have(
 def test_a_task_that_nobody_has(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     error = refusal(ada.heartbeat, one)
-    assert (error.code, error.message) == ("fence_lost", f"nobody has task {one}: it is queued")
-    assert error.action == f"To have it: holdfast task start {one} --agent ada"
+    assert (error.code, error.message) == ("fence_lost", f"task {one} has no holder: it is queued")
+    assert error.action == f"To claim it: holdfast task start {one} --agent ada"
     ada.start(one)
     ada.release(one)
-    assert refusal(ada.complete, one).message == f"nobody has task {one}: it is queued"
-    assert refusal(ada.start, one, attempt=7).message == f"nobody has task {one}: it is queued, at attempt 1; you said 7"
+    assert refusal(ada.complete, one).message == f"task {one} has no holder: it is queued"
+    assert refusal(ada.start, one, attempt=7).message == f"task {one} has no holder: it is queued, at attempt 1; you gave 7"
 
 
 def test_another_attempt_than_ones_own(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     ada.start(one)
     ahead = refusal(ada.heartbeat, one, attempt=2)
-    assert (ahead.code, ahead.message) == ("fence_lost", f"task {one} is at attempt 1, which is yours; you said 2")
-    assert ahead.action == "It is yours: say --attempt 1."
+    assert (ahead.code, ahead.message) == ("fence_lost", f"task {one} is at attempt 1, which is yours; you gave 2")
+    assert ahead.action == "It is yours: use --attempt 1."
     ada.release(one)
     ada.start(one)
     behind = refusal(ada.heartbeat, one, attempt=1)
-    assert behind.message == f"task {one} is at attempt 2, which is yours; you said 1"
-    assert behind.action.startswith("Stop, if you are the process of attempt 1")
-    assert behind.action.endswith("say --attempt 2.")
+    assert behind.message == f"task {one} is at attempt 2, which is yours; you gave 1"
+    assert behind.action.startswith("Stop if you are the process of attempt 1")
+    assert behind.action.endswith("use --attempt 2.")
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "release"])
@@ -106,7 +106,7 @@ def test_a_task_that_waits_names_what_for(ledger: Ledger, ada: Agent, bob: Agent
 def test_a_task_that_cannot_be_had_yet_says_why(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     later, paused = queued(ledger, delay="1h").id, queued(ledger, queue="still").id
     ledger.pause("still")
-    assert "it is for later, until 20" in refusal(ada.start, later).message
+    assert "it is scheduled for later, until 20" in refusal(ada.start, later).message
     assert refusal(ada.start, paused).message.endswith("its queue still is paused")
 
 

@@ -37,7 +37,7 @@ def test_the_demo_loses_a_worker_and_no_job(tmp_path: Path) -> None:
         assert counts == {"succeeded": 200}
         [lost] = [event.job_id for event in ledger.events(types=["stalled"])]
         assert [event.type.value for event in ledger.events(lost)] == re.findall(
-            r"^ +\d+  (\w+) ", done.stdout.partition("The life of job")[2], re.MULTILINE
+            r"^ +\d+  (\w+) ", done.stdout.partition("The history of job")[2], re.MULTILINE
         )
 
 

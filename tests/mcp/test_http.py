@@ -176,7 +176,7 @@ def test_a_client_that_comes_back_goes_on(sqlite_url: str, serve: Serve) -> None
         server = serve(sqlite_url, "--http", "127.0.0.1:0", "--idle-limit", "1s")
         client = Letters(server.url)
         client.call("claim_job", id=job, ttl_s=1)
-        server.logged("idle")
+        server.logged("session is idle")
 
         def is_over() -> bool:
             expires_at = ledger.get(job).claim_expires_at

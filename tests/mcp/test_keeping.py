@@ -76,7 +76,7 @@ async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledge
                 watch.advance(100)
                 wait_until(lambda: beats(ledger, job) == count)  # noqa: B023
             watch.advance(800)
-            wait_until(lambda: "its leases are left to end" in caplog.text)
+            wait_until(lambda: "its leases will expire" in caplog.text)
             watch.advance(100)
             assert beats(ledger, job) == 2
             await ask("get_job", id=job.id)
@@ -85,7 +85,7 @@ async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledge
             watch.advance(100)
             wait_until(lambda: beats(ledger, job) == 5)
             watch.advance(1_000)
-            wait_until(lambda: caplog.text.count("its leases are left to end") == 2)
+            wait_until(lambda: caplog.text.count("its leases will expire") == 2)
             watch.advance(300)
             wait_until(lambda: watch.sessions.next_at(1_000) is None)
 
@@ -155,7 +155,7 @@ async def test_who_is_idle_has_its_jobs_handed_back_at_the_end_while_its_leases_
         async with desk(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=300)
             watch.advance(50)
-            wait_until(lambda: "its leases are left to end" in caplog.text)
+            wait_until(lambda: "its leases will expire" in caplog.text)
         watch.advance(seconds)
         is_over = seconds == 300
         wait_until(lambda: (watch.sessions.next_at(50) is None) == is_over)
@@ -208,7 +208,7 @@ async def test_an_outage_does_not_end_the_keeper(restartable_server: PostgresSer
                 await ask("claim_job", id=job.id, ttl_s=300)
                 restartable_server.stop_immediate()
                 watch.advance(100)
-                wait_until(lambda: "a beat failed" in caplog.text)
+                wait_until(lambda: "a heartbeat failed" in caplog.text)
                 restartable_server.start()
                 watch.advance(30)
                 wait_until(lambda: beats(ledger, job) == 1)

@@ -94,7 +94,7 @@ async def test_an_answer_of_before_is_not_taken_for_how_it_stands(ledger: Ledger
         clock.advance(3_600)
         assert (await ask("claim_job", id=job))["task"]["attempt"] == 2
         answer = await ask.ask("progress", id=job, progress=1, request_id="p1")
-        assert "This was answered before" in text_of(answer)
+        assert "This is the answer to an earlier request" in text_of(answer)
         assert sessions.attempt(S1, job) == 2
         await ask("complete", id=job)
         assert (await ask("resume", request_id="r1"))["replayed"]

@@ -187,7 +187,7 @@ def test_a_client_that_does_not_listen_any_more_ends_it_in_order(sqlite_url: str
         server.answer()
         server.deafen()
         server.send(json.dumps(RESUME))
-        server.logged("the client does not listen any more")
+        server.logged("the client has closed its input")
         assert server.logged("handed back")["job_id"] == job
         assert server.wait() == 0
 

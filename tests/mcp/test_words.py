@@ -16,11 +16,11 @@ async def test_a_brief_has_what_matters_and_says_what_was_cut(ledger: Ledger) ->
         said = text_of(await ask.ask("resume"))
         assert "Job 1: draft in default, running, attempt 1, ada's (s1)" in said
         assert 'args: {"page":7' in said
-        assert "(cut: it has 4,020 characters, to be had with get_contents, id 1, part args)" in said
+        assert "(cut: it has 4,020 characters, read it with get_contents, id 1, part args)" in said
         assert "It is the next in order." in said
         assert len(said) < limits.MCP_TEXT_CHARACTERS_MAX + 700
         ledger.cancel(1)
-        assert "wants it cancelled" in text_of(await ask.ask("heartbeat", id=1))
+        assert "cancellation was requested" in text_of(await ask.ask("heartbeat", id=1))
 
 
 async def test_what_is_long_can_be_had_piece_by_piece(ledger: Ledger) -> None:
@@ -30,7 +30,7 @@ async def test_what_is_long_can_be_had_piece_by_piece(ledger: Ledger) -> None:
         assert answer.structured_content is not None
         found = answer.structured_content["task"]
         assert "args" not in found and found["omitted"]["args"] > limits.AGENT_VALUE_BYTES_MAX
-        assert "bytes, to be had with get_contents, id 1, part args" in text_of(answer)
+        assert "bytes, read it with get_contents, id 1, part args" in text_of(answer)
         pieces: list[str] = []
         offset: int | None = 0
         while offset is not None:
@@ -40,7 +40,7 @@ async def test_what_is_long_can_be_had_piece_by_piece(ledger: Ledger) -> None:
         assert "".join(pieces) == '{"long":"' + "é" * limits.AGENT_VALUE_BYTES_MAX + '"}'
         assert [len(piece) for piece in pieces] == [10_000, 6_395]
         first = text_of(await ask.ask("get_contents", id=1, part="args", limit=10))
-        assert first.endswith("Characters 0 to 10 of 16,395. Go on with offset 10.")
+        assert first.endswith("Characters 0 to 10 of 16,395. Continue with offset 10.")
         whole = await ask.client.read_resource("holdfast://jobs/1")
         assert "é" * limits.AGENT_VALUE_BYTES_MAX in whole.contents[0].model_dump()["text"]
 

@@ -1,4 +1,4 @@
-"""Verbs for agents: a task in focus, taken up again by whichever process comes next, and a brief of what it is about."""
+"""The verbs for agents. An agent has one task in focus. Its next process resumes that task, with a brief of what it is about."""
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.brief import Brief, HistoryPage, TaskDetails, get_history, get_task

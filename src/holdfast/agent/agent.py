@@ -25,35 +25,35 @@ from holdfast.ledger.validators import Submission, held_by
 from holdfast.store.agents import AgentState
 
 
-def release_expired(acts: JobSteps, limit: int) -> Collected:
-    """Release up to `limit` expired claims. What is due for other reasons, or is not for this process to sign, is passed by."""
+def release_expired(steps: JobSteps, limit: int) -> Collected:
+    """Release up to `limit` expired claims. Skip jobs that are due for other reasons or that this process cannot sign."""
     released: list[int] = []
     after, more = 0, True
     while more and len(released) < limit:
-        _, _, due = acts.session.due(after, limit - len(released))
+        _, _, due = steps.session.due(after, limit - len(released))
         more = len(due) == limit - len(released)
-        locked = acts.session.try_lock(due)
-        found = acts.session.load([id_ for id_ in due if id_ not in locked], lock=False) if due else {}
-        released += [id_ for id_ in due if id_ in found and found[id_].status in HELD and _release_one(acts, id_)]
+        locked = steps.session.try_lock(due)
+        jobs = steps.session.load([id_ for id_ in due if id_ not in locked], lock=False) if due else {}
+        released += [id_ for id_ in due if id_ in jobs and jobs[id_].status in HELD and _release_one(steps, id_)]
         after = due[-1] if due else after
     return Collected(released, more)
 
 
-def _release_one(acts: JobSteps, job_id: int) -> bool:
+def _release_one(steps: JobSteps, job_id: int) -> bool:
     try:
-        return EventType.STALLED in acts.sweep(job_id)
+        return EventType.STALLED in steps.sweep(job_id)
     except SignatureInvalid:
         return False
 
 
 AFTER_EXPIRY = timedelta(milliseconds=1)
-"""A claim is over after its last moment."""
+"""Added to an expiry time, because a claim is still valid at that time."""
 RETRY_SECONDS = 1.0
-"""When to look again at what is due and cannot be had: another transaction has it, or no attempt is left."""
+"""When to retry a task that is due but cannot be claimed: another transaction has locked it, or no attempt is left."""
 
 
 def wait_for_task(ledger: Ledger, resume: Callable[[], Brief], seconds: float) -> Brief:
-    """The first brief with a task, or the last one when the time is over."""
+    """Call `resume` until it returns a brief with a task, or until the time is over. Return the last brief."""
     deadline = time.monotonic() + seconds
     waiter = ledger.waiter()
     try:
@@ -68,7 +68,10 @@ def wait_for_task(ledger: Ledger, resume: Callable[[], Brief], seconds: float) -
 
 
 def _seconds_until_due(ledger: Ledger, brief: Brief, most: float) -> float:
-    """Seconds until the next task is due, or until a claim of somebody else ends. Of claims, the 1,000 oldest tasks count."""
+    """Return the seconds until the next task is due or a claim of another agent ends, `most` if there is neither.
+
+    Of the claims, only those of the 1,000 oldest tasks count.
+    """
     held = brief.nothing is not None and brief.nothing.held > 0
     claims = [job.claim_expires_at for job in ledger.list(status=["claimed", "running"], limit=PAGE_MAX)] if held else []
     now = ledger.now()
@@ -89,10 +92,11 @@ class AgentBase:
         suggestions: Suggestions | None = None,
         known_attempt: Callable[[int], int | None] | None = None,
     ) -> None:
-        """`suggestions` is how refusals tell what to do next; as commands to type, by default.
+        """`suggestions` words the suggested actions of refusals; as shell commands by default.
 
-        `known_attempt` is for a process that remembers which attempt of a task it has: where a verb is not told one, that
-        one fences. It is no part of the request, so one that is sent again is the same even if the process has forgotten.
+        `known_attempt` returns the attempt of a task that this process holds, if it remembers one. It fences verbs that are
+        called without `attempt`. It is not part of the request, so a request that is sent again stays the same even if the
+        process has forgotten the attempt.
         """
         self._ledger = ledger
         self._suggestions = suggestions or CommandSuggestions()
@@ -118,19 +122,19 @@ class AgentBase:
         request_id: str | None,
         attempt: int | None = None,
     ) -> A:
-        """One transaction. A refusal is put into an agent's words before the transaction ends, from how the task stands there."""
+        """Run `work` in one transaction. Explain a refusal to the agent from the task's state in that transaction."""
 
-        def work_or_explain(acts: JobSteps) -> A:
+        def work_or_explain(steps: JobSteps) -> A:
             try:
-                return work(acts)
+                return work(steps)
             except HoldfastError as error:
                 raise explain_refusal(
-                    error, acts.session, RefusedRequest(self._who, self._suggestions, attempt)
+                    error, steps.session, RefusedRequest(self._who, self._suggestions, attempt)
                 ) from error.__cause__
 
         acted = self._ledger.acting.act(verb, self._who, (self.session, *body), work_or_explain, request_id=request_id)
-        found = msgspec.json.decode(acted.answer, type=answer)
-        return msgspec.structs.replace(found, replayed=True) if acted.replayed else found
+        decoded = msgspec.json.decode(acted.answer, type=answer)
+        return msgspec.structs.replace(decoded, replayed=True) if acted.replayed else decoded
 
     def _end_attempt(
         self,
@@ -143,61 +147,67 @@ class AgentBase:
         *,
         forget_last: bool = False,
     ) -> Task:
-        """A verb after which the task is not this agent's any more, nor its focus; nor, where it goes back, its last one."""
+        """Run a verb that ends this agent's hold on the task. The task is no longer its focus.
+
+        With `forget_last` it is no longer its last task either.
+        """
         id_, attempt = validate.job_id(id_), validate.attempt(attempt)
         fencing = self._expected_attempt(id_, attempt)
 
-        def work(acts: JobSteps) -> Task:
-            place = acts.session.find_agent(self.name, self.session)
-            done = step(acts, self._load_held(acts, id_, fencing))
-            left = place._replace(
-                focus=None if place.focus == id_ else place.focus,
-                last=None if forget_last and place.last == id_ else place.last,
+        def work(steps: JobSteps) -> Task:
+            state = steps.session.find_agent(self.name, self.session)
+            done = step(steps, self._load_held(steps, id_, fencing))
+            new_state = state._replace(
+                focus=None if state.focus == id_ else state.focus,
+                last=None if forget_last and state.last == id_ else state.last,
             )
-            if left != place:
-                self._save_place(acts, left)
+            if new_state != state:
+                self._save_state(steps, new_state)
             return task_of(done)
 
         return self._transact(verb, (id_, attempt, *body), work, Task, request_id, fencing)
 
     def _expected_attempt(self, id_: int, attempt: int | None) -> int | None:
-        """The attempt that a verb is meant for: what it says, else what this process knows."""
+        """Return the attempt that a verb applies to: the given one, else the one that this process remembers."""
         return self._known_attempt(id_) if attempt is None and self._known_attempt is not None else attempt
 
-    def _load_held(self, acts: JobSteps, id_: int, attempt: int | None) -> JobRecord:
-        self._check_attempt(acts, id_, attempt)
-        return acts.job(id_)
+    def _load_held(self, steps: JobSteps, id_: int, attempt: int | None) -> JobRecord:
+        self._check_attempt(steps, id_, attempt)
+        return steps.job(id_)
 
-    def _check_attempt(self, acts: JobSteps, id_: int, attempt: int | None) -> None:
-        """An older process of this session may still be about: what it says of an attempt that is over does not count."""
+    def _check_attempt(self, steps: JobSteps, id_: int, attempt: int | None) -> None:
+        """Raise FenceLost if the task is at another attempt: an older process of this session may still be running."""
         if attempt is None:
             return
-        job = acts.job(id_)
+        job = steps.job(id_)
         if job.attempt != attempt:
             raise FenceLost(f"job {id_} is at attempt {job.attempt}, not {attempt}", **job.held_by)
 
-    def _save_place(self, acts: JobSteps, place: AgentState) -> None:
-        acts.session.save_agent(self.name, self.session, place)
+    def _save_state(self, steps: JobSteps, state: AgentState) -> None:
+        steps.session.save_agent(self.name, self.session, state)
 
 
 class Agent(AgentBase):
-    """One agent at a ledger. Every process that says the same name and session is the same agent, and has its tasks.
+    """One agent of a ledger. All processes with the same name and session are the same agent and share its tasks.
 
-    No verb needs a fence: the ledger finds it by who asks. `attempt` fences off an older process of the same session: it must be
-    the task's attempt, else it is fence_lost. A `request_id` makes a verb safe to send again.
+    No verb needs a fence: the ledger finds it by the agent's name and session. `attempt` fences off an older process of the
+    same session: it must be the task's attempt, else the verb raises fence_lost. A `request_id` makes a verb safe to send again.
     """
 
     def start(self, id: int, *, ttl: Any = None, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
-        """Claim, start and focus. Succeeds where nobody has the task, where this agent has it (its claim is renewed), or where a
-        claim on it has expired, this agent's own too (a new attempt); else lease_conflict, which says who has it and until
-        when. The claim lasts for `ttl`. Without one, a new claim lasts five minutes and a renewed one as long as before."""
+        """Claim and start the task, and make it the focus.
+
+        This succeeds if the task is free, if this agent holds it (its claim is renewed), or if a claim on it has expired,
+        this agent's own included (a new attempt). Otherwise it raises lease_conflict with the holder and the end of its claim.
+        The claim lasts for `ttl`. Without `ttl`, a new claim lasts five minutes and a renewed one as long as before.
+        """
         id, attempt, ttl_ms = validate.job_id(id), validate.attempt(attempt), _ttl_ms(ttl)  # noqa: A001
 
-        def work(acts: JobSteps) -> Task:
-            place = acts.session.find_agent(self.name, self.session)
-            self._check_attempt(acts, id, attempt)
-            done = claim_and_start(acts, id, ttl_ms)
-            self._save_place(acts, place._replace(focus=id, last=id))
+        def work(steps: JobSteps) -> Task:
+            state = steps.session.find_agent(self.name, self.session)
+            self._check_attempt(steps, id, attempt)
+            done = claim_and_start(steps, id, ttl_ms)
+            self._save_state(steps, state._replace(focus=id, last=id))
             return task_of(done, contents_of(done))
 
         return self._transact("task_start", (id, attempt, ttl_ms), work, Task, request_id, attempt)
@@ -212,25 +222,28 @@ class Agent(AgentBase):
         attempt: int | None = None,
         request_id: str | None = None,
     ) -> Task:
-        """Proof of life: renews the claim. `checkpoint` is any JSON value for whoever goes on with the task."""
+        """Renew the claim. `checkpoint` is any JSON value for the process that continues the task."""
         beat = validate.beat(stage, progress, None, checkpoint)
-        left = payloads.json_bytes(beat.checkpoint)
+        checkpoint_json = payloads.json_bytes(beat.checkpoint)
         id, attempt = validate.job_id(id), validate.attempt(attempt)  # noqa: A001
-        body = (id, attempt, stage, progress, None if left is None else left.decode())
+        body = (id, attempt, stage, progress, None if checkpoint_json is None else checkpoint_json.decode())
         fencing = self._expected_attempt(id, attempt)
 
-        def work(acts: JobSteps) -> Task:
-            return task_of(acts.beat(self._load_held(acts, id, fencing), beat))
+        def work(steps: JobSteps) -> Task:
+            return task_of(steps.beat(self._load_held(steps, id, fencing), beat))
 
         return self._transact("task_heartbeat", body, work, Task, request_id, fencing)
 
     def complete(self, id: int, result: Any = None, *, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
-        """Done. `result` is any JSON value. Where a validator objects it is refused_by_validator, and the task stays running."""
+        """Complete the task. `result` is any JSON value.
+
+        If a validator objects, raise refused_by_validator; the task stays running.
+        """
         payload = payloads.result_payload(validate.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
         objection = self._objection(validate.job_id(id), payload)
 
-        def step(acts: JobSteps, job: JobRecord) -> JobRecord:
-            return acts.complete(job, payload, objection)
+        def step(steps: JobSteps, job: JobRecord) -> JobRecord:
+            return steps.complete(job, payload, objection)
 
         return self._end_attempt("task_complete", id, attempt, (payload.decode(),), step, request_id)
 
@@ -238,8 +251,8 @@ class Agent(AgentBase):
         validation = self._ledger.validation
         if validation is None:
             return None
-        [found] = validation.objections([Submission(id_, payload, held_by(self._who))])
-        return found
+        [objection] = validation.objections([Submission(id_, payload, held_by(self._who))])
+        return objection
 
     def fail(
         self,
@@ -253,7 +266,7 @@ class Agent(AgentBase):
         attempt: int | None = None,
         request_id: str | None = None,
     ) -> Task:
-        """It went wrong: tried again while attempts are left, or for good; as `Ledger.fail`."""
+        """Fail the attempt, as `Ledger.fail` does. The task is retried while attempts are left, unless `retryable` is false."""
         after = None if retry_after is None else policies.duration_ms("retry_after", retry_after, 0, validate.DELAY_MS_MAX)
         failure = FailureReport(
             validate.error_value(error),
@@ -263,7 +276,7 @@ class Agent(AgentBase):
             None if after is None else after * 1_000,
         )
         body = (failure.error.decode(), *failure[1:])
-        return self._end_attempt("task_fail", id, attempt, body, lambda acts, job: acts.fail(job, failure), request_id)
+        return self._end_attempt("task_fail", id, attempt, body, lambda steps, job: steps.fail(job, failure), request_id)
 
     def release(
         self,
@@ -273,15 +286,17 @@ class Agent(AgentBase):
         attempt: int | None = None,
         request_id: str | None = None,
     ) -> Task:
-        """Hand the task back in order: others may have it at once, and the attempt does not count. A `resume` comes to it again
-        only when it is next in order."""
+        """Hand the task back. Another agent can claim it at once, and the attempt does not count.
+
+        `resume` selects it again only when it is next in order.
+        """
         why = validate.reason_if_any(reason)
         return self._end_attempt(
             "task_release",
             id,
             attempt,
             optional_reason(why),
-            lambda acts, job: acts.release(job, why),
+            lambda steps, job: steps.release(job, why),
             request_id,
             forget_last=True,
         )
@@ -295,15 +310,15 @@ class Agent(AgentBase):
         wait: Any = None,
         request_id: str | None = None,
     ) -> Brief:
-        """Go on with what this agent was at, or with what is next, and be told all about it. One transaction.
+        """Continue this agent's task or claim the next one, and return a brief of it. This is one transaction.
 
-        The focus is kept if its claim holds (it is renewed) or it can be claimed again (a new attempt). Else the rule: its own
-        running task, its own claimed one, its last one if that was put back and not by its own `release`, then by higher
-        priority, earlier `available_at`, lower id; then one whose claim has expired, the longest expired first, taken
-        over as `start` does. `queues` and `kinds` limit the last three. `ttl` is as in `start`.
+        The focus is kept if its claim is valid (it is renewed) or the task can be claimed again (a new attempt). Otherwise the
+        order is: the agent's own running task; its own claimed task; its last task, if that was requeued and not by the agent's
+        own `release`; the next task by higher priority, earlier `available_at` and lower id; a task whose claim has expired,
+        the longest expired first, claimed as by `start`. `queues` and `kinds` limit the last three. `ttl` is as in `start`.
 
-        Where there is nothing, it waits for so long (`wait`, up to a day) until there is something. The ledger wakes it when work
-        comes in; else it looks when the next task is due or the next claim of somebody else ends.
+        If there is no task, wait up to `wait` (at most a day) for one. The ledger wakes the caller when work is enqueued.
+        The caller also looks when the next task is due or the next claim of another agent ends.
         """
         wait_ms = 0 if wait is None else policies.duration_ms("wait", wait, 0, policies.DAY_MS)
         options = ResumeOptions(
@@ -312,17 +327,17 @@ class Agent(AgentBase):
             None if kinds is None else validate.names("kinds", kinds),
         )
 
-        def work(acts: JobSteps) -> Brief:
-            place = acts.session.find_agent(self.name, self.session)
-            chosen = select_task(acts, place, options)
-            if chosen is None:
-                if place.focus is not None:
-                    self._save_place(acts, place._replace(focus=None))
-                nothing, until = explain_idle(acts, options)
-                return with_token_count(Brief(task=None, why="nothing", nothing=nothing, until=until, cursor=place.cursor))
-            job, why = chosen
-            brief = with_token_count(build_brief(acts, job, why, place.cursor))
-            self._save_place(acts, place._replace(focus=job.id, last=job.id, cursor=brief.cursor))
+        def work(steps: JobSteps) -> Brief:
+            state = steps.session.find_agent(self.name, self.session)
+            selection = select_task(steps, state, options)
+            if selection is None:
+                if state.focus is not None:
+                    self._save_state(steps, state._replace(focus=None))
+                nothing, until = explain_idle(steps, options)
+                return with_token_count(Brief(task=None, why="nothing", nothing=nothing, until=until, cursor=state.cursor))
+            job, why = selection
+            brief = with_token_count(build_brief(steps, job, why, state.cursor))
+            self._save_state(steps, state._replace(focus=job.id, last=job.id, cursor=brief.cursor))
             return brief
 
         def once() -> Brief:
@@ -331,21 +346,21 @@ class Agent(AgentBase):
         return once() if wait_ms == 0 else wait_for_task(self._ledger, once, wait_ms / 1_000)
 
     def gc(self, *, limit: int = limits.PAGE_MAX, request_id: str | None = None) -> Collected:
-        """Release what was claimed, by anybody, and has expired: what a sweep does to it. Says which tasks that were.
+        """Release the expired claims of all agents, as the sweeper does. Return the ids of the released tasks.
 
-        Tasks whose release would have to be signed, with no server key here, are left alone, as by a sweep.
+        A task is skipped, as by the sweeper, if its release has to be signed and this process has no server key.
         """
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        return self._transact("task_gc", (limit,), lambda acts: release_expired(acts, limit), Collected, request_id)
+        return self._transact("task_gc", (limit,), lambda steps: release_expired(steps, limit), Collected, request_id)
 
     def get(self, id: int) -> Task:  # noqa: A002
-        """A task and what it is about, whoever has it."""
+        """Return a task and its contents. Any agent may hold it."""
         return get_task(self._ledger, id).task
 
     def list(self, *, mine: bool = False, **chosen: Any) -> builtins.list[Task]:
-        """Tasks by id, chosen as in `Ledger.list`; with `mine`, those that this agent holds."""
-        whose: dict[str, Any] = {"owner": self.name, "incarnation": self.session} if mine else {}
-        return [task_of(job.record) for job in self._ledger.list(**whose, **chosen)]
+        """Return tasks ordered by id, filtered as in `Ledger.list`; with `mine`, only those that this agent holds."""
+        holder: dict[str, Any] = {"owner": self.name, "incarnation": self.session} if mine else {}
+        return [task_of(job.record) for job in self._ledger.list(**holder, **chosen)]
 
 
 def _ttl_ms(given: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""What an agent or a reader is shown of a task: the brief, the details and the history."""
+"""Views of a task for agents and readers: the brief, the details and the history."""
 
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,7 @@ BYTES_PER_TOKEN = 4
 
 
 class TaskHistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a task's history. `alias` is what the event is called among agents, where it is called otherwise."""
+    """One line of a task's history. `alias` is the event's name in the vocabulary of agents, if that is another one."""
 
     rev: int
     type: str
@@ -34,11 +34,11 @@ class TaskHistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | msgspec.UnsetType = UNSET
     payload: Any = UNSET
     error: str | msgspec.UnsetType = UNSET
-    """The error in one line, where the payload is too long to be here."""
+    """The error in one line, if the payload is too long to be included."""
 
 
 class AttemptCheckpoint(msgspec.Struct, frozen=True):
-    """The last thing that an earlier attempt left for whoever goes on."""
+    """The last checkpoint of an earlier attempt."""
 
     attempt: int
     at: datetime
@@ -47,8 +47,10 @@ class AttemptCheckpoint(msgspec.Struct, frozen=True):
 
 
 class RelatedTask(msgspec.Struct, frozen=True):
-    """A task at the other end of a dependency, and how many tasks it waits for itself: one that waits for this one alone can go
-    on when this is done."""
+    """A task at the other end of a dependency. `waits_for` is the number of tasks that it waits for.
+
+    A dependent that waits for one task can run when this task succeeds.
+    """
 
     id: int
     kind: str
@@ -57,13 +59,15 @@ class RelatedTask(msgspec.Struct, frozen=True):
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
-    """`why` says by which part of the rule the task was found: focus, running, claimed, last, next or expired; nothing where
-    there is none. Then `nothing` says why not, and `until` when the next one becomes available, if that is known.
+    """The answer to `resume`: a task and what the agent needs to work on it.
 
-    `history` is what has happened since the agent last looked, up to the newest 50 events; `history_omitted` more are older.
-    `blocked_by` is what the task waits for, `unlocks` what waits for it, each up to 20.
-    `tokens` is about what the brief costs to read: its length as JSON in ASCII divided by four, rounded up.
-    `replayed` as in a Task.
+    `why` is the rule that selected the task: focus, running, claimed, last, next or expired. If there is no task, `why` is
+    nothing, `nothing` says why, and `until` is when the next task becomes available, if that is known.
+
+    `history` has the events since the agent's last brief of this task, up to the newest 50; `history_omitted` counts older ones.
+    `blocked_by` lists the tasks that this one waits for, `unlocks` those that wait for it, each up to 20.
+    `tokens` estimates the cost of reading the brief: its length as JSON in ASCII divided by four, rounded up.
+    `replayed` is as in a Task.
     """
 
     task: Task | None
@@ -81,7 +85,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """All about a task for whoever looks at it; of its history, the newest 50 events."""
+    """A task with its contents, its dependencies and the newest 50 events of its history."""
 
     task: Task
     history: list[TaskHistoryEntry]
@@ -91,27 +95,27 @@ class TaskDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_token_count(brief: Brief) -> Brief:
-    """With about what it costs to read: what is not ASCII is longer than a letter, in tokens as on the command line."""
-    spelled = msgspec.json.encode(brief).decode().encode("ascii", "backslashreplace")
-    return msgspec.structs.replace(brief, tokens=-(-len(spelled) // BYTES_PER_TOKEN))
+    """Return the brief with its estimated tokens. A non-ASCII character counts as its escape: it costs more than a letter."""
+    ascii_json = msgspec.json.encode(brief).decode().encode("ascii", "backslashreplace")
+    return msgspec.structs.replace(brief, tokens=-(-len(ascii_json) // BYTES_PER_TOKEN))
 
 
-def build_brief(acts: JobSteps, job: JobRecord, why: str, cursor: int) -> Brief:
-    """All about a task that the agent now has, and of its history what it has not been told of.
+def build_brief(steps: JobSteps, job: JobRecord, why: str, cursor: int) -> Brief:
+    """Return the brief of a task that the agent now holds, with the part of its history that the agent has not seen.
 
-    A resume leaves the cursor at an event of its own. So it stands at one of this task's if that was the last one the agent was
-    briefed on; of any other task, it is told all.
+    A resume sets the cursor to an event of the task that it returns. So the cursor is at an event of this task only if the
+    agent's last brief was of this task. For any other task, the brief has the whole history.
     """
-    since = cursor if acts.session.has_event(job.id, cursor) else 0
-    events, older = read_newest_events(acts.session, job, since)
+    since = cursor if steps.session.has_event(job.id, cursor) else 0
+    events, older = read_newest_events(steps.session, job, since)
     return Brief(
         task=task_of(job, contents_of(job)),
         why=why,
         history=[history_entry(event) for event in events],
         history_omitted=older,
-        checkpoints=read_checkpoints(acts.session, job),
-        blocked_by=read_blockers(acts.session, job),
-        unlocks=read_dependents(acts.session, job),
+        checkpoints=read_checkpoints(steps.session, job),
+        blocked_by=read_blockers(steps.session, job),
+        unlocks=read_dependents(steps.session, job),
         cursor=max([cursor, *(event.pos for event in events)]),
     )
 
@@ -128,7 +132,7 @@ def build_details(session: Session, job: JobRecord, bytes_max: int | None = None
 
 
 def read_newest_events(session: Session, job: JobRecord, since: int) -> tuple[list[EventRecord], int]:
-    """The newest events after a position, and how many older ones there are."""
+    """Return the newest events after a position, and the number of older ones."""
     events = session.newest_events(job.id, since, limits.BRIEF_EVENTS_MAX)
     if len(events) < limits.BRIEF_EVENTS_MAX:
         return events, 0
@@ -162,7 +166,7 @@ def _error_in_one_line(payload: bytes) -> str | msgspec.UnsetType:
 
 
 def describe_entry(entry: TaskHistoryEntry) -> tuple[str, str]:
-    """What happened and why, as people and agents read it."""
+    """Return what happened and why, as text for people and agents."""
     if isinstance(entry.payload, msgspec.Raw):
         payload = msgspec.json.decode(entry.payload)
     else:
@@ -171,25 +175,25 @@ def describe_entry(entry: TaskHistoryEntry) -> tuple[str, str]:
 
 
 def read_checkpoints(session: Session, job: JobRecord) -> list[AttemptCheckpoint]:
-    """The newest one of each earlier attempt that left one, the latest attempt first."""
+    """Return the newest checkpoint of each earlier attempt that has one, the latest attempt first."""
     if job.checkpoint is None or job.attempt <= 1:
         return []
     above = max(0, job.rev - limits.CHECKPOINT_EVENTS_MAX)
-    found: dict[int, AttemptCheckpoint] = {}
+    checkpoints: dict[int, AttemptCheckpoint] = {}
     most = limits.BRIEF_CHECKPOINTS_MAX, limits.CHECKPOINT_BEATS_MAX
     for beat in session.checkpoint_beats(job.id, job.attempt, above, *most):
-        left = None if beat.attempt in found else _checkpoint_of(beat)
-        if left is not None:
-            found[beat.attempt] = left
-    return list(found.values())
+        checkpoint = None if beat.attempt in checkpoints else _checkpoint_of(beat)
+        if checkpoint is not None:
+            checkpoints[beat.attempt] = checkpoint
+    return list(checkpoints.values())
 
 
 def read_blockers(session: Session, job: JobRecord) -> list[RelatedTask]:
-    return [RelatedTask(*found) for found in session.blockers(job.id, limits.BRIEF_RELATED_MAX)] if job.depends_on else []
+    return [RelatedTask(*row) for row in session.blockers(job.id, limits.BRIEF_RELATED_MAX)] if job.depends_on else []
 
 
 def read_dependents(session: Session, job: JobRecord) -> list[RelatedTask]:
-    return [RelatedTask(*found) for found in session.unlocks(job.id, limits.BRIEF_RELATED_MAX)]
+    return [RelatedTask(*row) for row in session.unlocks(job.id, limits.BRIEF_RELATED_MAX)]
 
 
 def _checkpoint_of(beat: CheckpointBeat) -> AttemptCheckpoint | None:
@@ -197,12 +201,12 @@ def _checkpoint_of(beat: CheckpointBeat) -> AttemptCheckpoint | None:
     if body is None:
         return None
     large = len(body) > limits.AGENT_VALUE_BYTES_MAX
-    told: Any = {"omitted_bytes": len(body)} if large else msgspec.Raw(body)
-    return AttemptCheckpoint(beat.attempt, to_datetime(beat.at), beat.actor, told)
+    value: Any = {"omitted_bytes": len(body)} if large else msgspec.Raw(body)
+    return AttemptCheckpoint(beat.attempt, to_datetime(beat.at), beat.actor, value)
 
 
 class HistoryPage(msgspec.Struct, frozen=True):
-    """A page of a task's history, the oldest first. `next_after` is where the next page begins; None where there is none."""
+    """A page of a task's history, the oldest first. `next_after` is the position of the next page, None on the last page."""
 
     job_id: int
     events: list[TaskHistoryEntry]
@@ -210,7 +214,7 @@ class HistoryPage(msgspec.Struct, frozen=True):
 
 
 def get_task(ledger: Ledger, id_: int, *, bytes_max: int | None = None) -> TaskDetails:
-    """All about a task, whoever has it. What is longer than `bytes_max` is left out, and `omitted` says how long it is."""
+    """Return a task with its details. A content longer than `bytes_max` is left out, and `omitted` has its length."""
     id_ = validate.job_id(id_)
 
     def work(session: Session) -> bytes:
@@ -220,14 +224,14 @@ def get_task(ledger: Ledger, id_: int, *, bytes_max: int | None = None) -> TaskD
 
 
 def get_history(ledger: Ledger, id_: int, *, after: int = 0, limit: int = limits.PAGE_MAX) -> HistoryPage:
-    """What happened to a task after a position. Payloads are left out where a brief leaves them out."""
+    """Return the events of a task after a position. Payloads are left out where a brief leaves them out."""
     id_ = validate.job_id(id_)
     limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-    chosen = EventFilter(job_id=id_, after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX), limit=limit)
+    wanted = EventFilter(job_id=id_, after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX), limit=limit)
 
     def work(session: Session) -> bytes:
         _load_job(session, id_)
-        events = session.events(chosen)
+        events = session.events(wanted)
         more = events[-1].pos if len(events) == limit else None
         return msgspec.json.encode(HistoryPage(id_, [history_entry(event) for event in events], more))
 

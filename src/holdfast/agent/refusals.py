@@ -14,7 +14,7 @@ DEFAULT_SESSION = "agent"
 
 
 class Suggestions(Protocol):
-    """Each says how one thing is done."""
+    """The wording of suggested actions. Each method returns the text for one action."""
 
     def resume(self, who: Actor) -> str: ...
     def start(self, who: Actor, job_id: int) -> str: ...
@@ -23,12 +23,12 @@ class Suggestions(Protocol):
     def attempt(self, number: int) -> str: ...
 
     def session(self, name: str) -> str | None:
-        """None where whoever asks cannot be in another session than it is."""
+        """Return None if the caller cannot use another session."""
         ...
 
 
 class CommandSuggestions:
-    """Something to type as this agent."""
+    """Suggestions as shell commands and options for this agent."""
 
     def resume(self, who: Actor) -> str:
         return self._as(who, "resume")
@@ -43,10 +43,10 @@ class CommandSuggestions:
         return f"holdfast task get {job_id}"
 
     def attempt(self, number: int) -> str:
-        return f"say --attempt {number}"
+        return f"use --attempt {number}"
 
     def session(self, name: str) -> str:
-        return f"say --session {shlex.quote(name)}"
+        return f"use --session {shlex.quote(name)}"
 
     def _as(self, who: Actor, *words: str) -> str:
         session = [] if who.incarnation == DEFAULT_SESSION else ["--session", who.incarnation]
@@ -57,16 +57,16 @@ EXPLAINED_ERRORS = (LeaseConflictError, InvalidTransition, NotClaimable)
 
 _NOT_CLAIMABLE = {
     "paused": "its queue {queue} is paused",
-    "scheduled": "it is for later",
-    "backoff": "it waits before it is tried again",
-    "resume_window": "whoever had it is still waited for",
-    "cancelling": "somebody wants it cancelled",
+    "scheduled": "it is scheduled for later",
+    "backoff": "it waits for its next retry",
+    "resume_window": "its last holder may still resume it",
+    "cancelling": "its cancellation was requested",
     "exhausted": "it has used up its attempts",
 }
 
 
 class RefusedRequest(NamedTuple):
-    """Who asks, in which way, and for which attempt if that was said."""
+    """The caller of a refused request, the wording of its suggestions, and the attempt that it gave, if any."""
 
     who: Actor
     suggestions: Suggestions
@@ -83,7 +83,10 @@ class RefusalText(NamedTuple):
 
 
 def explain_refusal(error: HoldfastError, session: Session, request: RefusedRequest) -> HoldfastError:
-    """The refusal in an agent's words, while the task is still locked; others are passed on as they are."""
+    """Return the refusal with a message and an action for an agent. Call it while the task is still locked.
+
+    Errors that are not in EXPLAINED_ERRORS are returned unchanged.
+    """
     job_id = error.context.get("job_id")
     if not isinstance(error, EXPLAINED_ERRORS) or job_id is None:
         return error
@@ -91,19 +94,19 @@ def explain_refusal(error: HoldfastError, session: Session, request: RefusedRequ
     if job is None:
         return error
     text = _describe_refusal(error, session, job, request)
-    again = type(error)(text.message, **{**error.context, **job.held_by, **_holder_context(job)})
-    again.action = text.action
-    return again
+    explained = type(error)(text.message, **{**error.context, **job.held_by, **_holder_context(job)})
+    explained.action = text.action
+    return explained
 
 
 def _describe_refusal(error: HoldfastError, session: Session, job: JobRecord, request: RefusedRequest) -> RefusalText:
     if job.status in TERMINAL:
         return RefusalText(_format_finished(job), f"There is nothing left to do for it. {request.take_another}")
     if isinstance(error, NotClaimable):
-        helps = f"See what it waits for: {request.suggestions.explain(job.id)}."
+        action = f"See what it waits for: {request.suggestions.explain(job.id)}."
         if job.token is not None and job.is_of(request.who):
-            helps = f"Attempt {job.attempt} is still yours: a heartbeat resumes it, and it can be completed or failed."
-        return RefusalText(_format_not_claimable(error, session, job), f"{helps} {request.take_another}")
+            action = f"Attempt {job.attempt} is still yours: a heartbeat resumes it, and it can be completed or failed."
+        return RefusalText(_format_not_claimable(error, session, job), f"{action} {request.take_another}")
     if isinstance(error, FenceLost):
         return _describe_fence_lost(job, request)
     if isinstance(error, LeaseConflictError):
@@ -115,20 +118,20 @@ def _describe_refusal(error: HoldfastError, session: Session, job: JobRecord, re
 
 def _describe_fence_lost(job: JobRecord, request: RefusedRequest) -> RefusalText:
     if job.owner is None:
-        at = "" if request.attempt in (None, job.attempt) else f", at attempt {job.attempt}; you said {request.attempt}"
+        at = "" if request.attempt in (None, job.attempt) else f", at attempt {job.attempt}; you gave {request.attempt}"
         return RefusalText(
-            f"nobody has task {job.id}: it is {job.status.value}{at}",
-            f"To have it: {request.suggestions.start(request.who, job.id)}",
+            f"task {job.id} has no holder: it is {job.status.value}{at}",
+            f"To claim it: {request.suggestions.start(request.who, job.id)}",
         )
     if not _is_held_by(job, request.who):
         stop = "Stop working on it; nothing you write for it will be accepted."
-        other = _suggest_session(job, request) or f"{stop} {request.take_another}"
-        return RefusalText(f"task {job.id} is not {request.who.name}'s: it is held by {_format_holder(job, request)}", other)
-    message = f"task {job.id} is at attempt {job.attempt}, which is yours; you said {request.attempt}"
+        action = _suggest_session(job, request) or f"{stop} {request.take_another}"
+        return RefusalText(f"task {job.id} is not {request.who.name}'s: it is held by {_format_holder(job, request)}", action)
+    message = f"task {job.id} is at attempt {job.attempt}, which is yours; you gave {request.attempt}"
     if (request.attempt or 0) > job.attempt:
         return RefusalText(message, f"It is yours: {request.suggestions.attempt(job.attempt)}.")
-    newer = f"Stop, if you are the process of attempt {request.attempt}: a newer one has the task."
-    return RefusalText(message, f"{newer} If you are that one, {request.suggestions.attempt(job.attempt)}.")
+    stop = f"Stop if you are the process of attempt {request.attempt}: a newer process has the task."
+    return RefusalText(message, f"{stop} If you are the newer process, {request.suggestions.attempt(job.attempt)}.")
 
 
 def _is_held_by(job: JobRecord, who: Actor) -> bool:
@@ -136,7 +139,7 @@ def _is_held_by(job: JobRecord, who: Actor) -> bool:
 
 
 def _format_holder(job: JobRecord, request: RefusedRequest) -> str:
-    """Whoever holds it, and until when; with the session where the name alone does not tell."""
+    """Return the holder and the end of its lease; with both sessions if the holder has the caller's name."""
     until = "" if job.lease_expires_at is None else f", until {_format_time(job.lease_expires_at)}"
     if job.owner != request.who.name:
         return f"{job.owner}{until}"
@@ -144,11 +147,11 @@ def _format_holder(job: JobRecord, request: RefusedRequest) -> str:
 
 
 def _suggest_session(job: JobRecord, request: RefusedRequest) -> str | None:
-    """Where the same agent has it in another session."""
+    """Return the action if the same agent holds the task in another session, else None."""
     if job.owner != request.who.name or job.incarnation is None:
         return None
-    how = request.suggestions.session(job.incarnation)
-    return None if how is None else f"If that session is you: {how}. If not: {request.suggestions.resume(request.who)}"
+    use = request.suggestions.session(job.incarnation)
+    return None if use is None else f"If that session is you: {use}. If not: {request.suggestions.resume(request.who)}"
 
 
 def _format_finished(job: JobRecord) -> str:
@@ -168,8 +171,8 @@ def _format_not_claimable(error: HoldfastError, session: Session, job: JobRecord
 
 def _format_blockers(session: Session, ids: Sequence[int]) -> str:
     shown = ids[: limits.BLOCKERS_NAMED_MAX]
-    found = session.load(shown, lock=False)
-    names = [f"task {id_} ({_format_status(found[id_])})" for id_ in shown if id_ in found]
+    jobs = session.load(shown, lock=False)
+    names = [f"task {id_} ({_format_status(jobs[id_])})" for id_ in shown if id_ in jobs]
     more = len(ids) - len(shown)
     return ", ".join([*names, *([f"{more:,} more"] if more else [])])
 

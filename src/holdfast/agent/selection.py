@@ -1,4 +1,4 @@
-"""Which task `resume` selects, and why there is none."""
+"""How `resume` selects a task, and why there may be none."""
 
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -14,7 +14,7 @@ from holdfast.store.agents import AgentState
 
 
 class ResumeOptions(NamedTuple):
-    """What an agent is willing to take up."""
+    """Length of the claim, and the queues and kinds to select from."""
 
     ttl_ms: int | None
     queues: tuple[str, ...] | None = None
@@ -22,10 +22,10 @@ class ResumeOptions(NamedTuple):
 
 
 class IdleReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Live tasks of the queues and kinds asked for that could not be had, each counted up to 1,000: `held` by others, or stalled;
-    `waiting` for other tasks; `scheduled` for later, or in a backoff; in `paused` queues.
+    """Counts of the live tasks in the given queues and kinds that cannot be claimed now, each up to 1,000.
 
-    `then` is "wait" while there are any, and "done" where no live task is left.
+    `held`: held by others, or stalled. `waiting`: waiting for other tasks. `scheduled`: for later, or in a backoff.
+    `paused`: in paused queues. `then` is "wait" if there are any, and "done" if no live task is left.
     """
 
     held: int
@@ -40,21 +40,21 @@ class IdleAnswer(NamedTuple):
     until: datetime | None
 
 
-def explain_idle(acts: JobSteps, options: ResumeOptions) -> IdleAnswer:
-    """What an agent is told that got no task. `until` is when the next becomes available, if that is a matter of time alone."""
-    found = acts.session.idle(options.queues, options.kinds, limits.IDLE_COUNT_MAX)
-    firsts = [first.available_at for first in acts.session.first_tasks(options.queues, options.kinds)]
-    now = acts.session.now()
-    being_taken = sum(at <= now for at in firsts)  # available, and yet not to be had: somebody else is at them just now
-    held = min(found.held + being_taken, limits.IDLE_COUNT_MAX)
+def explain_idle(steps: JobSteps, options: ResumeOptions) -> IdleAnswer:
+    """Return why there is no task, and when the next one becomes available, if that depends on time alone."""
+    idle = steps.session.idle(options.queues, options.kinds, limits.IDLE_COUNT_MAX)
+    firsts = [first.available_at for first in steps.session.first_tasks(options.queues, options.kinds)]
+    now = steps.session.now()
+    being_taken = sum(at <= now for at in firsts)  # available, but another transaction is claiming them
+    held = min(idle.held + being_taken, limits.IDLE_COUNT_MAX)
     soon = min((at for at in firsts if at < NEVER), default=None)
-    counts = found._replace(held=held)
+    counts = idle._replace(held=held)
     nothing = IdleReason(**counts._asdict(), then="wait" if any(counts) else "done")
     return IdleAnswer(nothing, None if soon is None else to_datetime(soon))
 
 
 def format_idle(nothing: IdleReason | None, until: datetime | None) -> str:
-    """Why there is nothing, and whether to come back."""
+    """Return why there is no task, and when to try again."""
     if nothing is None or nothing.then == "done":
         return "There is nothing to do, and no task is left to wait for."
     due = (
@@ -64,7 +64,7 @@ def format_idle(nothing: IdleReason | None, until: datetime | None) -> str:
 
 
 def format_unavailable_tasks(nothing: IdleReason) -> str:
-    """How many tasks could not be had, by what is in the way."""
+    """Return the counts of tasks that cannot be claimed, by reason."""
     parts = [
         (nothing.held, "held by others"),
         (nothing.waiting, "waiting for other tasks"),
@@ -84,52 +84,52 @@ class Selection(NamedTuple):
 
 
 DEFAULT_TTL_MS = 300_000
-"""How long a new claim of an agent lasts unless it says otherwise."""
+"""Length of an agent's new claim if the agent gives none."""
 
 
-def claim_and_start(acts: JobSteps, job_id: int, ttl_ms: int | None) -> JobRecord:
+def claim_and_start(steps: JobSteps, job_id: int, ttl_ms: int | None) -> JobRecord:
     """Claim the task and start it. A live claim of this agent is renewed; any other claim makes a new attempt.
 
     A renewal without `ttl_ms` keeps the claim's length.
     """
-    job = acts.claim(job_id, DEFAULT_TTL_MS if ttl_ms is None else ttl_ms, keeps_ttl=ttl_ms is None)
-    return acts.start(job) if job.status is Status.CLAIMED else job
+    job = steps.claim(job_id, DEFAULT_TTL_MS if ttl_ms is None else ttl_ms, keeps_ttl=ttl_ms is None)
+    return steps.start(job) if job.status is Status.CLAIMED else job
 
 
-def select_task(acts: JobSteps, place: AgentState, options: ResumeOptions) -> Selection | None:
-    """Its focus, an own task that runs, one that is claimed, its last one if that was put back, then the next in order, then
-    one that somebody has let expire."""
+def select_task(steps: JobSteps, state: AgentState, options: ResumeOptions) -> Selection | None:
+    """Select the agent's focus, its running task, its claimed task, its last task if that was requeued, the next task in
+    order, or a task with an expired claim."""
     return (
-        _select_own(acts, place, options)
-        or _select_last(acts, place, options)
-        or _select_next(acts, options)
-        or _select_expired(acts, options)
+        _select_own(steps, state, options)
+        or _select_last(steps, state, options)
+        or _select_next(steps, options)
+        or _select_expired(steps, options)
     )
 
 
-def _select_own(acts: JobSteps, place: AgentState, options: ResumeOptions) -> Selection | None:
-    ids = acts.session.own_tasks(acts.who.name, acts.who.incarnation, limits.OWN_TASKS_MAX)
-    if place.focus is not None:
-        ids = [place.focus, *(id_ for id_ in ids if id_ != place.focus)]
-    found = acts.session.load(ids, lock=False) if ids else {}
+def _select_own(steps: JobSteps, state: AgentState, options: ResumeOptions) -> Selection | None:
+    ids = steps.session.own_tasks(steps.who.name, steps.who.incarnation, limits.OWN_TASKS_MAX)
+    if state.focus is not None:
+        ids = [state.focus, *(id_ for id_ in ids if id_ != state.focus)]
+    jobs = steps.session.load(ids, lock=False) if ids else {}
     for id_ in ids:
-        job = found.get(id_)
-        if job is None or not acts.holds(job) or job.status not in (*HELD, Status.STALLED):
+        job = jobs.get(id_)
+        if job is None or not steps.holds(job) or job.status not in (*HELD, Status.STALLED):
             continue
-        why = "focus" if id_ == place.focus else job.status.value
-        if (taken := _try_claim(acts, id_, options.ttl_ms)) is not None:
+        why = "focus" if id_ == state.focus else job.status.value
+        if (taken := _try_claim(steps, id_, options.ttl_ms)) is not None:
             return Selection(taken, why)
     return None
 
 
-def _select_last(acts: JobSteps, place: AgentState, options: ResumeOptions) -> Selection | None:
-    """Whatever the agent had last and somebody has put back into the queue."""
-    if place.last is None:
+def _select_last(steps: JobSteps, state: AgentState, options: ResumeOptions) -> Selection | None:
+    """Select the task that the agent held last, if it is queued again."""
+    if state.last is None:
         return None
-    job = acts.session.load([place.last], lock=False).get(place.last)
-    if job is None or job.status is not Status.QUEUED or job.last_owner != acts.who.name or not _matches(job, options):
+    job = steps.session.load([state.last], lock=False).get(state.last)
+    if job is None or job.status is not Status.QUEUED or job.last_owner != steps.who.name or not _matches(job, options):
         return None
-    taken = _try_claim(acts, job.id, options.ttl_ms)
+    taken = _try_claim(steps, job.id, options.ttl_ms)
     return None if taken is None else Selection(taken, "last")
 
 
@@ -137,35 +137,35 @@ def _matches(job: JobRecord, options: ResumeOptions) -> bool:
     return (options.queues is None or job.queue in options.queues) and (options.kinds is None or job.kind in options.kinds)
 
 
-def _select_next(acts: JobSteps, options: ResumeOptions) -> Selection | None:
-    """Higher priority first, then what has been available longest, then by id."""
-    now = acts.session.now()
-    ready = [first for first in acts.session.first_tasks(options.queues, options.kinds) if first.available_at <= now]
+def _select_next(steps: JobSteps, options: ResumeOptions) -> Selection | None:
+    """Select by higher priority, then by earlier `available_at`, then by lower id."""
+    now = steps.session.now()
+    ready = [first for first in steps.session.first_tasks(options.queues, options.kinds) if first.available_at <= now]
     ready.sort(key=lambda first: (-first.priority, first.available_at, first.id))
-    passed: list[int] = []
+    skipped: list[int] = []
     for first in ready[: limits.RESUME_TRIES_MAX]:
-        while len(passed) < limits.RESUME_TRIES_MAX:
-            id_ = acts.session.take_task(first.queue, first.priority, options.kinds, passed)
+        while len(skipped) < limits.RESUME_TRIES_MAX:
+            id_ = steps.session.take_task(first.queue, first.priority, options.kinds, skipped)
             if id_ is None:
                 break
-            if (taken := _try_claim(acts, id_, options.ttl_ms)) is not None:
+            if (taken := _try_claim(steps, id_, options.ttl_ms)) is not None:
                 return Selection(taken, "next")
-            passed.append(id_)
+            skipped.append(id_)
     return None
 
 
-def _select_expired(acts: JobSteps, options: ResumeOptions) -> Selection | None:
-    """The longest expired first; one that somebody else is just taking is passed over."""
-    for id_ in acts.session.expired_tasks(options.queues, options.kinds, limits.RESUME_TRIES_MAX):
-        if acts.session.lock_task(id_) and (taken := _try_claim(acts, id_, options.ttl_ms)) is not None:
+def _select_expired(steps: JobSteps, options: ResumeOptions) -> Selection | None:
+    """Select the longest expired claim first. Skip a task that another transaction has locked."""
+    for id_ in steps.session.expired_tasks(options.queues, options.kinds, limits.RESUME_TRIES_MAX):
+        if steps.session.lock_task(id_) and (taken := _try_claim(steps, id_, options.ttl_ms)) is not None:
             return Selection(taken, "expired")
     return None
 
 
-def _try_claim(acts: JobSteps, job_id: int, ttl_ms: int | None) -> JobRecord | None:
-    """None where it went to somebody else, into a backoff or to its end since it was looked at, or is not for this process to
-    sign. A refusal has changed nothing."""
+def _try_claim(steps: JobSteps, job_id: int, ttl_ms: int | None) -> JobRecord | None:
+    """Claim and start the task. Return None if that is refused: since it was read, another agent has claimed it, or it is in
+    a backoff or finished; or this process cannot sign for it. A refusal changes nothing."""
     try:
-        return claim_and_start(acts, job_id, ttl_ms)
+        return claim_and_start(steps, job_id, ttl_ms)
     except (LeaseConflictError, NotClaimable, InvalidTransition, NotFound, SignatureInvalid):
         return None

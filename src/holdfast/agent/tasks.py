@@ -1,4 +1,4 @@
-"""A task, as agents are shown one: a job's row, with its contents where they are asked for."""
+"""A task as agents see it: a job's row, with its contents if they are requested."""
 
 from datetime import datetime
 from typing import Any
@@ -13,9 +13,9 @@ UNSET = msgspec.UNSET
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a task stands. What it is about (`args`, `checkpoint`, `last_error`, `result`) is in the answers to get, start and
-    resume; in those to the latter two, what is longer than 16 KiB is left out, and `omitted` says how many bytes it has.
-    `replayed` is there, and true, where the request was answered before: this is that answer, and nothing was done now."""
+    """The state of a task. Its contents (`args`, `checkpoint`, `last_error`, `result`) are in the answers to get, start and
+    resume. The answers to start and resume leave out contents longer than 16 KiB; `omitted` has their lengths in bytes.
+    `replayed` is set, and true, if the request was answered before: this is the earlier answer, and nothing was changed now."""
 
     id: int
     kind: str
@@ -48,7 +48,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What a `gc` did: the tasks whose claims had expired, and whether there may be more of them. `replayed` as in a Task."""
+    """The answer to `gc`: the tasks that were released, and whether there may be more. `replayed` is as in a Task."""
 
     released: list[int]
     more: bool = False
@@ -89,9 +89,9 @@ def task_of(job: JobRecord, contents: dict[str, Any] | None = None) -> Task:
 
 
 def contents_of(job: JobRecord, bytes_max: int | None = AGENT_VALUE_BYTES_MAX) -> dict[str, Any]:
-    """What the task is about, and how long what is left out would be."""
-    found = {"args": job.args, "checkpoint": job.checkpoint, "last_error": job.last_error, "result": job.result}
-    there = {name: body for name, body in found.items() if body is not None}
-    large = {name: len(body) for name, body in there.items() if bytes_max is not None and len(body) > bytes_max}
-    told: dict[str, Any] = {name: msgspec.Raw(body) for name, body in there.items() if name not in large}
-    return told | ({"omitted": large} if large else {})
+    """Return the task's contents, and in `omitted` the lengths of those that are longer than `bytes_max`."""
+    fields = {"args": job.args, "checkpoint": job.checkpoint, "last_error": job.last_error, "result": job.result}
+    present = {name: body for name, body in fields.items() if body is not None}
+    large = {name: len(body) for name, body in present.items() if bytes_max is not None and len(body) > bytes_max}
+    contents: dict[str, Any] = {name: msgspec.Raw(body) for name, body in present.items() if name not in large}
+    return contents | ({"omitted": large} if large else {})

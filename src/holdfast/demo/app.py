@@ -1,6 +1,6 @@
 """The app that the demo's workers run: `holdfast worker run holdfast.demo.app:app`.
 
-The ledger is HOLDFAST_URL, the queue HOLDFAST_DEMO_QUEUE. Every process that runs it ends with whoever started it.
+HOLDFAST_URL is the ledger, HOLDFAST_DEMO_QUEUE the queue. A process that runs this app ends when its parent ends.
 """
 
 import os
@@ -17,22 +17,22 @@ from holdfast.demo.verification import digest
 app = App(os.environ["HOLDFAST_URL"])
 
 
-# One at a time, so that the worker that is killed loses the one job that the demo tells of.
+# One job at a time, so that the killed worker loses only the job that the demo reports on.
 @app.handler("demo.digest", queue=os.environ["HOLDFAST_DEMO_QUEUE"], concurrency=1)
 def digest_page(job: Context, text: str, fatal: bool) -> dict[str, Any]:
-    """Hash a text. The first attempt at the fatal one tells that it has begun, and then waits for its end."""
+    """Hash a text. The first attempt of the fatal job reports that it has started, then waits to be killed."""
     if fatal and job.job.attempt == 1:
-        # Only the demo tells anybody its token: the parent wants to play this worker's ghost.
-        said = {"job": job.job.id, "attempt": job.fence.attempt, "token": job.fence.token, "worker": job.fence.worker}
-        sys.stdout.buffer.write(msgspec.json.encode(said) + b"\n")
+        # Only the demo gives its token away: the parent uses it for a late write under this worker's fence.
+        started = {"job": job.job.id, "attempt": job.fence.attempt, "token": job.fence.token, "worker": job.fence.worker}
+        sys.stdout.buffer.write(msgspec.json.encode(started) + b"\n")
         sys.stdout.buffer.flush()
         threading.Event().wait()
     return {"sha256": digest(text), "by": job.fence.worker}
 
 
 def _exit_with_parent() -> None:
-    """Its end closes this process's standard input, whatever it died of."""
-    # Not by way of sys.stdin: the interpreter cannot end while a thread reads that.
+    """End this process when the parent ends. The parent's end closes standard input, even after SIGKILL."""
+    # os.read instead of sys.stdin: the interpreter cannot exit while a thread reads sys.stdin.
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

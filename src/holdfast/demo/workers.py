@@ -1,4 +1,4 @@
-"""The demo's worker processes, seen from the parent: start them, hear them, kill one, send the rest home."""
+"""The demo's worker processes: the parent starts them, reads their output, kills one and terminates the others."""
 
 import contextlib
 import os
@@ -18,11 +18,11 @@ APP = "holdfast.demo.app:app"
 
 
 class DemoWorkerError(Exception):
-    """A worker did not do its part."""
+    """A worker process failed."""
 
 
 class FatalJobStarted(msgspec.Struct, frozen=True):
-    """What the worker says that has begun the fatal job."""
+    """The message of the worker that has started the fatal job."""
 
     job: int
     attempt: int
@@ -35,12 +35,12 @@ class FatalJobStarted(msgspec.Struct, frozen=True):
 
 
 class DemoWorkers:
-    """Worker processes by name. Leaving it ends whoever is left."""
+    """Worker processes by name. Leaving the context kills the remaining ones."""
 
     def __init__(self, url: str, queue: str, names: Sequence[str]) -> None:
         self._processes = {name: _start_worker(url, queue, name) for name in names}
         self._selector = selectors.DefaultSelector()
-        self._heard: dict[str, bytes] = dict.fromkeys(names, b"")
+        self._buffers: dict[str, bytes] = dict.fromkeys(names, b"")
         for name, process in self._processes.items():
             assert process.stdout is not None
             self._selector.register(process.stdout, selectors.EVENT_READ, name)
@@ -57,27 +57,27 @@ class DemoWorkers:
         return self._processes[name].pid
 
     def listen(self, seconds: float) -> FatalJobStarted | None:
-        """What is said within that time, if anything. A worker that ends by itself is no part of the show."""
+        """Return the message that comes within that time, if any. Raise DemoWorkerError if a worker has ended."""
         for key, _ in self._selector.select(seconds):
             name: str = key.data
             chunk = os.read(key.fd, 65_536)
             if not chunk:
                 raise DemoWorkerError(f"{name} ended by itself with exit code {self._processes[name].wait()}")
-            line, end, self._heard[name] = (self._heard[name] + chunk).partition(b"\n")
+            line, end, self._buffers[name] = (self._buffers[name] + chunk).partition(b"\n")
             if end:
                 return msgspec.json.decode(line, type=FatalJobStarted)
-            self._heard[name] = line
+            self._buffers[name] = line
         return None
 
     def kill(self, name: str) -> None:
-        """SIGKILL: the worker gets no chance to say goodbye."""
+        """Send SIGKILL: the worker cannot release its job or sign out."""
         process = self._processes.pop(name)
         assert process.stdout is not None
         self._selector.unregister(process.stdout)
         _end_worker(process)
 
     def terminate_all(self, seconds: float) -> None:
-        """SIGTERM to everyone: they end in good order."""
+        """Send SIGTERM to all workers and wait until they have ended."""
         for process in self._processes.values():
             process.send_signal(signal.SIGTERM)
         for name, process in self._processes.items():
@@ -90,7 +90,10 @@ class DemoWorkers:
 
 
 def _start_worker(url: str, queue: str, name: str) -> "subprocess.Popen[bytes]":
-    """The url goes by the environment, since anybody may read a command line. A session of its own: Ctrl-C is the parent's."""
+    """Start a worker. The URL is passed in the environment, because other users can read a command line.
+
+    The worker has its own session, so that Ctrl-C reaches only the parent.
+    """
     return subprocess.Popen(  # noqa: S603 - this very program
         [sys.executable, "-m", "holdfast", "worker", "run", APP, "--name", name, "--log", "text", "--log-level", "error"],
         env={**os.environ, "HOLDFAST_URL": url, "HOLDFAST_DEMO_QUEUE": queue},

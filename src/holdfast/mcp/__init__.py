@@ -1,1 +1,1 @@
-"""The MCP server: an agent's verbs for whatever speaks the Model Context Protocol. Needs the extra `mcp`."""
+"""The MCP server: an agent's verbs for clients of the Model Context Protocol. Needs the extra `mcp`."""

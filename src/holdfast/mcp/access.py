@@ -23,50 +23,50 @@ PORT_MAX = 65_535
 RETRY_HEADERS = {"Retry-After": "1"}
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?")
 REFUSALS_S = 60.0
-"""The time in which at most MCP_REFUSALS_LOGGED_MAX refused tokens are logged."""
+"""The period in which at most MCP_REFUSALS_LOGGED_MAX refused tokens are logged."""
 _BAD_REQUEST, _UNAUTHORIZED, _NOT_FOUND, _OK = 400, 401, 404, 200
 
 
 def parse_host_and_port(text: str) -> tuple[str, int | None] | None:
-    """The host in one spelling, and the port, of HOST or HOST:PORT; None where it is neither."""
-    found = _HOST_AND_PORT.fullmatch(text.lower())
-    if found is None or int(found[2] or 0) > PORT_MAX:
+    """Return the normalised host and the port of HOST or HOST:PORT. Return None if the text is neither."""
+    match = _HOST_AND_PORT.fullmatch(text.lower())
+    if match is None or int(match[2] or 0) > PORT_MAX:
         return None
-    host = found[1]
+    host = match[1]
     if host.startswith("["):
         try:
             host = f"[{ipaddress.IPv6Address(host[1:-1]).compressed}]"
         except ValueError:
             return None
-    return host, None if found[2] is None else int(found[2])
+    return host, None if match[2] is None else int(match[2])
 
 
 class AllowedHosts:
-    """The names by which the server may be called. A name with a port stands for that port alone, any other for all ports."""
+    """The host names that requests may use for the server. A name with a port allows only that port, other names every port."""
 
     def __init__(self, host: str, others: Sequence[str]) -> None:
         given = [*LOOPBACK, f"[{host}]" if ":" in host else host, *others]
         self._allowed = {parsed for parsed in map(parse_host_and_port, given) if parsed is not None}
 
     def allows(self, text: str) -> bool:
-        """Whether HOST or HOST:PORT is one of them, compared whole."""
+        """Return whether HOST or HOST:PORT is allowed. The whole text is compared."""
         parsed = parse_host_and_port(text)
         return parsed is not None and (parsed in self._allowed or (parsed[0], None) in self._allowed)
 
     def allows_origin(self, text: str) -> bool:
-        """Whether the origin of a page, http(s)://HOST[:PORT] and nothing else, is one of them."""
-        scheme, mark, rest = text.lower().partition("://")
-        return scheme in ("http", "https") and bool(mark) and self.allows(rest)
+        """Return whether the origin of a page is allowed. It must be http(s)://HOST[:PORT] and nothing else."""
+        scheme, separator, rest = text.lower().partition("://")
+        return scheme in ("http", "https") and bool(separator) and self.allows(rest)
 
 
 class TransportSessions:
-    """The sessions that are open, and whose they are. Only with the token that opened one it can be used."""
+    """The open sessions and their clients. A session can be used only with the token that opened it."""
 
     def __init__(self, most: int, idle_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._most, self._idle_s, self._monotonic = most, idle_s, monotonic
         self._clients: dict[str, int] = {}
         self._used_at: dict[str, float] = {}
-        """When the last request ended; not there while one is under way."""
+        """When the last request of each session ended. A session with a request under way has no entry."""
         self._under_way: Counter[str] = Counter()
         self._opening: Counter[int] = Counter()
 
@@ -74,14 +74,14 @@ class TransportSessions:
         return self._clients.get(secret, client) != client
 
     def has_room(self, client: int) -> bool:
-        """Whether the client may open another one. Sessions that were idle for too long are over."""
+        """End the sessions that were idle for too long. Return whether the client may open another session."""
         now = self._monotonic()
         for secret in [secret for secret, at in self._used_at.items() if now - at > self._idle_s]:
             self.end(secret)
         return self._opening[client] + sum(owner == client for owner in self._clients.values()) < self._most
 
     def begin(self, secret: str | None, client: int) -> None:
-        """A request has come."""
+        """Record the start of a request. `secret` is its session id, None if it may open a session."""
         if secret is None:
             self._opening[client] += 1
         else:
@@ -89,7 +89,7 @@ class TransportSessions:
             self._used_at.pop(secret, None)
 
     def done(self, secret: str | None, client: int, opened: str | None) -> None:
-        """It was answered, and has opened this session where it was one that opens."""
+        """Record the end of a request. `opened` is the id of the session that it has opened, if any."""
         if secret is None:
             self._opening[client] -= 1
             if opened is not None:
@@ -107,9 +107,9 @@ class TransportSessions:
 
 
 class RefusedTokenLog:
-    """Logs refused tokens: one line each, with the peer's address and the reason, never with the token.
+    """Logs one line for each refused token, with the peer's address and the reason, never with the token.
 
-    Beyond MCP_REFUSALS_LOGGED_MAX lines a minute they are only counted; the next line says how many in `unlogged`.
+    Beyond MCP_REFUSALS_LOGGED_MAX lines a minute, refusals are only counted. The next line has the count in `unlogged`.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -137,7 +137,7 @@ def _refusal_reason(headers: Headers) -> str:
 
 
 class AccessControl:
-    """Lets through who calls the server by its name, has a token where there are any, and is within its share."""
+    """Passes a request on if its host is allowed, its token is valid (if there are tokens) and its client is within its share."""
 
     def __init__(self, app: ASGIApp, hosts: AllowedHosts, tokens: Sequence[str], requests_max: int, session_s: float) -> None:
         share = max(1, len(tokens))
@@ -193,7 +193,7 @@ class AccessControl:
                 self._sessions.end(secret)
 
     def _check_host(self, headers: Headers) -> PlainTextResponse | None:
-        """A browser that was led here by another name than the server's own is turned away."""
+        """Refuse a request that uses another host name than the server's: it may come from a browser after DNS rebinding."""
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not self._hosts.allows(hosts[0]):
             return PlainTextResponse("Invalid Host header: the server has another name. See --allow-host.", status_code=421)
@@ -202,31 +202,31 @@ class AccessControl:
         return None
 
     def _client_of(self, headers: Headers) -> int | None:
-        """Whose token it is: its place among them, 0 where there are none."""
+        """Return the index of the request's token, 0 if the server has no tokens, None if the token is unknown."""
         if not self._tokens:
             return 0
-        way, _, given = headers.get("authorization", "").partition(" ")
-        said = given.encode("latin-1", errors="replace")
-        theirs = [hmac.compare_digest(said, token) for token in self._tokens]  # all of them: how long it takes tells nothing
-        return theirs.index(True) if way.lower() == "bearer" and any(theirs) else None
+        scheme, _, token_text = headers.get("authorization", "").partition(" ")
+        given = token_text.encode("latin-1", errors="replace")
+        matches = [hmac.compare_digest(given, token) for token in self._tokens]  # all of them, so that the time is constant
+        return matches.index(True) if scheme.lower() == "bearer" and any(matches) else None
 
     def _check_client(self, scope: Scope, headers: Headers, client: int | None) -> PlainTextResponse | None:
         if client is None:
             return PlainTextResponse("Unauthorized", status_code=_UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
         if self._under_way[client] >= self._requests_max:
-            words = f"Too many requests: at most {self._requests_max} may be under way for this client at once."
-            return PlainTextResponse(words, status_code=429, headers=RETRY_HEADERS)
+            text = f"Too many requests: at most {self._requests_max} may be under way for this client at once."
+            return PlainTextResponse(text, status_code=429, headers=RETRY_HEADERS)
         secret = headers.get(SESSION_HEADER)
         if secret is not None and self._sessions.belongs_to_another(secret, client):
             return PlainTextResponse("Session not found", status_code=404)
         if secret is None and _may_open_session(scope, headers) and not self._sessions.has_room(client):
-            words = f"Too many sessions: at most {self._sessions_max} may be open for this client. End some with DELETE."
-            return PlainTextResponse(words, status_code=429, headers=RETRY_HEADERS)
+            text = f"Too many sessions: at most {self._sessions_max} may be open for this client. End some with DELETE."
+            return PlainTextResponse(text, status_code=429, headers=RETRY_HEADERS)
         return None
 
 
 def _may_open_session(scope: Scope, headers: Headers) -> bool:
-    """Whether a request may open a session: newer versions of the protocol, which a request then names, have none."""
+    """Return whether a request may open a session. Newer protocol versions, which the request then names, have no sessions."""
     if scope["method"] != "POST" or headers.get(SESSION_HEADER) is not None:
         return False
     return headers.get("mcp-protocol-version", "") in ("", *HANDSHAKE_PROTOCOL_VERSIONS)

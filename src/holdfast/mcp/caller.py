@@ -17,7 +17,7 @@ from holdfast.mcp.sessions import ClientSessions, SessionKey
 
 
 class ToolSuggestions:
-    """`names_session`: whether the client names its session with each call, and so could name another."""
+    """Suggestions as tool calls. `names_session`: the client gives its session with each call and can give another one."""
 
     def __init__(self, *, names_session: bool) -> None:
         self._names_session = names_session
@@ -42,18 +42,18 @@ class ToolSuggestions:
 
 
 class SessionRequired(ValidationError):
-    """Whose job it is cannot be told: the client's transport has no sessions, and it named none."""
+    """The client's session is unknown: its transport has no sessions, and the call has no `session`."""
 
     def __init__(self, offered: str) -> None:
-        super().__init__("this transport has no sessions, so every call has to say whose it is", field="session", offered=offered)
+        super().__init__("this transport has no sessions, so every call must give `session`", field="session", offered=offered)
         self.action = (
-            f"Call again with session {offered!r}, and give that with every further call. "
-            "If you have given another one before, go on with that one."
+            f"Call again with session {offered!r}, and give the same session with every further call. "
+            "If you have given another session before, use that one."
         )
 
 
 class Caller:
-    """A client whose transport has a session is in that one, and can name no other; any other client names one itself."""
+    """The client of one call. Its session is that of its transport; if the transport has none, the client gives one."""
 
     def __init__(
         self, sessions: ClientSessions, name: str, session: str | None, new_session_name: Callable[[], str], client: int = 0
@@ -70,7 +70,7 @@ class Caller:
 
     @property
     def transport_session(self) -> str | None:
-        """That of its transport."""
+        """The session of the client's transport, if it has one."""
         return self._session
 
     @property
@@ -78,11 +78,11 @@ class Caller:
         return self._sessions.ledger
 
     def session(self, named: str | None) -> str | None:
-        """Which session it is in, if it is in any."""
+        """Return the client's session, if it has one. Raise ValidationError if `named` differs from the transport's."""
         if self._session is not None and named not in (None, self._session):
-            refused = ValidationError("this client has a session by its transport, and can be in no other", field="session")
-            refused.action = "Leave `session` out."
-            raise refused
+            error = ValidationError("the session of this client is that of its transport; it can give no other", field="session")
+            error.action = "Leave `session` out."
+            raise error
         return self._session or named
 
     def session_key(self, request: schemas.ToolArguments) -> SessionKey:
@@ -92,20 +92,20 @@ class Caller:
         return SessionKey(self._name, session)
 
     def note_activity(self, named: str | None = None) -> None:
-        """It has called, so it is not idle."""
+        """Record that the client has sent a message and is not idle."""
         session = self.session(named)
         if session is not None:
             self._agent(SessionKey(self._name, session))
 
     def scoped_request_id(self, request: schemas.WriteArguments) -> str | None:
-        """A request's id, as the ledger knows it: two sessions of one name may call their requests alike."""
+        """Return the request id for the ledger, with the session in it: two sessions of one agent may use the same id."""
         if request.request_id is None:
             return None
         session = self.session_key(request).session
         return f"{len(session)}:{session}:{request.request_id}"
 
     def claim(self, request: schemas.WriteArguments, verb: Callable[[Agent, str | None], Any], job_id: int | None = None) -> Any:
-        """A verb that gives the caller a job."""
+        """Run a verb that gives the caller a job, and track the job."""
         key = self.session_key(request)
         self._sessions.check_capacity(key, job_id, self._client)
         agent = self._agent(key)
@@ -115,7 +115,7 @@ class Caller:
         return answer
 
     def act_on_held(self, request: schemas.HeldJobArguments, verb: Callable[..., Task], **options: Any) -> TaskResult:
-        """A verb on a job that the caller holds."""
+        """Run a verb on a job that the caller holds, and track the job."""
         key = self.session_key(request)
         agent = self._agent(key)
         try:
@@ -131,7 +131,7 @@ class Caller:
         return self._sessions.agent(key, ToolSuggestions(names_session=self._session is None))
 
     def _track(self, agent: Agent, task: Task, replayed: bool | msgspec.UnsetType) -> None:
-        """An answer that was given before tells how the job stood then: what counts is how that attempt stands now."""
+        """Track the job of an answer. A replayed answer has an old state, so read the job's current state for it."""
         if replayed is not True:
             self._sessions.track(agent, task, self._client)
             return

@@ -1,4 +1,4 @@
-"""The text form of tool results. Values that others have written are quoted as JSON."""
+"""The text form of tool results. Values from other writers are quoted as JSON."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,17 +18,17 @@ from holdfast.telemetry.formatters import printable
 CONTENT_FIELDS = ("args", "checkpoint", "last_error", "result")
 _NEVER = to_datetime(NEVER)
 _REASONS = {
-    "focus": "You were at it.",
-    "running": "It was yours, and running.",
-    "claimed": "It was yours, and not begun.",
-    "last": "You had it last, and it was put back into the queue.",
+    "focus": "It is the job you were working on.",
+    "running": "You hold it, and it was running.",
+    "claimed": "You hold it, and it was not started.",
+    "last": "You had it last, and it was requeued.",
     "next": "It is the next in order.",
-    "expired": "Whoever had it fell silent; you have taken it over.",
+    "expired": "The claim of its last holder expired; you have taken it over.",
 }
 
 
 def format_answer(answer: Any) -> str:
-    """Nothing in it can speak to a terminal, or turn writing around."""
+    """Return the answer as text, without terminal escapes and characters that change the direction of writing."""
     return "\n".join(printable(line) for line in _format(answer).split("\n"))
 
 
@@ -37,10 +37,10 @@ def _format(answer: Any) -> str:
         case TaskResult(task):
             return format_task(task)
         case AttemptEndResult(task, attempts_left):
-            left = "" if attempts_left is msgspec.UNSET else f"\nIt can be tried {attempts_left:,} more times."
-            return format_task(task) + left
+            tries = "" if attempts_left is msgspec.UNSET else f"\nIt can be tried {attempts_left:,} more times."
+            return format_task(task) + tries
         case EnqueueResult(task, is_new):
-            return f"{_format_line(task)}." if is_new else f"It was there already: {_format_line(task)}."
+            return f"{_format_line(task)}." if is_new else f"It exists already: {_format_line(task)}."
         case TaskListResult(tasks, next_after):
             more = f"\nThere may be more: after={next_after}" if next_after is not None else ""
             return ("\n".join(map(_format_row, tasks)) or "There are no such jobs.") + more
@@ -64,9 +64,9 @@ def format_task(task: Task) -> str:
     if not isinstance(task.omitted, msgspec.UnsetType):
         lines += [f"{name}: {size:,} bytes, {_how_to_read(task.id, name)}" for name, size in task.omitted.items()]
     if task.cancel_requested:
-        lines.append("Somebody wants it cancelled: make your safe exit, and release it.")
+        lines.append("Its cancellation was requested: stop at a safe point and release it.")
     if task.replayed is True:
-        lines.append(f"This was answered before, and is how it stood then: get_job with id {task.id} tells how it stands now.")
+        lines.append(f"This is the answer to an earlier request. For the current state call get_job with id {task.id}.")
     return "\n".join(lines)
 
 
@@ -76,17 +76,17 @@ def _format_value(id_: int, part: str, value: Any) -> str:
 
 
 def _how_to_read(id_: int, part: str) -> str:
-    return f"to be had with get_contents, id {id_}, part {part}"
+    return f"read it with get_contents, id {id_}, part {part}"
 
 
 def _format_line(task: Task) -> str:
-    counted = f"attempt {task.attempt}"
-    held = f", {task.claimed_by}'s ({task.session}) until {_format_time(task.claim_expires_at)}" if task.claimed_by else ""
-    return f"Job {task.id}: {task.kind} in {task.queue}, {task.status}{_format_availability(task)}, {counted}{held}"
+    attempt = f"attempt {task.attempt}"
+    holder = f", {task.claimed_by}'s ({task.session}) until {_format_time(task.claim_expires_at)}" if task.claimed_by else ""
+    return f"Job {task.id}: {task.kind} in {task.queue}, {task.status}{_format_availability(task)}, {attempt}{holder}"
 
 
 def _format_availability(task: Task) -> str:
-    """When a job that waits may be had."""
+    """Return when a queued job can be claimed, "" for other jobs."""
     if task.status != "queued":
         return ""
     if task.available_at == _NEVER:
@@ -104,10 +104,12 @@ def _format_brief(brief: Brief) -> str:
     if brief.task is None:
         return format_idle(brief.nothing, brief.until)
     task = brief.task if brief.replayed is not True else msgspec.structs.replace(brief.task, replayed=True)
-    left = "".join(
-        f"Attempt {one.attempt} left: {_format_value(task.id, 'checkpoint', one.checkpoint)}\n" for one in brief.checkpoints
+    checkpoints = "".join(
+        f"Checkpoint of attempt {one.attempt}: {_format_value(task.id, 'checkpoint', one.checkpoint)}\n"
+        for one in brief.checkpoints
     )
-    return f"{format_task(task)}\n{left}{_format_related(brief)}{_format_history(brief)}\n{_REASONS.get(brief.why, brief.why)}"
+    rest = f"{_format_related(brief)}{_format_history(brief)}\n{_REASONS.get(brief.why, brief.why)}"
+    return f"{format_task(task)}\n{checkpoints}{rest}"
 
 
 def _format_history(answer: Brief | TaskDetails) -> str:
@@ -115,27 +117,27 @@ def _format_history(answer: Brief | TaskDetails) -> str:
 
 
 def _format_events(answer: Brief | TaskDetails) -> Iterator[str]:
-    """With a word on what is older, be it that it was told before or that there is too much of it."""
+    """Yield a line for each event. The first line counts older events, which the agent has seen or which are too many."""
     older = answer.history[0].rev - 1 if answer.history else answer.task.rev if answer.task else 0
     if older:
-        yield f"  {older:,} older events: get_job has the newest {limits.BRIEF_EVENTS_MAX}, holdfast://jobs/ID/events all"
+        yield f"  {older:,} older events: get_job has the newest {limits.BRIEF_EVENTS_MAX}, holdfast://jobs/ID/events has all"
     for one in answer.history:
         what, why = describe_entry(one)
         yield f"  {one.rev} {what} by {one.by} at {_format_time(one.at)}" + (f": {why}" if why else "")
 
 
-def _format_contents(found: ContentsResult) -> str:
-    end = found.offset + len(found.text)
-    more = "" if found.next_offset is None else f" Go on with offset {found.next_offset}."
-    return f"{found.text}\nCharacters {found.offset:,} to {end:,} of {found.characters:,}.{more}"
+def _format_contents(piece: ContentsResult) -> str:
+    end = piece.offset + len(piece.text)
+    more = "" if piece.next_offset is None else f" Continue with offset {piece.next_offset}."
+    return f"{piece.text}\nCharacters {piece.offset:,} to {end:,} of {piece.characters:,}.{more}"
 
 
 def _format_related(answer: Brief | TaskDetails) -> str:
-    def said(what: str, related: Sequence[Any]) -> str:
-        listed = ", ".join(f"{one.id} ({one.kind}, {one.status})" for one in related)
-        return f"{what} {listed}.\n" if listed else ""
+    def line(label: str, related: Sequence[Any]) -> str:
+        jobs = ", ".join(f"{one.id} ({one.kind}, {one.status})" for one in related)
+        return f"{label} {jobs}.\n" if jobs else ""
 
-    return said("Waits for", answer.blocked_by) + said("Unlocks", answer.unlocks)
+    return line("Waits for", answer.blocked_by) + line("Unlocks", answer.unlocks)
 
 
 def _format_time(at: Any) -> str:

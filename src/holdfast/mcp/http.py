@@ -24,12 +24,12 @@ from holdfast.mcp.access import AccessControl, AllowedHosts
 from holdfast.mcp.server import SESSION_HEADER, session_name
 
 RESERVED_FILES = 128
-"""Descriptors that are left for the ledger, where the system permits few."""
+"""File descriptors reserved for the ledger if the system's limit is low."""
 _CLOSE = (b"connection", b"close")
 
 
 def connections_max() -> int:
-    """How many connections there may be: the limit, or fewer where the system permits fewer open files."""
+    """Return the limit of connections: MCP_CONNECTIONS_MAX, or fewer if the system permits fewer open files."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limits.MCP_CONNECTIONS_MAX if most < 0 else max(2, min(limits.MCP_CONNECTIONS_MAX, most - RESERVED_FILES))
 
@@ -39,7 +39,7 @@ class LimitedConnection(H11Protocol):
 
     connections_max: ClassVar[int]
     waiting: ClassVar[dict["LimitedConnection", None]]
-    """Connections without a request under way, the one that has waited longest first."""
+    """Connections without a request under way, the longest waiting first."""
 
     _deadline: asyncio.TimerHandle | None = None
     _awaited: str | None = None
@@ -63,7 +63,7 @@ class LimitedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _limit_time(self) -> None:
-        """Limit the time for what the client has to send next."""
+        """Set the deadline for the part that the client has to send next."""
         if self.transport.is_closing():
             self._set_deadline(None, 0)
         elif self.conn.their_state is h11.IDLE:
@@ -83,11 +83,11 @@ class LimitedConnection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._awaited = what
-        words = f"The {what} of a request has to come within {ms_max // 1_000} s."
-        self._deadline = None if what is None else self.loop.call_later(ms_max / 1_000, self.refuse, 408, words)
+        text = f"The {what} of a request has to come within {ms_max // 1_000} s."
+        self._deadline = None if what is None else self.loop.call_later(ms_max / 1_000, self.refuse, 408, text)
 
-    def refuse(self, status: int, words: str) -> None:
-        """Say why, unless an answer has begun, and close."""
+    def refuse(self, status: int, text: str) -> None:
+        """Send an error response, unless a response has been started, and close the connection."""
         self._set_deadline(None, 0)
         if self.transport.is_closing():
             return
@@ -95,7 +95,7 @@ class LimitedConnection(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = words.encode()
+            body = text.encode()
             head = h11.Response(
                 status_code=status,
                 headers=[(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode()), _CLOSE],
@@ -106,7 +106,7 @@ class LimitedConnection(H11Protocol):
 
 
 def connection_class(most: int) -> Any:
-    """The protocol of one server, with its own count."""
+    """Return a protocol class for one server, with its own count of connections."""
     return type("ServedConnection", (LimitedConnection,), {"connections_max": most, "waiting": {}})
 
 
@@ -114,7 +114,7 @@ log = logging.getLogger("holdfast.mcp")
 
 PATH = "/mcp"
 GRACE_S = 2
-"""How long calls may take to end once the server is told to."""
+"""How long calls may continue after the server has begun to stop."""
 _OK = 200
 
 
@@ -126,7 +126,7 @@ def is_loopback(host: str) -> bool:
 
 
 class SessionEndNotifier:
-    """Notices when a client ends its session."""
+    """Calls `on_session_end` when a client ends its session with DELETE."""
 
     def __init__(self, app: ASGIApp, on_session_end: Callable[[str], None]) -> None:
         self._app = app
@@ -150,7 +150,7 @@ class SessionEndNotifier:
 
 
 class ShutdownMiddleware:
-    """Ends what is open once the server is told to end: streams at once, calls when they have had GRACE_S."""
+    """Ends open requests when the server stops: streams at once, calls after GRACE_S."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -179,7 +179,7 @@ class ShutdownMiddleware:
         if is_begun:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         else:
-            await PlainTextResponse("The server is ending", status_code=503)(scope, receive, send)
+            await PlainTextResponse("The server is stopping", status_code=503)(scope, receive, send)
 
     async def _cancel_on_shutdown(self, method: str, scope: anyio.CancelScope) -> None:
         await self._stopping.wait()
@@ -189,7 +189,7 @@ class ShutdownMiddleware:
 
 
 class HttpServer(uvicorn.Server):
-    """Says when it is there, and leaves signals to the program."""
+    """A uvicorn server that logs its address when it has started and leaves signals to the program."""
 
     def __init__(self, config: uvicorn.Config, shutdown: ShutdownMiddleware) -> None:
         super().__init__(config)
@@ -219,12 +219,12 @@ def build_http_server(
     idle_s: float,
     on_session_end: Callable[[str], None],
 ) -> HttpServer:
-    """A session that has not called for `idle_s`, and whose leases are over since, is closed as far as the protocol goes."""
+    """Return the HTTP server. It closes a protocol session that has been idle for `idle_s` plus the longest lease."""
     session_s = idle_s + limits.LEASE_MS_MAX / 1_000
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         host=host,
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the gate compares names whole
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # AccessControl checks host names
         max_request_body_size=limits.MCP_BODY_BYTES_MAX,
         session_idle_timeout=session_s,
         max_sessions=limits.MCP_SESSIONS_MAX,
@@ -247,6 +247,6 @@ def build_http_server(
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Where clients knock. Raises OSError where that is taken, or is no place of this machine's."""
+    """Return a listening socket. Raise OSError if the address is in use or not one of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family)

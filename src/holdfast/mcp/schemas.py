@@ -12,7 +12,7 @@ from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
 PAGE_DEFAULT = 20
 PIECE_CHARACTERS_DEFAULT = 16_000
 REQUEST_ID_MAX = limits.KEY_BYTES_MAX - limits.NAME_BYTES_MAX - len("255::")
-"""The ledger is given it behind the session's name: what one client calls its requests is nothing to another."""
+"""The ledger gets the request id prefixed with the session's name, so that ids of different clients do not collide."""
 
 
 def _name_meta(about: str) -> Any:
@@ -30,7 +30,7 @@ Ttl = Annotated[
     Meta(
         ge=limits.LEASE_MS_MIN // 1_000,
         le=limits.LEASE_MS_MAX // 1_000,
-        description="Seconds until the claim expires if you fall silent; 300 unless given. The server renews it while you work.",
+        description="Seconds until the claim expires if you stop calling; default 300. The server renews it while you work.",
     ),
 ]
 RequestId = Annotated[
@@ -38,16 +38,16 @@ RequestId = Annotated[
     Meta(
         min_length=1,
         max_length=REQUEST_ID_MAX,
-        description="Give the same one to repeat a request safely: it is done once.",
+        description="Repeat a request with the same id: it is done only once.",
     ),
 ]
 Attempt = Annotated[
     int,
-    Meta(ge=0, le=limits.REV_MAX, description="Only if it is this attempt; by default the one you claimed."),
+    Meta(ge=0, le=limits.REV_MAX, description="Refused unless the job is at this attempt; default: the one you claimed."),
 ]
 SessionName = Annotated[
     str,
-    _name_meta("Leave out unless a refusal asks for it; then give it with every call."),
+    _name_meta("Leave out unless an error asks for it; then give it with every call."),
 ]
 
 
@@ -72,27 +72,27 @@ class GetJobArguments(ToolArguments, frozen=True, kw_only=True):
 
 class GetContentsArguments(GetJobArguments, frozen=True, kw_only=True):
     part: Annotated[Literal["args", "checkpoint", "last_error", "result"], Meta(description="Which of its contents.")]
-    offset: Annotated[int, Meta(ge=0, le=limits.INTEGER_MAX, description="Characters to pass over: `next_offset`.")] = 0
-    limit: Annotated[int, Meta(ge=1, le=limits.MCP_PIECE_CHARACTERS_MAX, description="Characters at most.")] = (
+    offset: Annotated[int, Meta(ge=0, le=limits.INTEGER_MAX, description="Characters to skip: `next_offset`.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=limits.MCP_PIECE_CHARACTERS_MAX, description="Most characters to return.")] = (
         PIECE_CHARACTERS_DEFAULT
     )
 
 
 class ListJobsArguments(ToolArguments, frozen=True, kw_only=True):
     status: Annotated[list[Status], Meta(min_length=1, max_length=len(Status), description="Only these.")] | None = None
-    phase: Annotated[Phase, Meta(description="Only running and stalled ones in this phase.")] | None = None
-    queue: Annotated[str, _name_meta("Only those in this queue.")] | None = None
-    kind: Annotated[str, _name_meta("Only those of this kind.")] | None = None
-    mine: Annotated[bool, Meta(description="Only those that you hold.")] = False
-    after: Annotated[int, Meta(ge=0, le=limits.JOB_ID_MAX, description="The next page: `next_after` of the page before.")] = 0
-    limit: Annotated[int, Meta(ge=1, le=limits.MCP_PAGE_MAX, description="Jobs at most.")] = PAGE_DEFAULT
+    phase: Annotated[Phase, Meta(description="Only running and stalled jobs in this phase.")] | None = None
+    queue: Annotated[str, _name_meta("Only jobs in this queue.")] | None = None
+    kind: Annotated[str, _name_meta("Only jobs of this kind.")] | None = None
+    mine: Annotated[bool, Meta(description="Only jobs that you hold.")] = False
+    after: Annotated[int, Meta(ge=0, le=limits.JOB_ID_MAX, description="For the next page: `next_after` of this page.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=limits.MCP_PAGE_MAX, description="Most jobs to return.")] = PAGE_DEFAULT
 
 
 class ClaimJobArguments(HeldJobArguments, frozen=True, kw_only=True):
     ttl_s: Ttl | None = None
 
 
-_HELD_JOB_FIRST = "a job in hand comes first all the same"
+_HELD_JOB_FIRST = "a job you hold still comes first"
 
 
 class ResumeArguments(WriteArguments, frozen=True, kw_only=True):
@@ -102,32 +102,30 @@ class ResumeArguments(WriteArguments, frozen=True, kw_only=True):
 
 
 class ProgressArguments(HeldJobArguments, frozen=True, kw_only=True):
-    progress: Annotated[int, Meta(ge=0, le=limits.INTEGER_MAX, description="How far it is, in whatever unit the job has.")]
-    stage: Annotated[str, _name_meta("Where the work is.")] | None = None
-    checkpoint: Annotated[Any, Meta(description="Any JSON value but null, for whoever goes on with the job, be it you.")] = None
+    progress: Annotated[int, Meta(ge=0, le=limits.INTEGER_MAX, description="Amount of work done, in a unit of your choice.")]
+    stage: Annotated[str, _name_meta("The current step of the work.")] | None = None
+    checkpoint: Annotated[Any, Meta(description="What is needed to continue the job: any JSON value but null.")] = None
 
 
 class CompleteArguments(HeldJobArguments, frozen=True, kw_only=True):
-    result: Annotated[Any, Meta(description="What came of it: any JSON value.")] = None
+    result: Annotated[Any, Meta(description="The result: any JSON value.")] = None
 
 
 class FailArguments(HeldJobArguments, frozen=True, kw_only=True):
     error: Annotated[
-        str, Meta(min_length=1, max_length=limits.ERROR_BYTES_MAX, description="What went wrong, for whoever tries next.")
+        str, Meta(min_length=1, max_length=limits.ERROR_BYTES_MAX, description="What went wrong, for the next attempt.")
     ]
-    retryable: Annotated[bool, Meta(description="False where no retry will mend it.")] = True
+    retryable: Annotated[bool, Meta(description="False if a retry cannot succeed.")] = True
     reason_code: (
         Annotated[
             ReasonCode,
-            Meta(
-                description="Why. Where it is not retryable, the job is dead-lettered for this reason; else it is kept with it."
-            ),
+            Meta(description="The reason. If the error is not retryable, the job is dead-lettered with it; else it is recorded."),
         ]
         | None
     ) = None
-    failure_stage: Annotated[FailureStage, Meta(description="Where it broke.")] | None = None
+    failure_stage: Annotated[FailureStage, Meta(description="Where it failed.")] | None = None
     retry_after_s: (
-        Annotated[int, Meta(ge=0, le=limits.DELAY_US_MAX // 1_000_000, description="Not before so many seconds.")] | None
+        Annotated[int, Meta(ge=0, le=limits.DELAY_US_MAX // 1_000_000, description="Seconds until the next retry.")] | None
     ) = None
 
 
@@ -140,19 +138,15 @@ class ReleaseArguments(HeldJobArguments, frozen=True, kw_only=True):
 
 class EnqueueArguments(WriteArguments, frozen=True, kw_only=True):
     kind: Annotated[str, _name_meta("What kind of work it is.")]
-    args: Annotated[dict[str, Any], Meta(description="What it is about.")] = {}
-    queue: Annotated[str, _name_meta("Where it waits.")] = "default"
+    args: Annotated[dict[str, Any], Meta(description="The job's arguments.")] = {}
+    queue: Annotated[str, _name_meta("The queue to put it in.")] = "default"
     priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX, le=limits.PRIORITY_MAX, description="Higher goes first.")] = 0
-    delay_s: Annotated[
-        int, Meta(ge=0, le=limits.DELAY_US_MAX // 1_000_000, description="Not before so many seconds from now.")
-    ] = 0
-    dedupe_key: Annotated[str, _key_meta("Where a live job has it, that one is the answer, and `is_new` is false.")] | None = None
-    correlation_id: Annotated[str, _key_meta("What it belongs to.")] | None = None
-    depends_on: Annotated[
-        list[JobId], Meta(max_length=limits.DEPENDENCIES_MAX, description="Not before these have succeeded.")
-    ] = []
+    delay_s: Annotated[int, Meta(ge=0, le=limits.DELAY_US_MAX // 1_000_000, description="Seconds before it can be claimed.")] = 0
+    dedupe_key: Annotated[str, _key_meta("If a live job has this key, it is returned and `is_new` is false.")] | None = None
+    correlation_id: Annotated[str, _key_meta("Groups related jobs.")] | None = None
+    depends_on: Annotated[list[JobId], Meta(max_length=limits.DEPENDENCIES_MAX, description="Jobs that must succeed first.")] = []
     on_dependency_failure: Annotated[
-        Literal["wait", "cancel", "dead_letter"], Meta(description="If one of those comes to nothing.")
+        Literal["wait", "cancel", "dead_letter"], Meta(description="What to do if one of those does not succeed.")
     ] = "dead_letter"
 
 
@@ -160,11 +154,11 @@ TASK_FIELDS = (
     *("id", "kind", "status", "attempt", "available_at", "claim_expires_at", "cancel_requested"),
     *("args", "checkpoint", "last_error", "result", "omitted", "replayed"),
 )
-"""The fields of a task that the schemas have. A task in an answer has more."""
+"""The fields of a task that are in the output schemas. A task in an answer has more."""
 OPAQUE_FIELDS = ("policy",)
-"""Fields of an answer whose schema does not say what is in them."""
+"""Fields of an answer that are plain objects in its schema, without their properties."""
 ENUM_MAX = 10
-"""An answer's field with more values than this is a plain text in the schema."""
+"""A field of an answer with more values than this is a plain string in the schema."""
 
 
 class TaskResult(msgspec.Struct, frozen=True):
@@ -172,7 +166,7 @@ class TaskResult(msgspec.Struct, frozen=True):
 
 
 class AttemptEndResult(msgspec.Struct, frozen=True):
-    """`attempts_left` is there where the job is queued again; an attempt that was handed back does not count."""
+    """`attempts_left` is set if the job is queued again. A released attempt does not count."""
 
     task: Task
     attempts_left: int | msgspec.UnsetType = msgspec.UNSET
@@ -181,7 +175,7 @@ class AttemptEndResult(msgspec.Struct, frozen=True):
 class EnqueueResult(msgspec.Struct, frozen=True):
     task: Task
     is_new: bool
-    """False where a dedupe key found a job that was there already."""
+    """False if a live job had the dedupe key already."""
 
 
 class TaskListResult(msgspec.Struct, frozen=True):
@@ -190,7 +184,7 @@ class TaskListResult(msgspec.Struct, frozen=True):
 
 
 class ContentsResult(msgspec.Struct, frozen=True):
-    """A piece of what a task is about, as JSON. `characters` is how long the whole is; the next piece is at `next_offset`."""
+    """A piece of one of a task's contents, as JSON text. `characters` is the full length; the next piece is at `next_offset`."""
 
     id: int
     part: str
@@ -201,7 +195,7 @@ class ContentsResult(msgspec.Struct, frozen=True):
 
 
 class ErrorResult(msgspec.Struct, frozen=True):
-    """The structure of an answer that is an error."""
+    """The structured content of an error."""
 
     error: str
     error_code: str
@@ -210,57 +204,57 @@ class ErrorResult(msgspec.Struct, frozen=True):
 
 
 def to_json_value(answer: Any) -> Any:
-    """As JSON has it. In rows of a list, what is null is left out."""
-    found = msgspec.json.decode(msgspec.json.encode(answer, enc_hook=str))
+    """Return the answer as JSON values. Rows of a list have no null fields."""
+    decoded = msgspec.json.decode(msgspec.json.encode(answer, enc_hook=str))
     if isinstance(answer, TaskListResult):
-        found["tasks"] = [{name: value for name, value in row.items() if value is not None} for row in found["tasks"]]
-    return found
+        decoded["tasks"] = [{name: value for name, value in row.items() if value is not None} for row in decoded["tasks"]]
+    return decoded
 
 
 def input_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments, with an object at its root, as the protocol wants it."""
+    """Return the JSON Schema of a tool's arguments. Its root is an object, as the protocol requires."""
     return _schema(kind)
 
 
 def output_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The names and types of an answer.
+    """Return the JSON Schema of an answer, with only names and types.
 
     A client sends this schema to its model with each conversation, so it is short: of a task it has only the fields that a
-    model acts upon. No field is required, because some clients check refusals against the schema as well.
+    model acts upon. No field is required, because some clients also check errors against the schema.
     """
-    bare: dict[str, Any] = _names_and_types(_schema(kind))
-    return bare
+    reduced: dict[str, Any] = _names_and_types(_schema(kind))
+    return reduced
 
 
 def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Without $ref: not every client resolves it."""
-    (made,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
-    slim: dict[str, Any] = _compact(made, parts)
-    slim.pop("description", None)
-    return slim
+    """Return the schema without $ref, because not every client resolves it."""
+    (schema,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    compact: dict[str, Any] = _compact(schema, parts)
+    compact.pop("description", None)
+    return compact
 
 
 def _compact(schema: Any, parts: dict[str, Any]) -> Any:
-    """The same in fewer characters. What may be null says so in its type. Upper bounds that no caller reaches are left out."""
+    """Return the schema in fewer characters: nullable fields as a type list, and no upper bounds that no caller reaches."""
     if isinstance(schema, list):
         return [_compact(one, parts) for one in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
         schema = {**parts[schema["$ref"]], **{name: part for name, part in schema.items() if name != "$ref"}}
-    slim = {name: _compact(part, parts) for name, part in schema.items() if not _is_omitted(name, part)}
-    match slim.get("anyOf"):
+    compact = {name: _compact(part, parts) for name, part in schema.items() if not _is_omitted(name, part)}
+    match compact.get("anyOf"):
         case [{"enum": values, **rest}, {"type": "null"}]:
-            del slim["anyOf"]
-            return {"enum": [*values, None], **rest, **slim}
+            del compact["anyOf"]
+            return {"enum": [*values, None], **rest, **compact}
         case [{"type": str() as kind, **rest}, {"type": "null"}]:
-            del slim["anyOf"]
-            return {"type": [kind, "null"], **rest, **slim}
-    return slim
+            del compact["anyOf"]
+            return {"type": [kind, "null"], **rest, **compact}
+    return compact
 
 
 def _is_omitted(name: str, part: Any) -> bool:
-    """Whether a keyword is left out. A property of the same name is not: its part is a schema."""
+    """Return whether a keyword is left out. A property of the same name is kept: its value is a schema."""
     match name, part:
         case ("title" | "maxLength" | "maxItems", str() | int()) | ("default", None) | ("required", []):
             return True
@@ -270,17 +264,17 @@ def _is_omitted(name: str, part: Any) -> bool:
 
 
 def _names_and_types(schema: Any) -> Any:
-    """Only names and types, and of a task only some."""
+    """Return only the names and types of a schema, and of a task only TASK_FIELDS."""
     if isinstance(schema, list):
         return [_names_and_types(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    bare = {name: _names_and_types(part) for name, part in schema.items() if name in ("type", "items", "anyOf", "enum")}
-    if len(bare.get("enum", ())) > ENUM_MAX:
-        bare = {"type": "string"}
+    reduced = {name: _names_and_types(part) for name, part in schema.items() if name in ("type", "items", "anyOf", "enum")}
+    if len(reduced.get("enum", ())) > ENUM_MAX:
+        reduced = {"type": "string"}
     if fields := schema.get("properties", {}):
         kept = TASK_FIELDS if "cancel_requested" in fields else fields
-        bare["properties"] = {
+        reduced["properties"] = {
             name: {"type": "object"} if name in OPAQUE_FIELDS else _names_and_types(fields[name]) for name in kept
         }
-    return bare
+    return reduced

@@ -1,4 +1,4 @@
-"""`holdfast mcp`: run the server until the client leaves or a signal comes."""
+"""`holdfast mcp`: run the server until its client disconnects or a signal arrives."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ INTERRUPTED_EXIT_CODE = 130
 
 
 class ShutdownSignals:
-    """Within, SIGTERM and SIGINT are heard, whatever the main thread waits for."""
+    """Handles SIGTERM and SIGINT inside the context, even while the main thread waits. A second signal ends the process."""
 
     def __init__(self) -> None:
         self._signalled_at: float | None = None
@@ -45,7 +45,7 @@ class ShutdownSignals:
             signal.signal(number, handler)
 
     def call_on_signal(self, stop: Callable[[], None]) -> None:
-        """From here on the first signal has the running loop `stop`; at once, if it has come already."""
+        """Call `stop` in the running loop on the first signal; call it now if that signal has arrived already."""
         loop = asyncio.get_running_loop()
 
         def end(number: int) -> None:
@@ -53,7 +53,7 @@ class ShutdownSignals:
             stop()
 
         def begin(number: int) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
+            with contextlib.suppress(RuntimeError):  # the loop is closed already
                 loop.call_soon_threadsafe(end, number)
 
         self._on_first_signal = begin
@@ -61,7 +61,7 @@ class ShutdownSignals:
             stop()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        # Not a word of it in the log: the signal may have come in the middle of a line.
+        # No logging here: the signal may interrupt the writing of a log line.
         if self._signalled_at is None:
             self._signalled_at = time.monotonic()
             self._on_first_signal(number)
@@ -70,7 +70,7 @@ class ShutdownSignals:
 
 
 class ServeOptions(NamedTuple):
-    """How the server is to behave. `session` is for a process with one client alone."""
+    """Options of the server. `session` is only for a process with one client."""
 
     agent: str | None
     session: str | None
@@ -79,7 +79,7 @@ class ServeOptions(NamedTuple):
 
 
 class HttpOptions(NamedTuple):
-    """Where it listens, and to whom."""
+    """Options of the HTTP transport."""
 
     host: str
     port: int
@@ -88,9 +88,9 @@ class HttpOptions(NamedTuple):
 
 
 def serve_stdio(ledger: Ledger, options: ServeOptions) -> None:
-    """One client, on standard input and output, until its end of input, SIGTERM or SIGINT."""
+    """Serve one client on standard input and output until the input ends, SIGTERM or SIGINT."""
     sessions = _create_sessions(ledger, options)
-    # A session that was named is to be found again by the process that comes next, with what it holds.
+    # A session with a given name keeps its jobs, so that the next process can continue them.
     with (
         ShutdownSignals() as signals,
         HeartbeatThread(sessions, options.idle_s, keep=options.keep or options.session is not None) as heartbeats,
@@ -101,7 +101,7 @@ def serve_stdio(ledger: Ledger, options: ServeOptions) -> None:
 
 
 def serve_http(ledger: Ledger, options: ServeOptions, http_options: HttpOptions) -> None:
-    """Any number of clients, until SIGTERM or SIGINT. Raises OSError where it cannot listen."""
+    """Serve any number of clients until SIGTERM or SIGINT. Raise OSError if the server cannot listen."""
     from holdfast.mcp.http import bind_socket, build_http_server
 
     sessions = _create_sessions(ledger, options, clients=max(1, len(http_options.tokens)))
@@ -129,15 +129,15 @@ def serve_http(ledger: Ledger, options: ServeOptions, http_options: HttpOptions)
 
 
 def _exit_if_stuck(heartbeats: HeartbeatThread) -> None:
-    """Where a thread is held up by the ledger, so would be whoever closes it."""
+    """Exit at once if a thread is still blocked in the ledger: closing the ledger would block too."""
     if heartbeats.is_stuck:
         os._exit(0)
 
 
 def _create_sessions(ledger: Ledger, options: ServeOptions, clients: int = 1) -> ClientSessions:
-    """Raises what is wrong with the names now, not with the first call."""
+    """Return the sessions. Raise an error for an invalid agent or session name now, not with the first call."""
     for logger_name in ("mcp", "uvicorn"):
-        # The SDK tells the ids of sessions, with which anybody could speak for their clients.
+        # At lower levels the SDK logs session ids, which are enough to act as their clients.
         logging.getLogger(logger_name).setLevel(logging.WARNING)
     validate.worker(
         DEFAULT_AGENT_NAME if options.agent is None else options.agent,
@@ -151,7 +151,7 @@ def new_session_name() -> str:
 
 
 async def _run_stdio(server: Server[Any], signals: ShutdownSignals) -> None:
-    """A signal cuts it off. What is under way when the input ends has a while to be answered."""
+    """Serve until the input ends or a signal arrives. After the end of input, running calls have SHUTDOWN_S to finish."""
     with anyio.CancelScope() as scope, reserve_stdout() as descriptor:
 
         def ended() -> None:
@@ -159,11 +159,11 @@ async def _run_stdio(server: Server[Any], signals: ShutdownSignals) -> None:
 
         signals.call_on_signal(scope.cancel)
         out = MessageWriter(descriptor)
-        inbox = MessageReader(LineReader(STDIN, limits.MCP_BODY_BYTES_MAX), out, ended)
-        streams = cast("anyio.AsyncFile[str]", inbox), cast("anyio.AsyncFile[str]", out)
+        messages = MessageReader(LineReader(STDIN, limits.MCP_BODY_BYTES_MAX), out, ended)
+        streams = cast("anyio.AsyncFile[str]", messages), cast("anyio.AsyncFile[str]", out)
         try:
             async with stdio_server(*streams) as (read, write):
                 log.info("serving MCP", extra={"url": "stdio"})
                 await server.run(read, write, server.create_initialization_options())
-        except* OSError as gone:
-            log.info("the client does not listen any more", extra={"error": str(gone.exceptions[0])})
+        except* OSError as errors:
+            log.info("the client has closed its input", extra={"error": str(errors.exceptions[0])})

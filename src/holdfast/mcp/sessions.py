@@ -1,4 +1,4 @@
-"""Client sessions: the jobs that each holds, and the heartbeats for them."""
+"""Client sessions: the jobs that each session holds, and the heartbeats for them."""
 
 import logging
 import math
@@ -19,14 +19,14 @@ BEATS_PER_LEASE = 3
 
 
 class SessionKey(NamedTuple):
-    """Whose call it is: an agent's name and session, as the ledger knows them."""
+    """The agent's name and session of a call, as in the ledger."""
 
     name: str
     session: str
 
 
 class HeldJob:
-    """A job that is held for a client. `attempt` fences off whoever speaks for an attempt that is over."""
+    """A job that the server holds for a client. `attempt` fences off calls for an earlier attempt."""
 
     __slots__ = ("attempt", "due_at", "is_beating", "job_id", "lease_s", "lost")
 
@@ -56,27 +56,27 @@ class ClientSession:
 
 
 class TooManyHeldJobs(LimitExceeded):
-    """A session holds as many tasks as it may."""
+    """A session holds the maximum number of tasks."""
 
     action = "Complete, fail or release one of yours first: call list_jobs with mine true."
 
 
 class TooManySessions(LimitExceeded):
-    """The server holds tasks for as many sessions of this client as it may."""
+    """The server holds tasks for the maximum number of sessions of this client."""
 
-    action = "Go on with what your session holds, or try again when another has ended."
+    action = "Continue with the jobs of your session, or try again when another session has ended."
 
 
 CALLS_AT_ONCE = 4
-"""Of one session; further ones wait for those."""
+"""Concurrent calls of one session. Further calls wait."""
 CALLS_AT_ONCE_MAX = 256
-"""Of all."""
+"""Concurrent calls of all sessions."""
 ENDED_SESSIONS_MAX = 10_000
-"""Sessions that are remembered to be over, for what still comes in for them."""
+"""How many ended sessions are remembered, to release jobs that calls still claim for them."""
 
 
 class DueHeartbeat(NamedTuple):
-    """A job that wants a beat; or, where one has been under way for as long as its lease, somebody's attention."""
+    """A job whose heartbeat is due. `is_late`: the last heartbeat is still under way after a whole lease."""
 
     key: SessionKey
     agent: Agent
@@ -85,23 +85,23 @@ class DueHeartbeat(NamedTuple):
 
 
 class ClientSessions:
-    """All sessions that held jobs. Every method may be called from any thread."""
+    """All sessions that hold jobs. Every method may be called from any thread."""
 
     def __init__(self, ledger: Ledger, monotonic: Callable[[], float], clients: int = 1) -> None:
         self.ledger = ledger
         self.clients = clients
-        """How many share the server, each with a token of its own."""
+        """How many clients share the server, each with its own token."""
         self.monotonic = monotonic
         self.changed = threading.Condition()
         self.calls = KeyedThreadPool("holdfast-mcp-call", threads_max=CALLS_AT_ONCE_MAX, per_key_max=CALLS_AT_ONCE)
         self.on_orphan: Callable[[Agent, HeldJob], None] = lambda agent, held: None
-        """Told of a job that came in for a session that is over."""
+        """Called with a job that was claimed for a session that has ended."""
         self._sessions: dict[SessionKey, ClientSession] = {}
         self._ended_sessions: dict[str, None] = {}
         self._closed = False
 
     def agent(self, key: SessionKey, suggestions: Suggestions | None = None) -> Agent:
-        """The agent at this key, which is calling."""
+        """Return the agent of a session that is calling, and record the activity."""
         with self.changed:
             entry = self._sessions.get(key)
             if entry is None:
@@ -113,21 +113,24 @@ class ClientSessions:
             return entry.agent
 
     def touch(self, key: SessionKey) -> None:
-        """It has asked for something, whatever it was: so it is there."""
+        """Record activity of a session that holds jobs."""
         with self.changed:
             if key in self._sessions:
                 self.agent(key)
 
     def attempt(self, key: SessionKey, job_id: int) -> int | None:
-        """The attempt that this session holds, or held when it last heard of the job."""
+        """Return the attempt of the job that this session holds, as far as the server knows."""
         with self.changed:
             entry = self._sessions.get(key)
             held = None if entry is None else entry.held_jobs.get(job_id)
             return None if held is None else held.attempt
 
     def check_capacity(self, key: SessionKey, job_id: int | None, client: int = 0) -> None:
-        """Raises limit_exceeded where this session, or the server, holds as much as it may. `job_id` is what it asks for: with
-        what it has it may go on, and so may who asks for none, who is given one of its own before any other."""
+        """Raise limit_exceeded if the session holds too many jobs, or the client has too many sessions.
+
+        `job_id` is the job to be claimed. A session may always claim a job that it holds. A call without `job_id` is allowed,
+        because it gets a job of its own session before any other.
+        """
         with self.changed:
             entry = self._sessions.get(key)
             if entry is None or entry.idle_until is not None:
@@ -143,10 +146,10 @@ class ClientSessions:
             raise TooManySessions(f"tasks are held for at most {most} sessions at once", field="sessions", limit=most)
 
     def track(self, agent: Agent, task: Task, client: int = 0) -> None:
-        """What the ledger said of a job: from here on it is held for this session, or it is not any more.
+        """Record from the ledger's answer whether this session holds the job.
 
-        What was said of an attempt before the one that is held is old. What comes for a session that has ended meanwhile is
-        nobody's, and is handed back.
+        Answers about an attempt before the held one are outdated and ignored. A job for a session that has ended meanwhile is
+        passed to `on_orphan`.
         """
         key = SessionKey(agent.name, agent.session)
         if task.attempt < (self.attempt(key, task.id) or 0):
@@ -167,7 +170,7 @@ class ClientSessions:
             self.changed.notify_all()
 
     def drop(self, key: SessionKey, job_id: int) -> None:
-        """The session has ended the job, or has been told that it lost it."""
+        """Forget a job that the session has ended or lost."""
         with self.changed:
             entry = self._sessions.get(key)
             if entry is not None:
@@ -176,7 +179,7 @@ class ClientSessions:
                     del self._sessions[key]
 
     def end_sessions(self, session: str | None = None) -> Iterator[tuple[Agent, HeldJob]]:
-        """What has been held for a session that is over, or for all of them; it is not any more."""
+        """End a session, or all sessions. Return the jobs that were held for them."""
         with self.changed:
             if session is None:
                 self._closed = True
@@ -189,25 +192,28 @@ class ClientSessions:
         return ((entry.agent, held) for entry in sessions for held in entry.held_jobs.values() if not held.lost)
 
     def mark_idle(self, idle_s: float) -> list[SessionKey]:
-        """Sessions that have not called for so long, from now on asleep. For the keeper, under the lock."""
-        now, found = self.monotonic(), []
+        """Mark sessions that have not called for `idle_s` as idle and return them. Forget idle ones whose leases have ended.
+
+        For HeartbeatThread, under the lock.
+        """
+        now, idle = self.monotonic(), []
         for key, entry in list(self._sessions.items()):
             if entry.idle_until is None and now - entry.called_at >= idle_s:
                 entry.idle_until = now + max(held.lease_s for held in entry.held_jobs.values())
-                found.append(key)
+                idle.append(key)
             elif entry.idle_until is not None and now >= entry.idle_until:
                 del self._sessions[key]
-        return found
+        return idle
 
     def take_due(self) -> list[DueHeartbeat]:
-        """Whose beat it is time for, from now on under way. For the keeper, under the lock."""
-        now, found = self.monotonic(), []
+        """Return the due heartbeats and mark them as under way. For HeartbeatThread, under the lock."""
+        now, due = self.monotonic(), []
         for key, entry, held in self._kept_alive():
             if held.due_at <= now:
-                found.append(DueHeartbeat(key, entry.agent, held, held.is_beating))
+                due.append(DueHeartbeat(key, entry.agent, held, held.is_beating))
                 held.due_at = math.inf if held.is_beating else now + held.lease_s
                 held.is_beating = True
-        return found
+        return due
 
     def _kept_alive(self) -> Iterator[tuple[SessionKey, ClientSession, HeldJob]]:
         for key, entry in self._sessions.items():
@@ -215,12 +221,12 @@ class ClientSessions:
                 yield from ((key, entry, held) for held in entry.held_jobs.values() if not held.lost)
 
     def next_at(self, idle_s: float) -> float | None:
-        """When there is something to do for the keeper. Under the lock."""
+        """Return the time of the next heartbeat or idle check, None if there is none. Under the lock."""
         ends = [entry.called_at + idle_s if entry.idle_until is None else entry.idle_until for entry in self._sessions.values()]
         return min([*ends, *(held.due_at for _, _, held in self._kept_alive())], default=None)
 
     def is_held(self, key: SessionKey, held: HeldJob) -> bool:
-        """Whether this is still what is known of the job. Under the lock."""
+        """Return whether this is still the current record of the job. Under the lock."""
         entry = self._sessions.get(key)
         return entry is not None and entry.held_jobs.get(held.job_id) is held
 
@@ -228,19 +234,19 @@ class ClientSessions:
 log = logging.getLogger("holdfast.mcp")
 
 RETRIES_PER_LEASE = 10
-"""Of a lease: how long to wait after the ledger was out of reach."""
+"""A failed heartbeat is retried after the lease divided by this number."""
 BEATS_AT_ONCE = 16
-"""One that is held up, by a row that somebody has locked, takes up one of them."""
+"""A heartbeat that waits for a locked row takes up one of these."""
 RELEASES_AT_ONCE = 16
 SHUTDOWN_S = 5.0
-"""How long handing back may take at the end; what is left then is left to its leases."""
+"""How long releasing jobs may take at the end. The leases of jobs that are left then expire."""
 
 
 class HeartbeatThread:
-    """A thread that sees to a beat at a third of each lease, until the job's client has not called for `idle_s`.
+    """A thread that sends a heartbeat at a third of each lease, until the job's client has not called for `idle_s`.
 
-    After that the leases are left to end by themselves. Leaving the block ends the beats, and hands back what is held unless
-    `keep` is set. That takes END_S at most; whether something is under way even then, `is_stuck` tells.
+    After that the leases expire. Leaving the context ends the heartbeats and releases the held jobs, unless `keep` is set.
+    That takes at most SHUTDOWN_S; `is_stuck` is true if a call is still under way then.
     """
 
     def __init__(self, sessions: ClientSessions, idle_s: float, *, keep: bool) -> None:
@@ -249,8 +255,8 @@ class HeartbeatThread:
         self._keep = keep
         self._closed = False
         self._beat_pool = KeyedThreadPool("holdfast-mcp-beat", threads_max=BEATS_AT_ONCE, per_key_max=1)
-        self._release_pool = KeyedThreadPool("holdfast-mcp-farewell", threads_max=RELEASES_AT_ONCE, per_key_max=1)
-        self._thread = threading.Thread(target=self._run, name="holdfast-mcp-keeper", daemon=True)
+        self._release_pool = KeyedThreadPool("holdfast-mcp-release", threads_max=RELEASES_AT_ONCE, per_key_max=1)
+        self._thread = threading.Thread(target=self._run, name="holdfast-mcp-heartbeats", daemon=True)
         self.is_stuck = False
         sessions.on_orphan = self._release_later
 
@@ -265,17 +271,17 @@ class HeartbeatThread:
         self._thread.join()
         self.end_session()
         until = self._sessions.monotonic() + SHUTDOWN_S
-        # A call that is under way may still bring in a job to hand back: so calls come first.
+        # Calls come first: a call that is under way may still claim a job that has to be released.
         calls, beats, held = (
             pool.wait_for_idle(until - self._sessions.monotonic())
             for pool in (self._sessions.calls, self._beat_pool, self._release_pool)
         )
         self.is_stuck = bool(calls or beats or held)
         if self.is_stuck:
-            log.warning("the ledger does not answer: what is held is left to its leases", extra={"jobs": held, "calls": calls})
+            log.warning("the ledger does not answer: leases of held jobs will expire", extra={"jobs": held, "calls": calls})
 
     def end_session(self, session: str | None = None) -> None:
-        """A session, or every one, is over in order: others may have its jobs as soon as they are handed back."""
+        """End a session, or all sessions, and release their jobs, so that others can claim them."""
         for agent, held in self._sessions.end_sessions(session):
             self._release_later(agent, held)
 
@@ -294,11 +300,11 @@ class HeartbeatThread:
                     next_at = self._sessions.next_at(self._idle_s)
                     changed.wait(None if next_at is None else max(0.0, next_at - self._sessions.monotonic()))
             for key in idle:
-                log.info("idle: its leases are left to end", extra={"agent": key.name, "session": key.session})
+                log.info("session is idle: its leases will expire", extra={"agent": key.name, "session": key.session})
             for one in due:
                 if one.is_late:
-                    said = {"job_id": one.held.job_id, "attempt": one.held.attempt}
-                    log.warning("a beat has been under way for longer than its lease", extra=said)
+                    extra = {"job_id": one.held.job_id, "attempt": one.held.attempt}
+                    log.warning("a heartbeat has been under way for longer than its lease", extra=extra)
                 else:
                     self._beat_pool.submit(one.held.job_id, partial(self._beat, one))
 
@@ -308,19 +314,19 @@ class HeartbeatThread:
             if self._closed or not self._sessions.is_held(key, held):
                 return
             sent = self._sessions.monotonic()
-        lost, said, part = False, "", BEATS_PER_LEASE
+        lost, message, part = False, "", BEATS_PER_LEASE
         try:
             agent.heartbeat(held.job_id, attempt=held.attempt)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
-            lost, said, part = isinstance(error, HoldfastError) and not error.retryable, str(error), RETRIES_PER_LEASE
+        except Exception as error:  # noqa: BLE001 - a heartbeat is retried after any error
+            lost, message, part = isinstance(error, HoldfastError) and not error.retryable, str(error), RETRIES_PER_LEASE
         with self._sessions.changed:
             held.lost, held.is_beating = lost, False
             held.due_at = sent + held.lease_s / part
             ended = not self._sessions.is_held(key, held)
             self._sessions.changed.notify_all()
-        if said and not ended:
-            extra = {"job_id": held.job_id, "attempt": held.attempt, "error": said}
-            log.warning("the job is lost" if lost else "a beat failed", extra=extra)
+        if message and not ended:
+            extra = {"job_id": held.job_id, "attempt": held.attempt, "error": message}
+            log.warning("the job is lost" if lost else "a heartbeat failed", extra=extra)
 
 
 def _release(agent: Agent, held: HeldJob) -> None:

@@ -19,19 +19,19 @@ from holdfast.mcp.thread_pool import KeyedThreadPool
 
 CHUNK = 65_536
 READ_AHEAD_MAX = 8
-"""Lines that are read before anybody has asked for them."""
+"""How many lines are read ahead of their consumer."""
 HEAD_BYTES = 1_024
 
 
 class InputLine(NamedTuple):
-    """A line; of one that is too long, its beginning."""
+    """A line of input. Of a line that is too long, `text` has the beginning."""
 
     text: str
     is_whole: bool
 
 
 class LineReader:
-    """The lines of a descriptor, to be iterated once."""
+    """The lines of a descriptor. Iterate over them once."""
 
     def __init__(self, descriptor: int, bytes_max: int) -> None:
         self._descriptor = descriptor
@@ -48,7 +48,7 @@ class LineReader:
                     loop.call_soon_threadsafe(lines.put_nowait, line)
                 loop.call_soon_threadsafe(lines.put_nowait, None)
             except RuntimeError:
-                return  # the loop is closed: nobody listens any more
+                return  # the loop is closed
 
         threading.Thread(target=read_lines, name="holdfast-mcp-stdin", daemon=True).start()
         while (line := await lines.get()) is not None:
@@ -86,27 +86,29 @@ log = logging.getLogger("holdfast.mcp")
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 _REQUEST = re.compile(r'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*([0-9]{1,15}|"[^"\\]{1,200}")\s*,\s*"method"\s*:')
-"""How the requests of most clients begin: whoever waits for an answer can be told, however the rest reads."""
+"""The beginning of most clients' requests. It has the id, so that an error can be answered even if the rest is unreadable."""
 
 
 class MessageWriter:
-    """A descriptor that is written to by a thread: a client that does not read can keep nobody from ending."""
+    """Writes to a descriptor in a thread, so that a client that does not read cannot block the end of the server."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._writer = KeyedThreadPool("holdfast-mcp-stdout", threads_max=1, per_key_max=1)
 
     async def write(self, text: str) -> None:
-        """Raises OSError where nobody will read it."""
+        """Write the text. Raise OSError if the other end is closed."""
         await self._writer.call(None, partial(_write, self._descriptor, text.encode()))
 
     async def flush(self) -> None:
-        """There is nothing to flush."""
+        """Do nothing: writes are not buffered."""
 
 
 class MessageReader:
-    """The messages that can be read, to be iterated once. Others are answered here, as nobody else would. `on_end` is called
-    when there are no more."""
+    """The valid messages of the input. Iterate over them once.
+
+    Invalid messages are answered here with an error, because the SDK does not answer them. `on_end` is called at the end.
+    """
 
     def __init__(self, lines: LineReader, out: MessageWriter, on_end: Callable[[], None]) -> None:
         self._lines = lines
@@ -115,12 +117,12 @@ class MessageReader:
 
     async def __aiter__(self) -> AsyncIterator[str]:
         async for line in self._lines:
-            wrong = validate_message(line)
-            if wrong is None:
+            error = validate_message(line)
+            if error is None:
                 yield line.text
             elif line.text.strip():
-                log.warning("a message cannot be read", extra={"error": wrong.message})
-                await self._out.write(error_response(line, wrong) + "\n")
+                log.warning("a message cannot be read", extra={"error": error.message})
+                await self._out.write(error_response(line, error) + "\n")
         self._on_end()
 
 
@@ -130,8 +132,8 @@ def validate_message(line: InputLine) -> types.ErrorData | None:
     try:
         message = types.jsonrpc_message_adapter.validate_json(line.text, by_name=False)
         if isinstance(message, types.JSONRPCNotification) and "id" in msgspec.json.decode(line.text):
-            return types.ErrorData(code=types.INVALID_REQUEST, message="a request's id is a text or an integer")
-    except Exception:  # noqa: BLE001 - whatever it is, its sender wants an answer
+            return types.ErrorData(code=types.INVALID_REQUEST, message="a request's id must be a string or an integer")
+    except Exception:  # noqa: BLE001 - every unreadable message is answered
         return _parse_error(line.text)
     return None
 
@@ -140,19 +142,19 @@ def _parse_error(text: str) -> types.ErrorData:
     try:
         msgspec.json.decode(text)
     except Exception:  # noqa: BLE001 - as above
-        return types.ErrorData(code=types.PARSE_ERROR, message="this is no JSON, or nothing that can be read")
-    return types.ErrorData(code=types.INVALID_REQUEST, message="this is JSON, but no message of the protocol")
+        return types.ErrorData(code=types.PARSE_ERROR, message="this is not JSON, or JSON that cannot be read")
+    return types.ErrorData(code=types.INVALID_REQUEST, message="this is JSON, but not a message of the protocol")
 
 
-def error_response(line: InputLine, wrong: types.ErrorData) -> str:
-    found = _REQUEST.match(line.text)
-    answer = types.JSONRPCError(jsonrpc="2.0", id=None if found is None else msgspec.json.decode(found[1]), error=wrong)
+def error_response(line: InputLine, error: types.ErrorData) -> str:
+    match = _REQUEST.match(line.text)
+    answer = types.JSONRPCError(jsonrpc="2.0", id=None if match is None else msgspec.json.decode(match[1]), error=error)
     return answer.model_dump_json(by_alias=True, exclude_unset=True)
 
 
 @contextlib.contextmanager
 def reserve_stdout() -> Iterator[int]:
-    """Standard output for the protocol alone: within, what others print goes to standard error."""
+    """Reserve standard output for the protocol: inside the context, other output goes to standard error."""
     sys.stdout.flush()
     own = os.dup(STDOUT)
     with contextlib.suppress(OSError):
@@ -160,7 +162,7 @@ def reserve_stdout() -> Iterator[int]:
     try:
         yield own
     finally:
-        # The duplicate stays open: a write that nobody waits for may still be at it.
+        # The duplicate stays open: a cancelled write may still use it in its thread.
         os.dup2(own, STDOUT)
 
 

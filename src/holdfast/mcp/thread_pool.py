@@ -17,7 +17,7 @@ Work = Callable[[], object]
 
 
 class _KeyQueue:
-    """What one key has under way, and what stands in queue behind that."""
+    """The number of running calls of one key, and its waiting calls."""
 
     __slots__ = ("under_way", "waiting")
 
@@ -27,9 +27,9 @@ class _KeyQueue:
 
 
 class KeyedThreadPool:
-    """At most `threads_max` threads, and at most `per_key_max` of them for one key: who blocks holds up its own kind, not others.
+    """At most `threads_max` threads, and at most `per_key_max` of them for one key, so that a blocked key does not block others.
 
-    Neither a coroutine that is cancelled nor the end of the process waits for a thread that does not come back.
+    Neither a cancelled coroutine nor the end of the process waits for a blocked thread.
     """
 
     def __init__(self, name: str, *, threads_max: int, per_key_max: int) -> None:
@@ -41,7 +41,7 @@ class KeyedThreadPool:
         self._busy = 0
 
     def submit(self, key: Hashable, work: Work) -> None:
-        """Has it done, after what this key has asked for before."""
+        """Run `work` in a thread, after the earlier work of this key."""
         with self._changed:
             self._queues.setdefault(key, _KeyQueue()).waiting.append(work)
             taken = self._take_next()
@@ -49,7 +49,7 @@ class KeyedThreadPool:
             threading.Thread(target=self._run, args=taken, name=self._name, daemon=True).start()
 
     async def call(self, key: Hashable, work: Callable[[], T]) -> T:
-        """What it answers, or raises. Whoever is cancelled does not get that; what has begun is done all the same."""
+        """Run `work` in a thread and return or raise its result. If the caller is cancelled, work that has started goes on."""
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -58,22 +58,22 @@ class KeyedThreadPool:
                 return
             try:
                 resolve = partial(_resolve, done, context.run(work), None)
-            except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            except Exception as error:  # noqa: BLE001 - raised in the awaiting coroutine
                 resolve = partial(_resolve, done, None, error)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(resolve)
 
         self.submit(key, run)
         return await done
 
     def wait_for_idle(self, within_s: float) -> int:
-        """How much is still under way or waiting, once there is nothing left or the time is over."""
+        """Wait until there is no work, or the time is over. Return how many calls are still running or waiting."""
         with self._changed:
             self._changed.wait_for(lambda: not self._queues, max(0.0, within_s))
             return sum(queue.under_way + len(queue.waiting) for queue in self._queues.values())
 
     def _take_next(self) -> tuple[Hashable, Work] | None:
-        """What can be begun. Under the lock."""
+        """Take work that can be started now, if there is any. Under the lock."""
         if self._busy < self._threads_max:
             for key, queue in self._queues.items():
                 if queue.waiting and queue.under_way < self._per_key_max:

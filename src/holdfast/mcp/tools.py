@@ -1,4 +1,4 @@
-"""The tools: what each does, how it is described, and how a call is answered."""
+"""The tools: their functions, their descriptions, and how a call is answered."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -34,18 +34,18 @@ from holdfast.telemetry.formatters import printable
 
 
 def list_jobs(caller: Caller, request: schemas.ListJobsArguments) -> TaskListResult:
-    whose: dict[str, Any] = (
+    holder: dict[str, Any] = (
         {"owner": (key := caller.session_key(request)).name, "incarnation": key.session} if request.mine else {}
     )
     status = [one.value for one in request.status] if request.status else None
-    chosen: dict[str, Any] = {"status": status, "phase": request.phase, "queue": request.queue, "kind": request.kind}
-    page = caller.ledger.list(**chosen, after=request.after, limit=request.limit, **whose)
+    filters: dict[str, Any] = {"status": status, "phase": request.phase, "queue": request.queue, "kind": request.kind}
+    page = caller.ledger.list(**filters, after=request.after, limit=request.limit, **holder)
     rows = [task_of(job.record, _short_args(job.record)) for job in page]
     return TaskListResult(rows, page.next_after)
 
 
 def _short_args(job: JobRecord) -> dict[str, Any]:
-    """As far as they help to tell one row from another."""
+    """Return the args if they are short enough to tell rows apart, else their length."""
     short = len(job.args) <= limits.MCP_ROW_BYTES_MAX
     return {"args": msgspec.Raw(job.args)} if short else {"omitted": {"args": len(job.args)}}
 
@@ -58,19 +58,19 @@ def get_contents(caller: Caller, request: schemas.GetContentsArguments) -> Conte
     body: bytes | None = getattr(caller.ledger.get(request.id).record, request.part)
     if body is None:
         raise NotFound(f"job {request.id} has no {request.part}", job_id=request.id)
-    whole = body.decode()
+    text = body.decode()
     end = request.offset + request.limit
-    more = end if end < len(whole) else None
-    return ContentsResult(request.id, request.part, whole[request.offset : end], request.offset, len(whole), more)
+    next_offset = end if end < len(text) else None
+    return ContentsResult(request.id, request.part, text[request.offset : end], request.offset, len(text), next_offset)
 
 
 def explain(caller: Caller, request: schemas.GetJobArguments) -> Explanation:
-    found = caller.ledger.explain(request.id, to_claim=True)
-    if found.situation not in (Situation.READY, Situation.REQUEUED):
-        return found
+    explanation = caller.ledger.explain(request.id, to_claim=True)
+    if explanation.situation not in (Situation.READY, Situation.REQUEUED):
+        return explanation
     claim = Remedy(f"claim_job with id {request.id}", "claims and starts it for you")
-    text = f"{found.text} You can claim it: call {claim.command}."
-    return msgspec.structs.replace(found, text=text, commands=[claim, *found.commands])
+    text = f"{explanation.text} You can claim it: call {claim.command}."
+    return msgspec.structs.replace(explanation, text=text, commands=[claim, *explanation.commands])
 
 
 def claim_job(caller: Caller, request: schemas.ClaimJobArguments) -> TaskResult:
@@ -94,8 +94,8 @@ def heartbeat(caller: Caller, request: schemas.HeldJobArguments) -> TaskResult:
 
 
 def progress(caller: Caller, request: schemas.ProgressArguments) -> TaskResult:
-    left = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
-    return caller.act_on_held(request, Agent.heartbeat, progress=request.progress, stage=request.stage, **left)
+    checkpoint = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
+    return caller.act_on_held(request, Agent.heartbeat, progress=request.progress, stage=request.stage, **checkpoint)
 
 
 def complete(caller: Caller, request: schemas.CompleteArguments) -> TaskResult:
@@ -120,7 +120,7 @@ def release(caller: Caller, request: schemas.ReleaseArguments) -> AttemptEndResu
 
 
 def _with_attempts_left(caller: Caller, done: TaskResult) -> AttemptEndResult:
-    """With how often it can still be tried, if it stands as the answer says. It is done, whether or not that can be read."""
+    """Add the number of attempts left, if the job is still in the state of the answer. Ignore errors: the verb is done."""
     with suppress(HoldfastError):
         job = caller.ledger.get(done.task.id).record
         if job.rev == done.task.rev and job.status is Status.QUEUED and job.policy is not None:
@@ -134,14 +134,14 @@ def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
     if request.depends_on:
         given |= {"depends_on": request.depends_on, "on_dependency_failure": request.on_dependency_failure}
     given |= {"delay": request.delay_s} if request.delay_s else {}
-    made = caller.ledger.enqueue(
+    job = caller.ledger.enqueue(
         request.kind, request.args, actor=caller.name, request_id=caller.scoped_request_id(request), **given
     )
-    return EnqueueResult(task_of(made.record), made.is_new)
+    return EnqueueResult(task_of(job.record), job.is_new)
 
 
 class ToolHints(NamedTuple):
-    """What a client may assume of a tool without asking its user."""
+    """What a client may assume about a tool without asking its user."""
 
     read_only: bool = False
     idempotent: bool = False
@@ -165,10 +165,10 @@ class ToolEntry(NamedTuple):
 
 TOOLS: dict[str, ToolEntry] = {
     "resume": ToolEntry(
-        "Take up work",
-        "Call this first, and again after each job you have ended: it goes on with the job you were at, or claims the next one "
-        "in order, and tells you about it, with what has happened to it since you were last told. The job is yours and running "
-        "afterwards. Where there is nothing to do, `task` is null, and `nothing` says why.",
+        "Get work",
+        "Call this first, and again after each job you have ended. It returns the job you were working on, or claims and starts "
+        "the next one, with the events since your last brief of it. You hold the job afterwards, and it is running. If there is "
+        "no job for you, `task` is null and `nothing` says why.",
         schemas.ResumeArguments,
         Brief,
         ADDITIVE,
@@ -176,7 +176,7 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "list_jobs": ToolEntry(
         "List jobs",
-        "Look at jobs by status, phase, queue or kind, or with `mine` at what you hold; null fields are left out. It changes "
+        "List jobs by status, phase, queue or kind, or with `mine` the jobs you hold. Null fields are left out. It changes "
         "and claims nothing: call resume to get work.",
         schemas.ListJobsArguments,
         TaskListResult,
@@ -184,9 +184,9 @@ TOOLS: dict[str, ToolEntry] = {
         list_jobs,
     ),
     "get_job": ToolEntry(
-        "Look at a job",
-        "All about one job, whoever holds it: where it stands, its arguments, result and last error, its newest history, what it "
-        "waits for and unlocks. It changes nothing.",
+        "Read a job",
+        "Return the details of any job: its state, arguments, result and last error, its newest events, and the jobs that it "
+        "waits for or unlocks. It changes nothing.",
         schemas.GetJobArguments,
         TaskDetails,
         READ_ONLY,
@@ -194,7 +194,7 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "get_contents": ToolEntry(
         "Read a job's contents",
-        "A job's args, checkpoint, last error or result as JSON text, piece by piece, where they are too long for other answers. "
+        "Return a piece of a job's args, checkpoint, last error or result as JSON text, if it is too long for other answers. "
         "It changes nothing.",
         schemas.GetContentsArguments,
         ContentsResult,
@@ -203,8 +203,8 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "explain": ToolEntry(
         "Explain a job",
-        "Why a job stands where it stands, what happens next and when, and what would change that: tools for you, and commands "
-        "that a person would type. Use it when a job does not run, or you are refused and do not know why.",
+        "Explain why a job is in its state, what happens next and when, and how to change that: tools for you, and commands "
+        "for a person. Use it when a job does not run, or when you get an error that you do not understand.",
         schemas.GetJobArguments,
         Explanation,
         READ_ONLY,
@@ -212,8 +212,8 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "claim_job": ToolEntry(
         "Claim a job",
-        "Claim and start one job by its id, where you were told to work on that very one. It has to be free, your own, or one "
-        "whose claim has expired; else lease_conflict says who has it and until when.",
+        "Claim and start one job by its id. Use it only if you were asked to work on that job. The job must be free, yours, or "
+        "have an expired claim; else lease_conflict names its holder and the end of the claim.",
         schemas.ClaimJobArguments,
         TaskResult,
         IDEMPOTENT,
@@ -221,8 +221,8 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "heartbeat": ToolEntry(
         "Renew a claim",
-        "Renew your claim on a job and learn whether somebody wants it cancelled. The server does it by itself while you work, "
-        "so call it only to ask, or after a very long pause.",
+        "Renew your claim on a job, and check whether its cancellation was requested. The server renews claims while you work, "
+        "so call it only for that check, or after a very long pause.",
         schemas.HeldJobArguments,
         TaskResult,
         IDEMPOTENT,
@@ -230,8 +230,8 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "progress": ToolEntry(
         "Report progress",
-        "Say how far you are with a job you hold, and leave a checkpoint: whatever you would need to know to go on from here if "
-        "you had forgotten everything. Call it after each step that would be a pity to repeat.",
+        "Report progress on a job you hold and save a checkpoint: everything an agent without your memory needs to continue "
+        "from here. Call it after each step that is expensive to repeat.",
         schemas.ProgressArguments,
         TaskResult,
         IDEMPOTENT,
@@ -239,8 +239,8 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "complete": ToolEntry(
         "Complete a job",
-        "The job you hold is done, and this is what came of it. It cannot be undone. After fence_lost the job is not yours any "
-        "more: do not try again.",
+        "Complete a job you hold with its result. This cannot be undone. After fence_lost the job is no longer yours: do not "
+        "try again.",
         schemas.CompleteArguments,
         TaskResult,
         DESTRUCTIVE,
@@ -248,18 +248,18 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "fail": ToolEntry(
         "Fail a job",
-        "The job you hold went wrong. It is tried again later while attempts are left, unless `retryable` is false: then it has "
-        "failed for good.",
+        "Report that a job you hold has failed. It is retried later while attempts are left. If `retryable` is false, it is "
+        "not retried.",
         schemas.FailArguments,
         AttemptEndResult,
         DESTRUCTIVE,
         fail,
     ),
     "release": ToolEntry(
-        "Hand a job back",
-        "Hand a job you hold back, undone: others may have it at once, and the attempt does not count. Use it when you stop "
-        "before the end, or when somebody wants the job cancelled. resume may offer it to you again when it is next; where "
-        "nobody can do it, use fail with `retryable` false.",
+        "Release a job",
+        "Put a job you hold back into its queue. Other agents can claim it at once, and the attempt does not count. Use it when "
+        "you stop before the end or cancellation was requested; resume may return it to you again. If the job cannot be done "
+        "at all, use fail with `retryable` false.",
         schemas.ReleaseArguments,
         AttemptEndResult,
         ADDITIVE,
@@ -267,8 +267,8 @@ TOOLS: dict[str, ToolEntry] = {
     ),
     "enqueue": ToolEntry(
         "Enqueue a job",
-        "Put in new work, for yourself or others. Give a `dedupe_key` where the same work must not be there twice, and "
-        "`depends_on` where it has to wait for other jobs. To have it cancelled again, ask a person.",
+        "Add a new job, for yourself or others. Give a `dedupe_key` if there must not be a second such job, and `depends_on` "
+        "if it has to wait for other jobs. To cancel it later, ask a person.",
         schemas.EnqueueArguments,
         EnqueueResult,
         ADDITIVE,
@@ -292,7 +292,7 @@ def tool_list() -> list[types.Tool]:
 
 
 def _annotations(hints: ToolHints) -> types.ToolAnnotations:
-    """Only what differs from the protocol's defaults: a tool writes, destroys, repeats its effect and acts on the open world."""
+    """Return only hints that differ from the protocol's defaults: a tool writes, is destructive, not idempotent, open-world."""
     return types.ToolAnnotations(
         read_only_hint=hints.read_only or None,
         idempotent_hint=hints.idempotent or None,
@@ -305,7 +305,7 @@ log = logging.getLogger("holdfast.mcp")
 
 
 def call_tool(tool: ToolEntry, caller: Caller, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
-    """What the tool answers. A refusal is an answer too, and one that a model can act upon; nothing is raised."""
+    """Call the tool and return its answer. An error is also an answer, which a model can act upon; nothing is raised."""
     try:
         request = _parse_arguments(tool.arguments, arguments)
         caller.note_activity(request.session)
@@ -315,7 +315,7 @@ def call_tool(tool: ToolEntry, caller: Caller, arguments: Mapping[str, Any] | No
         return _error_result(error)
     except Exception:
         log.exception("a call failed")
-        return _error_result(HoldfastError("the server could not do this, for a reason that is in its log"))
+        return _error_result(HoldfastError("the server failed to do this; its log has the reason"))
 
 
 def _parse_arguments(kind: type[schemas.ToolArguments], arguments: Mapping[str, Any] | None) -> schemas.ToolArguments:
@@ -326,8 +326,8 @@ def _parse_arguments(kind: type[schemas.ToolArguments], arguments: Mapping[str, 
 
 
 def _error_result(error: HoldfastError) -> types.CallToolResult:
-    said = printable(f"{error.code}: {error.message}. {error.action}".strip())
-    return _call_result(to_json_value(msgspec.convert(error_fields(error), ErrorResult)), said, is_error=True)
+    text = printable(f"{error.code}: {error.message}. {error.action}".strip())
+    return _call_result(to_json_value(msgspec.convert(error_fields(error), ErrorResult)), text, is_error=True)
 
 
 def _call_result(structured: Any, text: str, *, is_error: bool = False) -> types.CallToolResult:

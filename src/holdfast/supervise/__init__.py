@@ -1,4 +1,4 @@
-"""Any program as a supervised one: restarted within limits that outlive its supervisor, and ended with all it has started."""
+"""Supervise any program: restart it within limits that are kept in the ledger, and end it with all the processes it started."""
 
 from holdfast.supervise.run import ResetNeeded, RunPolicy, run_policy
 from holdfast.supervise.supervisor import RunObserver, RunOutcome, Supervisor

@@ -1,4 +1,4 @@
-"""Timers and signals for a loop around a selector."""
+"""Timers and signals for an event loop with a selector."""
 
 import contextlib
 import signal
@@ -13,7 +13,7 @@ Callback = Callable[[], None]
 
 
 class Timers:
-    """Each callback has one time; to say it again moves it."""
+    """Timers by callback. Each callback has one time; setting it again replaces it."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -23,18 +23,18 @@ class Timers:
         self._due[callback] = self._monotonic() + seconds
 
     def call_within(self, seconds: float, callback: Callback) -> None:
-        """No later than that."""
+        """Call it after that time at the latest. An earlier time stays."""
         self._due[callback] = min(self._due.get(callback, float("inf")), self._monotonic() + seconds)
 
     def cancel(self, callback: Callback) -> None:
         self._due.pop(callback, None)
 
     def timeout_s(self) -> float | None:
-        """How long until something is due; None where nothing ever is."""
+        """Return the seconds until the next callback is due, None if there is none."""
         return max(0.0, min(self._due.values()) - self._monotonic()) if self._due else None
 
     def run_due(self) -> None:
-        """Do what is due. An callback may drop another that was due with it."""
+        """Call the callbacks that are due. A callback may cancel another one that is due at the same time."""
         now = self._monotonic()
         for callback in [callback for callback, at in self._due.items() if at <= now]:
             if self._due.pop(callback, None) is not None:
@@ -54,9 +54,9 @@ FORWARDED_SIGNALS = (
 
 
 class SignalReader:
-    """Within, the signals above are read here. What this process was started to ignore stays ignored, but for those to stop.
+    """Reads STOP_SIGNALS and FORWARDED_SIGNALS inside the context. A forwarded signal that was ignored before stays ignored.
 
-    `stopping` are the signals that mean an end: of two that come in quick succession only the first is read.
+    `stopping` are the signals that ask for an end. Of two of them in quick succession, only the first is read.
     """
 
     def __init__(self, monotonic: Callable[[], float], stopping: Collection[signal.Signals] = STOP_SIGNALS) -> None:
@@ -73,12 +73,12 @@ class SignalReader:
         return self._ours.fileno()
 
     def wake(self) -> None:
-        """From any thread: there is something to look at."""
+        """Wake the loop's selector. May be called from any thread."""
         with contextlib.suppress(BlockingIOError):
             self._theirs.send(b"\0")
 
     def read(self) -> list[signal.Signals]:
-        """What has come; of echoes only the first."""
+        """Return the signals that have arrived, without echoes."""
         try:
             numbers = self._ours.recv(1 << 10)
         except BlockingIOError:

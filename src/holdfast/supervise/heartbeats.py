@@ -1,4 +1,4 @@
-"""Heartbeats of a supervised program: how they are received, and what they say about it."""
+"""Heartbeats of a supervised program: how they are received, and its state according to them."""
 
 import contextlib
 import enum
@@ -22,28 +22,28 @@ from holdfast.ledger import validate
 from holdfast.supervise.keeper import BEAT_FD
 
 LINE_BYTES_MAX = limits.CHECKPOINT_BYTES_MAX + 4_096
-"""Of a longer line nothing is read: it is a beat all the same."""
+"""The content of a longer line is ignored, but it still counts as a heartbeat."""
 _READS_MAX = 64
-"""How often a pipe or socket is read to empty it: more than either holds."""
+"""How many reads empty a pipe or socket: more than either holds."""
 _PIPE_BYTES = 1 << 16
 _PATH_BYTES_MAX = 100
-"""What a socket's path may have on every system."""
-_FALLBACK_FOLDER = "/tmp"  # noqa: S108 - only a folder in it that is nobody else's is used
-"""Where there is always a path that is short enough."""
+"""The length that a socket's path may have on every system."""
+_FALLBACK_FOLDER = "/tmp"  # noqa: S108 - used only with a private folder in it
+"""Paths in this folder are always short enough."""
 
 
 class ReceivedHeartbeat(msgspec.Struct, frozen=True):
-    """One beat, and what it said. A checkpoint is JSON, unread."""
+    """One heartbeat and its fields. The checkpoint is undecoded JSON."""
 
     stage: str | None = None
     progress: int | None = None
     checkpoint: Any = UNSET
     refused: str | None = None
-    """Why a part of it is left out."""
+    """Why a part of the heartbeat is ignored."""
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The arguments of a heartbeat."""
+        """The arguments for the ledger's heartbeat."""
         given = {"stage": self.stage, "progress": self.progress, "checkpoint": self.checkpoint}
         return {name: value for name, value in given.items() if value is not None and value is not UNSET}
 
@@ -53,34 +53,34 @@ _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parse_heartbeat(line: bytes) -> ReceivedHeartbeat:
-    """Any of stage, progress and checkpoint, as a JSON object. Any other line is a plain beat."""
+    """Parse a JSON object with any of stage, progress and checkpoint. Any other line is a plain heartbeat."""
     if not line.startswith(b"{"):
         return _PLAIN_HEARTBEAT
     if len(line) > LINE_BYTES_MAX:
         return ReceivedHeartbeat(refused=f"the line is longer than {LINE_BYTES_MAX:,} bytes")
     try:
-        found = _decoder.decode(line)
+        given = _decoder.decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ReceivedHeartbeat(refused="the line is not JSON")
-    told: dict[str, Any] = {}
+    accepted: dict[str, Any] = {}
     refused = None
-    for name, given in found.items():
+    for name, raw in given.items():
         if name in ("stage", "progress", "checkpoint"):
             try:
-                value = given if name == "checkpoint" else msgspec.json.decode(given)
+                value = raw if name == "checkpoint" else msgspec.json.decode(raw)
                 validate.beat(**{"stage": None, "progress": None, "assist_requested": None, name: value})
-                told[name] = value
+                accepted[name] = value
             except HoldfastError as error:
                 refused = error.message
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 refused = f"{name} is not JSON"
         else:
             refused = f"{name[:50]} is none of stage, progress and checkpoint"
-    return ReceivedHeartbeat(**told, refused=refused)
+    return ReceivedHeartbeat(**accepted, refused=refused)
 
 
 class HeartbeatListener:
-    """`on_heartbeat` is called with each beat, in the thread that selects."""
+    """Receives heartbeats on a pipe and a socket. `on_heartbeat` is called with each one, in the selector's thread."""
 
     def __init__(self, run: str, on_heartbeat: Callable[[ReceivedHeartbeat], None]) -> None:
         self._on_heartbeat = on_heartbeat
@@ -89,7 +89,7 @@ class HeartbeatListener:
         self._line = b""
         path = _socket_path(run)
         self._is_temporary = path is None
-        """Its folder is for this supervisor alone, and goes with it."""
+        """The folder belongs to this supervisor alone and is removed with it."""
         self.path = path or Path(tempfile.mkdtemp(prefix="holdfast-", dir=_FALLBACK_FOLDER)) / "beats"
         self.path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -104,7 +104,7 @@ class HeartbeatListener:
         return {"HOLDFAST_BEAT_FD": str(BEAT_FD), "HOLDFAST_BEAT_SOCKET": str(self.path)}
 
     def _read_lines(self) -> bool:
-        """Once: whoever beats without end must not keep everything else waiting. False where there was nothing."""
+        """Read once, so that a program that beats without end does not block the loop. Return False if there was nothing."""
         try:
             chunk = os.read(self._pipe, _PIPE_BYTES)
         except BlockingIOError:
@@ -124,7 +124,7 @@ class HeartbeatListener:
         return True
 
     def read_remaining(self) -> None:
-        """Hear all that has come, once the child has ended. What it wrote last is a line, with or without its end."""
+        """Read everything after the child has ended. Its last line needs no newline."""
         for read_once in (self._read_lines, self._read_datagram):
             for _ in range(_READS_MAX):
                 if not read_once():
@@ -134,7 +134,7 @@ class HeartbeatListener:
             self._on_heartbeat(parse_heartbeat(line.strip()))
 
     def discard(self) -> None:
-        """What the last child has said is no beat of the next one."""
+        """Drop unread heartbeats, so that those of the last child do not count for the next one."""
         on_heartbeat, self._on_heartbeat = self._on_heartbeat, lambda _: None
         self.read_remaining()
         self._on_heartbeat = on_heartbeat
@@ -156,9 +156,9 @@ class HeartbeatListener:
 
 
 def _socket_path(run: str) -> Path | None:
-    """The same for every supervisor of a run, so that one that was killed leaves nothing that its successor does not mend.
+    """Return the socket's path. It is the same for every supervisor of a run, so that each one removes what a killed one left.
 
-    None where somebody else has every folder that could be it.
+    Return None if every possible folder belongs to another user or is too long.
     """
     name = hashlib.sha256(run.encode()).hexdigest()[:16]
     for above in (os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), _FALLBACK_FOLDER):
@@ -169,16 +169,16 @@ def _socket_path(run: str) -> Path | None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether it is there, made here if need be, and nobody else can put anything into it."""
+    """Create the folder if it is missing. Return whether only this user can write to it."""
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        return found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+        status = folder.lstat()
+        return status.st_uid == os.getuid() and stat.S_ISDIR(status.st_mode) and not stat.S_IMODE(status.st_mode) & 0o077
     return False
 
 
 class StopReason(enum.Enum):
-    """What the supervisor has decided about a child that still runs."""
+    """Why the supervisor stops a child."""
 
     STALL = "stall"
     SHUTDOWN = "shutdown"
@@ -197,32 +197,32 @@ class HeartbeatMonitor:
         self.reported = ReceivedHeartbeat()
         self.stop_reason: StopReason | None = None
 
-    def record(self, tick: int, heard: ReceivedHeartbeat) -> bool:
-        """Whether that is news: another stage, or other progress."""
+    def record(self, tick: int, heartbeat: ReceivedHeartbeat) -> bool:
+        """Record a heartbeat. Return whether stage or progress has changed."""
         self.last_beat_tick = tick
         self.beats += 1
         before = self.reported
         self.reported = ReceivedHeartbeat(
-            heard.stage or before.stage, before.progress if heard.progress is None else heard.progress
+            heartbeat.stage or before.stage, before.progress if heartbeat.progress is None else heartbeat.progress
         )
         return self.reported != before
 
     @property
     def silent_since(self) -> int | None:
-        """From when its silence counts; None for a program that has not beaten and need not."""
+        """The start of the time without heartbeats; None for a program that has sent none and need not."""
         if self.last_beat_tick is None and not self._from_start:
             return None
         return max(self.last_beat_tick or self.started_tick, self._silence_reset_tick)
 
     def reset_silence(self, tick: int) -> None:
-        """Nobody has listened until now: there is a fresh interval."""
+        """Start a new interval, after a time in which the supervisor could not read heartbeats."""
         self._silence_reset_tick = tick
 
     def describe(self) -> str | None:
-        """What it last said of itself."""
-        told = [f"stage {self.reported.stage}"] if self.reported.stage is not None else []
-        told += [f"progress {self.reported.progress}"] if self.reported.progress is not None else []
-        return ", ".join(told) or None
+        """Return the last reported stage and progress as text."""
+        parts = [f"stage {self.reported.stage}"] if self.reported.stage is not None else []
+        parts += [f"progress {self.reported.progress}"] if self.reported.progress is not None else []
+        return ", ".join(parts) or None
 
 
 _NOT_FOUND = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
@@ -230,7 +230,7 @@ _NOT_EXECUTABLE = {errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR, errno
 
 
 def shell_exit_code(number: int) -> int | None:
-    """What a shell would exit with where a command cannot be started, and never will be; None where another try may do."""
+    """Return a shell's exit code for a command that can never be started; None if a retry may succeed."""
     if number in _NOT_FOUND:
         return 127
     return 126 if number in _NOT_EXECUTABLE else None

@@ -1,16 +1,16 @@
-"""The keeper: a small process between a supervisor and its command. Nothing of the command outlives it, or its supervisor.
+"""The keeper: a small process between a supervisor and its command. No process of the command outlives it or the supervisor.
 
-Run as a script, by its path and with the standard library alone, so that it starts in a moment and holds next to nothing.
-Its arguments are the descriptors of a socket to the supervisor and of the pipe for beats, the seconds of grace, and the command.
+It runs as a script, by its path and with the standard library alone, so that it starts quickly and needs little memory.
+Its arguments are the descriptors of a socket to the supervisor and of the heartbeat pipe, the grace in seconds, and the command.
 
-It hears lines: `signal N` for the command itself, `stop N` for all of its tree, which is killed when the grace is over, and
-`kill`. The end of the socket is the end of the supervisor, and counts as `kill`. It says `started PID` or `failed ERRNO`, then
-`exited CODE`, and ends when nothing is left that it could end.
+It reads lines: `signal N` signals the command itself, `stop N` signals its whole tree and kills it after the grace, and `kill`
+kills the tree. The end of the socket means that the supervisor has ended, and counts as `kill`. It writes `started PID` or
+`failed ERRNO`, then `exited CODE`, and ends when no process is left that it can end.
 
-On Linux every orphan below the keeper becomes its child, however it was forked, so none can leave. Elsewhere only the
-command's process group is known.
+On Linux every orphan below the keeper becomes its child, however it was forked, so none can escape. On other systems the keeper
+knows only the command's process group.
 
-Whatever it keeps may stop it (SIGSTOP). Its supervisor kills it then, and a supervisor that dies first sets it going again.
+The command may stop the keeper (SIGSTOP). Its supervisor kills it then. If the supervisor dies first, the kernel continues it.
 """
 
 import contextlib
@@ -25,44 +25,44 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LINUX = sys.platform.startswith("linux")
 KILL_INTERVAL_SECONDS = 0.05
-"""How soon a tree that is being killed is looked at again: what was forked meanwhile is killed too."""
+"""How often the tree is killed again until it is gone, because it may have forked meanwhile."""
 READ_BYTES = 1 << 12
 BEAT_FD = 3
-"""The pipe for beats, as the command has it. A plain shell cannot write to a descriptor above 9."""
+"""The command's descriptor of the heartbeat pipe. A plain shell cannot write to a descriptor above 9."""
 _SHIELDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM]
-"""What somebody may send to everything in sight: the keeper goes when its work is done."""
+"""Signals that may be sent to all processes at once. The keeper ignores them, because it has to end the command first."""
 _IGNORED = [signal.SIGPIPE, signal.SIGXFSZ]
-"""What Python ignores; no other program expects that."""
+"""Signals that Python ignores. The command gets their default actions back."""
 
 
 def adopt_orphans() -> None:
-    """Whatever is orphaned below this process becomes its child, where the system can do that."""
+    """Make orphans below this process its children. Only on Linux."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def continue_when_parent_dies() -> None:
-    """The end of the parent sets this process going, whoever has stopped it, where the system can do that."""
+    """Have the kernel continue this process when its parent ends, if it was stopped. Only on Linux."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def _stat(pid: str) -> tuple[bytes, int]:
-    """A process's state and its parent."""
+    """Return a process's state and its parent."""
     with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - the keeper starts without pathlib
         state, parent = stat.read().rpartition(b")")[2].split()[:2]
     return state, int(parent)
 
 
 def is_stopped(pid: int) -> bool:
-    """By a signal or a tracer. False too where there is no /proc."""
+    """Return whether a signal or a tracer has stopped the process. Return False without /proc."""
     with contextlib.suppress(OSError):
         return _stat(str(pid))[0] in (b"T", b"t")
     return False
 
 
 def descendants(root: int, spared: frozenset[int] = frozenset()) -> list[int]:
-    """Everything alive below a process, parents first, without the spared and what is below them. Nothing without a /proc."""
+    """Return the live descendants of a process, parents first, without `spared` and their descendants; [] without /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if _LINUX else []:  # noqa: PTH208 - the keeper starts without pathlib
         if name.isdigit() and int(name) not in spared:
@@ -70,14 +70,14 @@ def descendants(root: int, spared: frozenset[int] = frozenset()) -> list[int]:
                 state, parent = _stat(name)
                 if state not in (b"Z", b"X"):
                     children.setdefault(parent, []).append(int(name))
-    found = list(children.get(root, ()))
-    for pid in found:
-        found += children.get(pid, ())
-    return found
+    pids = list(children.get(root, ()))
+    for pid in pids:
+        pids += children.get(pid, ())
+    return pids
 
 
 def send_signal(pids: list[int], number: int) -> bool:
-    """Send a signal to each; whether any of them got it. Some may be gone, and some another user's."""
+    """Send a signal to each process. Return whether any was signalled. Some may have ended or belong to another user."""
     signalled = False
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -87,7 +87,7 @@ def send_signal(pids: list[int], number: int) -> bool:
 
 
 class KeptCommand:
-    """The command, in a session of its own."""
+    """The command, in its own session."""
 
     def __init__(self, argv: list[str], beat_fd: int) -> None:
         self.errno = 0
@@ -97,7 +97,7 @@ class KeptCommand:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                theirs = os.dup(theirs)  # it may be where the pipe for beats belongs
+                theirs = os.dup(theirs)  # it may be at BEAT_FD, which is replaced next
                 os.dup2(beat_fd, BEAT_FD)
                 os.set_inheritable(BEAT_FD, True)
                 self._exec(argv, keeper, ignored)
@@ -118,10 +118,10 @@ class KeptCommand:
                 os._exit(127)
         for number in {*_SHIELDED, *_IGNORED} - {*ignored}:
             signal.signal(number, signal.SIG_DFL)
-        os.execvp(argv[0], argv)  # noqa: S606 - the very point of it
+        os.execvp(argv[0], argv)  # noqa: S606 - runs the command that the user gave
 
     def signal_all(self, number: int) -> bool:
-        """Whatever is below the keeper, or in the command's group where no more is known; whether there was anything."""
+        """Signal all processes below the keeper, or the command's group without /proc. Return whether there were any."""
         if _LINUX:
             return send_signal(descendants(os.getpid()), number)
         try:
@@ -138,9 +138,9 @@ class Keeper:
         self._buffer = b""
         self._running = True
         self._is_done = False
-        """Nothing is left below it."""
+        """No process that the keeper can end is left below it."""
         self._kill_at: float | None = None
-        """When what is left is killed; it has been told to end by then."""
+        """When the remaining processes are killed. They got a signal to stop before."""
         ours, theirs = os.pipe()
         os.set_blocking(ours, False)
         os.set_blocking(theirs, False)
@@ -155,15 +155,15 @@ class Keeper:
             self._send(f"failed {self._command.errno}")
             return
         self._send(f"started {self._command.pid}")
-        ready = select.poll()
-        ready.register(self._channel, select.POLLIN)
-        ready.register(self._wakeup_fd, select.POLLIN)
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        poll.register(self._wakeup_fd, select.POLLIN)
         while not self._is_done:
-            found = dict(ready.poll(self._poll_timeout_ms()))
-            if self._wakeup_fd in found:
+            ready = dict(poll.poll(self._poll_timeout_ms()))
+            if self._wakeup_fd in ready:
                 os.read(self._wakeup_fd, READ_BYTES)
-            if self._channel in found and not self._read_orders():
-                ready.unregister(self._channel)
+            if self._channel in ready and not self._read_orders():
+                poll.unregister(self._channel)
             self._reap()
             if not self._is_done:
                 self._end_remaining()
@@ -174,7 +174,7 @@ class Keeper:
         return max(KILL_INTERVAL_SECONDS, self._kill_at - time.monotonic()) * 1_000
 
     def _read_orders(self) -> bool:
-        """Do as the supervisor says; False when it is not there any more."""
+        """Carry out the supervisor's orders. Return False if the supervisor has ended."""
         try:
             chunk = os.read(self._channel, READ_BYTES)
         except ConnectionResetError:
@@ -182,7 +182,7 @@ class Keeper:
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         for line in lines:
             word, _, number = line.partition(b" ")
-            if word == b"signal" and self._running:  # until it is waited for, its number is nobody else's
+            if word == b"signal" and self._running:  # its pid cannot be reused before it is reaped
                 send_signal([self._command.pid], int(number))
             elif word == b"stop":
                 self._stop(int(number))
@@ -199,17 +199,17 @@ class Keeper:
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-                if found[0] == self._command.pid:
+            while (reaped := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                if reaped[0] == self._command.pid:
                     self._running = False
-                    self._send(f"exited {os.waitstatus_to_exitcode(found[1])}")
+                    self._send(f"exited {os.waitstatus_to_exitcode(reaped[1])}")
             return
         self._is_done = _LINUX or not self._command.signal_all(0)
 
     def _end_remaining(self) -> None:
-        """What the command leaves behind is told to end, and killed like everything else when its time is over.
+        """Stop the processes that the command has left behind, and kill the whole tree when the grace is over.
 
-        A process of another user cannot be killed: when there is nothing else left, it is.
+        A process of another user cannot be killed. If only such processes are left, the keeper is done.
         """
         if not self._running and self._kill_at is None:
             self._stop(signal.SIGTERM)

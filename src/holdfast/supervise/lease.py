@@ -1,4 +1,4 @@
-"""Leases of supervised commands: renewed while the command runs, settled when it ends."""
+"""Leases of supervised commands: renewed while the command runs, ended with its outcome."""
 
 import logging
 import math
@@ -32,7 +32,7 @@ log = logging.getLogger("holdfast.supervise")
 
 
 class Lease(ABC):
-    """A lease that is renewed as long as a command runs. A service: its tick is a beat, from a thread of its own."""
+    """A lease that is renewed while a command runs. It is a service: each tick sends a heartbeat, in its own thread."""
 
     name = "lease"
 
@@ -43,13 +43,13 @@ class Lease(ABC):
         self._lock = threading.Lock()
         self._unsent: dict[str, Any] = {}
         self.expires_at = float("inf")
-        """By this process's own clock, since before the last beat that was answered. Later, another holder may have the job."""
+        """On this process's clock, counted from before the last answered heartbeat. After it, another holder may have the job."""
         self.lost = False
         self._settled = False
         self.cancel_requested = False
 
     def _start_renewing(self, policy: Policy, began: float, every_s_max: float = math.inf) -> None:
-        """The lease was granted by a call that began then. No two beats are further apart than `every_s_max`."""
+        """Start from the lease that a call beginning at `began` was granted. Heartbeats are at most `every_s_max` apart."""
         self._silence_s = min(policy.lease_ttl_ms, policy.stall_after_ms) / 1_000
         self.every_s = min(policy.heartbeat_interval_ms / 1_000, self._silence_s / 3, every_s_max)
         self._set_expiry(began)
@@ -58,18 +58,18 @@ class Lease(ABC):
         self.expires_at = began + self._silence_s
         self._due = began + self.every_s / 2
 
-    def add_news(self, heard: ReceivedHeartbeat) -> None:
-        """What the child told goes with the next beat."""
+    def add_news(self, heartbeat: ReceivedHeartbeat) -> None:
+        """Send the fields of the child's heartbeat with the next heartbeat to the ledger."""
         with self._lock:
-            self._unsent |= heard.fields
+            self._unsent |= heartbeat.fields
 
     @property
     def has_news(self) -> bool:
-        """The child has told something that was not sent yet."""
+        """Whether the child has reported fields that were not sent yet."""
         return bool(self._unsent)
 
     def tick(self) -> None:
-        """Without news, a lease that was just renewed is left alone."""
+        """Send a heartbeat, unless the lease was just renewed and there is no news."""
         began = self._monotonic()
         if self.lost or self._settled or (began < self._due and not self._unsent):
             return
@@ -81,8 +81,8 @@ class Lease(ABC):
             with self._lock:
                 self._unsent = fields | self._unsent
             raise
-        except (ValidationError, LimitExceeded) as error:  # what was told is dropped, and the next beat is a plain one
-            log.warning("a beat was refused for what it said", extra={"job_id": self.job_id, "error": error.message})
+        except (ValidationError, LimitExceeded) as error:  # the fields are dropped, and the next heartbeat is a plain one
+            log.warning("the fields of a heartbeat were refused", extra={"job_id": self.job_id, "error": error.message})
         except HoldfastError as error:
             if not self._settled:
                 log.warning("lease lost", extra={"job_id": self.job_id, "error": error.code})
@@ -95,18 +95,18 @@ class Lease(ABC):
 
     @abstractmethod
     def _beat(self, fields: dict[str, Any]) -> bool:
-        """Send one beat. True if the job is to be cancelled."""
+        """Send one heartbeat. Return whether the job's cancellation was requested."""
 
     def mark_lost(self) -> None:
         self.lost = True
         self._wake_loop()
 
-    def close(self) -> None:  # noqa: B027 - for a Ticker, which closes what it ticks
-        """A lease is settled, not dropped."""
+    def close(self) -> None:  # noqa: B027 - required by Ticker
+        """Do nothing: the outcome of the command ends the lease."""
 
 
 class JobLease(Lease):
-    """The job that a run is for: held by the run, whichever process supervises it."""
+    """The lease of a run's job. The run holds it, so a later supervisor of the same run holds it too."""
 
     def __init__(
         self, ledger: Ledger, job_id: int, worker: str, incarnation: str, monotonic: Callable[[], float], wake: Callable[[], None]
@@ -117,7 +117,7 @@ class JobLease(Lease):
         self._incarnation = incarnation
 
     def claim(self) -> None:
-        """Raises what the ledger says where the job cannot be had."""
+        """Claim and start the job. Raise the ledger's error if it cannot be claimed."""
         self._check_key()
         began = self._monotonic()
         job = self._ledger.claim_job(self.job_id, self._worker, incarnation=self._incarnation)
@@ -129,16 +129,16 @@ class JobLease(Lease):
         self.cancel_requested = job.cancel_requested_at is not None
 
     def _check_key(self) -> None:
-        """What would be refused for want of a signature is not begun: the program's work would be on no record."""
+        """Raise SignatureInvalid if the job must be signed and there is no key: the result could not be recorded."""
         job = self._ledger.get(self.job_id)
         policies = [self._ledger.policy_of(self.job_id), *([job.policy] if job.owner is not None and job.policy else [])]
         if all(policy.signed == "none" for policy in policies):
             return
         try:
             self._ledger.check_key(self._worker)
-        except SignatureInvalid as refused:
-            words = f"job {self.job_id} has to be signed by worker {self._worker!r}: {refused.message}"
-            raise SignatureInvalid(words, job_id=self.job_id, **refused.context) from None
+        except SignatureInvalid as error:
+            message = f"job {self.job_id} has to be signed by worker {self._worker!r}: {error.message}"
+            raise SignatureInvalid(message, job_id=self.job_id, **error.context) from None
 
     def _beat(self, fields: dict[str, Any]) -> bool:
         beat = self._ledger.heartbeat(self.fence, **fields)
@@ -150,7 +150,7 @@ class JobLease(Lease):
     def episode(self) -> bytes:
         return episode_id(self.fence)
 
-    # How it ends; each may be sent again after a lost answer
+    # The ends of the lease. Each may be sent again after a lost answer.
 
     def complete(self, result: bytes | None) -> None:
         value = None if result is None else msgspec.Raw(result)
@@ -174,16 +174,16 @@ class JobLease(Lease):
 
 
 def settle_job(lease: JobLease, reason: TerminalReason, result: Path, error: dict[str, Any]) -> None:
-    """Send what was told last, then the end. Raises what the ledger refuses. May be called again after Unavailable."""
+    """Send the last news, then end the job. Raise the ledger's refusal. May be called again after Unavailable."""
     if lease.has_news:
         lease.tick()
     if lease.lost:
         raise FenceLost(f"the lease of job {lease.fence.job_id} is lost", job_id=lease.fence.job_id)
-    found = read_result(result)
-    if lease.cancel_requested and found is None:
+    body = read_result(result)
+    if lease.cancel_requested and body is None:
         lease.acknowledge_cancel()
-    elif reason is TerminalReason.CLEAN_EXIT or (lease.cancel_requested and found is not None):
-        _complete_or_fail(lease, found)
+    elif reason is TerminalReason.CLEAN_EXIT or (lease.cancel_requested and body is not None):
+        _complete_or_fail(lease, body)
     elif reason is TerminalReason.OPERATOR_SHUTDOWN:
         lease.release()
     else:
@@ -192,20 +192,21 @@ def settle_job(lease: JobLease, reason: TerminalReason, result: Path, error: dic
 
 
 def _complete_or_fail(lease: JobLease, result: bytes | None) -> None:
-    """A result that cannot be kept, or that a validator refuses, is a failure that no retry mends."""
+    """Complete the job. If the result is invalid or a validator refuses it, fail the job; without a retry, unless the
+    error is retryable."""
     try:
         lease.complete(result)
     except (ValidationError, LimitExceeded, RefusedByValidator) as error:
-        said = {"type": type(error).__name__, "message": error.message}
+        fields = {"type": type(error).__name__, "message": error.message}
         if error.retryable:
-            lease.fail(said, retryable=True, failure_stage=FailureStage.OUTPUT)
+            lease.fail(fields, retryable=True, failure_stage=FailureStage.OUTPUT)
         else:
-            lease.fail(said, retryable=False, reason_code=ReasonCode.VALIDATION_FAILED, failure_stage=FailureStage.OUTPUT)
+            lease.fail(fields, retryable=False, reason_code=ReasonCode.VALIDATION_FAILED, failure_stage=FailureStage.OUTPUT)
         raise
 
 
 def read_result(path: Path) -> bytes | None:
-    """What the command has written, a little more than fits at most; None where it has written nothing, or no plain file."""
+    """Return what the command has written, up to one byte more than the limit; None if it is empty or not a regular file."""
     try:
         descriptor = open_regular(path)
     except OSError:

@@ -12,13 +12,13 @@ from holdfast.supervise import keeper
 
 READ_BYTES = 1 << 12
 KEEPER_SECONDS = 2.0
-"""What a keeper may take for an order, beyond the grace, before its supervisor looks whether it can do anything at all."""
+"""How long a keeper may take for an order, beyond the grace, before its supervisor checks whether it is stopped."""
 
 
 class CommandProcess:
-    """The command, from its start until nothing of it is left. `read_messages` is to be called whenever its socket can be read.
+    """The command, from its start until none of its processes is left. Call `read_messages` when `channel` is readable.
 
-    What is orphaned below this process is taken for a part of it, but for the `preexisting`.
+    Orphans below this process count as part of the command, except the `preexisting` processes.
     """
 
     def __init__(
@@ -31,21 +31,21 @@ class CommandProcess:
         preexisting: frozenset[int],
         streams: tuple[int | None, int | None, int | None] = (None, None, None),
     ) -> None:
-        """`beat_fd` is the pipe for beats.
+        """`beat_fd` is the heartbeat pipe.
 
-        `streams` are its standard input, output and error, where they are not this process's."""
+        `streams` are the command's standard input, output and error; None stands for this process's stream."""
         self.pid: int | None = None
         self.errno = 0
-        """Why it could not be started."""
+        """Why the command could not be started."""
         self.exit_code: int | None = None
-        """Negative for a signal. None too where the keeper was killed and cannot say."""
+        """Negative for a signal. Also None if the keeper was killed and could not report it."""
         self.has_ended = False
-        """Nothing of it is left."""
+        """No process of the command is left."""
         self.channel, theirs = socket.socketpair()
         self._buffer = b""
         self._preexisting = preexisting
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - a file of this very package
+            self._process = subprocess.Popen(  # noqa: S603 - a file of this package
                 [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), str(beat_fd), str(grace_s), *command],
                 pass_fds=[theirs.fileno(), beat_fd],
                 start_new_session=True,
@@ -75,18 +75,18 @@ class CommandProcess:
             self.has_ended = True
 
     def signal(self, number: int) -> None:
-        """To the command alone: its own children are its own business."""
+        """Send a signal to the command alone, not to its children."""
         self._send(f"signal {number}")
 
     def stop(self, number: int) -> None:
-        """To all of it; what has not ended when the grace is over is killed."""
+        """Send a signal to all processes of the command. Those that are left after the grace are killed."""
         self._send(f"stop {number}")
 
     def kill(self) -> None:
         self._send("kill")
 
     def kill_stopped_keeper(self) -> None:
-        """Kill a keeper that was stopped, and so obeys nobody. One that only waits for what cannot be killed is left to it."""
+        """Kill a keeper that was stopped, because it carries out no orders. A keeper that waits for its processes goes on."""
         if keeper.is_stopped(self._process.pid):
             self._process.kill()
 
@@ -95,7 +95,7 @@ class CommandProcess:
             self.channel.sendall(order.encode() + b"\n")
 
     def close(self) -> None:
-        """Whatever is left of it is killed."""
+        """Kill the processes of the command that are left."""
         self.channel.close()
         self._wait_for_keeper()
 
@@ -109,11 +109,11 @@ class CommandProcess:
 
 
 def _kill_orphans(preexisting: frozenset[int]) -> None:
-    """Usually there is nothing: only a keeper that was killed leaves something behind, and then it is below this process."""
-    while found := keeper.descendants(os.getpid(), preexisting):
-        signalled = [pid for pid in found if keeper.send_signal([pid], signal.SIGKILL)]
+    """Kill processes that a killed keeper has left behind; they are below this process. Usually there are none."""
+    while orphans := keeper.descendants(os.getpid(), preexisting):
+        signalled = [pid for pid in orphans if keeper.send_signal([pid], signal.SIGKILL)]
         if not signalled:
             return
-        for pid in signalled:  # parents first: whose parent has ended is a child of this process
+        for pid in signalled:  # parents first: when a parent has ended, its children become children of this process
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)

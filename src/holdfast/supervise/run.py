@@ -28,7 +28,7 @@ from holdfast.errors import Conflict, HoldfastError, ValidationError
 from holdfast.ledger.verbs.runs import NEEDS_RESET, RunBody, Supervision
 
 STALL_TIMEOUT_MS = 60_000
-"""For a program that has beaten, where nobody has said how long it may be silent."""
+"""Default stall timeout of a program that has sent a heartbeat."""
 _HOUR_MS, _MONTH_MS = 3_600_000, 30 * policies.DAY_MS
 
 COUNTS = {"max_restarts": (0, MAX_RESTARTS_LIMIT), "breaker_failures": (0, MAX_CIRCUIT_BREAKER_FAILURES)}
@@ -43,25 +43,25 @@ DURATIONS_MS = {
 
 
 class RunPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command is restarted, and how it is ended."""
+    """How a command is restarted and how it is stopped."""
 
     max_restarts: int = 10
-    """In any window."""
+    """The most restarts in any window."""
     window_ms: int = 600_000
     breaker_failures: int = 5
-    """So many restarts within the breaker's window, and there is never another."""
+    """After this many restarts within the breaker's window, the command is never restarted again."""
     breaker_window_ms: int = 30_000
     stall_timeout_ms: int | None = None
-    """How long it may be silent. None: a minute, once it has beaten."""
+    """The longest time without a heartbeat. None: a minute, after the first heartbeat."""
     backoff_ms: int = 500
-    """Before the first restart in a window; doubled for each one after it."""
+    """The wait before the first restart in a window. It doubles with each further restart."""
     backoff_max_ms: int = 30_000
     grace_ms: int = 10_000
-    """Between being told to end and being killed."""
+    """The time between the signal to stop and SIGKILL."""
 
     @property
     def config(self) -> RestartPolicyConfig:
-        """For the controller. A tick is a millisecond."""
+        """The policy for the restart controller. A tick is a millisecond."""
         return RestartPolicyConfig(
             max_restarts=self.max_restarts,
             window_ticks=self.window_ms,
@@ -75,30 +75,30 @@ class RunPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return STALL_TIMEOUT_MS if self.stall_timeout_ms is None else self.stall_timeout_ms
 
     def backoff_seconds(self, attempt: int, jitter: float) -> float:
-        """Before the restart with this number in its window."""
-        plain_ms: int = min(self.backoff_ms << min(attempt - 1, 40), self.backoff_max_ms)
-        return plain_ms * jitter / 1_000
+        """Return the wait before the restart with this number in its window."""
+        backoff_ms: int = min(self.backoff_ms << min(attempt - 1, 40), self.backoff_max_ms)
+        return backoff_ms * jitter / 1_000
 
 
 def run_policy(fields: Mapping[str, Any]) -> RunPolicy:
-    """From the names people write (`max_restarts=3`, `window="10m"`). None leaves a field at its default.
+    """Return the policy from public names (`max_restarts=3`, `window="10m"`). None leaves a field at its default.
 
-    What has left the window is forgotten, so the breaker's is never longer.
+    The breaker's window is never longer than the window, because restarts before the window are not kept.
     """
-    found: dict[str, Any] = {}
+    policy: dict[str, Any] = {}
     for name, value in fields.items():
         if value is None:
             continue
         if name in COUNTS:
-            found[name] = check_integer(name, value, *COUNTS[name])
+            policy[name] = check_integer(name, value, *COUNTS[name])
         elif name in DURATIONS_MS:
-            found[f"{name}_ms"] = policies.duration_ms(name, value, *DURATIONS_MS[name])
+            policy[f"{name}_ms"] = policies.duration_ms(name, value, *DURATIONS_MS[name])
         else:
             raise ValidationError(f"a run's policy has no {name!r:.80}", field="policy")
-    longest = found.get("window_ms", RunPolicy().window_ms)
-    if found.setdefault("breaker_window_ms", min(RunPolicy().breaker_window_ms, longest)) > longest:
+    longest = policy.get("window_ms", RunPolicy().window_ms)
+    if policy.setdefault("breaker_window_ms", min(RunPolicy().breaker_window_ms, longest)) > longest:
         raise ValidationError("breaker_window must not be longer than window", field="breaker_window")
-    return RunPolicy(**found)
+    return RunPolicy(**policy)
 
 
 _PROCESS_IDENTITY = re.compile(r"([^/]+)/(\d+)/(\d+)/[^/]+")
@@ -106,18 +106,18 @@ _LINUX = sys.platform.startswith("linux")
 
 
 def process_identity(nonce: str) -> str:
-    """A name for this process that no other ever has: which system, which process, since when."""
+    """Return a unique name for this process, from the system, the pid, its start time and the nonce."""
     return f"{_system_identity()}/{os.getpid()}/{_process_start_time(os.getpid())}/{nonce}"
 
 
-def is_dead_process(of: str) -> bool:
-    """Whether a holder is a process of this very system, and gone. False where nobody here can know."""
-    found = _PROCESS_IDENTITY.fullmatch(of)
-    return found is not None and found[1] == _system_identity() and _process_start_time(int(found[2])) != found[3]
+def is_dead_process(identity: str) -> bool:
+    """Return whether a holder is a process of this system that has ended. Return False for other systems."""
+    match = _PROCESS_IDENTITY.fullmatch(identity)
+    return match is not None and match[1] == _system_identity() and _process_start_time(int(match[2])) != match[3]
 
 
 def _system_identity() -> str:
-    """This boot, and which processes are seen from here: numbers of processes mean something only within both."""
+    """Return the boot id and the pid namespace: a pid is unique only within both."""
     if not _LINUX:
         return ""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -125,7 +125,7 @@ def _system_identity() -> str:
 
 
 def _process_start_time(pid: int) -> str:
-    """When a process began, in the kernel's ticks since boot; nothing where there is no such process, or only its remains."""
+    """Return the start time of a process in the kernel's ticks since boot; "" if there is none, or only a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -136,13 +136,13 @@ def _process_start_time(pid: int) -> str:
 log = logging.getLogger("holdfast.supervise")
 
 DUTY_SECONDS = 15.0
-"""How long nobody else may supervise a run whose supervisor cannot be asked whether it lives."""
+"""How long a run stays reserved for a supervisor on another system after its last renewal."""
 RUN_DOMAIN = b"holdfast run v1\n"
 BEAT_DOMAIN = b"holdfast run beat v1\n"
 
 
 class ResetNeeded(Exception):
-    """The last run of this name ended in a way that only an operator clears."""
+    """The last run of this name ended with a reason that an operator has to reset."""
 
     def __init__(self, name: str, reason: TerminalReason) -> None:
         super().__init__(f"the last run of {name!r} ended with {reason.value}")
@@ -151,14 +151,14 @@ class ResetNeeded(Exception):
 
 
 class RunSnapshot(NamedTuple):
-    """A run as it was; of two the one with the higher number is the later one."""
+    """The state of a run. A later snapshot has a higher number."""
 
     number: int
     body: RunBody
 
 
 class SupervisedRun:
-    """One run: from its first start until a terminal reason stands, through any number of supervisors."""
+    """One run: from its first start until it has a terminal reason, under any number of supervisors."""
 
     def __init__(
         self, supervision: Supervision, name: str, policy: RunPolicy, command: Sequence[str], job_id: int | None
@@ -170,49 +170,49 @@ class SupervisedRun:
         self._save_lock = threading.Lock()
         self._snapshot_count = self._saved_number = 0
         self.receipt: LivenessHeartbeatReceiptV1 | None = None
-        """The newest."""
+        """The newest receipt."""
         self.is_new = True
-        """False where an earlier supervisor has begun it and was not there to end it."""
+        """False if an earlier supervisor has started the run and did not end it."""
         self.controller = RestartController(policy.config)
         self._acquire()
         try:
-            kept = self._load(supervision.find(name))
+            body = self._load(supervision.find(name))
         except BaseException:
             self.release()
             raise
-        self.body = msgspec.structs.replace(kept, program=command[0], job_id=job_id)
+        self.body = msgspec.structs.replace(body, program=command[0], job_id=job_id)
 
-    def _load(self, found: RunBody | None) -> RunBody:
-        """What a run begins with, or goes on with."""
-        if found is not None and found.terminal_reason in NEEDS_RESET:
-            raise ResetNeeded(self.name, found.terminal_reason)
-        if found is None or found.is_over:
-            number = 1 if found is None else found.run + 1
+    def _load(self, last: RunBody | None) -> RunBody:
+        """Return the body of a new run, or of the last run if that has not ended. Raise ResetNeeded."""
+        if last is not None and last.terminal_reason in NEEDS_RESET:
+            raise ResetNeeded(self.name, last.terminal_reason)
+        if last is None or last.is_over:
+            number = 1 if last is None else last.run + 1
             return RunBody(run=number, holder=self._holder, incarnation=self._supervision.nonce(), program="")
-        assert isinstance(found.controller, msgspec.Raw)
+        assert isinstance(last.controller, msgspec.Raw)
         self.is_new = False
-        self.controller = RestartController.from_json(bytes(found.controller), self._policy.config)
-        return msgspec.structs.replace(found, holder=self._holder)
+        self.controller = RestartController.from_json(bytes(last.controller), self._policy.config)
+        return msgspec.structs.replace(last, holder=self._holder)
 
     def _acquire(self) -> None:
-        """A supervisor of this machine that is dead cannot object: its keeper has ended its command."""
+        """Acquire the run. Take it over from a dead supervisor on this machine: its keeper has ended its command."""
         if self._supervision.take(self.name, self._holder, DUTY_SECONDS):
             return
-        found = self._supervision.find(self.name)
-        if found is not None and is_dead_process(found.holder):
-            self._supervision.drop(self.name, found.holder)
+        last = self._supervision.find(self.name)
+        if last is not None and is_dead_process(last.holder):
+            self._supervision.drop(self.name, last.holder)
             if self._supervision.take(self.name, self._holder, DUTY_SECONDS):
                 return
-        raise Conflict(f"{self.name!r} is supervised by somebody else", run=self.name)
+        raise Conflict(f"{self.name!r} has another supervisor", run=self.name)
 
     @property
     def run_id(self) -> str:
         return f"{self.name}/{self.body.run}"
 
-    # What happens to it
+    # Restarts and the end
 
     def restart(self, tick: int) -> int | None:
-        """Whether it may be started again: the number of the restart in its window, or None, and then a reason stands."""
+        """Record a restart and return its number in the window. Return None if it is not allowed; the run has then ended."""
         decision = self.controller.record_restart(tick)
         if isinstance(decision, Allow):
             self.body = msgspec.structs.replace(self.body, restarts=self.body.restarts + 1)
@@ -220,7 +220,7 @@ class SupervisedRun:
         return None
 
     def end(self, reason: TerminalReason) -> None:
-        """The first reason stays."""
+        """Set the terminal reason, unless there is one already."""
         self.controller.record_terminal(reason)
 
     def record_exit(self, code: int | None) -> None:
@@ -231,51 +231,51 @@ class SupervisedRun:
     def issue_receipt(
         self, tick: int, verdict: HealthVerdict, *, uptime_ms: int, beat: str, episode: bytes | None, detail: str | None
     ) -> LivenessHeartbeatReceiptV1:
-        """`beat` names the newest one; `episode` is that of a job, where the run is for one."""
+        """Issue a receipt. `beat` identifies the newest heartbeat; `episode` is that of the run's job, if it has one."""
         limit = tick - self._policy.window_ms
-        cut = None if detail is None else detail.encode()[:MAX_HEARTBEAT_DETAIL_LENGTH].decode(errors="ignore")
-        whole = f"{self._supervision.ledger_id}\n{self.run_id}".encode()
+        short_detail = None if detail is None else detail.encode()[:MAX_HEARTBEAT_DETAIL_LENGTH].decode(errors="ignore")
+        identity = f"{self._supervision.ledger_id}\n{self.run_id}".encode()
         self.receipt = LivenessHeartbeatReceiptV1(
             run_id=self.run_id,
-            episode_id=episode or hashlib.sha256(RUN_DOMAIN + whole).digest(),
+            episode_id=episode or hashlib.sha256(RUN_DOMAIN + identity).digest(),
             emitted_at_tick=tick,
-            time_envelope_ref=hashlib.sha256(BEAT_DOMAIN + whole + f"\n{beat}".encode()).digest(),
+            time_envelope_ref=hashlib.sha256(BEAT_DOMAIN + identity + f"\n{beat}".encode()).digest(),
             health_verdict=verdict,
             restart_count=sum(1 for at in self.controller.restart_ticks if at >= limit),
             max_restarts=self._policy.max_restarts,
             uptime_ms=uptime_ms,
-            detail=cut,
+            detail=short_detail,
         )
         return self.receipt
 
-    # Keeping it
+    # Saving
 
     def snapshot(self) -> RunSnapshot:
-        """All of it, as it is now. For the thread that changes it."""
+        """Return the current state. Call it in the thread that changes the run."""
         self._snapshot_count += 1
         receipt = UNSET if self.receipt is None else msgspec.Raw(self.receipt.to_json().encode())
         reason = self.controller.terminal_reason()
-        kept = msgspec.Raw(self.controller.to_json().encode())
-        whole = msgspec.structs.replace(self.body, controller=kept, terminal_reason=reason, receipt=receipt)
-        return RunSnapshot(self._snapshot_count, whole)
+        controller = msgspec.Raw(self.controller.to_json().encode())
+        body = msgspec.structs.replace(self.body, controller=controller, terminal_reason=reason, receipt=receipt)
+        return RunSnapshot(self._snapshot_count, body)
 
     def save(self, snapshot: RunSnapshot) -> None:
-        """Durable when it returns, it or a later one. Conflict where another supervisor has the run."""
+        """Save the snapshot, unless a later one is saved already. Raise Conflict if another supervisor has the run."""
         with self._save_lock:
             if snapshot.number > self._saved_number:
                 self._supervision.keep(self.name, snapshot.body, DUTY_SECONDS)
                 self._saved_number = snapshot.number
 
     def release(self) -> None:
-        """Others may supervise it at once."""
+        """Release the run, so that another supervisor can acquire it at once."""
         try:
             self._supervision.drop(self.name, self._holder)
         except HoldfastError as error:
-            log.warning("the run is not free before its time is over", extra={"run": self.name, "error": error.code})
+            log.warning("the run stays reserved until its duty expires", extra={"run": self.name, "error": error.code})
 
 
 class SnapshotWriter:
-    """Keeps the newest snapshot it was told of."""
+    """Saves the newest submitted snapshot, in its own thread."""
 
     def __init__(self, run: SupervisedRun, wake: Callable[[], None]) -> None:
         self._run = run
@@ -285,7 +285,7 @@ class SnapshotWriter:
         self._closing = False
         self.superseded = False
         """Another supervisor has the run."""
-        self._thread = threading.Thread(target=self._write_loop, name="holdfast-record", daemon=True)
+        self._thread = threading.Thread(target=self._write_loop, name="holdfast-run-writer", daemon=True)
         self._thread.start()
 
     def submit(self, snapshot: RunSnapshot) -> None:
@@ -302,7 +302,7 @@ class SnapshotWriter:
                 self.superseded = True
                 self._wake_loop()
             except HoldfastError as error:
-                log.warning("the run could not be kept", extra={"run": self._run.name, "error": error.code})
+                log.warning("the run could not be saved", extra={"run": self._run.name, "error": error.code})
 
     def close(self) -> None:
         self._closing = True

@@ -25,11 +25,11 @@ from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
 from holdfast.supervise.run import RunPolicy, SnapshotWriter, SupervisedRun
 
 RECEIPT_SECONDS = 5.0
-"""Between two receipts. The duty of the run lasts three times as long."""
+"""The time between two receipts. The duty of the run lasts three times as long."""
 
 
 class RunObserver(Protocol):
-    """Who is told what happens."""
+    """Gets the events of a run."""
 
     def on_event(self, what: str, **facts: Any) -> None: ...
 
@@ -39,13 +39,13 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
     run_id: str
     reason: TerminalReason | None
-    """None where another supervisor has it."""
+    """None if another supervisor has the run."""
     restarts: int
     exit_code: int | None
-    """The command's last one; 126 or 127, as a shell has it, where it could not be started."""
+    """The command's last exit code; 126 or 127, as in a shell, if it could not be started."""
     receipt: dict[str, Any] | None = None
     error: HoldfastError | None = None
-    """What could not be recorded, and why."""
+    """Why the end could not be recorded."""
 
 
 def format_restarts(restarts: int) -> str:
@@ -53,7 +53,7 @@ def format_restarts(restarts: int) -> str:
 
 
 class SupervisorState:
-    """What a supervisor has in hand, and what it makes of that. Everything here is done in one thread."""
+    """The state of a supervisor, and its receipts. All of it is used in one thread."""
 
     run: SupervisedRun
     listener: HeartbeatListener
@@ -74,9 +74,9 @@ class SupervisorState:
         self.policy = policy
         self.child: CommandProcess | None = None
         self.monitor: HeartbeatMonitor | None = None
-        """Of the newest start."""
+        """The monitor of the newest start."""
         self._preexisting: frozenset[int] = frozenset()
-        """What was below this process before it supervised anything: it is none of its business."""
+        """Processes that were below this process before. The supervisor leaves them alone."""
         self.lease: JobLease | None = None
         self.ending: RunOutcome | None = None
         self._command = list(command)
@@ -93,11 +93,11 @@ class SupervisorState:
         self._recording_since: float | None = None
 
     def tick(self) -> int:
-        """The ledger's time when this began, in milliseconds, and what has passed since: no step of a clock changes it."""
+        """Return the ledger's time at the start plus the monotonic time since, in milliseconds. Clock steps do not change it."""
         return int(self._base_ms + self._monotonic() * 1_000)
 
     def _publish_receipt(self) -> None:
-        """Issue a receipt, and have it kept."""
+        """Issue a receipt and have it saved."""
         self._issue_receipt()
         assert self.run.receipt is not None
         self._observer.on_event("receipt", receipt=self.run.receipt.to_object())
@@ -134,15 +134,15 @@ class SupervisorState:
 
 
 RETRY_SECONDS = 1.0
-"""How soon a ledger that is out of reach is tried again, where nothing can go on without it."""
+"""When to retry a ledger that is out of reach, if the supervisor has to wait for it."""
 RECORD_END_SECONDS = 60.0
-"""How long the end of a run waits for such a ledger."""
+"""How long the end of a run waits for a ledger that is out of reach."""
 _JOB_VARIABLES = ("HOLDFAST_JOB", "HOLDFAST_ATTEMPT", "HOLDFAST_RESULT")
-"""What the environment of a supervisor may have from another one."""
+"""Variables that a supervisor may have inherited from an outer one."""
 
 
 class RunLifecycle(SupervisorState):
-    """What a supervisor does about its run."""
+    """Starts, stops and restarts the command, and records the end of the run."""
 
     @property
     def _result_path(self) -> Path:
@@ -151,7 +151,7 @@ class RunLifecycle(SupervisorState):
     # Starting
 
     def _start_or_continue(self) -> None:
-        """A run that an earlier supervisor could not end goes on, and that is a restart like any other."""
+        """Start a new run, or continue one that an earlier supervisor did not end. Continuing counts as a restart."""
         if self.run.is_new:
             self._start()
         else:
@@ -159,7 +159,7 @@ class RunLifecycle(SupervisorState):
             self._restart(None)
 
     def _start(self) -> None:
-        """Kept first: whoever comes after this process knows that there was another start."""
+        """Save the run, then start the command. A later supervisor sees this start even if this process is killed."""
         try:
             self.run.save(self.run.snapshot())
         except Unavailable as error:
@@ -180,7 +180,7 @@ class RunLifecycle(SupervisorState):
                 beat_fd=self.listener.write_fd,
                 preexisting=self._preexisting,
             )
-        except OSError as error:  # there may be room for another process later
+        except OSError as error:  # a later try may succeed, for example when other processes have ended
             self._observer.on_event("not started", error=str(error))
             self._restart(None)
             return
@@ -208,7 +208,7 @@ class RunLifecycle(SupervisorState):
         self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
 
     def _kill_stopped_keeper(self) -> None:
-        """Whoever runs as the same user may stop the keeper, its command too: no order is carried out then."""
+        """Kill the keeper if it was stopped, and check again later. A stopped keeper carries out no orders."""
         if self.child is not None:
             self.child.kill_stopped_keeper()
             self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
@@ -216,9 +216,9 @@ class RunLifecycle(SupervisorState):
     def _on_keeper_message(self) -> None:
         child = self.child
         assert child is not None and self.monitor is not None
-        known = child.pid
+        pid_before = child.pid
         child.read_messages()
-        if known is None and child.pid is not None:
+        if pid_before is None and child.pid is not None:
             self._observer.on_event("started", run_id=self.run.run_id, pid=child.pid, restarts=self.run.body.restarts)
         if child.has_ended:
             self.listener.read_remaining()
@@ -233,8 +233,8 @@ class RunLifecycle(SupervisorState):
         self._shell_code = None if child is None or not child.errno else shell_exit_code(child.errno)
         self.run.record_exit(self._shell_code or code)
         if child is not None:
-            said = os.strerror(child.errno) if child.errno else None
-            self._observer.on_event("ended", exit_code=self._shell_code or code, **({"error": said} if said else {}))
+            reason = os.strerror(child.errno) if child.errno else None
+            self._observer.on_event("ended", exit_code=self._shell_code or code, **({"error": reason} if reason else {}))
         if why is StopReason.SUPERSEDED:
             error = Conflict(f"another supervisor has taken {self.name!r} over", run=self.name)
             self.ending = RunOutcome(self.run.run_id, None, self.run.body.restarts, code, error=error)
@@ -248,7 +248,7 @@ class RunLifecycle(SupervisorState):
             self._restart(why)
 
     def _restart(self, why: StopReason | None) -> None:
-        """Start it once more, if the controller lets it."""
+        """Start the command again after a backoff, if the restart controller allows it. Else end the run."""
         if why is StopReason.STALL and self.policy.max_restarts == 0:
             self._end_run(TerminalReason.STALL_TIMEOUT)
             return
@@ -268,7 +268,7 @@ class RunLifecycle(SupervisorState):
         self._record_end()
 
     def _record_end(self) -> None:
-        """The job first: work that was done must not be done again for want of a note about the run."""
+        """Record the end of the job, then the end of the run. The job comes first, so that finished work is not repeated."""
         self._timers.cancel(self._start)
         reason = self.run.controller.terminal_reason()
         assert reason is not None
@@ -300,8 +300,8 @@ class RunLifecycle(SupervisorState):
 
     def _describe_end(self, reason: TerminalReason) -> dict[str, Any]:
         ended = "could not be started" if self._shell_code else f"last ended with {self.run.body.exit_code}"
-        words = f"{self._command[0]} {ended}, {format_restarts(self.run.body.restarts)}: {reason.value}"
-        return {"type": reason.name.title().replace("_", ""), "message": words}
+        message = f"{self._command[0]} {ended}, {format_restarts(self.run.body.restarts)}: {reason.value}"
+        return {"type": reason.name.title().replace("_", ""), "message": message}
 
     def _may_wait(self) -> bool:
         now = self._monotonic()
@@ -312,13 +312,13 @@ class RunLifecycle(SupervisorState):
 log = logging.getLogger("holdfast.supervise")
 
 FROZEN_MS = 2_000 * RECEIPT_SECONDS
-"""Whoever looks every few seconds, and has not for so long, was stopped itself; perhaps its command was too."""
+"""If the supervisor has not checked for this long, it was stopped itself, and perhaps its command too."""
 NEWS_SECONDS = 0.5
-"""How soon there is a receipt of what a beat has told."""
+"""How soon a change in a heartbeat is in a receipt."""
 
 
 class Supervisor(RunLifecycle):
-    """Runs one command until a terminal reason stands. It belongs into a process of its own: it ends whatever comes below it."""
+    """Runs one command until the run has a terminal reason. It needs its own process: it kills orphans below that process."""
 
     def __init__(
         self,
@@ -340,7 +340,7 @@ class Supervisor(RunLifecycle):
         self._checked_tick = self.tick()
 
     def supervise(self) -> RunOutcome:
-        """Raises ResetNeeded, or what the ledger refuses, where nothing could be begun."""
+        """Run the command to its end. Raise ResetNeeded or the ledger's error if the run cannot be started."""
         self._preexisting = frozenset(keeper.descendants(os.getpid()))
         keeper.adopt_orphans()
         self.run = SupervisedRun(self._ledger.supervision, self.name, self.policy, self._command, self._job_id)
@@ -385,13 +385,13 @@ class Supervisor(RunLifecycle):
                 self._timers.run_due()
         return self.ending
 
-    # What comes in
+    # Heartbeats and signals
 
-    def _on_heartbeat(self, heard: ReceivedHeartbeat) -> None:
-        if self.monitor is not None and self.monitor.record(self.tick(), heard):
+    def _on_heartbeat(self, heartbeat: ReceivedHeartbeat) -> None:
+        if self.monitor is not None and self.monitor.record(self.tick(), heartbeat):
             self._timers.call_within(NEWS_SECONDS, self._publish_receipt)
         if self.lease is not None:
-            self.lease.add_news(heard)
+            self.lease.add_news(heartbeat)
 
     def _on_signals(self) -> None:
         for number in self._signals.read():
@@ -403,11 +403,11 @@ class Supervisor(RunLifecycle):
             self._abandon(StopReason.SUPERSEDED)
 
     def _shut_down(self, number: signal.Signals) -> None:
-        """The first signal is passed on, and the grace begins; the second ends all waiting."""
-        again = self.monitor is not None and self.monitor.stop_reason is StopReason.SHUTDOWN
-        self._observer.on_event("stopping at once" if again else "stopping", signal=number.name)
+        """Pass the first signal on and start the grace. Kill the command and end all waiting on the second one."""
+        is_second = self.monitor is not None and self.monitor.stop_reason is StopReason.SHUTDOWN
+        self._observer.on_event("stopping at once" if is_second else "stopping", signal=number.name)
         if self.child is not None and self.monitor is not None:
-            if again:
+            if is_second:
                 self._kill(self.child)
             else:
                 self.monitor.stop_reason = StopReason.SHUTDOWN
@@ -417,7 +417,7 @@ class Supervisor(RunLifecycle):
         else:
             self._stop_waiting = True
 
-    # What must not go on
+    # Lease and stall checks
 
     def _check_lease(self) -> None:
         lease = self.lease
@@ -443,7 +443,7 @@ class Supervisor(RunLifecycle):
             self._stop(self.child, signal.SIGTERM)
 
     def _abandon(self, why: StopReason) -> None:
-        """Nobody may go on: what runs is killed at once."""
+        """Kill the command at once: this supervisor may not go on."""
         if self.child is not None and self.monitor is not None:
             if self.monitor.stop_reason is not why:
                 self.monitor.stop_reason = why
@@ -468,7 +468,7 @@ class Supervisor(RunLifecycle):
             self._timers.call_later((monitor.silent_since + self.policy.silence_ms + 1 - now) / 1_000, self._wake_for_stall_check)
 
     def _wake_for_stall_check(self) -> None:
-        """The silence is minded whenever anything comes, time included."""
+        """Do nothing. The timer wakes the loop, which checks for a stall after every wake-up."""
 
     def _wake_for_lease_check(self) -> None:
-        """Likewise the lease."""
+        """Do nothing. The timer wakes the loop, which checks the lease after every wake-up."""

@@ -1,4 +1,4 @@
-"""One run of a command on a task: its claim, its output, how it ends and what is recorded."""
+"""One run of a command on a task: its claim, its output, its end and the recorded outcome."""
 
 import contextlib
 import errno
@@ -34,59 +34,59 @@ if TYPE_CHECKING:
 
 
 class StderrWriter:
-    """Keeps what a reader that has stopped reading leaves no room for."""
+    """Writes to standard error and buffers what does not fit while its reader does not read."""
 
     def __init__(self) -> None:
-        self._left = b""
+        self._buffer = b""
 
     @property
     def is_full(self) -> bool:
-        """Something is kept."""
-        return bool(self._left)
+        """Whether something is buffered."""
+        return bool(self._buffer)
 
     def write(self, chunk: bytes) -> None:
-        self._left += chunk
+        self._buffer += chunk
         self.flush()
 
     def flush(self) -> None:
-        """Write what there is room for. A reader that is gone reads nothing, and keeps nothing waiting."""
-        while self._left and is_stderr_writable():
-            piece, self._left = self._left[: select.PIPE_BUF], self._left[select.PIPE_BUF :]
+        """Write as much as fits. If the reader has closed its end, drop the output."""
+        while self._buffer and is_stderr_writable():
+            piece, self._buffer = self._buffer[: select.PIPE_BUF], self._buffer[select.PIPE_BUF :]
             with contextlib.suppress(OSError):
                 sys.stderr.buffer.write(piece)
                 sys.stderr.buffer.flush()
 
     def drop(self) -> None:
-        self._left = b""
+        self._buffer = b""
 
 
 def is_stderr_writable() -> bool:
-    """Whether standard error takes `PIPE_BUF` bytes at once, which is what a pipe that can be written to has room for."""
-    found = select.poll()
+    """Return whether standard error takes `PIPE_BUF` bytes at once. A writable pipe has room for that many."""
+    poll = select.poll()
     try:
-        found.register(sys.stderr.fileno(), select.POLLOUT)
-    except OSError:  # no file at all: a write does not block
+        poll.register(sys.stderr.fileno(), select.POLLOUT)
+    except OSError:  # not a file: a write does not block
         return True
-    return bool(found.poll(0))
+    return bool(poll.poll(0))
 
 
 TRANSIENT_EXIT_CODE = 75
-"""The exit code by which a command says that the task is worth another try; EX_TEMPFAIL of sysexits.h."""
+"""The exit code of a command that asks for a retry; EX_TEMPFAIL of sysexits.h."""
 BEAT_SECONDS_MAX = 15.0
-"""The longest time between two heartbeats, and so until a cancel is noticed."""
+"""The longest time between two heartbeats, and so until a requested cancellation is noticed."""
 NEWS_SECONDS = 0.1
-"""How soon a line on descriptor 3 is sent; lines that come meanwhile go with it."""
+"""How soon a line on descriptor 3 is sent. Lines that arrive meanwhile are sent with it."""
 FULL_SECONDS = 0.05
-"""How soon a standard error that was full is tried again."""
+"""When to retry writing to a full standard error."""
 UNREAD_SECONDS = 2.0
 """How long the end of a task waits for the reader of standard error."""
 ERROR_BYTES_MAX = 4_096
-"""How much of the end of its standard error goes into the record of a failure."""
+"""How many bytes of the end of standard error are recorded with a failure."""
 _CHUNK = 1 << 16
 _READS_MAX = 64
-"""How often a pipe is read to empty it: more than it holds."""
+"""How many reads empty a pipe: more than it holds."""
 RETRY_SECONDS = 0.5
-"""How soon a ledger that is out of reach is tried again."""
+"""When to retry a ledger that is out of reach."""
 
 
 class CommandNotStarted(Exception):
@@ -98,7 +98,7 @@ class CommandNotStarted(Exception):
 
 
 AttemptOutcome = Literal["succeeded", "failed", "released", "lost"]
-"""`failed` is about this attempt: another may follow. `lost` means that nothing could be recorded."""
+"""`failed` is about this attempt; a retry may follow. `lost` means that the outcome could not be recorded."""
 
 _AFTER_FAILURE = {
     Status.QUEUED: "it is tried again",
@@ -122,7 +122,7 @@ class TaskLease(Lease):
     def _beat(self, fields: dict[str, Any]) -> bool:
         return self._agent.heartbeat(self.job_id, attempt=self.attempt, **fields).cancel_requested
 
-    # Each end may be sent again after a lost answer: its request id stays the same
+    # Each end may be sent again after a lost answer, with the same request id.
 
     def complete(self, result: Any, request_id: str) -> None:
         self._agent.complete(self.job_id, result, attempt=self.attempt, request_id=request_id)
@@ -135,7 +135,7 @@ class TaskLease(Lease):
 
 
 class _OutputPipe:
-    """One of the command's output streams. `on_data` gets what is read."""
+    """One of the command's output streams. `on_data` is called with the data."""
 
     def __init__(self, on_data: Callable[[bytes], None]) -> None:
         self.reads, self.writes = os.pipe()
@@ -143,7 +143,7 @@ class _OutputPipe:
         self._on_data = on_data
 
     def read(self) -> bool:
-        """Once. False where there was nothing."""
+        """Read once. Return False if there was nothing."""
         try:
             chunk = os.read(self.reads, _CHUNK)
         except BlockingIOError:
@@ -170,16 +170,19 @@ class TaskAttempt:
         self._beats = Ticker([lease], name="holdfast-lease")
         self._child: CommandProcess | None = None
         self._stopping = False
-        """The command was told to end."""
+        """The command got a signal to stop."""
         self._killed = False
         self._output = self._errors = b""
         self._stderr = StderrWriter()
         self._refused = False
         self.summary = ""
-        """How a failure was recorded, and why it failed."""
+        """The recorded outcome and the reason of a failure."""
 
     def run(self, brief: Brief, env: dict[str, str]) -> AttemptOutcome:
-        """Raises NotRun where the command cannot be started; its task is handed back then."""
+        """Run the command to its end and record the outcome.
+
+        If the command cannot be started, release the task and raise CommandNotStarted.
+        """
         with contextlib.ExitStack() as stack:
             stack.callback(self._beats.close)
             self._beats.start()
@@ -216,20 +219,20 @@ class TaskAttempt:
             self._loop.selector.unregister(pipe.reads)
 
     def _start(self, brief: Brief, env: dict[str, str], output: _OutputPipe, errors: _OutputPipe) -> CommandProcess:
-        with tempfile.TemporaryFile() as given:
-            given.write(msgspec.json.encode(brief) + b"\n")
-            given.seek(0)
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(msgspec.json.encode(brief) + b"\n")
+            stdin.seek(0)
             return CommandProcess(
                 self._loop.command,
                 self._loop.grace_s,
                 env,
                 beat_fd=self._loop.listener.write_fd,
                 preexisting=self._loop.preexisting,
-                streams=(given.fileno(), output.writes, errors.writes),
+                streams=(stdin.fileno(), output.writes, errors.writes),
             )
 
     def _wait_for_exit(self, child: CommandProcess) -> None:
-        """Until nothing of the command is left."""
+        """Wait until no process of the command is left."""
         self._loop.selector.register(child.channel, selectors.EVENT_READ, child.read_messages)
         try:
             while not child.has_ended:
@@ -240,7 +243,7 @@ class TaskAttempt:
             self._loop.selector.unregister(child.channel)
 
     def _check_lease(self) -> None:
-        """Kill the command if the task may be another's by now. Stop it if the task is to be cancelled."""
+        """Kill the command if another agent may hold the task. Stop it if cancellation was requested."""
         lease, left_s = self._lease, self._lease.expires_at - self._loop.monotonic()
         if not lease.lost and (left_s <= 0 or self._loop.lock.lost):
             lease.mark_lost()
@@ -254,25 +257,25 @@ class TaskAttempt:
         self._timers.call_later(left_s, self._wake_for_lease_check)
 
     def _wake_for_lease_check(self) -> None:
-        """The lease is looked at whenever anything comes, time included."""
+        """Do nothing. The timer wakes the loop, which checks the lease after every wake-up."""
 
-    # What comes in
+    # Input from the command
 
-    def on_heartbeat(self, heard: ReceivedHeartbeat) -> None:
-        if heard.refused is not None and not self._refused:
+    def on_heartbeat(self, heartbeat: ReceivedHeartbeat) -> None:
+        if heartbeat.refused is not None and not self._refused:
             self._refused = True
-            self._loop.report(f"Task {self._lease.job_id}: a line on descriptor 3 is not recorded: {heard.refused}.")
-        self._lease.add_news(heard)
+            self._loop.report(f"Task {self._lease.job_id}: a line on descriptor 3 is not recorded: {heartbeat.refused}.")
+        self._lease.add_news(heartbeat)
         if self._lease.has_news:
             self._timers.call_within(NEWS_SECONDS, self._beats.wake)
 
     def _on_output(self, chunk: bytes) -> None:
-        """One byte more than may be kept shows that there was too much."""
+        """Keep the output up to one byte more than the limit, so that a too long output is noticed."""
         if len(self._output) <= limits.PAYLOAD_BYTES_MAX:
             self._output = (self._output + chunk)[: limits.PAYLOAD_BYTES_MAX + 1]
 
     def _on_errors(self, chunk: bytes) -> None:
-        """Pass it on. While its reader does not read, no more is taken from the command, which waits as it would without us."""
+        """Pass the errors on. While the reader of standard error does not read, read no more from the command."""
         self._errors = (self._errors + chunk)[-ERROR_BYTES_MAX:]
         self._stderr.write(chunk)
         if self._stderr.is_full:
@@ -294,10 +297,10 @@ class TaskAttempt:
             self._stderr.flush()
         self._stderr.drop()
 
-    # What goes to the command
+    # Signals to the command
 
     def forward_signal(self, number: signal.Signals) -> None:
-        """The first signal to stop is passed on, and the grace begins; the second kills."""
+        """Pass a signal on. The first signal to stop starts the grace; the second kills the command."""
         if number not in STOP_SIGNALS:
             if self._child is not None:
                 self._child.signal(number)
@@ -323,7 +326,7 @@ class TaskAttempt:
             self._child.kill_stopped_keeper()
         self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
 
-    # What is recorded
+    # Recording the outcome
 
     def _settle(self, code: int | None, *, not_run: bool) -> AttemptOutcome:
         lease = self._lease
@@ -336,16 +339,16 @@ class TaskAttempt:
                 result = self._result()
                 return self._record("succeeded", lambda request: lease.complete(result, request))
             except (ValidationError, LimitExceeded, RefusedByValidator) as refused:
-                by_hook = isinstance(refused, RefusedByValidator)
-                said: dict[str, Any] = {
-                    "message": refused.message if by_hook else f"its output cannot be kept: {refused.message}"
+                by_validator = isinstance(refused, RefusedByValidator)
+                fields: dict[str, Any] = {
+                    "message": refused.message if by_validator else f"its output cannot be kept: {refused.message}"
                 }
                 cause = None if refused.retryable else ReasonCode.VALIDATION_FAILED
-                return self._fail(said, retryable=refused.retryable, failure_stage=FailureStage.OUTPUT, reason_code=cause)
+                return self._fail(fields, retryable=refused.retryable, failure_stage=FailureStage.OUTPUT, reason_code=cause)
         by_signal = code is None or code < 0
-        how = "was ended by a signal" if by_signal else f"ended with {code}"
+        ended = "was ended by a signal" if by_signal else f"ended with {code}"
         tail = self._errors.decode(errors="replace").strip()
-        error: dict[str, Any] = {"message": tail.rpartition("\n")[2][:500] or f"the command {how}", "exit_code": code}
+        error: dict[str, Any] = {"message": tail.rpartition("\n")[2][:500] or f"the command {ended}", "exit_code": code}
         cause = ReasonCode.INFRASTRUCTURE_FAILURE if by_signal else None
         return self._fail(
             error | ({"stderr": tail} if tail else {}), retryable=by_signal or code == TRANSIENT_EXIT_CODE, reason_code=cause
@@ -363,7 +366,7 @@ class TaskAttempt:
         return self._record("failed", end)
 
     def _result(self) -> Any:
-        """The standard output: JSON where it is JSON, else a text; null where there is none."""
+        """Return the standard output: as JSON if it is JSON, else as text; None if it is empty."""
         body = self._output
         if len(body) > limits.PAYLOAD_BYTES_MAX:
             raise LimitExceeded(f"it is longer than {limits.PAYLOAD_BYTES_MAX:,} bytes")
@@ -379,9 +382,9 @@ class TaskAttempt:
         return msgspec.Raw(body.strip())
 
     def _record(self, outcome: AttemptOutcome, end: Callable[[str], None]) -> AttemptOutcome:
-        """Send what was told last, then the end. Both again while the ledger is out of reach and the claim holds.
+        """Send the last news, then the outcome. Retry both while the ledger is out of reach and the claim is valid.
 
-        A second signal to stop ends the waiting.
+        A second signal to stop ends the retries.
         """
         loop, lease = self._loop, self._lease
         request = f"{loop.nonce}-{lease.job_id}-{lease.attempt}-{outcome}"

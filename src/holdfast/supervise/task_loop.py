@@ -32,15 +32,15 @@ from holdfast.supervise.task_attempt import RETRY_SECONDS, AttemptOutcome, TaskA
 log = logging.getLogger("holdfast.supervise")
 
 LOCK_SECONDS = 15.0
-"""How long a process that was killed keeps the next one of the same agent and session from beginning."""
+"""How long the lock of a killed process blocks the next process of the same agent and session."""
 IDLE_SECONDS = 1.0
 """How often an agent that waits for tasks looks for one."""
 _RUN_VARIABLES = ("HOLDFAST_RUN", "HOLDFAST_JOB", "HOLDFAST_RESULT")
-"""Variables of a supervisor around this process, which say nothing about the task."""
+"""Variables of an outer supervisor. They are not about the task."""
 
 
 class TaskSelection(NamedTuple):
-    """Which tasks to take, and for how long."""
+    """The tasks to claim, and the length of the claims."""
 
     queues: Sequence[str] | None
     kinds: Sequence[str] | None
@@ -48,7 +48,7 @@ class TaskSelection(NamedTuple):
 
 
 class SessionLock:
-    """The right to run tasks for an agent and a session: two processes with one name would do one task twice. A service."""
+    """The right to run tasks for an agent and a session: two processes of one session would run a task twice. A service."""
 
     name = "turn"
     every_s = LOCK_SECONDS / 3
@@ -58,7 +58,7 @@ class SessionLock:
         self.duty = f"task run/{hashlib.sha256(f'{agent.session}/{agent.name}'.encode()).hexdigest()[:32]}"
         self.lost = False
         self.was_left = False
-        """The process before this one has not ended in order."""
+        """The last process did not release the lock, so it was killed or is frozen."""
 
     def take(self) -> bool:
         self.was_left = self._ledger.supervision.was_left(self.duty)
@@ -77,7 +77,7 @@ class SessionLock:
 
 
 class TaskLoop:
-    """Runs one command after another, each on a task of the agent. `report` is told of each task as it begins and ends."""
+    """Runs the command on one task of the agent after another. `report` is called when a task begins and ends."""
 
     def __init__(
         self,
@@ -96,15 +96,15 @@ class TaskLoop:
         self.nonce = ledger.supervision.nonce()
         self._outage = Outage(log, "looking for tasks")
         self.stopping = 0
-        """How many signals to stop have come."""
+        """The number of signals to stop."""
         self.left: IdleReason | None = None
-        """What could not be had when the loop ended for want of a task."""
+        """Why there was no task when the loop ended."""
         self._attempt: TaskAttempt | None = None
 
     def run(self, *, once: bool, wait: bool) -> dict[AttemptOutcome, int]:
-        """Until there is nothing to do now; with `wait` until a signal comes. With `once`, one task at most.
+        """Run tasks until there is none now; with `wait` until a signal arrives; with `once` at most one task.
 
-        Answers how many tasks had each outcome.
+        Return the number of tasks by outcome.
         """
         self.preexisting = frozenset(keeper.descendants(os.getpid()))
         keeper.adopt_orphans()
@@ -116,15 +116,15 @@ class TaskLoop:
             self.lock = SessionLock(self._ledger, self.agent, self.nonce, self.signals.wake)
             if not self._wait_for_lock():
                 return done
-            services = Ticker([self.lock, *([SupervisorHeartbeat()] if supervised.is_supervised() else [])], name="holdfast-turn")
+            services = Ticker([self.lock, *([SupervisorHeartbeat()] if supervised.is_supervised() else [])], name="holdfast-task-run")
             stack.callback(services.close)
             services.start()
             self.listener = stack.enter_context(HeartbeatListener(f"{self._ledger.id}/{self.lock.duty}", self._on_heartbeat))
             self.listener.register(self.selector)
             while not self.stopping and not self.lock.lost:
-                work = self._claim_next(patient=wait)
-                if work is not None:
-                    done[self._run_task(work)] += 1
+                claimed = self._claim_next(wait=wait)
+                if claimed is not None:
+                    done[self._run_task(claimed)] += 1
                     if once:
                         break
                 elif wait:
@@ -136,7 +136,7 @@ class TaskLoop:
         return done
 
     def _wait_for_lock(self) -> bool:
-        """False if a signal to stop came first."""
+        """Wait for the lock. Return False if a signal to stop arrives first."""
         if self.lock.take():
             return True
         deadline = self.monotonic() + LOCK_SECONDS + 1
@@ -152,10 +152,11 @@ class TaskLoop:
     def _conflict(self) -> Conflict:
         return Conflict(f"another process runs tasks as {self.agent.name} in the session {self.agent.session}")
 
-    def _claim_next(self, *, patient: bool) -> "_ClaimedTask | None":
-        """The next task with all that it is about. None if there is none, or if the ledger is out of reach and may come back.
+    def _claim_next(self, *, wait: bool) -> "_ClaimedTask | None":
+        """Return the next task with its full contents. Return None if there is none.
 
-        A call whose answer was lost needs no request id: the next one finds the task that it has claimed.
+        With `wait`, also return None if the ledger is out of reach and a retry may succeed. If an answer is lost, no request id
+        is needed: the next call finds the claimed task.
         """
         began, self.left = self.monotonic(), None
         try:
@@ -171,7 +172,7 @@ class TaskLoop:
                 task = self.agent.get(task.id)
             policy = self._ledger.get(task.id).policy
         except Unavailable as error:
-            if not (patient and error.retryable):
+            if not (wait and error.retryable):
                 raise
             self._outage.began(error)
             return None
@@ -183,33 +184,33 @@ class TaskLoop:
         return self.agent.resume(queues=queues, kinds=kinds, ttl=ttl_ms / 1_000)
 
     def _take_new_attempt(self, brief: Brief) -> Brief:
-        """Take a new attempt of a task that the process before this one had begun.
+        """Start a new attempt of a task that the last process had started.
 
-        That process may be frozen, with a command that still runs. What it says of the older attempt is refused.
+        That process may be frozen and its command may still run. Its writes for the older attempt are refused.
         """
         task = brief.task
         if task is None or brief.why not in ("focus", "running", "claimed"):
             return brief
-        self.agent.release(task.id, attempt=task.attempt, reason="another process goes on with it")
+        self.agent.release(task.id, attempt=task.attempt, reason="another process continues it")
         with contextlib.suppress(LeaseConflictError, NotClaimable, InvalidTransition):
             self.agent.start(task.id, ttl=self._selection.ttl_ms / 1_000)
         return self._resume()
 
-    def _run_task(self, work: "_ClaimedTask") -> AttemptOutcome:
+    def _run_task(self, claimed: "_ClaimedTask") -> AttemptOutcome:
         """Run the command on one task."""
-        task = work.task
+        task = claimed.task
         self.report(f"Task {task.id} ({task.kind}) begins, attempt {task.attempt}.")
         outcome: AttemptOutcome = "lost"
-        words = ""
-        if work.policy is not None:
-            lease = TaskLease(self.agent, task, work.policy, work.began, self.monotonic, self.signals.wake)
+        summary = ""
+        if claimed.policy is not None:
+            lease = TaskLease(self.agent, task, claimed.policy, claimed.began, self.monotonic, self.signals.wake)
             self._attempt = TaskAttempt(self, lease)
             try:
-                outcome = self._attempt.run(work.brief, self._environment(task))
-                words = self._attempt.summary
+                outcome = self._attempt.run(claimed.brief, self._environment(task))
+                summary = self._attempt.summary
             finally:
                 self._attempt = None
-        self.report(f"Task {task.id}: {words or f'{outcome}.'}")
+        self.report(f"Task {task.id}: {summary or f'{outcome}.'}")
         return outcome
 
     def _environment(self, task: Task) -> dict[str, str]:
@@ -222,9 +223,9 @@ class TaskLoop:
             "HOLDFAST_ATTEMPT": str(task.attempt),
         }
 
-    def _on_heartbeat(self, heard: ReceivedHeartbeat) -> None:
+    def _on_heartbeat(self, heartbeat: ReceivedHeartbeat) -> None:
         if self._attempt is not None:
-            self._attempt.on_heartbeat(heard)
+            self._attempt.on_heartbeat(heartbeat)
 
     def _on_signals(self) -> None:
         for number in self.signals.read():
@@ -233,14 +234,14 @@ class TaskLoop:
             if self._attempt is not None:
                 self._attempt.forward_signal(number)
 
-    def report(self, words: str) -> None:
-        """Leave the remark out if standard error is full or closed: it must not hold up or end a task."""
+    def report(self, line: str) -> None:
+        """Report a line. Skip it if standard error is full or closed, so that it cannot block or end a task."""
         if task_attempt.is_stderr_writable():
             with contextlib.suppress(OSError):
-                self._report(words)
+                self._report(line)
 
     def pause(self, seconds: float | None) -> None:
-        """Until something is to be read, or the time is over."""
+        """Wait until there is something to read, or the time is over, and handle it."""
         for key, _ in self.selector.select(seconds):
             key.data()
 
@@ -249,6 +250,6 @@ class _ClaimedTask(NamedTuple):
     brief: Brief
     task: Task
     policy: Policy | None
-    """None where the task was taken away meanwhile."""
+    """None if the agent no longer holds the task."""
     began: float
-    """When the call began that claimed it."""
+    """When the call that claimed the task began."""

@@ -1,4 +1,4 @@
-"""Several worker processes that one parent starts, restarts and sends signals to."""
+"""Worker processes: one parent starts them, restarts them and forwards signals to them."""
 
 import ctypes
 import logging
@@ -18,41 +18,41 @@ from holdfast.supervise.run import RunPolicy
 log = logging.getLogger("holdfast.supervise")
 
 MISUSE = 2
-"""The exit code of a command that was typed wrongly: no restart mends that."""
+"""The exit code of a command with wrong arguments. A restart would fail too."""
 UNREACHABLE = 3
-"""The exit code of a worker that could not reach its ledger: it is tried again until it can, and that counts as no failure."""
+"""The exit code of a worker that could not reach its ledger. It is restarted until it can, and that counts as no failure."""
 _WORKER_STOP_SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)
 _ORDERLY_EXIT_CODES = (0, *(-number for number in _WORKER_STOP_SIGNALS), 130)
-"""Exit codes after a signal to stop. One that ends a worker by itself came before the worker had begun: it held nothing."""
+"""Exit codes after a signal to stop. A worker that the signal itself has ended had not started yet and held no job."""
 _PR_SET_PDEATHSIG = 1
 
 
 class WorkerProcessesResult(NamedTuple):
-    """How it ended. `exit_code` is 0 if every worker stopped in order, UNREACHABLE if one still waited for its ledger."""
+    """`exit_code` is 0 if every worker stopped cleanly, UNREACHABLE if one was still waiting for its ledger."""
 
     exit_code: int
     restarts: int
 
 
 class _WorkerSlot:
-    """One worker: its process while it runs, else when it is started next."""
+    """One worker: the pid of its process, or the time of its next start."""
 
     def __init__(self, number: int, policy: RunPolicy) -> None:
         self.number = number
         self.controller = RestartController(policy.config)
         self.pid: int | None = None
         self.due_at: float | None = 0.0
-        """None where it is not started again."""
+        """None if the worker runs or is not started again."""
         self.unreachable = 0
-        """How often in a row it has ended because it could not reach its ledger."""
+        """How often in a row the worker has ended because it could not reach its ledger."""
 
 
 class WorkerProcesses:
-    """Forks before anything is loaded, so each process loads its apps itself. There must be one thread only.
+    """Forks worker processes before anything is loaded, so each process loads its apps itself. There must be only one thread.
 
-    `work` is called in each child with its number, from 1, and returns its exit code. A worker that ends is started again after
-    a backoff, within the limits of the policy; each worker has its own count. One that could not reach its ledger is started
-    again without an end, after `backoff_max` at most. A signal to stop goes to all of them.
+    `work` is called in each child with its number, from 1, and returns its exit code. A worker that ends is restarted after a
+    backoff, within the limits of the policy; each worker has its own count. A worker that could not reach its ledger is
+    restarted without a limit, after `backoff_max` at most. A signal to stop goes to all of them.
     """
 
     def __init__(self, count: int, work: Callable[[int], int], policy: RunPolicy | None = None) -> None:
@@ -64,11 +64,11 @@ class WorkerProcesses:
         self._restarts = 0
 
     def run(self) -> WorkerProcessesResult:
-        """Until every worker has ended and none is to be started again. In a child it does not return."""
+        """Run until every worker has ended and none is to be restarted. In a child this does not return."""
         before = signal.getsignal(signal.SIGCHLD)
         with SignalReader(time.monotonic, _WORKER_STOP_SIGNALS) as signals, selectors.DefaultSelector() as selector:
             self._signals = signals
-            signal.signal(signal.SIGCHLD, lambda *_: None)  # its number wakes the selector
+            signal.signal(signal.SIGCHLD, lambda *_: None)  # with a handler, the signal wakes the selector
             selector.register(signals, selectors.EVENT_READ)
             try:
                 while self._start_due():
@@ -81,7 +81,7 @@ class WorkerProcesses:
         return WorkerProcessesResult(self._exit_code or (UNREACHABLE if waited else 0), self._restarts)
 
     def _start_due(self) -> bool:
-        """Start what is due. False once nothing runs and nothing will."""
+        """Start the workers that are due. Return False if none runs and none will be started."""
         for slot in self._slots:
             if slot.pid is None and slot.due_at is not None and time.monotonic() >= slot.due_at:
                 self._start(slot)
@@ -100,7 +100,10 @@ class WorkerProcesses:
         log.info("worker started", extra={"worker_number": slot.number, "pid": pid})
 
     def _run_worker(self, number: int, parent: int) -> NoReturn:
-        """A session of its own: what a terminal sends comes from the parent, once. The end of the parent stops it in order."""
+        """Run a worker in its own session, so that a terminal's signals reach it only through the parent.
+
+        On Linux it gets SIGTERM when the parent ends.
+        """
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._signals.__exit__()
         os.setsid()
@@ -121,7 +124,7 @@ class WorkerProcesses:
                     os.kill(slot.pid, number)
 
     def _stop(self) -> None:
-        """Start nothing any more."""
+        """Start no more workers."""
         self._stopping = True
         for slot in self._slots:
             slot.due_at = None
@@ -136,32 +139,32 @@ class WorkerProcesses:
                 self._on_exit(slot, pid, os.waitstatus_to_exitcode(status))
 
     def _on_exit(self, slot: _WorkerSlot, pid: int, code: int) -> None:
-        told = {"worker_number": slot.number, "pid": pid, "exit_code": code}
+        extra = {"worker_number": slot.number, "pid": pid, "exit_code": code}
         slot.unreachable = slot.unreachable + 1 if code == UNREACHABLE else 0
         if self._stopping:
             self._exit_code = self._exit_code or (0 if code in (*_ORDERLY_EXIT_CODES, UNREACHABLE) else 1)
-            log.info("worker ended", extra=told)
+            log.info("worker ended", extra=extra)
             return
         if code == MISUSE:
-            log.error("worker cannot be started", extra=told)
+            log.error("worker cannot be started", extra=extra)
             self._stop_others(MISUSE)
             return
         if code == UNREACHABLE:
             wait_s = min(self._backoff_s(slot.unreachable), self._policy.backoff_max_ms / 1_000)
             slot.due_at = time.monotonic() + wait_s
-            log.warning("worker cannot reach the ledger, and is started again", extra={**told, "wait_ms": round(wait_s * 1_000)})
+            log.warning("worker cannot reach the ledger, and is started again", extra={**extra, "wait_ms": round(wait_s * 1_000)})
             return
-        decision = self._next_delay(slot)
-        if decision is None:
-            log.error("worker is not started again, and the others are stopped", extra=told)
+        delay_s = self._next_delay(slot)
+        if delay_s is None:
+            log.error("worker is not started again, and the others are stopped", extra=extra)
             self._stop_others(1)
         else:
             self._restarts += 1
-            slot.due_at = time.monotonic() + decision
-            log.warning("worker ended, and is started again", extra={**told, "wait_ms": round(decision * 1_000)})
+            slot.due_at = time.monotonic() + delay_s
+            log.warning("worker ended, and is started again", extra={**extra, "wait_ms": round(delay_s * 1_000)})
 
     def _stop_others(self, exit_code: int) -> None:
-        """Stop the other workers in order, so that the exit of all tells what has become of one."""
+        """Stop the other workers cleanly, so that the failure of one worker ends the parent with its exit code."""
         self._exit_code = exit_code
         self._stop()
         for slot in self._slots:
@@ -169,7 +172,7 @@ class WorkerProcesses:
                 os.kill(slot.pid, signal.SIGTERM)
 
     def _next_delay(self, slot: _WorkerSlot) -> float | None:
-        """How long to wait before the next start; None where there have been too many."""
+        """Return the wait before the next start, None if there have been too many."""
         decision = slot.controller.record_restart(round(time.monotonic() * 1_000))
         if not isinstance(decision, Allow):
             return None
