@@ -1,6 +1,7 @@
 """Links between pages, and to headings in them, lead somewhere. The site is not built for this."""
 
 import re
+import tomllib
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -10,8 +11,10 @@ from markdown_it import MarkdownIt
 
 from docs.generate import ROOT, pages
 from tests.docs.pages import name
+from tools.site import collect
+from tools.site import pages as site_pages
 
-PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", ROOT / "bench/README.md"]
+PAGES = site_pages()
 
 
 def slug(heading: str) -> str:
@@ -78,3 +81,11 @@ def test_every_page_of_the_docs_is_linked() -> None:
     """From README, CONTRIBUTING or another page. Decisions are found by their number."""
     linked = {(page.parent / link.partition("#")[0]).resolve() for page in PAGES for link in links(page) if ":" not in link}
     assert [name(page) for page in pages() if page not in linked and "decisions" not in page.parts and page.parent != ROOT] == []
+
+
+def test_the_site_has_every_page_once(tmp_path: Path) -> None:
+    collect(tmp_path)
+    config = tomllib.loads((tmp_path / "zensical.toml").read_text())["project"]
+    listed = [page for section in config["nav"] for pages in section.values() for page in pages]
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT)) for page in PAGES)
+    assert all((tmp_path / config["docs_dir"] / page).is_file() for page in listed)
