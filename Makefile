@@ -1,29 +1,31 @@
 # Needs make and Python 3.11 or newer; everything else goes into .venv.
 
 PYTHON ?= python3
-# Elsewhere if the checkout cannot be written to: make demo VENV=/tmp/holdfast (a path without blanks)
+# Another folder if the checkout is read-only: make demo VENV=/tmp/holdfast (a path without blanks)
 VENV ?= .venv
+# The site's generator has an environment of its own: the other targets do not need it.
+SITE_VENV ?= .site
 BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
-# The tests read what programs say as UTF-8, whatever the locale is.
+# The tests read the output of programs as UTF-8 in every locale.
 PYTEST := env PYTHONUTF8=1 $(BIN)/python -m pytest
 CODE := $(wildcard src tests tools bench)
 
 # Further arguments: make test ARGS="tests/tools -k restart"
 ARGS ?=
-# Processes that run the tests. Many tests wait for something, so there are more than the two cores that are asked for.
+# Processes that run the tests: more than the usual two cores, because many tests wait for something.
 JOBS ?= 4
 # make lock LOCKFLAGS=--upgrade takes the newest versions
 LOCKFLAGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast torture coverage check format bench peers docs lock clean
+.PHONY: help setup demo test test-fast torture coverage check format bench peers docs site lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## make .venv with everything the other targets need
+setup: $(READY) ## create .venv with everything that the other targets need
 
 $(LOCKED): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Holdfast needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
@@ -37,24 +39,23 @@ $(READY): $(LOCKED) pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## show Holdfast at work
+demo: $(READY) ## run the demo: three workers, one of them killed
 	@$(BIN)/holdfast demo
 
-# worksteal: the tests differ much in length, and each process starts a
-# PostgreSQL server of its own only if a test asks it for one.
-test: $(READY) ## run all tests but the torture
+# worksteal: the tests differ much in length. A process starts its own PostgreSQL server only if a test needs one.
+test: $(READY) ## run all tests except the long ones of `make torture`
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture" $(ARGS)
 
-test-fast: $(READY) ## run the tests of the rules and of the contract on SQLite, in a minute
+test-fast: $(READY) ## run the tests of the rules, and of the contract on SQLite, in a minute
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture" -k "not postgres" tests/unit tests/property tests/contract $(ARGS)
 
-torture: $(READY) ## run the long tests that kill and restart things
+torture: $(READY) ## run the long tests, which kill and restart workers and databases
 	$(PYTEST) -m torture --timeout 3600 $(ARGS)
 
 coverage: $(READY) ## run the tests and show which branches of the core they miss
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture" --cov --cov-report term-missing $(ARGS)
 
-check: $(READY) ## check format, lint, types, imports and the core's coverage; runs them all, whatever they say
+check: $(READY) ## check format, lint, types, imports and the core's coverage; run all of them even if one fails
 	@status=0; \
 	run() { echo "$$*"; "$$@" || status=1; }; \
 	run $(BIN)/ruff format --check .; \
@@ -64,23 +65,32 @@ check: $(READY) ## check format, lint, types, imports and the core's coverage; r
 	run $(PYTEST) -q -n $(JOBS) tests/unit --cov=holdfast.core --cov=holdfast.proof --cov-branch --cov-report term --cov-fail-under=100; \
 	exit $$status
 
-format: $(READY) ## format the code and fix what can be fixed by itself
+format: $(READY) ## format the code and apply automatic fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-# The peers are asked for only where nothing but --quick is: other arguments choose among Holdfast's own figures.
-bench: $(READY) ## measure, beside the raw statements and beside the peers
+# With arguments other than --quick, which select some of Holdfast's own figures, the other job queues are left out.
+bench: $(READY) ## measure the speed, and compare it with raw statements and with other job queues
 	$(BIN)/python -m bench $(ARGS)
 	$(if $(filter-out --quick,$(ARGS)),,$(BIN)/python -m bench.peers $(ARGS))
 
-peers: $(READY) ## measure beside the peers alone; they are installed into .bench
+peers: $(READY) ## compare with other job queues only; they are installed into .bench
 	$(BIN)/python -m bench.peers $(ARGS)
 
-docs: $(READY) ## make the generated pages and holdfast.aio anew
+docs: $(READY) ## update the generated parts of pages and holdfast.aio
 	$(BIN)/python -m tools.async_ledger
 	$(BIN)/python -m docs.generate
 
-lock: ## make requirements.lock anew of pyproject.toml and requirements.in, and that of the peers
+$(SITE_VENV)/.locked: requirements-site.lock
+	@$(PYTHON) -m venv --clear $(SITE_VENV)
+	@$(SITE_VENV)/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-site.lock
+	@touch $@
+
+site: $(SITE_VENV)/.locked ## build the docs as a searchable site in build/site; a warning or a broken link is an error
+	@$(SITE_VENV)/bin/python -m tools.site build
+	@cd build && $(abspath $(SITE_VENV))/bin/zensical build --strict --clean
+
+lock: ## make the lock files again from pyproject.toml and the requirements files
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
 	$(PYTHON) -m venv "$$tmp" && \
 	"$$tmp/bin/python" -m pip install -qq --disable-pip-version-check uv && \
@@ -89,8 +99,11 @@ lock: ## make requirements.lock anew of pyproject.toml and requirements.in, and 
 		--output-file requirements.lock pyproject.toml requirements.in && \
 	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header $(LOCKFLAGS) \
+		--output-file requirements-site.lock requirements-site.in && \
+	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header $(LOCKFLAGS) \
 		--output-file bench/peers/requirements.lock bench/peers/requirements.in
 
-clean: ## remove .venv and everything that was made
-	rm -rf .venv .bench build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## remove .venv and everything else that the targets have made
+	rm -rf .venv .site .bench build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

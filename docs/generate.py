@@ -1,6 +1,6 @@
-"""Makes the generated parts of README.md and the pages here anew, from the code they speak of.
+"""Update the generated parts of README.md, CONTRIBUTING.md and the pages in docs from the code.
 
-A part stands between `<!-- generated: name -->` and `<!-- end -->`. `make docs` runs this; a test fails where a page has drifted.
+A part is between `<!-- generated: name -->` and `<!-- end -->`. `make docs` runs this; a test fails if a page is out of date.
 """
 
 import ast
@@ -38,20 +38,20 @@ LIMITS = {
     "CHECKPOINT_BYTES_MAX": "a checkpoint, in bytes of JSON",
     "UNDO_BYTES_MAX": "the args of an undo step, in bytes of JSON",
     "UNDO_STEPS_MAX": "undo steps of one job",
-    "UNDO_BATCH_MAX": "jobs whose undoing one `sweep` starts or notes",
+    "UNDO_BATCH_MAX": "jobs for which one `sweep` makes undo jobs or adds their notes",
     "DEPENDENCIES_MAX": "jobs that one job may depend on",
     "DEPENDENTS_MAX": "jobs that may ever wait for one job",
-    "CASCADE_MAX": "jobs that an end brings down with it in one transaction",
-    "UNTOLD_BATCH_MAX": "ends with more than that which a sweep goes on with at once",
-    "NESTING_MAX": "how deep JSON may be nested",
+    "CASCADE_MAX": "jobs that end because of another one, in one transaction",
+    "UNTOLD_BATCH_MAX": "larger cascades that one sweep continues at once",
+    "NESTING_MAX": "the depth of nested JSON",
     "INTEGER_MAX": "a whole number in JSON, either sign; also `progress`",
     "ENQUEUE_BATCH_MAX": "jobs in one `enqueue_many`",
     "CLAIM_BATCH_MAX": "jobs in one `claim`",
     "WRITE_BATCH_MAX": "items in one `complete_many` or `heartbeat_many`",
     "WRITE_CHUNK": "items of those that share a transaction",
     "PAGE_MAX": "jobs in one `list`, `dead_letters` or `replay_many`, events in one `events`",
-    "SEARCHED_MAX": "jobs that one `list` with `since` or `until` looks at",
-    "SEARCHED_TEXT_MAX": "jobs that one `list` with `text` looks at",
+    "SEARCHED_MAX": "jobs that one `list` with `since` or `until` reads",
+    "SEARCHED_TEXT_MAX": "jobs that one `list` with `text` reads",
     "NAMES_PER_CLAIM_MAX": "queues, and kinds, in one `claim`",
     "PRIORITY_MAX": "a priority, either sign",
     "DELAY_US_MAX": "`delay` and `retry_after`, in microseconds: ten years",
@@ -60,24 +60,24 @@ LIMITS = {
     "LEASE_MS_MAX": "the longest `ttl` of a claim, and the longest `lease_ttl` unless `lease_widened` is set, in milliseconds",
     "JOB_ID_MAX": "a job id, and a position",
     "REV_MAX": "a revision, and an attempt",
-    "PRUNE_BATCH_MAX": "rows looked at in one step of `prune`; `jobs_before` and `failed_before` share them",
+    "PRUNE_BATCH_MAX": "rows read in one step of `prune`; `jobs_before` and `failed_before` share them",
     "SWEEP_MAX": "jobs in one `sweep`",
     "SWEEP_BATCH": "jobs of those that share a transaction",
     "DUTY_MS_MAX": "the longest `ttl` of a duty, in milliseconds; the shortest is that of a lease",
     "WORKER_BYTES_MAX": "the `body` of a `sign_in`, in bytes of JSON",
     "AGENT_VALUE_BYTES_MAX": "each of a task's contents in the answer to a start or resume, in bytes; longer ones are left out",
-    "AGENT_KEPT_MS": "how long workers keep where an agent stood that holds nothing, in milliseconds: 30 days",
+    "AGENT_KEPT_MS": "how long workers keep the focus of an agent that holds nothing, in milliseconds: 30 days",
     "BRIEF_EVENTS_MAX": "events in a brief",
-    "BRIEF_COUNT_MAX": "how far the events are counted that a brief leaves out",
+    "BRIEF_COUNT_MAX": "up to which the events are counted that a brief leaves out",
     "BRIEF_PAYLOAD_MAX": "the payload of an event in a brief, in bytes; longer ones are left out",
     "BRIEF_CHECKPOINTS_MAX": "earlier attempts whose checkpoints are in a brief",
-    "BRIEF_RELATED_MAX": "tasks in a brief that wait for its task, and those that this one waits for",
-    "BLOCKERS_NAMED_MAX": "tasks that an agent's refusal names where a task waits for them",
+    "BRIEF_RELATED_MAX": "tasks in a brief that wait for its task, and tasks that its task waits for",
+    "BLOCKERS_NAMED_MAX": "tasks named in a refusal because the agent's task waits for them",
     "CHECKPOINT_EVENTS_MAX": "newest events of a task that are searched for those checkpoints",
-    "CHECKPOINT_BEATS_MAX": "beats of each attempt among them that are read for its checkpoint",
-    "OWN_TASKS_MAX": "tasks of its own that a resume looks at",
+    "CHECKPOINT_BEATS_MAX": "heartbeats of each attempt among them that are read for its checkpoint",
+    "OWN_TASKS_MAX": "tasks of the agent that a resume reads",
     "RESUME_TRIES_MAX": "queues and priorities, and then expired claims, at which a resume tries to get a task",
-    "IDLE_COUNT_MAX": "how far the tasks are counted that a resume could not take",
+    "IDLE_COUNT_MAX": "up to which the tasks are counted that a resume could not take",
     "MCP_PAGE_MAX": "tasks or events in one answer of the MCP server",
     "MCP_TEXT_CHARACTERS_MAX": "each of a task's contents in the text of its answers, in characters; the structure has more",
     "MCP_PIECE_CHARACTERS_MAX": "a piece of a task's contents in an answer of the MCP server, in characters",
@@ -89,7 +89,7 @@ LIMITS = {
     "MCP_CONNECTIONS_MAX": "connections to it; beyond that, the one that has waited longest for its client is closed",
     "MCP_REQUESTS_MAX": "requests that it serves at once, open streams among them",
     "MCP_HEAD_MS_MAX": "how long a client of it may take for the head of a request, in milliseconds",
-    "MCP_REQUEST_MS_MAX": "how long for the body",
+    "MCP_REQUEST_MS_MAX": "the same for the body",
     "MCP_IDLE_MS_MAX": "the longest `--idle-limit` of an MCP server, in milliseconds",
     "ENVELOPE_BYTES_MAX": "an envelope for `append`, in bytes of JSON; its statement has at most half of that",
     "EXPORT_LINE_BYTES_MAX": "a line of an export, in bytes",
@@ -100,7 +100,7 @@ LIMITS = {
     "SKEW_US_MAX": "how far a signer's clock may be from the ledger's, in microseconds, either way",
     "TYPED_BYTES_MAX": "JSON that a command reads from a file or from standard input, in bytes, blanks included",
     "TYPED_LINES_BYTES_MAX": "all lines of `job enqueue --lines`, in bytes",
-    "RUN_BYTES_MAX": "what a supervisor keeps of its run, in bytes of JSON",
+    "RUN_BYTES_MAX": "the stored state of a supervised run, in bytes of JSON",
     "SEAL_MS_MIN": "the shortest `every` of a sealer, in milliseconds",
     "SEAL_MS_MAX": "the longest",
     "SEAL_EVENTS_MAX": "`every_events` of a sealer",
@@ -108,17 +108,17 @@ LIMITS = {
 }
 
 POLICY = {
-    "heartbeat_interval": "how often a holder means to beat",
+    "heartbeat_interval": "the interval of a holder's heartbeats",
     "missed_beats_max": "intervals of silence before a stall; their product is `stall_after`",
-    "lease_ttl": "length of a lease; raised to `stall_after` where it is shorter",
+    "lease_ttl": "length of a lease; raised to `stall_after` if it is shorter",
     "resume_window": "how long a stalled job waits for its holder before it is requeued; with a tier, `stall_after` unless set",
     "attempts_max": "attempts that count before the job is exhausted",
     "on_exhausted": "what an exhausted job becomes",
     "backoff_base": "wait before the second attempt; doubled for each one after it",
     "backoff_max": "where the doubling stops, before jitter",
-    "cancel_grace": "how long a soft cancel waits before the sweep makes it hard; not shorter than `stall_after` unless set",
-    "progress_timeout": "how long a running job may beat without a change of stage or progress, or a checkpoint",
-    "requires_operator_coverage": "a lost, stuck or broken worker is a message `ESCALATION_NEEDED`; decides nothing",
+    "cancel_grace": "how long a soft cancel waits before the sweep makes it hard; by default at least `stall_after`",
+    "progress_timeout": "how long heartbeats of a running job may show no change of stage or progress, and no checkpoint",
+    "requires_operator_coverage": "send a message `ESCALATION_NEEDED` for a lost, stuck or broken worker; no other effect",
     "signed": "which events have to be [signed](../guides/signed.md)",
     "lease_widened": "allows a `lease_ttl` beyond an hour, up to a day; not part of the snapshot",
 }
@@ -204,13 +204,13 @@ def policy_table() -> str:
 
 SUPERVISE = {
     "max_restarts": "restarts in any window",
-    "window": "over which they are counted",
-    "breaker_failures": "so many restarts in the breaker's window, and there is never another",
+    "window": "the time in which restarts are counted",
+    "breaker_failures": "after this number of restarts in the breaker's window, the program is not restarted any more",
     "breaker_window": "no longer than `window`",
     "stall_timeout": "how long a program may be silent",
     "backoff": "wait before the first restart in a window",
     "backoff_max": "where the doubling stops, before jitter",
-    "grace": "from being told to end to being killed",
+    "grace": "the time between SIGTERM and SIGKILL",
 }
 
 
@@ -222,7 +222,7 @@ def supervise_table() -> str:
             rows.append([f"`{name}`", str(defaults[name]), " – ".join(f"{number:,}" for number in COUNTS[name]), what])
         else:
             default = defaults[f"{name}_ms"]
-            shown = f"{_ms(STALL_TIMEOUT_MS)}, once it has beaten" if default is None else _ms(default)
+            shown = f"{_ms(STALL_TIMEOUT_MS)}, after its first heartbeat" if default is None else _ms(default)
             rows.append([f"`{name}`", shown, " – ".join(map(_ms, DURATIONS_MS[name])), what])
     return _table(["field", "default", "allowed", "what it sets"], rows)
 

@@ -1,6 +1,7 @@
-"""Count the stack frames of Holdfast between a public call and the database driver: `python -m tools.frames [URL]`.
+"""Count the stack frames of Holdfast between a public call and the database driver: `python -m tools.frames [-v] [URL]`.
 
-A frame counts if its code is in src/holdfast. The count of a call is that of its deepest statement.
+A frame counts if its code is in src/holdfast. The count of a call is that of its deepest statement. With
+`-v`, the stacks are printed too.
 """
 
 import sys
@@ -86,8 +87,8 @@ def measure(url: str) -> dict[str, list[str]]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        url = sys.argv[1] if len(sys.argv) > 1 else f"sqlite:///{folder}/frames.db"
-        found = measure(url)
+        urls = [argument for argument in sys.argv[1:] if argument != "-v"]
+        found = measure(urls[0] if urls else f"sqlite:///{folder}/frames.db")
     for verb, stack in found.items():
         sys.stdout.write(f"{len(stack):3}  {verb}\n")
         if "-v" in sys.argv:
