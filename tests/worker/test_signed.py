@@ -183,4 +183,4 @@ def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Led
     server.revoke_key(WORKER.key_id)
     refused.set()
     wait_until(lambda: told)
-    assert "its beats are refused" in told[0] and "was revoked" in told[0]
+    assert "its heartbeats are refused" in told[0] and "was revoked" in told[0]
