@@ -149,7 +149,7 @@ def test_a_kind_that_could_not_be_signed_is_left_out_of_other_queues(app: App) -
     @app.handler(policy=ALL, queue="signed")
     def secret() -> None: ...
 
-    with pytest.raises(ValidationError, match="no key here to sign what is done for secret"):
+    with pytest.raises(ValidationError, match="no key here to sign events of secret"):
         app.worker(name="other", queues=["default"])
 
     @app.handler()
