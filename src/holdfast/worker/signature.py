@@ -25,7 +25,7 @@ _PYTHON_NAMES = {"null": "None", "array": "list", "object": "dict"}
 
 
 class UnreadableArgs(ValidationError):
-    """The stored arguments of a job do not match its handler's parameters (any more)."""
+    """The stored arguments of a job do not match its handler's parameters."""
 
 
 class _NotCheckable(Exception):
@@ -204,7 +204,7 @@ def _is_context(first: inspect.Parameter, hints: Mapping[str, Any], context_type
 
 
 def _names_context(hint: Any, context_type: type) -> bool:
-    """Whether an annotation is a context, or has one in it: `Context | None`."""
+    """Return whether an annotation is a context or contains one, as `Context | None` does."""
     if isinstance(hint, type) and issubclass(hint, context_type):
         return True
     return any(_names_context(part, context_type) for part in get_args(hint))
