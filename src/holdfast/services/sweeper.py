@@ -2,7 +2,7 @@
 
 Two sweepers at once do no harm, only more work, because every change goes through the normal pipeline. So the duty is short and
 is held only while there are jobs to watch. If its holder dies, another worker takes it when its ttl is over. An idle ledger is
-only read. A sweeper that cannot sign the events that are due drops the duty at once, so that a worker with a server key can take it.
+only read. A sweeper that cannot sign the events that are due drops the duty at once, for a worker with a server key to take.
 """
 
 from holdfast.core.limits import SWEEP_MAX

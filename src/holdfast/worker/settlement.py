@@ -48,7 +48,7 @@ class PendingOutcome(NamedTuple):
 
     context: Context
     verb: Callable[..., Any]
-    given: dict[str, Any]
+    arguments: dict[str, Any]
     request: str = ""
     pause: float = RETRY_SECONDS
     """How long to wait before the next try."""
@@ -157,14 +157,14 @@ class Settler:
 
     # Recording them
 
-    def submit(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
+    def submit(self, context: Context, verb: Callable[..., Any], **arguments: Any) -> None:
         """Record the attempt's outcome with the call `verb(fence, …, request_id=…)`, in another thread."""
         if not context.is_settling:
             context.ended = self._runtime.monotonic()
         context.is_settling = True
         with self._mutex:
             self._pending += 1
-        self._dispatch(PendingOutcome(context, verb, given, secrets.token_hex(8)))
+        self._dispatch(PendingOutcome(context, verb, arguments, secrets.token_hex(8)))
 
     def _dispatch(self, pending: "PendingOutcome") -> None:
         self._executor.submit(self._settle, pending)
@@ -189,18 +189,18 @@ class Settler:
 
         A retry uses the same request id, so that the outcome is recorded once even if an answer was lost.
         """
-        context, given = pending.context, pending.given
+        context, arguments = pending.context, pending.arguments
         if context.is_sending and pending.pause < RETRY_SECONDS_MAX:
             # A heartbeat with older progress is being sent. It must not arrive after the last progress.
             return pending.with_backoff()
         try:
             self._send_last_progress(context, gated=pending.verb == self._complete_gated)
-            answer = pending.verb(context.fence, **given, request_id=pending.request)
+            answer = pending.verb(context.fence, **arguments, request_id=pending.request)
         except (LimitExceeded, ValidationError) as error:
             if pending.is_plain:
                 raise
             # The details of the failure cannot be stored. Record the failure without them.
-            plain = {name: value for name, value in given.items() if name in ("retryable", "reason_code", "failure_stage")}
+            plain = {name: value for name, value in arguments.items() if name in ("retryable", "reason_code", "failure_stage")}
             plain["error"] = {"message": f"{error.code}: {error.message}"}
             return self._try_settle(
                 PendingOutcome(context, self._runtime.ledger.fail, plain, secrets.token_hex(8), is_plain=True)

@@ -46,7 +46,7 @@ class Signature:
         if self.takes_context:
             self.context_type = hints.get(parameters[0].name)
         rest = parameters[1:] if self.takes_context else parameters
-        self._open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in rest)
+        self._takes_kwargs = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in rest)
         named = [p for p in rest if p.kind is not inspect.Parameter.VAR_KEYWORD]
         for parameter in named:
             if _names_context(hints.get(parameter.name), context_type):
@@ -64,7 +64,7 @@ class Signature:
             f"Args_{self._name.replace('.', '_').replace('<', '').replace('>', '')}",
             [_field(p, hints) for p in named],
             kw_only=True,
-            forbid_unknown_fields=not self._open,
+            forbid_unknown_fields=not self._takes_kwargs,
         )
         try:
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_foreign)
@@ -91,17 +91,17 @@ class Signature:
             plain = msgspec.to_builtins(checked, enc_hook=encode_foreign)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             raise ValidationError(self._explain(error), field="args") from None
-        if self._open:
+        if self._takes_kwargs:
             plain.update({name: value for name, value in given.items() if name not in self._names})
         return dict(plain)
 
     def read(self, body: bytes) -> dict[str, Any]:
         """Return a job's arguments, decoded to the types of the function's annotations. Raise UnreadableArgs if that fails."""
-        if not self._names and not self._open and body == b"{}":
+        if not self._names and not self._takes_kwargs and body == b"{}":
             return {}
         try:
             decoded = self._decoder.decode(body)
-            extra = msgspec.json.decode(body) if self._open else None
+            extra = msgspec.json.decode(body) if self._takes_kwargs else None
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             raise UnreadableArgs(self._explain(error), field="args") from None
         names = self._names
