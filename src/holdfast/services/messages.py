@@ -83,7 +83,7 @@ class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to
 class CloudEvent(msgspec.Struct, frozen=True):
     """`source` and `id` together are unique. `id` is the event's id, and one event may give one message of each source.
 
-    `data` is a dict if the sink has a dialect of its own.
+    `data` is a dict if the sink's dialect is not Holdfast's own.
     """
 
     id: str
@@ -118,8 +118,8 @@ class Message(msgspec.Struct, frozen=True):
 
 def topics(event: EventRecord) -> list[Topic]:
     """Return the topics of an event's messages, in the order in which they are sent."""
-    found = [Topic.JOB_STATUS_CHANGED] if event.from_status != event.to_status else []
-    return [*found, Topic.ESCALATION_NEEDED] if needs_escalation(event) else found
+    changed = [Topic.JOB_STATUS_CHANGED] if event.from_status != event.to_status else []
+    return [*changed, Topic.ESCALATION_NEEDED] if needs_escalation(event) else changed
 
 
 def needs_escalation(event: EventRecord) -> bool:

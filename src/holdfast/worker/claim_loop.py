@@ -156,7 +156,7 @@ class ClaimLoop:
                 self._release_stale()
             return
         self._release_stale()
-        # Claims of the other groups go on. A group without capacity still has to be woken when it gets some.
+        # If a group has no capacity, the loop has to be woken when it gets some, while it claims for the others.
         self._wants_capacity = len(requests) < len(self._groups)
         total = emptied = 0
         for group, count in requests:

@@ -353,7 +353,7 @@ _PROGRESS_FIELDS = ("stage", "progress")
 
 
 def _given_fields(stage: str | None, progress: int | None) -> dict[str, Any]:
-    """Return the fields that were given. A field that was not must not replace progress that is not sent yet."""
+    """Return the fields that are not None. A missing field must not replace a value that is not sent yet."""
     return {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
 
 

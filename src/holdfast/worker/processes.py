@@ -83,18 +83,18 @@ class ChildProcess:
     """One child process. It runs one task after another until this end of the socket is closed."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
+        self._socket, child_socket = socket.socketpair()
         self._mutex = threading.Lock()
         self._unread = b""
         self.tasks = 0
         """How many tasks it was given."""
         self.is_spent = False
         """Whether it must not be given another task."""
-        with theirs:
+        with child_socket:
             self._process = subprocess.Popen(  # noqa: S603 - a module of this package
-                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), *_logging_arguments()],
+                [sys.executable, "-m", "holdfast.worker.child", str(child_socket.fileno()), *_logging_arguments()],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_socket.fileno()],
                 start_new_session=True,
             )
 

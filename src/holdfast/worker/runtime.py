@@ -81,7 +81,7 @@ class WorkerRuntime:
     def poll_cancel(self, context: Context) -> None:
         """Check for a cancel request. There is nothing to do here: the answers to heartbeats report it."""
 
-    async def run_in_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    async def run_in_thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Call the function in a thread, so that it does not block the loop. Only workers with async handlers import asyncio."""
         import asyncio
 

@@ -129,23 +129,23 @@ class Signature:
 
         Return None if there is no annotation, or if results cannot be checked against it.
         """
-        wanted = self._returns
-        if wanted is Any:
+        annotation = self._returns
+        if annotation is Any:
             return None
         try:
-            msgspec.json.Decoder(wanted, dec_hook=_check_foreign)
+            msgspec.json.Decoder(annotation, dec_hook=_check_foreign)
         except TypeError:
             return None
         convert = msgspec.convert
 
         def check(result: Any) -> None:
             try:
-                convert(result, wanted, dec_hook=_check_foreign)
+                convert(result, annotation, dec_hook=_check_foreign)
             except _NotCheckable:
                 pass
             except (msgspec.ValidationError, TypeError, ValueError) as error:
-                name = getattr(wanted, "__name__", None) if isinstance(wanted, type) else None
-                message = f"{self._name}: the result does not fit its annotation {name or wanted}: {_one_line(error)}"
+                name = getattr(annotation, "__name__", None) if isinstance(annotation, type) else None
+                message = f"{self._name}: the result does not fit its annotation {name or annotation}: {_one_line(error)}"
                 raise ValidationError(message, field="result") from None
 
         return check
@@ -197,10 +197,10 @@ def _type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _is_context(first: inspect.Parameter, hints: Mapping[str, Any], context_type: type) -> bool:
-    wanted = hints.get(first.name)
-    if wanted is None:
+    annotation = hints.get(first.name)
+    if annotation is None:
         return first.name == "job"
-    return isinstance(wanted, type) and issubclass(wanted, context_type)
+    return isinstance(annotation, type) and issubclass(annotation, context_type)
 
 
 def _names_context(hint: Any, context_type: type) -> bool:
@@ -211,13 +211,13 @@ def _names_context(hint: Any, context_type: type) -> bool:
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
-    wanted = hints.get(parameter.name, Any)
+    annotation = hints.get(parameter.name, Any)
     if parameter.default is inspect.Parameter.empty:
-        return (parameter.name, wanted)
+        return (parameter.name, annotation)
     default = parameter.default
     if isinstance(default, list | dict | set):
-        return (parameter.name, wanted, msgspec.field(default_factory=default.copy))
-    return (parameter.name, wanted, default)
+        return (parameter.name, annotation, msgspec.field(default_factory=default.copy))
+    return (parameter.name, annotation, default)
 
 
 def _undecodable_annotation(parameters: Iterable[inspect.Parameter], hints: Mapping[str, Any]) -> str:
