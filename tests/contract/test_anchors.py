@@ -97,7 +97,7 @@ def test_an_anchor_that_fails_is_tried_again_with_the_next_head_and_sealing_goes
             sealer.anchor_service.tick()
             clock.advance(60)
     assert anchor.asked[:2] == [2, 3]
-    assert "the anchor refusing has not got the head of size 2: no room" in caplog.text
+    assert "the anchor refusing did not keep the head of size 2: no room" in caplog.text
     assert [head.size for head in ledger.heads()] == [2, 3]
 
 

@@ -166,7 +166,7 @@ def test_an_answer_that_is_not_http_is_a_failure(on_sqlite: Ledger, answer: byte
         handler.close_connection = True
 
     with Receiver(speak) as receiver:
-        assert failure(on_sqlite, webhook(receiver.url)).startswith(("the answer is not HTTP", "connection failed"))
+        assert failure(on_sqlite, webhook(receiver.url)).startswith(("the response is not valid HTTP", "connection failed"))
 
 
 def test_nobody_there(on_sqlite: Ledger) -> None:
@@ -183,7 +183,7 @@ def test_nobody_there(on_sqlite: Ledger) -> None:
 def test_a_private_receiver_is_not_called(on_sqlite: Ledger, host: str) -> None:
     with Receiver() as receiver:
         kept = failure(on_sqlite, webhook(f"http://{host}:{receiver.port}/", allow_private=False))
-        assert kept.endswith("which is not a public address: allow_private lets it be called")
+        assert kept.endswith("which is not a public address: set allow_private to call it")
         assert receiver.received == []
 
 
@@ -202,8 +202,8 @@ def test_a_name_is_judged_anew_at_every_try(on_sqlite: Ledger) -> None:
         second = failure(on_sqlite, sink)
         assert receiver.received == []
     assert (first, second) == (
-        "rebind.example is at 192.0.2.7, which is not a public address: allow_private lets it be called",
-        "rebind.example is at 127.0.0.1, which is not a public address: allow_private lets it be called",
+        "rebind.example is at 192.0.2.7, which is not a public address: set allow_private to call it",
+        "rebind.example is at 127.0.0.1, which is not a public address: set allow_private to call it",
     )
     assert asked == ["rebind.example"] * 2
 

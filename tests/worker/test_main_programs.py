@@ -61,4 +61,4 @@ def test_a_script_that_starts_its_worker_whoever_runs_it(tmp_path: Path) -> None
 def test_what_is_in_no_file_is_refused(tmp_path: Path) -> None:
     out, errors = said(tmp_path, "-c", HANDLER)
     assert out == ""
-    assert "lives in a file" in errors
+    assert "must be in a file" in errors

@@ -275,7 +275,7 @@ def test_checks_come_before_the_start(app: App, start: Starter) -> None:
         "enqueued", "claimed", "stalled", "requeued", "claimed", "started", "succeeded",
     ]  # fmt: skip
     assert asked == [1, 2]
-    assert app.ledger.get(job.id).last_error["message"] == "test_checks_come_before_the_start.<locals>.ready said no"
+    assert app.ledger.get(job.id).last_error["message"] == "test_checks_come_before_the_start.<locals>.ready returned False"
 
 
 def test_a_check_may_put_a_job_aside(app: App, start: Starter) -> None:

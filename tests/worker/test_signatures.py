@@ -141,7 +141,7 @@ def _mixes_contexts(job: AsyncContext) -> None: ...
 
 
 def test_what_cannot_be_a_handler(app: App) -> None:
-    with refused("validation_error", "by place"):
+    with refused("validation_error", "by position"):
         app.handler()(lambda *values: None)
     with refused("validation_error", "two handlers"):
         app.handler("same")(lambda: None)

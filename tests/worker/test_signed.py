@@ -149,7 +149,7 @@ def test_a_kind_that_could_not_be_signed_is_left_out_of_other_queues(app: App) -
     @app.handler(policy=ALL, queue="signed")
     def secret() -> None: ...
 
-    with pytest.raises(ValidationError, match="no key here to sign what is done for secret"):
+    with pytest.raises(ValidationError, match="no key here to sign events of secret"):
         app.worker(name="other", queues=["default"])
 
     @app.handler()
@@ -183,4 +183,4 @@ def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Led
     server.revoke_key(WORKER.key_id)
     refused.set()
     wait_until(lambda: told)
-    assert "its beats are refused" in told[0] and "was revoked" in told[0]
+    assert "its heartbeats are refused" in told[0] and "was revoked" in told[0]

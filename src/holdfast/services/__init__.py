@@ -1,6 +1,6 @@
-"""Things that tick: each one file with a `tick()` that a test can call.
+"""Background services. Each is one module with a `tick()` that a test can call.
 
-The rooms of the outbox and of the sealed log are entered only when somebody asks for them: most workers need neither.
+The modules of the outbox and of the sealed log are imported only when they are used: most workers need neither.
 """
 
 from importlib import import_module
@@ -41,5 +41,5 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'holdfast.services' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"holdfast.services.{_MODULES[name]}"), name)
-    return found
+    value = globals()[name] = getattr(import_module(f"holdfast.services.{_MODULES[name]}"), name)
+    return value

@@ -1,4 +1,4 @@
-"""Anchors: heads of the tree, kept where whoever can change the database cannot change them."""
+"""Anchors: copies of tree heads in places that a person with access to the database cannot change."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Anchor(Protocol):
-    """A place for heads. Whatever it raises, the next head is tried again."""
+    """A place that keeps heads. If it raises, the next head is tried all the same."""
 
     name: str
 
@@ -30,13 +30,13 @@ class Anchor(Protocol):
 
 
 class FileAnchor:
-    """Heads appended to a file, each on disk before the next: signed notes as they are, with a blank line after each."""
+    """Append heads to a file as signed notes, each with a blank line after it. Each is synced to disk before the next."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         self.name = f"file {self._path.name}"
         if self._path.is_dir() or not self._path.absolute().parent.is_dir():
-            raise ValidationError(f"{self._path} cannot be a file: it is a folder, or in none", field="anchor")
+            raise ValidationError(f"{self._path} cannot be a file: it is a folder, or its folder does not exist", field="anchor")
 
     def keep(self, head: HeadRow) -> None:
         is_new = not self._path.exists()
@@ -51,7 +51,7 @@ class FileAnchor:
 
 
 def _separator(descriptor: int) -> bytes:
-    """What keeps the next note apart from one that was cut off in the middle."""
+    """Return the separator before the next note: a blank line if the last note was cut off."""
     end = os.lseek(descriptor, 0, os.SEEK_END)
     last = os.pread(descriptor, 2, max(0, end - 2))
     return b"" if end == 0 or last == b"\n\n" else b"\n\n"
@@ -71,8 +71,7 @@ def _sync_folder(path: Path) -> None:
 
 
 class WebhookAnchor:
-    """Heads POSTed to a url, each a CloudEvent around its note, under the rules of `WebhookSink`: its options, its signature, its
-    addresses."""
+    """POST heads to a url, each as a CloudEvent with its note. Options, signature and address checks are as in `WebhookSink`."""
 
     name = "webhook"
 
@@ -82,7 +81,7 @@ class WebhookAnchor:
 
     def keep(self, head: HeadRow) -> None:
         at, ledger_id = self._ledger.now(), self._ledger.id
-        told = {
+        document = {
             "specversion": "1.0",
             "id": f"head-{head.size}",
             "source": f"/holdfast/{ledger_id}/heads",
@@ -92,11 +91,11 @@ class WebhookAnchor:
             "datacontenttype": "application/json",
             "data": {"size": head.size, "position": head.pos, "root": bytes(head.root).hex(), "note": head.note},
         }
-        self._sink.send(f"msg_{ledger_id}_head_{head.size}", _encode(told), at)
+        self._sink.send(f"msg_{ledger_id}_head_{head.size}", _encode(document), at)
 
 
 class AnchorService:
-    """Keeps the newest head in each anchor, as often as it may. A service: it goes on beside the sealer and never holds it up."""
+    """A service that gives the newest head to each anchor at an interval. It runs beside the sealer and never delays it."""
 
     name = "anchor"
     every_s = 0.5
@@ -116,7 +115,7 @@ class AnchorService:
         self._kept_size = [0] * len(self.anchors)
 
     def tick(self) -> int:
-        """How many anchors have been given a head, of those that were due."""
+        """Give the newest head to the anchors that are due. Return how many have kept it."""
         now = self._monotonic()
         return sum(self._keep(number) for number, at in enumerate(self._tried_at) if now - at >= self._every)
 
@@ -127,13 +126,13 @@ class AnchorService:
         self._tried_at[number] = self._monotonic()
         try:
             anchor.keep(head)
-        except Exception as error:  # noqa: BLE001 - an anchor may fail in any way it likes: sealing goes on
-            log.warning("the anchor %s has not got the head of size %d: %s", anchor.name, head.size, error)
+        except Exception as error:  # noqa: BLE001 - an anchor may raise anything: sealing continues
+            log.warning("the anchor %s did not keep the head of size %d: %s", anchor.name, head.size, error)
             return False
         self._kept_size[number] = head.size
         return True
 
     def close(self) -> None:
-        """The newest head goes to whoever has not got it yet."""
+        """Give the newest head to each anchor that does not have it yet."""
         for number in range(len(self.anchors)):
             self._keep(number)

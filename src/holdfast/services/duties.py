@@ -1,4 +1,4 @@
-"""Who of many processes does a thing: one at a time, for as long as it keeps saying so."""
+"""Duties: leases that let one of many processes do a thing, for as long as it renews them."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -12,20 +12,20 @@ TTL_SECONDS = 30.0
 
 
 class Duties(Protocol):
-    """Duties that are taken for a while, in ledger time."""
+    """Duties that are held for a limited time, in ledger time."""
 
     def take_duty(self, name: str, holder: str, *, ttl: float) -> bool:
-        """Take it, or keep it; False while somebody else has it."""
+        """Take or renew the duty. Return False while another holder has it."""
 
     def drop_duty(self, name: str, holder: str) -> object:
-        """Let go of it, if it is the holder's."""
+        """Release the duty if `holder` has it."""
 
 
 class DutyLeases:
-    """One process's share of some duties. All are asked for together, whenever a third of the time they last is over."""
+    """The duties that one process holds or waits for. All are renewed together, each time a third of their ttl is over."""
 
     def __init__(self, duties: Duties, names: Mapping[str, str], holder: str, ttl: Any, monotonic: Callable[[], float]) -> None:
-        """`names` are those of the duties, by what they are for."""
+        """`names` maps each purpose to the name of its duty."""
         self._ttl_seconds = policies.duration_ms("duty_ttl", ttl, limits.LEASE_MS_MIN, limits.DUTY_MS_MAX) / 1_000
         self.renew_seconds = self._ttl_seconds / 3
         self._duties = duties
@@ -36,22 +36,22 @@ class DutyLeases:
         self._held: frozenset[str] = frozenset()
 
     def holds(self, what: str) -> bool:
-        """Whether this is ours to do. Asked again and again, that keeps the other duties too."""
+        """Return whether this process holds the duty for `what`. The call also renews the other duties when it is time."""
         self.renew()
         return what in self._held
 
     def renew(self) -> bool:
-        """Renew what is held and try for the rest, if it is time to. True where one has come to be ours."""
+        """Renew the held duties and try to take the others, if it is time. Return whether a duty was gained."""
         now = self._monotonic()
         if now - self._renewed_at < self.renew_seconds:
             return False
         before, self._held = self._held, frozenset(what for what, name in self._names.items() if self._take(name))
-        # Only now: where the store could not be reached, the next one asks again.
+        # Set last: if the store was out of reach, the next call tries again.
         self._renewed_at = now
         return not self._held <= before
 
     def _take(self, name: str) -> bool:
-        """False too where another transaction has locked this duty: the others do not wait for it."""
+        """Take one duty. Return False also if another transaction has locked it: the other duties do not wait for it."""
         try:
             return self._duties.take_duty(name, self._holder, ttl=self._ttl_seconds)
         except Unavailable as error:
@@ -60,7 +60,7 @@ class DutyLeases:
             return False
 
     def release(self) -> None:
-        """Let others take over at once. Where that cannot be said, they do when the time is over."""
+        """Drop all duties so that other processes can take them at once. If that fails, they can when the ttl is over."""
         self._renewed_at, self._held = float("-inf"), frozenset()
         with contextlib.suppress(HoldfastError):
             for name in self._names.values():

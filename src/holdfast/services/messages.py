@@ -1,4 +1,4 @@
-"""From an event to what the world is told of it: CloudEvents 1.0, structured JSON. Pure."""
+"""Turn events into messages for sinks: CloudEvents 1.0 as structured JSON. Pure functions."""
 
 import re
 from enum import StrEnum
@@ -16,16 +16,16 @@ from holdfast.ledger.public import public_event, public_policy, to_datetime
 from holdfast.store.outbox import JobOrigin
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
-"""The reason of a beat that asks for an operator for the first time."""
+"""The reason of the first heartbeat that requests an operator's help."""
 OPEN_FIELDS = frozenset(
     {"stage", "progress", "assist_requested", "available_at", "policy"}
     | {"holder", "incarnation", "last_beat_at", "lease_expires_at", "detected_at"}
 )
-"""Fields of payloads that a sink in a dialect is told without asking: they hold no args, results, errors or checkpoints."""
+"""Payload fields that a sink in a dialect always gets. They hold no args, results, errors or checkpoints."""
 ADDED_FIELDS = ("message", "text", "queue", "kind", "tier", "silent_ms", "commands")
 """Fields of `StatusData` that an event in a dialect does not have by itself."""
 ESCALATING = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS, StallReason.WORKER_ERROR})
-"""Stalls that need an operator: a lost or stuck worker. An orderly release and an error that is tried again do not."""
+"""Stalls that need an operator: a lost or stuck worker. An orderly release and an error that is retried do not."""
 _WITH_ERROR = frozenset({EventType.STALLED, EventType.FAILED, EventType.CANCELLED, EventType.DEAD_LETTERED})
 _encode = msgspec.json.Encoder().encode
 
@@ -38,17 +38,18 @@ class Topic(StrEnum):
 RETRIED_TYPE = "dev.holdfast.job_retried.v1"
 """The type of the CloudEvent for a retry. Its `message` is JOB_STATUS_CHANGED like that of any other change of status."""
 _CLASS_NAME = re.compile(r"[\w.]{1,200}")
-"""The name of an exception's class. Anything else may be more than a name, and is not told."""
+"""The name of an exception class. Any other text may contain more than a name, and is left out."""
 _SOURCES = {Topic.JOB_STATUS_CHANGED: "jobs", Topic.ESCALATION_NEEDED: "escalations"}
 
 
 class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to_status": "to"}):
-    """What both messages say. `payload` is there only for sinks that ask for it: it may hold args, results and errors.
+    """The data of both messages. `payload` is set only for sinks with `include_payload`: it may hold args, results and errors.
 
-    `text` says in words what happened; errors are in it only for the same sinks, and of a retry the name of the error for all.
+    `text` describes the event in a sentence. It contains errors only for those sinks. For a retry, it contains the name of the
+    error for all sinks.
 
-    `holder` and the fields after it are those of a stall: which worker, since when it is silent, under which policy. A wish for
-    assistance has the first two of them. `commands` are in an escalation: what the operator who is paged may type.
+    `holder` and the fields after it describe a stall: the worker, since when it is silent, its policy. A request for assistance
+    has the first two of them. `commands` are set in an escalation: commands for the operator who is paged.
     """
 
     message: Topic
@@ -72,17 +73,17 @@ class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to
     last_beat_at: str | msgspec.UnsetType | None = UNSET
     detected_at: str | msgspec.UnsetType = UNSET
     silent_ms: int | msgspec.UnsetType | None = UNSET
-    """From the last beat to the detection."""
+    """The time from the last heartbeat to the detection."""
     policy: dict[str, Any] | msgspec.UnsetType | None = UNSET
-    """The snapshot that the attempt was claimed under, with `stall_after_ms`."""
+    """The policy snapshot of the attempt, with `stall_after_ms`."""
     commands: list[Remedy] | msgspec.UnsetType = UNSET
     payload: msgspec.Raw | msgspec.UnsetType = UNSET
 
 
 class CloudEvent(msgspec.Struct, frozen=True):
-    """`source` and `id` together are unique: `id` is the event's, and one event may give a message of either source.
+    """`source` and `id` together are unique. `id` is the event's id, and one event may give one message of each source.
 
-    `data` is a dict where the sink has asked for a dialect.
+    `data` is a dict if the sink's dialect is not Holdfast's own.
     """
 
     id: str
@@ -96,9 +97,9 @@ class CloudEvent(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One thing to be told. `key` is unique among all messages of all ledgers, and the same however often it is sent.
+    """One message for a sink. `key` is unique among all messages of all ledgers, and stays the same when it is sent again.
 
-    `data` is in Holdfast's words in every dialect.
+    `data` has Holdfast's own names in every dialect.
     """
 
     key: str
@@ -110,19 +111,19 @@ class Message(msgspec.Struct, frozen=True):
         return _encode(self.event)
 
     def as_dict(self) -> dict[str, Any]:
-        """The CloudEvent as it reads in JSON."""
-        found: dict[str, Any] = msgspec.json.decode(self.body)
-        return found
+        """Return the CloudEvent as its JSON object."""
+        document: dict[str, Any] = msgspec.json.decode(self.body)
+        return document
 
 
 def topics(event: EventRecord) -> list[Topic]:
-    """Which messages an event gives, in the order in which they are sent."""
-    found = [Topic.JOB_STATUS_CHANGED] if event.from_status != event.to_status else []
-    return [*found, Topic.ESCALATION_NEEDED] if needs_escalation(event) else found
+    """Return the topics of an event's messages, in the order in which they are sent."""
+    changed = [Topic.JOB_STATUS_CHANGED] if event.from_status != event.to_status else []
+    return [*changed, Topic.ESCALATION_NEEDED] if needs_escalation(event) else changed
 
 
 def needs_escalation(event: EventRecord) -> bool:
-    """A stall in ESCALATING where the policy wants an operator to cover, or a worker's wish for one."""
+    """Return whether the event is a stall in ESCALATING under a policy with operator coverage, or a request for assistance."""
     if event.type is EventType.STALLED:
         return event.reason in ESCALATING and event.policy is not None and event.policy.requires_operator_coverage
     return event.type is EventType.HEARTBEAT and event.reason == ASSIST_REQUESTED
@@ -136,9 +137,9 @@ def messages(
     include_payload: bool = False,
     dialect_data: dict[str, Any] | None = None,
 ) -> list[Message]:
-    """Everything to be told of an event. `origin` is None where the job is gone; a first event knows it by itself.
+    """Return all messages of an event. `origin` is None if the job is deleted; an `enqueued` event contains its own origin.
 
-    `told` is the event in the dialect that the sink wants, where that is not Holdfast's own.
+    `dialect_data` is the event in the sink's dialect, if that is not Holdfast's own.
     """
     return [
         _message(topic, event, ledger_id, origin or own_origin(event), include_payload, dialect_data) for topic in topics(event)
@@ -146,7 +147,7 @@ def messages(
 
 
 def own_origin(event: EventRecord) -> JobOrigin | None:
-    """Queue, kind and tier where the event itself carries them."""
+    """Return queue, kind and tier if the event itself contains them."""
     if event.type is not EventType.ENQUEUED:
         return None
     body = decode(EnqueuedPayload, event.payload)
@@ -154,7 +155,7 @@ def own_origin(event: EventRecord) -> JobOrigin | None:
 
 
 def _holder_fields(event: EventRecord) -> dict[str, Any]:
-    """What a message says of the holder, for a stall or a wish for assistance."""
+    """Return the message fields about the holder, for a stall or a request for assistance."""
     if event.type is EventType.HEARTBEAT:
         return {"holder": event.actor.name, "incarnation": event.actor.incarnation}
     if event.type is not EventType.STALLED:
@@ -172,11 +173,11 @@ def _holder_fields(event: EventRecord) -> dict[str, Any]:
 
 
 def _operator_commands(event: EventRecord) -> list[Remedy]:
-    """The commands for an operator who is paged."""
-    wished = [remedy("says that an operator helps", "job", "assist", event.job_id)] if event.reason == ASSIST_REQUESTED else []
+    """Return the commands for an operator who is paged."""
+    assist = [remedy("says that an operator helps", "job", "assist", event.job_id)] if event.reason == ASSIST_REQUESTED else []
     return [
-        *wished,
-        remedy("says where the job stands now, what happens next and what can be done", "explain", event.job_id),
+        *assist,
+        remedy("says what the job's status is, what happens next and what can be done", "explain", event.job_id),
         remedy("ends it; a holder is asked to stop", "job", "cancel", event.job_id),
     ]
 
@@ -224,14 +225,14 @@ def _message(
 
 
 def _cloudevent_type(topic: Topic, event: EventRecord) -> str:
-    """A receiver that pages somebody for every stall must not take a retry for one."""
+    """Return the type of the CloudEvent. A retry has its own, so that a receiver that pages for every stall can ignore it."""
     if topic is Topic.JOB_STATUS_CHANGED and is_retry(event.type, event.reason):
         return RETRIED_TYPE
     return f"dev.holdfast.{topic.value.lower()}.v1"
 
 
 def _text(event: EventRecord, origin: JobOrigin | None, include_payload: bool) -> str:
-    """`job 7 (index) retried, attempt 1: TransientError: the server said 503`."""
+    """Return a text such as `job 7 (index) retried, attempt 1: TransientError: HTTP 503`."""
     has_error = event.type in _WITH_ERROR and (include_payload or is_retry(event.type, event.reason))
     payload: dict[str, Any] = msgspec.json.decode(event.payload) if has_error and event.payload else {}
     what, why = describe_event(event.type, event.reason, payload if include_payload else {})
@@ -244,16 +245,16 @@ def _text(event: EventRecord, origin: JobOrigin | None, include_payload: bool) -
 
 
 def redacted_event(event: EventRecord, *, include_payload: bool) -> public.Event:
-    """The event as a reader sees it; unless `include_payload` is set, without args, results, errors and checkpoints."""
-    found = public_event(event)
+    """Return the public event, without args, results, errors and checkpoints unless `include_payload` is set."""
+    full = public_event(event)
     if include_payload:
-        return found
-    kept = {name: value for name, value in found.payload.items() if name in OPEN_FIELDS}
-    return msgspec.structs.replace(found, payload=kept, signature=None, statement=None, key_id=None)
+        return full
+    kept = {name: value for name, value in full.payload.items() if name in OPEN_FIELDS}
+    return msgspec.structs.replace(full, payload=kept, signature=None, statement=None, key_id=None)
 
 
 def _in_dialect(dialect_data: dict[str, Any], data: StatusData) -> dict[str, Any]:
-    """The event in its dialect, with what a message says beyond it."""
+    """Return the event in its dialect, with the fields that only messages have."""
     return {name: value for name in ADDED_FIELDS if (value := getattr(data, name)) is not UNSET} | dialect_data
 
 

@@ -1,4 +1,4 @@
-"""A worker's presence: registered in the ledger, and heartbeats to its supervisor."""
+"""A worker's presence: its entry in the ledger, and heartbeats to its supervisor."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,4 +33,4 @@ class SupervisorHeartbeat:
         supervised.beat(stage="working")
 
     def close(self) -> None:
-        """There is nothing to hand over."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""Retention as a service: answers kept for repeated requests go after a day, and what else the operator lets go."""
+"""Retention as a service: delete answers kept for repeated requests after a day, and other data as the operator configures."""
 
 import logging
 from datetime import timedelta
@@ -12,13 +12,14 @@ log = logging.getLogger("holdfast.services")
 
 DUTY_SECONDS = 120
 STEPS_MAX = 100
-"""Bounded steps of one tick, a thousand rows each."""
+"""Steps of one tick."""
 BATCH = 1_000
+"""Rows of one step."""
 PRUNED_TOGETHER = {"jobs", "failed"}
-"""One walk through the jobs looks for both."""
+"""One scan of the jobs looks for both."""
 KEEP_MS_MAX = 3_660 * policies.DAY_MS
 KEEP_BEATS = "30d"
-"""How long a worker keeps what heartbeats said, unless it is told otherwise. Their hashes stay, and so does every outcome."""
+"""How long a worker keeps the contents of heartbeats by default. Their hashes and all outcomes stay."""
 
 
 class PruneService:
@@ -37,37 +38,39 @@ class PruneService:
         failed: Any = None,
         beats: Any = None,
     ) -> None:
-        """How long to keep each; None or "never" deletes nothing. `failed` are failed and dead-lettered jobs that are neither
-        discarded nor replayed, `jobs` all other finished jobs."""
+        """Set how long to keep each kind of row; None or "never" deletes nothing.
+
+        `failed` are failed and dead-lettered jobs that are neither discarded nor replayed, `jobs` all other finished jobs.
+        """
         self._ledger = ledger
         self._holder = holder
-        given = {"requests": requests, "workers": workers, "agents": agents, "jobs": jobs, "failed": failed, "beats": beats}
+        periods = {"requests": requests, "workers": workers, "agents": agents, "jobs": jobs, "failed": failed, "beats": beats}
         self.kept_ms = {
             name: policies.duration_ms(name, kept, 0, KEEP_MS_MAX)
-            for name, kept in given.items()
+            for name, kept in periods.items()
             if kept is not None and kept != "never"
         }
         self._keep = {f"{name}_before": timedelta(milliseconds=kept) for name, kept in self.kept_ms.items()}
 
     def tick(self) -> dict[str, int]:
-        """How much was let go; nothing where it is somebody else's turn."""
-        found: dict[str, int] = {}
+        """Prune and return how many rows of each kind were deleted. Do nothing while another process has the duty."""
+        pruned: dict[str, int] = {}
         if not self._keep or not self._ledger.take_duty(self.name, self._holder, ttl=DUTY_SECONDS):
-            return found
+            return pruned
         now = self._ledger.now()
         before = {name: now - kept for name, kept in self._keep.items()}
         for _ in range(STEPS_MAX):
             step = self._ledger.prune(**before, batch=BATCH)
-            found |= {name: found.get(name, 0) + count for name, count in step.items()}
+            pruned |= {name: pruned.get(name, 0) + count for name, count in step.items()}
             more = {name for name, count in step.items() if count}
             if more & PRUNED_TOGETHER:
                 more |= PRUNED_TOGETHER
             before = {name: at for name, at in before.items() if name.removesuffix("_before") in more}
             if not before:
                 break
-        if any(found.values()):
-            log.info("pruned", extra={name: count for name, count in found.items() if count})
-        return found
+        if any(pruned.values()):
+            log.info("pruned", extra={name: count for name, count in pruned.items() if count})
+        return pruned
 
     def close(self) -> None:
         self._ledger.drop_duty(self.name, self._holder)

@@ -24,27 +24,27 @@ from holdfast.store.outbox import JobOrigin, SinkPosition
 log = logging.getLogger("holdfast.relay")
 
 BATCH_US = 5_000_000
-"""A batch that takes longer ends with the event it is at: other sinks are waiting."""
+"""A batch that takes longer ends after its current event, because other sinks are waiting."""
 ERROR_BYTES_MAX = 1_000
 RETRY_US_MIN = 1_000_000
 RETRY_US_MAX = 600_000_000
 
 
 class DeliveryScope(NamedTuple):
-    """What a batch needs to know of the world."""
+    """The environment of one batch."""
 
     ledger_id: str
     origins: dict[int, JobOrigin]
     now: Callable[[], Micros]
-    """The ledger's time, as it goes on."""
+    """Returns the ledger's current time."""
     may_continue: Callable[[], bool]
-    """Whether the sink is still ours to serve, and nobody wants us to stop."""
+    """Whether this relay still has the sink's duty and was not asked to stop."""
     in_dialect: Callable[[public.Event, Dialect], dict[str, Any]]
 
 
 class BatchOutcome(NamedTuple):
     place: SinkPosition
-    """As it is to be saved."""
+    """The position to save."""
     delivered: int
     failed: bool
 
@@ -52,10 +52,10 @@ class BatchOutcome(NamedTuple):
 def send_batch(
     sink: Sink, place: SinkPosition, events: Sequence[EventRecord], scope: DeliveryScope, jitter: Callable[[], float]
 ) -> BatchOutcome:
-    """Tell a sink of these events. The place that comes out is exactly before the first event that has not arrived as a whole."""
+    """Deliver these events to a sink. The new position is that of the last event whose messages have all arrived."""
     end, pos, delivered = scope.now() + BATCH_US, place.pos, 0
     for event in events:
-        # Between events only: the first is told as a whole however long it takes, or a slow sink would never get past it.
+        # Checked between events only: all messages of the first event are sent, or a slow sink would never get past it.
         if scope.now() > end:
             break
         for message in filter(sink.wants, _messages_of(sink, event, scope)):
@@ -63,7 +63,7 @@ def send_batch(
                 return BatchOutcome(_advanced(place, pos), delivered, failed=False)
             try:
                 sink.deliver(message, to_datetime(scope.now()))
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - a sink may fail in any way it likes
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a sink may raise anything
                 return BatchOutcome(
                     _after_failure(sink, _advanced(place, pos), error, scope.now(), jitter()), delivered, failed=True
                 )
@@ -73,7 +73,7 @@ def send_batch(
 
 
 def _messages_of(sink: Sink, event: EventRecord, scope: DeliveryScope) -> list[Message]:
-    """The messages of an event, in the dialect that the sink wants."""
+    """Return the messages of an event, in the sink's dialect."""
     dialect_data = None
     if sink.dialect is not Dialect.HOLDFAST and topics(event):
         dialect_data = scope.in_dialect(redacted_event(event, include_payload=sink.include_payload), sink.dialect)
@@ -82,7 +82,7 @@ def _messages_of(sink: Sink, event: EventRecord, scope: DeliveryScope) -> list[M
 
 
 def _advanced(place: SinkPosition, pos: int) -> SinkPosition:
-    """What has arrived wipes out the failures before it; a place that stays keeps them."""
+    """Return the position after a delivery. An advance clears the earlier failures; an unchanged position keeps them."""
     return place if pos == place.pos else SinkPosition(place.name, pos)
 
 
@@ -99,7 +99,7 @@ def _after_failure(sink: Sink, place: SinkPosition, error: BaseException, now: M
 
 
 def log_failure(place: SinkPosition) -> None:
-    """Say in the log what a place that was saved says of a failure."""
+    """Log the failure that was saved with a sink's position."""
     if place.dead_at is None:
         log.warning("sink %s failed, %d in a row: %s", place.name, place.failures, place.last_error)
     else:
@@ -107,15 +107,15 @@ def log_failure(place: SinkPosition) -> None:
 
 
 def retry_us(failures: int, jitter: float) -> int:
-    """How long to wait after so many failures: doubled each time up to the maximum, then spread by `jitter`."""
+    """Return the wait after this many failures: doubled each time up to the maximum, then multiplied by `jitter`."""
     return int(min(RETRY_US_MIN * 2 ** min(failures - 1, 20), RETRY_US_MAX) * jitter)
 
 
 def _error_text(error: BaseException) -> str:
-    """What went wrong, in a line that fits."""
+    """Return the error in one line of at most ERROR_BYTES_MAX bytes."""
     try:
         text = str(error) if isinstance(error, DeliveryFailed) else f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - somebody else's __str__
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
         text = type(error).__name__
     safe = " ".join(text.replace("\0", " ").split()).encode("utf-8", "replace")[:ERROR_BYTES_MAX]
     return safe.decode("utf-8", "ignore")
@@ -123,13 +123,13 @@ def _error_text(error: BaseException) -> str:
 
 BATCH_EVENTS = 100
 WAIT_SECONDS_MIN = 0.5
-"""How soon to look again after something was to be seen: what was rung for may not have settled yet."""
+"""The first poll interval after activity: the order of the new events may not be settled yet."""
 WAIT_SECONDS_MAX = 30.0
-"""How seldom when nothing happens: the bell makes up for it."""
+"""The longest poll interval while nothing happens. New events cause a wake-up before that."""
 OUTAGE_SECONDS = 5.0
-"""How long to leave a store alone that cannot be reached."""
+"""The wait before a store that is out of reach is tried again."""
 WAIT_SLICE_SECONDS = 1.0
-"""How long a wish to stop may go unnoticed while waiting."""
+"""The longest single wait, so that a request to stop is noticed soon."""
 
 
 class _EventPage(NamedTuple):
@@ -138,28 +138,29 @@ class _EventPage(NamedTuple):
 
 
 class _RelayRound:
-    """One look at the ledger, and what came of it."""
+    """The state and the results of one round over all sinks."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._read: tuple[Micros, float] | None = None
+        self._clock: tuple[Micros, float] | None = None
+        """The ledger's time, and the monotonic time at which it was read."""
         self.pages: dict[int, _EventPage] = {}
-        """By the place they come after: sinks that stand at the same place share a read."""
+        """Event pages by the position before them. Sinks at the same position share a page."""
         self.counts: Counter[str] = Counter()
         self.more = False
-        """Something is left to be done at once."""
+        """Whether there is more to deliver at once."""
         self.wait_us: int | None = None
-        """Until the next try of a sink that has failed."""
+        """The time until the next try of a sink that has failed."""
 
     def now(self) -> Micros:
-        """The ledger's time, asked for once and only where it matters; it goes on from there."""
-        if self._read is None:
-            self._read = self._outbox.now(), self._outbox.monotonic()
-        at, then = self._read
-        return at + int((self._outbox.monotonic() - then) * 1_000_000)
+        """Return the ledger's time. It is read at most once, and advanced by the monotonic clock."""
+        if self._clock is None:
+            self._clock = self._outbox.now(), self._outbox.monotonic()
+        at, read_at = self._clock
+        return at + int((self._outbox.monotonic() - read_at) * 1_000_000)
 
     def must_wait(self, at: Micros | None) -> bool:
-        """Whether a next try lies ahead; it is then not forgotten."""
+        """Return whether the next try, at `at`, is in the future; if so, note it in `wait_us`."""
         left = 0 if at is None else at - self.now()
         if left > 0:
             self.wait_us = left if self.wait_us is None else min(left, self.wait_us)
@@ -167,11 +168,11 @@ class _RelayRound:
 
 
 class Relay:
-    """Tells each sink of every event, starting from its durable place.
+    """Deliver every event to each sink, starting from the sink's saved position.
 
-    Any number of relays may serve the same sinks: `duties` (the ledger's, unless others are given) see to it that one does so
-    at a time. One that dies is replaced when its duty has run out, `duty_ttl` after it was last renewed. A sink that fails
-    holds up nobody but itself; one that is slow holds up the others of its relay: give it its own.
+    Any number of relays may serve the same sinks: `duties` (by default the ledger's) make one of them serve a sink at a time. If
+    a relay dies, another one takes over when the duty runs out, `duty_ttl` after its last renewal. A sink that fails delays only
+    itself. A slow sink delays the others of its relay: give it a relay of its own.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class Relay:
         if not all(isinstance(sink, Sink) for sink in self._sinks):
             raise ValidationError("sinks takes a list of Sink", field="sinks")
         if len({sink.name for sink in self._sinks}) != len(self._sinks):
-            raise ValidationError("two sinks have the same name, and so would share a place", field="sinks")
+            raise ValidationError("two sinks have the same name and would share a position", field="sinks")
         self._outbox = ledger.outbox
         names = {sink.name: f"relay:{sink.name}" for sink in self._sinks}
         self._duties = DutyLeases(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
@@ -190,11 +191,11 @@ class Relay:
         self._locked = {name: Outage(log, f"relay to {name}") for name in names}
 
     def tick(self) -> dict[str, int]:
-        """At most one batch for each sink. How many messages arrived and failed: `name.delivered`, `name.failed`."""
+        """Deliver at most one batch to each sink. Return the numbers of messages as `name.delivered` and `name.failed`."""
         return dict(self._run_round().counts)
 
     def run(self, stop: threading.Event) -> None:
-        """Serve until `stop` is set; an outage of the store is waited out. Sleeps while there is nothing to tell."""
+        """Deliver until `stop` is set. Wait while there are no new events, and during an outage of the store."""
         self._stop = stop
         waiter = self._outbox.waiter()
         try:
@@ -206,7 +207,10 @@ class Relay:
             self.close()
 
     def close(self) -> None:
-        """Let other relays take over at once. `run` ends with it; a later `tick` takes the duties again, if they are free."""
+        """Drop the duties, so that other relays can take over at once. `run` does so at its end.
+
+        A later `tick` takes the duties again if they are free.
+        """
         self._duties.release()
 
     def __enter__(self) -> Self:
@@ -216,7 +220,7 @@ class Relay:
         self.close()
 
     def _serve(self, waiter: Waiter, stop: threading.Event) -> None:
-        """Rounds until the store is out of reach or somebody wants an end."""
+        """Run rounds until the store is out of reach or `stop` is set."""
         wait_seconds = WAIT_SECONDS_MIN
         try:
             while not stop.is_set():
@@ -235,7 +239,7 @@ class Relay:
             stop.wait(OUTAGE_SECONDS)
 
     def _wait(self, waiter: Waiter, stop: threading.Event, seconds: float) -> bool:
-        """True as soon as the bell rings or a sink becomes ours; False after so many seconds, or when somebody wants an end."""
+        """Return True on a wake-up or when a duty is gained, and False after `seconds` or when `stop` is set."""
         while seconds > 0 and not stop.is_set():
             slice_seconds = min(seconds, WAIT_SLICE_SECONDS, self._duties.renew_seconds)
             if waiter.wait(slice_seconds) or self._duties.renew():
@@ -254,7 +258,7 @@ class Relay:
         return done
 
     def _deliver_unless_locked(self, sink: Sink, place: SinkPosition, done: _RelayRound) -> None:
-        """A place that another transaction has locked holds up its own sink alone."""
+        """Deliver to one sink. If another transaction has locked its position, only this sink waits."""
         outage = self._locked[sink.name]
         try:
             self._deliver(sink, place, done)
@@ -282,14 +286,14 @@ class Relay:
             done.must_wait(outcome.place.retry_at)
             if saved:
                 log_failure(outcome.place)
-        # A short page is no sign of the end: it may stop where the store had last made sure of the order.
+        # A short page does not mean the end: it may stop at the last event with a settled order.
         done.more |= not (saved and outcome.failed)
 
     def _may_continue(self, sink: Sink) -> bool:
         return not self._stop.is_set() and self._duties.holds(sink.name)
 
     def _places(self, served: list[Sink]) -> dict[str, SinkPosition]:
-        """Where the sinks stand; new ones are added. One that somebody drops at this very moment is missing."""
+        """Return the sinks' positions and add those of new sinks. A sink that is dropped at this moment is missing."""
         places = self._outbox.places()
         missing = [sink for sink in served if sink.name not in places]
         for sink in missing:
@@ -297,7 +301,7 @@ class Relay:
         return self._outbox.places() if missing else places
 
     def _page(self, after: int) -> _EventPage:
-        """The next events after a place, and what kind of jobs those belong to that something is told of."""
+        """Return the next events after a position, and the origins of their jobs for those events that give messages."""
         events = self._outbox.page(after, BATCH_EVENTS)
-        unknown = {event.job_id for event in events if event.type is not EventType.ENQUEUED and topics(event)}
-        return _EventPage(events, self._outbox.origins(unknown) if unknown else {})
+        job_ids = {event.job_id for event in events if event.type is not EventType.ENQUEUED and topics(event)}
+        return _EventPage(events, self._outbox.origins(job_ids) if job_ids else {})

@@ -33,18 +33,18 @@ from holdfast.store.sealing import (
 
 
 class HeadKeyring:
-    """The keys of this process that are good for heads, by a book that is read again when it has changed."""
+    """The keys of this process that may sign heads. The key book is read again after a change."""
 
     def __init__(self, log: SealedLog) -> None:
         self._log = log
         self._book: KeyBook | None = None
 
     def forget(self) -> None:
-        """Keys have changed."""
+        """Drop the key book, because keys have changed."""
         self._book = None
 
     def key_for(self, pos: int) -> SecretKey:
-        """What signs the head whose last leaf is at `pos`: the last key given, where several may."""
+        """Return the key that signs the head with its last leaf at `pos`: the last key of the ring that may."""
         if self._book is None:
             self._book = checked_key_book(self._log.ledger_id, self._log.key_log())
         for held in reversed(list(self._log.ring)):
@@ -56,61 +56,61 @@ class HeadKeyring:
 
 
 def checked_key_book(ledger_id: str, changes: Sequence[KeyChange]) -> KeyBook:
-    """The book of these changes, if each was vouched for."""
+    """Return the key book of these changes. Raise SealBroken if a change is not vouched for."""
     problems = key_book.check_key_changes(ledger_id, changes)
     if problems:
         pos, key_id, detail = problems[0]
-        raise SealBroken(f"the change of key {key_id} at position {pos} does not hold: {detail}", pos=pos, key_id=key_id)
+        raise SealBroken(f"the change of key {key_id} at position {pos} is not valid: {detail}", pos=pos, key_id=key_id)
     return KeyBook(changes)
 
 
 PAGE_EVENTS = 5_000
-"""Read at once: more would only take more memory."""
+"""Events of one read. More would only take more memory."""
 HEAD_EVENTS_MAX = 50_000
-"""What one head takes in at most, where a sealer has fallen behind."""
+"""The most events that one head adds, if a sealer has fallen behind."""
 
 
 class LeafReader:
-    """Remembers what the rows refer to."""
+    """Read new leaves. It caches the policies that the rows refer to."""
 
     def __init__(self, log: SealedLog) -> None:
         self._log = log
         self._policies: dict[int, str] = {}
         self.keys_changed = False
-        """Set where changes of keys were among the leaves."""
+        """Set if a change of keys was among the leaves."""
 
     def read_leaves(self, after: int) -> tuple[LeafPage, bool]:
-        """The leaves after a position, as many as one head may take in, and whether there are more."""
+        """Return the leaves after a position, at most as many as one head may add, and whether there are more."""
         page = LeafPage([], [])
         while len(page.hashes) < HEAD_EVENTS_MAX:
-            found = self._log.page(after, PAGE_EVENTS)
-            self._update_policies(found)
-            made = leaf_page(found, self._policies, self._log.ledger_id)
-            page.hashes.extend(made.hashes)
-            page.positions.extend(made.positions)
-            if len(found.events) < PAGE_EVENTS:
+            rows = self._log.page(after, PAGE_EVENTS)
+            self._update_policies(rows)
+            leaves = leaf_page(rows, self._policies, self._log.ledger_id)
+            page.hashes.extend(leaves.hashes)
+            page.positions.extend(leaves.positions)
+            if len(rows.events) < PAGE_EVENTS:
                 return page, False
-            after = found.until
+            after = rows.until
         return page, True
 
-    def _update_policies(self, found: StableRows) -> None:
-        self.keys_changed = self.keys_changed or bool(found.keys)
-        if not self._policies.keys() >= {row[POLICY_COLUMN] for row in found.events if row[POLICY_COLUMN] is not None}:
+    def _update_policies(self, rows: StableRows) -> None:
+        self.keys_changed = self.keys_changed or bool(rows.keys)
+        if not self._policies.keys() >= {row[POLICY_COLUMN] for row in rows.events if row[POLICY_COLUMN] is not None}:
             self._policies = self._log.policies()
 
 
 CHECKED_TILES = 2
-"""So many tiles at the end of the tree are compared with the events they were made of."""
+"""The number of tiles at the end of the tree that are compared with the events that they were made from."""
 
 
 class SealedTree:
-    """A ledger's tree up to its newest head, and how it goes on."""
+    """A ledger's tree up to its newest head, to which leaves can be added."""
 
     def __init__(self, base: HeadRow | None, growth: GrowingTree, positions: Sequence[int]) -> None:
         self.base = base
         self._growth = growth
         self._positions = list(positions)
-        """Those of the leaves in the last tile, where it is not full."""
+        """The positions of the leaves in the last tile, if it is not full."""
 
     @property
     def pos(self) -> int:
@@ -125,7 +125,7 @@ class SealedTree:
         return self._growth.root()
 
     def add(self, page: LeafPage) -> list[TileRow]:
-        """Grow by these leaves. The tiles that have changed."""
+        """Add leaves and return the tiles that have changed."""
         first = self.size // TILE_HASHES
         positions = self._positions + page.positions
         changed = [_tile_row(*tile, first, positions) for tile in self._growth.add(page.hashes)]
@@ -142,7 +142,7 @@ def _tile_row(level: int, number: int, body: bytes, first: int, positions: Seque
 
 
 def load_tree(log: SealedLog) -> SealedTree:
-    """The tree as it stands. Raises SealBroken where its tiles, its newest head or its last events do not fit each other."""
+    """Load the current tree. Raise SealBroken if its tiles, its newest head or its last events do not match each other."""
     return log.read(lambda session: _load_tree(session, log.ledger_id))
 
 
@@ -158,14 +158,14 @@ def _load_tree(session: Session, ledger_id: str) -> SealedTree:
     except ValidationError as error:
         raise SealBroken(f"the tree cannot be read: {error.message}", size=head.size) from error
     if root != head.root:
-        raise SealBroken(f"the tiles do not give the root that was signed for size {head.size}", size=head.size)
+        raise SealBroken(f"the root of the tiles is not the root that was signed for size {head.size}", size=head.size)
     _check_nothing_beyond(session, head.size)
     last = _check_events(session, head, ledger_id)
     return SealedTree(head, growth, last if head.size % TILE_HASHES else ())
 
 
 def _check_note(head: HeadRow, ledger_id: str, book: KeyBook) -> None:
-    """A head is what its note says, and one of the ledger's own keys has signed that."""
+    """Raise SealBroken unless a head matches its note and one of the ledger's keys has signed the note."""
     stated = LogHead(origin_of(ledger_id), head.size, bytes(head.root))
     for key in book:
         if may_sign_head(key, head.pos):
@@ -175,12 +175,13 @@ def _check_note(head: HeadRow, ledger_id: str, book: KeyBook) -> None:
             except SignatureInvalid:
                 continue
             except HoldfastError as error:
-                raise SealBroken(f"the newest head, of size {head.size}, is no note: {error.message}", size=head.size) from error
+                message = f"the newest head, of size {head.size}, is not a note: {error.message}"
+                raise SealBroken(message, size=head.size) from error
     raise SealBroken(f"no key of this ledger has signed its newest head, of size {head.size}", size=head.size)
 
 
 def _check_nothing_beyond(session: Session, size: int) -> None:
-    """More tiles than the newest head has leaves: newer heads were taken away."""
+    """Raise SealBroken if the tiles have more leaves than the newest head: newer heads were deleted."""
     number, filled = divmod(size, TILE_HASHES)
     row = session.tile(0, number)
     if (row is not None and len(row.hashes) > filled * HASH_BYTES) or session.tile(0, number + 1) is not None:
@@ -188,7 +189,10 @@ def _check_nothing_beyond(session: Session, size: int) -> None:
 
 
 def _check_events(session: Session, head: HeadRow, ledger_id: str) -> tuple[int, ...]:
-    """The last events are those that were sealed; retention may have taken some. Answers the last tile's positions."""
+    """Raise SealBroken unless the last events are those that were sealed. Return the positions of the last tile.
+
+    Retention may have deleted some events.
+    """
     last = (head.size - 1) // TILE_HASHES
     sealed: dict[int, bytes] = {}
     positions: tuple[int, ...] = ()
@@ -200,18 +204,18 @@ def _check_events(session: Session, head: HeadRow, ledger_id: str) -> tuple[int,
         hashes = [row.hashes[at : at + HASH_BYTES] for at in range(0, len(row.hashes), HASH_BYTES)]
         sealed.update(zip(positions, hashes, strict=True))
     if not positions or positions[-1] != head.pos:
-        raise SealBroken(f"the last leaf is not at position {head.pos}, as its head has it", pos=head.pos)
-    found = session.leaves_between(min(sealed) - 1, head.pos, len(sealed) + 1)
-    _compare_leaves(leaf_page(found, session.policy_texts(), ledger_id), sealed)
+        raise SealBroken(f"the last leaf is not at position {head.pos}, where its head says it is", pos=head.pos)
+    rows = session.leaves_between(min(sealed) - 1, head.pos, len(sealed) + 1)
+    _compare_leaves(leaf_page(rows, session.policy_texts(), ledger_id), sealed)
     return positions
 
 
 def _compare_leaves(page: LeafPage, sealed: Mapping[int, bytes]) -> None:
-    for found, pos in zip(page.hashes, page.positions, strict=True):
+    for leaf_hash, pos in zip(page.hashes, page.positions, strict=True):
         if pos not in sealed:
-            raise SealBroken(f"what stands at position {pos} was never sealed, though later things were", pos=pos)
-        if sealed[pos] != found:
-            raise SealBroken(f"what stands at position {pos} is not what was sealed there", pos=pos)
+            raise SealBroken(f"the entry at position {pos} was never sealed, though later ones were", pos=pos)
+        if sealed[pos] != leaf_hash:
+            raise SealBroken(f"the entry at position {pos} is not the one that was sealed", pos=pos)
 
 
 log = logging.getLogger("holdfast.seal")
@@ -220,7 +224,7 @@ DUTY = "seal"
 EVERY_SECONDS = 1.0
 EVERY_EVENTS = 1_000
 HEAD_SECONDS_MIN = 0.2
-"""However much happens, heads are this far apart: each costs a commit, which others wait for."""
+"""The shortest time between two heads: each costs a commit, which other transactions wait for."""
 WAIT_SECONDS_MIN = 0.5
 WAIT_SECONDS_MAX = 30.0
 OUTAGE_SECONDS = 5.0
@@ -228,22 +232,22 @@ WAIT_SLICE_SECONDS = 1.0
 
 
 class SealStep(NamedTuple):
-    """What one step did."""
+    """The result of one step."""
 
     sealed: int
-    """Events and changes of keys that came into the tree."""
+    """The number of events and key changes that were added to the tree."""
     size: int
-    """Of the tree, now."""
+    """The size of the tree after the step."""
     more: bool
-    """There is more to be done at once."""
+    """Whether there is more to seal at once."""
 
 
 class Sealer:
-    """Seals everything that happens, with the server's key that the ledger was opened with.
+    """Seal every event with the server's key that the ledger was opened with.
 
-    A head is signed `every` second or `every_events` events, whichever comes first. Any number of sealers may stand by: a duty
-    sees to it that one works at a time, and the tree itself that two could never fork it. Before it adds anything, a sealer
-    checks what is there; where that is not what was signed it raises SealBroken and adds nothing.
+    A head is signed after the time `every` or after `every_events` events, whichever comes first. Any number of sealers may run:
+    a duty makes one of them work at a time, and the tree accepts a new head only on top of its newest one, so it cannot fork.
+    Before a sealer adds anything, it checks the tree. If the tree is not what was signed, it raises SealBroken and adds nothing.
     """
 
     def __init__(
@@ -270,12 +274,14 @@ class Sealer:
         self.anchor_service = AnchorService(anchors, lambda: self.newest, anchor_every, self._log.monotonic)
 
     def tick(self) -> SealStep | None:
-        """One step: whatever has settled, up to a limit, under a new head. None where it is somebody else's turn."""
+        """Seal the events with a settled order, up to a limit, under one new head. Return None if another sealer has the duty."""
         return self._step() if self._duties.holds(DUTY) else None
 
     def seal_all(self, progress: Callable[[int], None] | None = None) -> SealStep | None:
-        """Steps until everything that has settled is sealed; `progress` is told how much that is. None where it is somebody
-        else's turn."""
+        """Seal until all events with a settled order are sealed. `progress` is called with the number sealed so far.
+
+        Return None if another sealer has the duty.
+        """
         total = 0
         while (done := self.tick()) is not None:
             total += done.sealed
@@ -286,7 +292,10 @@ class Sealer:
         return None
 
     def run(self, stop: threading.Event) -> None:
-        """Seal until `stop` is set; an outage of the store is waited out. Raises SealBroken, and Forbidden without a good key."""
+        """Seal until `stop` is set. Wait during an outage of the store.
+
+        Raise SealBroken if the tree is not what was signed, and Forbidden if no key here may sign heads.
+        """
         waiter = self._log.waiter()
         ticker = Ticker([self.anchor_service], name="holdfast-anchors") if self.anchor_service.anchors else None
         if ticker is not None:
@@ -301,7 +310,7 @@ class Sealer:
                 ticker.close()
 
     def close(self) -> None:
-        """Let another sealer take over at once, and anchor the newest head. `run` ends with it."""
+        """Drop the duty, so that another sealer can take over at once, and anchor the newest head. `run` does both at its end."""
         self._duties.release()
         self.anchor_service.close()
 
@@ -314,7 +323,7 @@ class Sealer:
     # Waiting
 
     def _serve(self, waiter: Waiter, stop: threading.Event) -> None:
-        """Steps until the store is out of reach or somebody wants an end."""
+        """Run steps until the store is out of reach or `stop` is set."""
         wait_seconds = WAIT_SECONDS_MIN
         try:
             while not stop.is_set():
@@ -333,7 +342,7 @@ class Sealer:
             stop.wait(OUTAGE_SECONDS)
 
     def _wait(self, waiter: Waiter, stop: threading.Event, seconds: float) -> bool:
-        """True as soon as the bell rings or the duty becomes ours; False after so many seconds, or when somebody wants an end."""
+        """Return True on a wake-up or when the duty is gained, and False after `seconds` or when `stop` is set."""
         while seconds > 0 and not stop.is_set():
             slice_seconds = min(seconds, WAIT_SLICE_SECONDS, self._duties.renew_seconds)
             if waiter.wait(slice_seconds) or self._duties.renew():
@@ -342,7 +351,7 @@ class Sealer:
         return False
 
     def _wait_for_more(self, stop: threading.Event) -> None:
-        """Let some more come, so that they share a head: for as long as it may take, or as many as it may be."""
+        """Wait for more events to share the next head, until the time `every` is over or `every_events` have come."""
         left, pace = self._every, min(HEAD_SECONDS_MIN, self._every)
         while left > 0 and not stop.wait(pace):
             left -= pace
@@ -353,7 +362,7 @@ class Sealer:
 
     def _step(self) -> SealStep:
         tree = self._tree
-        # Whatever goes wrong on the way, the tree in memory may be ahead of the one that is kept: it is then read anew.
+        # After an error, the tree in memory may be ahead of the stored one. It is then loaded again.
         self._tree = None
         if tree is None:
             tree = load_tree(self._log)
@@ -368,7 +377,7 @@ class Sealer:
         return SealStep(len(page.hashes), tree.size, more)
 
     def _seal_page(self, tree: SealedTree, page: LeafPage) -> bool:
-        """Add leaves to the tree and sign its new head; False where somebody else has sealed meanwhile."""
+        """Add leaves to the tree and sign its new head. Return False if another sealer has sealed meanwhile."""
         base, pos = tree.base, page.positions[-1]
         key = self._keys.key_for(pos)
         rows = tree.add(page)
@@ -376,7 +385,7 @@ class Sealer:
         note = sign_head(LogHead(origin_of(self._log.ledger_id), tree.size, root), key)
         head = HeadRow(tree.size, pos, root, note)
         if not self._log.seal(rows, head, base):
-            log.warning("somebody else has sealed beyond size %d: beginning again", 0 if base is None else base.size)
+            log.warning("another sealer has sealed beyond size %d: starting again", 0 if base is None else base.size)
             return False
         tree.base = self.newest = head
         return True

@@ -8,50 +8,50 @@ import time
 from collections.abc import Callable, Iterator
 
 ECHO_SECONDS = 0.2
-"""What comes so soon after a signal is its echo."""
+"""Signals within this time after another one count as the same request."""
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""SIGHUP stops too, unless the program ignores it (nohup) or has a handler of its own."""
+"""SIGHUP stops too, unless the program ignores it (nohup) or has its own handler."""
 
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Within, SIGTERM, SIGINT and SIGHUP call `stop`, each time; echoes of one do not count.
+    """Call `stop` on each SIGTERM, SIGINT and SIGHUP within the block. Signals within ECHO_SECONDS count as one.
 
-    Only a main thread can hear signals; elsewhere nothing happens.
+    Only the main thread can receive signals. In another thread this does nothing.
 
-    A thread of its own listens, by way of a socket: a handler in Python would run only when the main thread next does something,
-    which it does not while it waits and the system hands the signal to another thread; and it would run in the midst of
-    anything, which the locks of an Event are not made for.
+    A separate thread reads the signals from a socket. A Python signal handler runs only when the main thread next executes
+    bytecode. That may be never, if the main thread waits and the system delivers the signal to another thread. A handler can also
+    run between any two instructions, and the locks of an Event are not safe for that.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
     stopping = {*STOP_SIGNALS, signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else {*STOP_SIGNALS}
 
     def listen() -> None:
-        heard = float("-inf")
-        while numbers := ours.recv(64):
+        received_at = float("-inf")
+        while numbers := reader.recv(64):
             for number in numbers:
-                if number in stopping and time.monotonic() - heard > ECHO_SECONDS:
-                    heard = time.monotonic()
+                if number in stopping and time.monotonic() - received_at > ECHO_SECONDS:
+                    received_at = time.monotonic()
                     stop()
 
     listener = threading.Thread(target=listen, name="holdfast-signals", daemon=True)
     listener.start()
-    wakeup = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    before = {number: signal.signal(number, lambda *_: None) for number in stopping}
+    previous_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    previous_handlers = {number: signal.signal(number, lambda *_: None) for number in stopping}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(wakeup)
-        # Closing it would not end the listener while a process that a handler has forked keeps a copy open.
-        theirs.shutdown(socket.SHUT_RDWR)
-        theirs.close()
+        signal.set_wakeup_fd(previous_fd)
+        # Closing alone would not end the listener while a process that a handler forked keeps a copy of the socket open.
+        writer.shutdown(socket.SHUT_RDWR)
+        writer.close()
         listener.join()
-        ours.close()
+        reader.close()

@@ -1,8 +1,8 @@
-"""The sweeper as a service: in every worker, one active at a time.
+"""The sweeper as a service. Every worker has one, and one is active at a time.
 
-Sweeping twice does no harm, only work: everything goes through the normal pipeline. So the duty is a short one, held only
-while there are jobs to watch. If its holder dies, another worker takes it when its time is over. An idle ledger is only read. A
-sweeper that could not sign what is due drops the duty at once, for a worker with a server key to take.
+Two sweepers at once do no harm, only more work, because every change goes through the normal pipeline. So the duty is short and
+is held only while there are jobs to watch. If its holder dies, another worker takes it when its ttl is over. An idle ledger is
+only read. A sweeper that cannot sign the events that are due drops the duty at once, for a worker with a server key to take.
 """
 
 from holdfast.core.limits import SWEEP_MAX
@@ -12,7 +12,7 @@ from holdfast.ledger.sweep import SWEEP_DUTY, UNSIGNED
 
 DUTY_SECONDS = 1.5
 REFUSALS_MAX = 3
-"""After so many ticks at which the duty was free and could not be taken, its row is locked: sweep without it."""
+"""After more ticks than this at which a free duty could not be taken, its row is locked: sweep without the duty."""
 
 
 class SweepService:
@@ -26,10 +26,10 @@ class SweepService:
         self._refusals = 0
 
     def tick(self) -> dict[str, int]:
-        """What was done; nothing while another worker has the duty.
+        """Sweep and return how many jobs were changed in which way. Do nothing while another worker has the duty.
 
-        A worker that has just taken the duty waits for one tick. If the clock has stepped or the store was away, the workers
-        that have noticed it say so in the ledger meanwhile.
+        A worker that has just taken the duty waits for one tick. If the clock has stepped or the store was out of reach, the
+        workers that noticed it record that in the ledger meanwhile.
         """
         if not self._ledger.wants_sweeping(self._holder):
             self._is_new, self._refusals = True, 0
@@ -39,10 +39,10 @@ class SweepService:
         if self._is_new:
             self._is_new = False
             return {}
-        made = self._ledger.sweep(limit=SWEEP_MAX)
-        if UNSIGNED in made:
+        changes = self._ledger.sweep(limit=SWEEP_MAX)
+        if UNSIGNED in changes:
             self.close()
-        return made
+        return changes
 
     def _take_duty(self) -> bool:
         try:

@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 
 
 class Outage:
-    """What one part of a process cannot do for the moment. In between, nothing is said: it would be the same every second."""
+    """Log the start and the end of an outage of one part of a process, and nothing between them."""
 
     def __init__(self, log: logging.Logger, what: str) -> None:
         self._log = log
@@ -20,7 +20,7 @@ class Outage:
         self._since = 0.0
 
     def began(self, error: HoldfastError) -> None:
-        """It went wrong, or still does."""
+        """Note a failure. It is logged if it is the first one or has another code than the last."""
         if error.code != self._code:
             if self._code is None:
                 self._since = time.monotonic()
@@ -28,7 +28,7 @@ class Outage:
             self._log.warning("%s: %s", self._what, error.code, extra={"error": error.message})
 
     def over(self) -> None:
-        """It went well."""
+        """Note a success. It is logged if it ends an outage."""
         if self._code is not None:
             self._code = None
             self._log.info("%s: works again after %.0f s", self._what, time.monotonic() - self._since)
@@ -38,18 +38,18 @@ log = logging.getLogger("holdfast.services")
 
 
 class Service(Protocol):
-    """Something that is to be done again and again; a test calls `tick` itself."""
+    """Work that is repeated at an interval. A test calls `tick` itself."""
 
     name: str
     every_s: float
 
     def tick(self) -> object: ...
     def close(self) -> None:
-        """In order: others need not wait to take over."""
+        """Drop what the service holds, so that another process can take over at once."""
 
 
 class Ticker:
-    """A service that fails is heard of and ticks again at its next time: the others do not suffer for it."""
+    """Call each service's `tick` at its interval. A failure is logged, and does not affect other services or the next tick."""
 
     def __init__(self, services: Sequence[Service], *, name: str = "holdfast-services") -> None:
         self._services = services
@@ -78,13 +78,13 @@ class Ticker:
             service.tick()
         except HoldfastError as error:
             self._outages[service].began(error)
-        except Exception:  # a service that cannot go on must not take the others with it
+        except Exception:  # the other services must continue
             log.exception("%s failed", service.name)
         else:
             self._outages[service].over()
 
     def wake(self) -> None:
-        """Let every service tick now."""
+        """Make every service tick now."""
         self._woken.set()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The worker: handlers, and what runs them."""
+"""Handlers and the workers that run them."""
 
 from holdfast.worker.app import App, worker_of
 from holdfast.worker.context import AsyncContext, Context

@@ -1,4 +1,4 @@
-"""App: handlers by name, jobs for them, and workers that run them."""
+"""App: registers handlers, enqueues jobs for them and makes workers that run them."""
 
 import contextlib
 import inspect
@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Enqueuer(EnqueueMethods):
-    """Enqueues with options: `app.options(priority=5, delay="5m").enqueue(index_page, url=…)`."""
+    """Enqueue jobs with options: `app.options(priority=5, delay="5m").enqueue(index_page, url=…)`."""
 
     def __init__(self, app: "App", options: Mapping[str, Any]) -> None:
         self._app = app
@@ -40,17 +40,18 @@ class Enqueuer(EnqueueMethods):
         return self.enqueue_many(handler, [self._app.registry.find(handler).signature.bind_arguments(args, kwargs)])[0]
 
     def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
-        """Many jobs for one handler in one transaction: all or none."""
-        items = [self._app.registry.item(handler, given, self._options) for given in args]
+        """Enqueue many jobs for one handler in one transaction: all or none."""
+        items = [self._app.registry.item(handler, arguments, self._options) for arguments in args]
         self._app.declare_new(self._app.registry.find(handler))
         return self._app.ledger.enqueue_many(items, **self._call)
 
 
 class App(EnqueueMethods):
-    """Handlers and the ledger they work for. The ledger is opened when it is first used.
+    """A set of handlers and the ledger that holds their jobs. The ledger is opened when it is first used.
 
-    Without a url it is the one that commands are about: HOLDFAST_URL, else the url in holdfast.toml, else sqlite:///holdfast.db.
-    With `check_result=False`, results are not checked against the return annotations of handlers, unless a handler asks for it.
+    Without a url, the app uses the same ledger as the command line: HOLDFAST_URL, else the url in holdfast.toml, else
+    sqlite:///holdfast.db. With `check_result=False`, results are not checked against the return annotations of handlers, unless
+    a handler sets `check_result=True`.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class App(EnqueueMethods):
         self._url = url if isinstance(url, str) else None
         self._ledger = url if isinstance(url, Ledger) else None
         self.clock = clock
-        """Where its ledger's time comes from in tests; None for the real one."""
+        """The clock that a test gives the ledger; None for the real clock."""
         self._entropy = entropy
         self._keys = None if keys is None else list(keys)
 
@@ -90,7 +91,7 @@ class App(EnqueueMethods):
 
     @cached_property
     def aio(self) -> "AsyncApp":
-        """The same verbs to be awaited: `await app.aio.enqueue(handler, …)`."""
+        """The same methods as coroutines: `await app.aio.enqueue(handler, …)`."""
         from holdfast.worker.async_app import AsyncApp
 
         return AsyncApp(self)
@@ -104,7 +105,7 @@ class App(EnqueueMethods):
         entropy: Entropy | None = None,
         keys: Iterable[KeySource] | None = None,
     ) -> Iterator[Self]:
-        """`with app.bound_to(url):` makes it an app for another ledger within the block: a test's, say."""
+        """Use another ledger within a `with app.bound_to(url):` block, for example the ledger of a test."""
         before = self._url, self._ledger, self.clock, self._entropy, self._keys
         self._bind(url, clock, entropy, keys)
         try:
@@ -162,16 +163,16 @@ class App(EnqueueMethods):
         attempts: int | None = None,
         **options: Any,
     ) -> Any:
-        """Make a function the handler of a kind of job (its own name, unless said otherwise).
+        """Register a function as the handler of a kind of job. The kind is the function's name unless `kind` is given.
 
         `lease_ttl`, `attempts_max` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
         `lease` and `attempts` are other names of the first two.
-        `timeout` bounds one attempt. `concurrency` bounds how many of these one worker runs at once. Errors in `retry_on` (any,
-        by default) are tried again, those in `fail_on` are not. `checks` run before the start, `validators` and `conflicts`
-        before a result is recorded. A result that does not fit the return annotation is a permanent failure, unless
-        `check_result` is false (by default it is what the app says). With `gate`, a result is recorded only if the attempt
-        passes the gate at that moment.
-        Other options (priority, tier, …) are what its jobs are enqueued with.
+        `timeout` limits the time of one attempt. `concurrency` limits how many jobs of this kind one worker runs at once.
+        An attempt that raises an exception of `retry_on` (by default any) is retried; one of `fail_on` is not. `checks` run
+        before the start, `validators` and `conflicts` before a result is recorded. A result that does not match the return
+        annotation is a permanent failure, unless `check_result` is false; the default is the app's `check_result`. With `gate`,
+        a result is recorded only if the attempt passes the gate at that moment.
+        Other options (priority, tier, …) are the defaults with which its jobs are enqueued.
         """
         if callable(kind):
             return self.handler()(kind)
@@ -182,7 +183,7 @@ class App(EnqueueMethods):
         declared |= _either("lease_ttl", lease_ttl, "lease", lease) | _either("attempts_max", attempts_max, "attempts", attempts)
 
         def register(function: F) -> F:
-            made = make_handler(
+            registered = make_handler(
                 validate.not_our_own("kind", kind or function.__name__),
                 function,
                 queue=queue,
@@ -199,42 +200,44 @@ class App(EnqueueMethods):
                 gate=gate,
                 options=options,
             )
-            self.registry.add(made)
-            function.__holdfast_handler__ = made  # type: ignore[attr-defined]
+            self.registry.add(registered)
+            function.__holdfast_handler__ = registered  # type: ignore[attr-defined]
             function.__holdfast_app__ = self  # type: ignore[attr-defined]
             return function
 
         return register
 
     def check(self, function: Check) -> Check:
-        """A check before the start, for every handler registered from here on."""
+        """Register a check that runs before the start, for every handler registered after this call."""
         self._checks.append(function)
         return function
 
     def validator(self, function: Validator) -> Validator:
-        """A validator of results, for every handler registered from here on and for kinds without a handler here.
+        """Register a validator of results, for every handler registered after this call and for kinds without a handler here.
 
-        It is given the job and the result: by a worker a Context, by any other way to complete a job the Job.
+        It is called with the job and the result. A worker passes the Context as the job; every other way to complete a job
+        passes the Job.
         """
         self._validators.append(function)
         return function
 
     def conflict_detector(self, function: Validator) -> Validator:
-        """A look for conflicts before a result is recorded; for which kinds, and with what, is as for `validator`."""
+        """Register a check for conflicts before a result is recorded. It is called for the same kinds as a `validator`, and with
+        the same arguments."""
         self._conflicts.append(function)
         return function
 
     def has_hooks(self) -> bool:
-        """Whether any result is looked at before it is recorded."""
+        """Return whether any validator or conflict detector is registered."""
         return bool(self._validators or self._conflicts) or any(handler.hooks != Hooks() for handler in self.registry)
 
     def hooks_of(self, kind: str) -> Hooks:
-        """What looks at the results of a kind: its handler's validators and conflict detectors; the app's where it has none."""
+        """Return the validators and conflict detectors of the kind's handler, or those of the app if the kind has no handler."""
         handler = self.registry.of_kind(kind)
         return Hooks(tuple(self._validators), tuple(self._conflicts)) if handler is None else handler.hooks
 
     def sink(self, sink: "Sink") -> None:
-        """Let workers of this app tell `sink` of every event, in order and at least once; one worker at a time does."""
+        """Let workers of this app deliver every event to `sink`, in order and at least once. One worker at a time does so."""
         self.sinks.append(sink)
 
     # Jobs
@@ -243,16 +246,19 @@ class App(EnqueueMethods):
         return Enqueuer(self, {}).enqueue_many(handler, [self.registry.find(handler).signature.bind_arguments(args, kwargs)])[0]
 
     def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
-        """Many jobs for one handler in one transaction: all or none."""
+        """Enqueue many jobs for one handler in one transaction: all or none."""
         return Enqueuer(self, {}).enqueue_many(handler, args)
 
     def options(self, **options: Unpack[CallOptions]) -> Enqueuer:
-        """Enqueue with the options of `ledger.enqueue`: priority, delay, dedupe_key, queue, tier, request_id, connection…"""
+        """Set options of `ledger.enqueue` for a call: priority, delay, dedupe_key, queue, tier, request_id, connection…"""
         check_options("enqueue", options)
         return Enqueuer(self, options)
 
     def declare_new(self, handler: Handler) -> None:
-        """Declare a kind that no worker has declared yet, so that commands know its queue and policy. Looked at once a ledger."""
+        """Declare the handler's kind if no worker has declared it yet, so that the command line can use its queue and policy.
+
+        A kind is checked once per ledger.
+        """
         ledger = self.ledger
         if self._declared[0] is not ledger:
             self._declared = (ledger, set())
@@ -260,31 +266,29 @@ class App(EnqueueMethods):
         if handler.kind in kinds:
             return
         if handler.kind not in ledger.declarations():
-            with contextlib.suppress(Forbidden):  # a policy that takes a key to set: a worker's
+            with contextlib.suppress(Forbidden):  # only a holder of a key may set this policy: a worker declares it
                 declare_handlers(ledger, [handler], None)
         kinds.add(handler.kind)
 
     # Work
 
     def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
-        """A worker for this app's handlers; `settings` as for `work`."""
+        """Return a worker for this app's handlers; `settings` as for `work`."""
         return worker_of([self], **settings)
 
     def work(self, **settings: Unpack[WorkerSettings]) -> bool:
-        """Run jobs until SIGTERM, SIGINT or SIGHUP: the first lets running jobs finish, the second hands them back at once.
+        """Run jobs until SIGTERM, SIGINT or SIGHUP. The first signal lets running jobs finish; the second releases them at once.
 
-        False where the worker gave up on itself, since too many of its handlers would not stop: end the process then.
+        Return False if the worker stopped because too many of its handlers did not stop when asked to: end the process then.
         Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout,
-        relay_duty_ttl (how long its sinks wait for it at most, should it die, before another worker serves them),
-        seal (also hash everything that happens into the sealed log, with the server's key that the ledger is opened with),
-        anchors and anchor_every (where it keeps heads besides, as for `Sealer`).
+        relay_duty_ttl (the longest time that sinks wait for another worker if this one dies), seal (also append every event to
+        the sealed log, signed with the server's key that the ledger was opened with), anchors and anchor_every (as for `Sealer`).
         """
         with self.worker(**settings) as worker:
             return worker.run()
 
     def move(self, url: str, *, keys: Iterable[KeySource] | None = None) -> None:
-        """Be an app for the ledger at `url` from here on, with these keys where some are given. What was opened for another
-        one is closed."""
+        """Use the ledger at `url` from now on, with `keys` if they are given. A ledger that was open before is closed."""
         if url != self._url or keys is not None:
             self.close()
             self._url, self._ledger = url, None
@@ -298,11 +302,14 @@ class App(EnqueueMethods):
     @property
     def url(self) -> str:
         if self._url is None:
-            raise ValidationError("an app that runs workers is made with the ledger's url, since they open it more than once")
+            raise ValidationError("an app that runs workers needs the ledger's url, since workers open the ledger more than once")
         return self._url
 
     def open_again(self) -> Ledger:
-        """The same ledger with connections of its own, counted together with the first. Without validators: it is a worker's."""
+        """Open the same ledger again with its own connections and the first one's metrics.
+
+        It has no validators: a worker runs them itself.
+        """
         return open(self.url, clock=self.clock, entropy=self._entropy, metrics=self.ledger.metrics, keys=list(self.ledger.ring))
 
     @property
@@ -318,14 +325,14 @@ _HANDLER_OPTIONS = (
 
 
 def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker:
-    """One worker for the handlers of several apps, which share a ledger."""
+    """Return one worker for the handlers of several apps that share a ledger."""
     if _is_child_process():
         raise ValidationError(
-            "a worker's child process ran this program anew to find a handler: start workers under `if __name__ == '__main__':`",
+            "a worker's child process ran this program again to find a handler: start workers under `if __name__ == '__main__':`",
             field="handler",
         )
     if len({app.url for app in apps}) != 1:
-        raise ValidationError("apps in one worker share one ledger", field="apps")
+        raise ValidationError("the apps of one worker must have the same ledger", field="apps")
     first = apps[0]
     registry = first.registry if len(apps) == 1 else HandlerRegistry(handler for app in apps for handler in app.registry)
     sinks = [sink for app in apps for sink in app.sinks]
@@ -337,7 +344,7 @@ def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker
 
 
 def _is_child_process() -> bool:
-    """Whether this process was started by a worker for its handlers: one more worker in each would have no end."""
+    """Return whether a worker started this process to run handlers. A worker in it would start children without end."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name == "holdfast.worker.child"
 
@@ -353,9 +360,9 @@ def _as_list(given: Any) -> list[Any]:
     return [given] if callable(given) else list(given)
 
 
-def _either(name: str, given: Any, alias: str, also: Any) -> dict[str, Any]:
-    """The field of a policy that was given under its name or under its alias."""
-    if given is not None and also is not None:
+def _either(name: str, value: Any, alias: str, alias_value: Any) -> dict[str, Any]:
+    """Return a policy field that was given under its name or under its alias."""
+    if value is not None and alias_value is not None:
         raise ValidationError(f"{alias} is another name of {name}: give one of them", field=alias)
-    found = also if given is None else given
-    return {} if found is None else {name: found}
+    chosen = alias_value if value is None else value
+    return {} if chosen is None else {name: chosen}

@@ -1,4 +1,4 @@
-"""An app's verbs for `await`. Each runs in a thread."""
+"""An app's methods as coroutines. Each runs in a thread."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AsyncEnqueuer(AsyncEnqueueMethods):
-    """Enqueues with options: `await app.aio.options(priority=5).enqueue(index_page, url=…)`."""
+    """Enqueue jobs with options: `await app.aio.options(priority=5).enqueue(index_page, url=…)`."""
 
     def __init__(self, enqueuer: "Enqueuer | App", threads: ThreadBridge) -> None:
         self._enqueuer = enqueuer
@@ -24,12 +24,12 @@ class AsyncEnqueuer(AsyncEnqueueMethods):
         return await self._threads.call(lambda: self._enqueuer.enqueue(handler, *args, **kwargs))
 
     async def enqueue_many(self, handler: Any, args: Iterable[Mapping[str, Any]], /) -> list[Job]:
-        """Many jobs for one handler in one transaction: all or none."""
+        """Enqueue many jobs for one handler in one transaction: all or none."""
         return await self._threads.call(lambda: self._enqueuer.enqueue_many(handler, args))
 
 
 class AsyncApp(AsyncEnqueuer):
-    """The verbs of an app that talk to the ledger, to be awaited. It is `app.aio`."""
+    """The methods of an app that use the ledger, as coroutines. It is `app.aio`."""
 
     def __init__(self, app: "App") -> None:
         super().__init__(app, ThreadBridge())
@@ -38,7 +38,7 @@ class AsyncApp(AsyncEnqueuer):
         """The app's ledger. It is opened when it is first used."""
 
     def options(self, **options: Unpack[CallOptions]) -> AsyncEnqueuer:
-        """Enqueue with the options of `ledger.enqueue`: priority, delay, dedupe_key, queue, tier, request_id, connection…"""
+        """Set options of `ledger.enqueue` for a call: priority, delay, dedupe_key, queue, tier, request_id, connection…"""
         return AsyncEnqueuer(self._app.options(**options), self._threads)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One attempt, from its checks to its outcome."""
+"""Run one attempt: checks, start, handler, outcome."""
 
 import os
 import traceback
@@ -22,7 +22,7 @@ DEAD_LETTER_TRIES = 5
 
 
 class AttemptRunner:
-    """How a worker takes its jobs through their handlers, wherever those run."""
+    """Run attempts in threads, on the event loop or in child processes, and pass their outcomes to the settler."""
 
     def __init__(self, runtime: WorkerRuntime, settler: Settler) -> None:
         self._runtime = runtime
@@ -31,17 +31,17 @@ class AttemptRunner:
         self._pid = os.getpid()
 
     def run(self, context: Context, call: Callable[[Context], Any] | None = None) -> None:
-        """In this thread. `call` stands in for the handler's function where that runs elsewhere."""
+        """Run an attempt in this thread. `call` replaces the handler's function if that runs in another process."""
         try:
             self._run(context, call)
         except BaseException:  # noqa: BLE001 - the thread has other jobs to run
             self._drop_outcome(context)
 
     async def run_async(self, context: Context) -> None:
-        """On the loop; what has to ask the ledger first does so beside it."""
+        """Run an attempt on the event loop. Checks and the start call the ledger, so they run in a thread."""
         try:
             await self._run_async(context)
-        except BaseException:  # noqa: BLE001 - likewise
+        except BaseException:  # noqa: BLE001 - the loop has other jobs to run
             self._drop_outcome(context)
 
     def _run(self, context: Context, call: Callable[[Context], Any] | None) -> None:
@@ -57,7 +57,7 @@ class AttemptRunner:
                     result = handler.function(context, **args)
                 else:
                     result = handler.function(**args)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's outcome
+        except BaseException as error:  # noqa: BLE001 - any exception of a handler is the outcome of its job
             self._on_error(context, error)
         else:
             self._on_result(context, result, checked=call is not None)
@@ -74,19 +74,19 @@ class AttemptRunner:
                     result = await handler.function(context, **args)
                 else:
                     result = await handler.function(**args)
-        except BaseException as error:  # noqa: BLE001 - likewise
+        except BaseException as error:  # noqa: BLE001 - as in _run
             self._on_error(context, error)
         else:
             self._on_result(context, result)
 
     def _job_scope(self, context: Context) -> AbstractContextManager[Any]:
-        """Around the handler: what is logged and traced within is this job's."""
+        """Return a context manager that attaches the job to log lines and spans of the handler."""
         return _traced_job(context, self._runtime.name) if is_loaded() else bind_job(context.job, self._runtime.name)
 
     # Before
 
     def _prepare(self, context: Context) -> dict[str, Any] | None:
-        """The arguments, once user code may begin; None where it may not."""
+        """Return the handler's arguments, or None if the handler must not run."""
         handler: Handler = context.handler
         if context.lost or context.abandoned:
             self._runtime.forget(context)
@@ -102,17 +102,17 @@ class AttemptRunner:
             context.deadline = now + handler.timeout_s
         try:
             return handler.signature.read(record.args)
-        except BaseException as error:  # noqa: BLE001 - types of arguments may have code of their own
+        except BaseException as error:  # noqa: BLE001 - argument types may run user code
             self._settler.failed(context, error, FailureStage.INPUT)
             return None
 
     def _start(self, context: Context, handler: Handler) -> bool:
-        """Run the checks, then say that user code begins."""
+        """Run the checks, then record the start. Return whether the handler may run."""
         try:
             for check in handler.checks:
                 if check(context) is False:
-                    raise TransientError(f"{getattr(check, '__qualname__', check)} said no")
-        except BaseException as error:  # noqa: BLE001 - whatever a check raises keeps the job from starting
+                    raise TransientError(f"{getattr(check, '__qualname__', check)} returned False")
+        except BaseException as error:  # noqa: BLE001 - any exception of a check keeps the job from starting
             if not context.timed_out:
                 self._refuse_start(context, classify(error, handler.rules, FailureStage.INPUT))
             return False
@@ -130,19 +130,22 @@ class AttemptRunner:
         return True
 
     def _refuse_start(self, context: Context, failure: ClassifiedFailure) -> None:
-        """It has not started, so it cannot fail: it is stalled, to be tried again after its backoff, or put aside."""
+        """Stall an attempt that has not started, so that it is retried after its backoff, or dead-letter it.
+
+        An attempt that has not started cannot fail.
+        """
         if failure.retryable:
             self._settler.stall(context, failure)
         else:
             self._settler.submit(context, self._dead_letter, failure=failure)
 
     def _dead_letter(self, fence: Fence, *, failure: ClassifiedFailure, request_id: str) -> Job:
-        """Dead-letter a claimed job in the system's name, if it is still this attempt's."""
+        """Dead-letter a claimed job as the system actor, if this attempt still holds it."""
         ledger = self._runtime.ledger
         for number in range(1, DEAD_LETTER_TRIES + 1):
             job = ledger.get(fence.job_id)
             if job.attempt != fence.attempt or job.status is not Status.CLAIMED:
-                raise FenceLost(f"job {job.id} has moved on", job_id=job.id)
+                raise FenceLost(f"attempt {fence.attempt} no longer holds job {job.id}", job_id=job.id)
             try:
                 return ledger.dead_letter(
                     job.id,
@@ -161,27 +164,29 @@ class AttemptRunner:
     # After
 
     def _on_result(self, context: Context, result: Any, *, checked: bool = False) -> None:
-        """`checked` against its annotation elsewhere: in the child process that made it."""
+        """Settle a result. `checked` means that the child process has checked it against the return annotation."""
         self._end_fork()
         self._settle_result(context, result, checked=checked)
 
     def _on_error(self, context: Context, error: BaseException) -> None:
         self._end_fork()
         if isinstance(error, MemoryError):
-            # The frames of the handler keep what it allocated: without them there is memory to record the failure.
+            # The handler's frames keep its objects alive. Clearing them frees memory to record the failure.
             traceback.clear_frames(error.__traceback__)
         self._settler.failed(context, error)
 
     def _end_fork(self) -> None:
-        """End this process if it is a fork that a handler has made: the job is its parent's, and so are all others."""
+        """End this process if a handler forked it: its parent holds the jobs."""
         if os.getpid() != self._pid:
             os._exit(0)
 
     def _drop_outcome(self, context: Context) -> None:
-        """Stop beating for an attempt whose outcome could not be handed over, for want of memory or threads: its lease runs
-        out."""
+        """Stop the heartbeats of an attempt whose outcome could not be passed on for lack of memory or threads.
+
+        Its lease then runs out.
+        """
         self._runtime.forget(context)
-        log.exception("this outcome is lost: the job is tried again when its lease is over", extra={"job_id": context.job.id})
+        log.exception("this outcome is lost: the job is retried when its lease is over", extra={"job_id": context.job.id})
 
     def _settle_result(self, context: Context, result: Any, *, checked: bool) -> None:
         handler: Handler = context.handler
@@ -191,7 +196,7 @@ class AttemptRunner:
             if handler.check_result is not None and not checked:
                 handler.check_result(result)
             handler.hooks.check(context, result)
-        except BaseException as error:  # noqa: BLE001 - whatever a hook raises keeps the result from being recorded
+        except BaseException as error:  # noqa: BLE001 - any exception of a hook keeps the result from being recorded
             self._settler.failed(context, error, FailureStage.OUTPUT)
         else:
             self._settler.succeeded(context, result)

@@ -1,6 +1,6 @@
-"""The main program of a child process: takes tasks from a socket, runs their handlers, answers.
+"""The main program of a child process: reads tasks from a socket, runs their handlers and sends replies.
 
-It ends when its parent does: the kernel sees to that, since a handler that blocks the interpreter could not.
+The kernel kills it when its parent ends. The process cannot do that itself while a handler blocks the interpreter.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ from holdfast.worker.signature import to_plain_result
 
 _PR_SET_PDEATHSIG = 1
 _ARGUMENTS_MIN = 2
-"""Arguments where the parent has not said how to log."""
+"""The number of arguments if the parent passes no logging settings."""
 _EXHAUSTED_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF}
-"""What a process says that has no descriptors or no memory left, or has lost those it had."""
+"""Errors of a process that has no file descriptors or memory left, or has lost its descriptors."""
 _tasks = msgspec.json.Decoder(ChildTask)
 _encode = msgspec.json.Encoder().encode
 
 
 class LazyLedger:
-    """A ledger that is opened when something is asked of it: most handlers never do."""
+    """A ledger that is opened when it is first used. Most handlers never use it."""
 
     def __init__(self, url: str, keys: Sequence[KeyFile]) -> None:
         self._url = url
@@ -64,7 +64,7 @@ class LazyLedger:
 
 
 class ChildRuntime(WorkerRuntime):
-    """The parent beats: it is told what there is to tell, and asked nothing."""
+    """The runtime in a child. The parent sends the heartbeats, so the child only passes progress on to it."""
 
     def __init__(self, ledger: Any, registry: Any, name: str, send: Callable[[ChildReply], None]) -> None:
         super().__init__(ledger, registry, name, time.monotonic)
@@ -76,12 +76,12 @@ class ChildRuntime(WorkerRuntime):
         if progress:
             self._send(ChildReply(progress=progress))
 
-    def on_progress_sent(self, words: dict[str, Any]) -> None:
-        """The parent may still have something older to send: this is told after it."""
-        self._send(ChildReply(progress=words))
+    def on_progress_sent(self, progress: dict[str, Any]) -> None:
+        """Pass the progress on to the parent too: it may still have older progress to send, which this replaces."""
+        self._send(ChildReply(progress=progress))
 
     def renew_overdue(self, context: Context) -> None:
-        """The parent renews the lease and cannot say so here: ask the ledger."""
+        """Send a heartbeat: the parent renews the lease but cannot report it to this process."""
         with contextlib.suppress(HoldfastError):
             Context.beat(context)
 
@@ -91,7 +91,7 @@ def _decode_keys(task: ChildTask) -> list[KeyFile]:
 
 
 class ChildTaskRunner:
-    """Where a child's tasks are done, one at a time."""
+    """Run a child's tasks, one at a time."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -113,7 +113,7 @@ class ChildTaskRunner:
 
     def _send(self, number: int, reply: ChildReply) -> None:
         if os.getpid() != self._pid:
-            # A handler has forked, and this is the fork come back from it: the task is its parent's to answer.
+            # This process is a fork that a handler made. Only its parent may answer the task.
             os._exit(0)
         with self._mutex:
             self._channel.sendall(b"%d %b\n" % (number, _encode(reply)))
@@ -138,7 +138,7 @@ class ChildTaskRunner:
     def _run_task(self, task: ChildTask) -> ChildReply:
         try:
             handler, registry = self._handler(task)
-        except Exception as error:  # noqa: BLE001 - the module is somebody else's
+        except Exception as error:  # noqa: BLE001 - importing a user's module can raise anything
             return ChildReply(failure=classify(error, RetryRules(), FailureStage.INPUT), unloaded=True)
         context = self._make_context(task, handler, registry)
         try:
@@ -154,7 +154,7 @@ class ChildTaskRunner:
             if error.context.get("job_id") == task.record.id:
                 return ChildReply(lost=True)
             return ChildReply(failure=classify(error, handler.rules))
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's outcome
+        except BaseException as error:  # noqa: BLE001 - any exception of a handler is the outcome of its job
             if isinstance(error, MemoryError):
                 traceback.clear_frames(error.__traceback__)
             return ChildReply(failure=classify(error, handler.rules), spent=_is_spent(error))
@@ -170,17 +170,17 @@ class ChildTaskRunner:
         return context
 
     def _handler(self, task: ChildTask) -> tuple[Handler, Any]:
-        """The app it belongs to may be for another ledger than its worker is."""
-        found = self._handlers.get(task.location)
-        if found is None:
+        """Return the task's handler and registry. Its app may name another ledger: it is moved to the worker's."""
+        loaded = self._handlers.get(task.location)
+        if loaded is None:
             function = _load_function(task.location)
             function.__holdfast_app__.move(task.url, keys=_decode_keys(task))
-            found = self._handlers[task.location] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
-        return found
+            loaded = self._handlers[task.location] = (function.__holdfast_handler__, function.__holdfast_app__.registry)
+        return loaded
 
 
 def _is_spent(error: BaseException) -> bool:
-    """Whether the next handler in this process may have to suffer for what this one did."""
+    """Return whether the error may affect the next handler in this process."""
     return (
         isinstance(error, MemoryError)
         or not isinstance(error, Exception)
@@ -189,32 +189,33 @@ def _is_spent(error: BaseException) -> bool:
 
 
 def _reply_with_result(result: Any, handler: Handler) -> ChildReply:
-    """Checked here: the lenient JSON that the two processes speak would change what strict JSON refuses."""
+    """Return the reply for a result. It is checked here: the JSON between the two processes is lenient, and would change values
+    that strict JSON refuses."""
     try:
         plain = to_plain_result(result)
         if handler.check_result is not None:
             handler.check_result(plain)
         return ChildReply(result=msgspec.Raw(validate.json_value("result", plain, PAYLOAD_BYTES_MAX)))
-    except Exception as error:  # noqa: BLE001 - whatever cannot be told is no result
+    except Exception as error:  # noqa: BLE001 - any error here means that the result cannot be recorded
         return ChildReply(failure=classify(error, RetryRules(), FailureStage.OUTPUT))
 
 
 def _load_function(location: HandlerLocation) -> Any:
-    """The function itself. A main program is run again under another name, so that its `if __name__ == …` does nothing."""
+    """Return the handler's function. A main program is run again under another name, so that its `if __name__ == …` is false."""
     if location.path is None:
-        found: Any = importlib.import_module(location.module)
+        target: Any = importlib.import_module(location.module)
     else:
         sys.path.insert(0, str(Path(location.path).parent))
-        found = type("Main", (), runpy.run_path(location.path, run_name="__holdfast_main__"))
+        target = type("Main", (), runpy.run_path(location.path, run_name="__holdfast_main__"))
     for name in location.name.split("."):
-        found = getattr(found, name)
-    return found
+        target = getattr(target, name)
+    return target
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whoever stops a worker may tell everything below it. The worker says when this process is to end; what a handler has started
-    # does not inherit a function.
+    # A signal that stops a worker may reach its children too. The worker decides when this process ends. Programs that a handler
+    # starts do not inherit a function, unlike SIG_IGN.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: None)

@@ -1,4 +1,4 @@
-"""Claiming: which kinds, how many, from which queues, and how to wait when there is nothing."""
+"""The claim loop: which kinds to claim, how many, from which queues, and how to wait when there are no jobs."""
 
 import contextlib
 import random
@@ -18,51 +18,51 @@ from holdfast.worker.runtime import WorkerRuntime, log
 from holdfast.worker.thread_pool import AttemptPool
 
 WAIT_SLICE_SECONDS = 0.25
-"""A wait is cut into these, so that a worker told to stop does."""
+"""The longest single wait, so that a worker stops soon after a request to stop."""
 POLL_SECONDS = 30.0
-"""How often an idle worker looks for itself, should a bell have been lost."""
+"""How often an idle worker polls, in case a wake-up was lost."""
 PAUSE_SECONDS = 0.02
 YIELD_SECONDS = 0.001
-"""After a claim that emptied the queues: what it found begins first. The interpreter runs one thread at a time."""
+"""The pause after a claim that emptied the queues. It lets the claimed jobs begin: the interpreter runs one thread at a time."""
 RETRY_SECONDS = 1.0
 BATCH_MAX = 500
-"""Jobs of one claim; more than these come in several, so that the first of them are begun meanwhile."""
+"""The most jobs of one claim. More jobs take several claims, so that the first ones begin meanwhile."""
 WEIGHTED_MAX = 50
-"""Jobs of one claim where queues have weights: the weights show only over many claims."""
+"""The most jobs of one claim if queues have weights: weights take effect only over many claims."""
 UNANSWERED_POLL_SECONDS = 1.0
-"""How often to look for jobs of a claim whose answer was lost."""
+"""How often to check for jobs of a claim whose answer was lost."""
 STALE_SECONDS = 1.0
-"""What could not begin for so long is handed back."""
+"""A job that could not begin for this long is released."""
 
 
 class ClaimGroup(NamedTuple):
-    """Kinds that are claimed together: one crew, one limit, started at once or checked first."""
+    """Kinds that are claimed together: they share a pool and a limit, and either all have checks or none has."""
 
     pool: AttemptPool
     kinds: tuple[str, ...]
     limit: int | None
     start: bool
     undo_pool: AttemptPool | None = None
-    """Whose undo jobs are, where they are claimed along with kinds of another crew."""
+    """The pool of undo jobs, if they are claimed together with the kinds of another pool."""
 
 
 def claim_groups(handlers: Sequence[Handler], pools: Mapping[str, AttemptPool], queues: Sequence[str]) -> list[ClaimGroup]:
-    """What a worker that serves these queues claims. A kind with a limit of its own is claimed by itself."""
+    """Return the claim groups of a worker that serves these queues. A kind with its own limit is a group of its own."""
     shared: dict[tuple[str, bool], list[str]] = {}
-    found: list[ClaimGroup] = []
+    groups: list[ClaimGroup] = []
     for handler in handlers:
         start = not handler.checks
         if handler.concurrency is not None:
-            found.append(ClaimGroup(pools[handler.isolation], (handler.kind,), handler.concurrency, start))
+            groups.append(ClaimGroup(pools[handler.isolation], (handler.kind,), handler.concurrency, start))
         else:
             shared.setdefault((handler.isolation, start), []).append(handler.kind)
     for (isolation, start), kinds in shared.items():
-        found.append(ClaimGroup(pools[isolation], tuple(kinds), None, start))
-    return _with_undo_jobs(found)
+        groups.append(ClaimGroup(pools[isolation], tuple(kinds), None, start))
+    return _with_undo_jobs(groups)
 
 
 def _with_undo_jobs(groups: list[ClaimGroup]) -> list[ClaimGroup]:
-    """Undo jobs are claimed along with others: a claim for so rare a kind alone would look at everything that is ready."""
+    """Merge undo jobs into another group: a separate claim for so rare a kind would scan all jobs that are ready."""
     alone = [group for group in groups if group.kinds == (UNDO_KIND,)]
     hosts = sorted((group for group in groups if group.kinds != (UNDO_KIND,)), key=lambda group: group.limit is not None)
     if not alone or not hosts:
@@ -71,7 +71,7 @@ def _with_undo_jobs(groups: list[ClaimGroup]) -> list[ClaimGroup]:
 
 
 class QueueOrder:
-    """The queues in the order a claim is to look at them: as listed, or drawn by weight."""
+    """The order in which a claim reads the queues: as listed, or drawn by weight."""
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int], draw: Callable[[], float] = random.random) -> None:
         self._weights = dict(queues) if isinstance(queues, Mapping) else None
@@ -80,7 +80,10 @@ class QueueOrder:
         self.limit_max = BATCH_MAX if self._weights is None else WEIGHTED_MAX
 
     def next(self) -> list[str]:
-        """By weight: each queue comes first as often as its share says, and those after it likewise (Efraimidis–Spirakis)."""
+        """Return the order for the next claim.
+
+        With weights, each queue comes first in proportion to its weight, and so do the queues after it (Efraimidis–Spirakis).
+        """
         if self._weights is None:
             return self._names
         weights = self._weights
@@ -100,19 +103,19 @@ class ClaimLoop:
         self._wants_capacity = False
         self._outage = Outage(log, "claim")
         self._recovered_at = float("-inf")
-        """When it last looked for jobs of claims whose answers were lost."""
+        """When it last checked for jobs of claims whose answers were lost."""
         self._policy: Policy | None = None
         self._timing = (0.0, 0.0)
-        """Of the policy last seen: jobs mostly share it."""
+        """Heartbeat period and lease time of the last policy seen: most jobs share one."""
         self._thread = threading.Thread(target=self._run, name="holdfast-intake", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def notify_capacity(self) -> None:
-        """A crew has room."""
+        """Wake the claim loop because a pool has capacity."""
         if self._wants_capacity:
-            # Told once: until the claiming thread gets its turn, others may be freed by the hundred.
+            # Set the event once: hundreds of attempts may end before the claim thread runs.
             self._wants_capacity = False
             self._capacity.set()
 
@@ -128,8 +131,8 @@ class ClaimLoop:
                 self._claim_until_stopped()
             except HoldfastError as error:
                 self._outage.began(error)
-            except Exception:  # noqa: BLE001 - a worker that claims no more must not look alive
-                log.exception("a round of claims failed")
+            except Exception:  # noqa: BLE001 - a live worker must not stop claiming
+                log.exception("claiming failed")
             self._runtime.stopping.wait(RETRY_SECONDS)
         with contextlib.suppress(HoldfastError):
             self._recover_unanswered()
@@ -153,23 +156,23 @@ class ClaimLoop:
                 self._release_stale()
             return
         self._release_stale()
-        # Whoever had no room wants to hear of it while the others are claimed for.
+        # If a group has no capacity, the loop has to be woken when it gets some, while it claims for the others.
         self._wants_capacity = len(requests) < len(self._groups)
-        found = emptied = 0
+        total = emptied = 0
         for group, count in requests:
             if self._runtime.stopping.is_set():
                 return
             claimed = self._claim(group, count)
-            found += claimed
+            total += claimed
             emptied += claimed < count
         self._outage.over()
-        if not found:
+        if not total:
             self._wait_for_work(waiter, full=len(requests) < len(self._groups))
         elif emptied == len(requests):
             self._runtime.stopping.wait(YIELD_SECONDS)
 
     def _claim_count(self, group: ClaimGroup) -> int:
-        """How many to ask for: a full batch or none, so that claims do not come in dribbles."""
+        """Return how many jobs to claim: a full batch or none, to avoid many small claims."""
         pool, held = group.pool, group.pool.held()
         prefetch = pool.prefetch() if group.limit is None else min(0, pool.prefetch())
         pool.low_water = prefetch // 2
@@ -182,12 +185,12 @@ class ClaimLoop:
 
     def _claim(self, group: ClaimGroup, count: int) -> int:
         runtime = self._runtime
-        asked = runtime.monotonic()
+        sent = runtime.monotonic()
         jobs = runtime.ledger.claim(
             runtime.name, self._order.next(), limit=count, kinds=group.kinds, start=group.start, keep=False
         )
         if jobs:
-            contexts = [self._context(job, asked) for job in jobs]
+            contexts = [self._context(job, sent) for job in jobs]
             runtime.hold(*contexts)
             if group.start:
                 runtime.log_started(contexts)
@@ -201,12 +204,12 @@ class ClaimLoop:
         group.pool.submit(contexts)
 
     def _recover_unanswered(self) -> None:
-        """Run the jobs of claims whose answers were lost; hand back those there is no room for any more.
+        """Run the jobs of claims whose answers were lost. Release those for which there is no capacity any more.
 
-        Only this thread claims, and the ledger returns such a job once: none of them can have been given to a handler before.
+        Only this thread claims, and the ledger returns such a job once. So no handler can have run one of them before.
         """
         runtime = self._runtime
-        self._recovered_at = asked = runtime.monotonic()
+        self._recovered_at = sent = runtime.monotonic()
         jobs = runtime.ledger.unanswered(runtime.name)
         if not jobs:
             return
@@ -214,34 +217,34 @@ class ClaimLoop:
         log.info("found jobs of a claim whose answer was lost", extra={"worker": runtime.name, "jobs": len(jobs)})
         for job in jobs:
             assert job.last_heartbeat_at is not None
-            context = self._context(job, asked - (now - job.last_heartbeat_at).total_seconds())
-            # Beat at once: that renews the lease, and tells whether the job was cancelled meanwhile.
-            context.due = asked
+            context = self._context(job, sent - (now - job.last_heartbeat_at).total_seconds())
+            # Send a heartbeat at once: it renews the lease, and its answer shows whether the job was cancelled meanwhile.
+            context.due = sent
             group = next(group for group in self._groups if job.kind in group.kinds)
-            has_room = group.limit is None or self._count_held(group) < group.limit
+            has_capacity = group.limit is None or self._count_held(group) < group.limit
             runtime.hold(context)
-            if has_room and not runtime.stopping.is_set():
+            if has_capacity and not runtime.stopping.is_set():
                 self._dispatch(group, [context])
             else:
                 self._release(context)
 
     def _count_held(self, group: ClaimGroup) -> int:
-        """How many jobs of a kind with a limit this worker holds."""
+        """Return how many jobs of a kind with its own limit this worker holds."""
         return sum(1 for context in list(self._runtime.leases.values()) if context.job.kind == group.kinds[0])
 
-    def _context(self, job: Job, asked: float) -> Context:
+    def _context(self, job: Job, claimed: float) -> Context:
         record = job.record
         handler, policy = self._runtime.served[record.kind], record.policy
         assert policy is not None
         if policy is not self._policy:
             self._policy, self._timing = policy, (heartbeats.heartbeat_seconds(policy), policy.lease_ttl_ms / 1_000)
-        return handler.context_type(job, handler, self._runtime, *self._timing, asked)
+        return handler.context_type(job, handler, self._runtime, *self._timing, claimed)
 
     def _wait_for_work(self, waiter: Waiter, *, full: bool) -> None:
-        """Until a bell rings, a delayed job is due, or a crew that was `full` has room again."""
+        """Wait for a wake-up, for a delayed job to be due, or for capacity in a pool if one is `full`."""
         runtime = self._runtime
         until = runtime.ledger.until_ready(self._order.next(), kinds=self._kinds)
-        # A job that is ready and was not claimed is somebody else's for the moment.
+        # Another transaction has locked a job that is ready and was not claimed.
         longest = UNANSWERED_POLL_SECONDS if runtime.ledger.has_unanswered else POLL_SECONDS
         left = longest if until is None else min(max(until, PAUSE_SECONDS), longest)
         deadline = runtime.monotonic() + left
@@ -252,13 +255,16 @@ class ClaimLoop:
                 return
 
     def _wait_slice(self, waiter: Waiter, seconds: float, full: bool) -> bool:
-        """Nothing can wait for both room and bell. Room comes more often: the bell is only looked at in between."""
+        """Wait for a short time. Return whether there was a wake-up.
+
+        We cannot wait for capacity and for a wake-up at once. Capacity comes more often: wait for it and poll the wake-up.
+        """
         if not full:
             return waiter.wait(min(seconds, WAIT_SLICE_SECONDS))
         return not self._capacity.wait(min(seconds, PAUSE_SECONDS)) and waiter.wait(YIELD_SECONDS)
 
     def _release_stale(self) -> None:
-        """Where all hands of a crew are busy, what waits for them may be run elsewhere."""
+        """Release jobs that wait too long for a busy pool, so that another worker can run them."""
         oldest = self._runtime.monotonic() - STALE_SECONDS
         for group in self._groups:
             if group.pool.has_waited_since(oldest):

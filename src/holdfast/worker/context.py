@@ -1,4 +1,4 @@
-"""The context that a handler is given: its job, fence, heartbeats, checkpoints and cancellation."""
+"""The context that a handler receives: its job, fence, heartbeats, checkpoints and cancellation."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class LastBeat(NamedTuple):
-    """The newest beat that the ledger has answered. A new one replaces it as a whole: beats come from several threads."""
+    """The newest heartbeat that the ledger has answered. It is replaced as a whole, because several threads send heartbeats."""
 
     sent: float
-    """When it was sent, by the worker's monotonic clock: it may be a little older by that, and never younger."""
+    """When it was sent, by the worker's monotonic clock. The ledger received it at this time or later."""
     at: Micros
     status: Status
     started_at: Micros | None
@@ -35,7 +35,7 @@ class LastBeat(NamedTuple):
         return cls(sent, job.last_beat_at, job.status, job.started_at, job.stage, job.progress)
 
     def apply_answer(self, answer: Beat, sent: float, fields: Mapping[str, Any]) -> "LastBeat":
-        """With a beat's answer; an older one that comes late changes nothing."""
+        """Return the last beat after this answer. An answer to an older heartbeat changes nothing."""
         at = to_micros(answer.at)
         if at < self.at:
             return self
@@ -47,11 +47,11 @@ class LastBeat(NamedTuple):
         return self._replace(sent=sent, at=at, status=change.status, started_at=at)
 
     def now(self, monotonic: float) -> Micros:
-        """The ledger's time, as far as it can be told from here."""
+        """Return an estimate of the ledger's time."""
         return self.at + max(0, round((monotonic - self.sent) * 1_000_000))
 
     def record_of(self, job: Record) -> Record:
-        """The job as it was when this beat was answered. Whether it makes progress is the ledger's to judge."""
+        """Return the job as it was when this heartbeat was answered. It has no `progressed_at`: only the ledger checks that."""
         assert job.policy is not None
         return msgspec.structs.replace(
             job,
@@ -66,51 +66,51 @@ class LastBeat(NamedTuple):
         )
 
     def receipt(self, job: Record, fence: Fence) -> LivenessHeartbeatReceiptV1 | None:
-        """Of the attempt behind `fence`, dated by this beat."""
+        """Return the receipt of the attempt that `fence` belongs to, dated by this heartbeat."""
         held = msgspec.structs.replace(self.record_of(job), token=fence.token)
         return receipt_of(held, self.at)
 
 
 class Context(EnqueueMethods):
-    """One attempt at one job, as its handler sees it. Safe to use from any thread of the handler's."""
+    """One attempt at one job, as its handler sees it. All threads of the handler may use it."""
 
     lost = False
-    """The lease is over: somebody else may have the job. Nothing this attempt writes is accepted any more."""
+    """The lease is over: another worker may hold the job. The ledger refuses every write of this attempt."""
     refusal: HoldfastError | None = None
-    """The refusal that told that the lease is over."""
+    """The error with which the ledger refused the fence."""
     is_loss_logged = False
-    """Its loss is logged, which is done once."""
+    """The loss of the lease has been logged. That is done once."""
     cancel_requested = False
-    """Somebody asked for a soft cancel."""
+    """A soft cancel was requested."""
     release_requested = False
-    """The worker is about to stop and would hand the job back."""
+    """The worker is stopping and asks the handler to stop, so that the job can be released."""
     signature_refusal: SignatureInvalid | None = None
-    """Why its newest beat was refused, where that was for want of a signature: nothing it does is on record then."""
+    """The error of the newest heartbeat, if it was refused because of its signature. The ledger then records nothing it does."""
     timed_out = False
     abandoned = False
     is_settling = False
-    """Its outcome is on the way to the ledger."""
+    """Its outcome is being sent to the ledger."""
     began = ended = -1.0
-    """By the monotonic clock; below zero until then."""
+    """By the monotonic clock; negative until then."""
     deadline: float | None = None
     traceparent: str | None = None
-    """The span that the handler ran in, where this program traces."""
+    """The span that the handler ran in, if this program traces."""
     on_interrupt: "Callable[[Context], None] | None" = None
     _unsent_progress: dict[str, Any] | None = None
-    """What was said and not yet sent."""
+    """Stage and progress that no heartbeat has sent yet."""
     _progress_in_flight: dict[str, Any] | None = None
-    """What the worker's own beat tells at this moment: it is not known to be on record."""
+    """Stage and progress that the worker is sending now. They may not be recorded yet."""
     _last_progress: dict[str, Any] | None = None
-    """The last stage and progress that the handler has said. None where it has said nothing."""
+    """The last stage and progress that the handler reported, or None."""
     _last_beat: LastBeat | None = None
-    """None while the claim is its newest beat."""
+    """None while the claim counts as the newest heartbeat."""
     _new_checkpoint: Any = msgspec.UNSET
 
     def __init__(self, job: Job, handler: Any, runtime: "WorkerRuntime", period: float, ttl: float, claimed: float) -> None:
         assert job.fence is not None
         self.job = job
         self.fence: Fence = job.fence
-        """The right to write to this attempt; hand it to the resources you touch."""
+        """The right to write to this attempt. Pass it to the resources that the handler changes."""
         self.handler = handler
         self.period = period
         self.ttl = ttl
@@ -119,32 +119,32 @@ class Context(EnqueueMethods):
         self._claimed = claimed
         self._runtime = runtime
 
-    # Knowing
+    # State
 
     @property
     def cancelled(self) -> bool:
-        """The handler should come to an end: a cancel was asked for, its worker stops, its time is up, or its lease is lost."""
+        """Whether the handler should stop: a cancel was requested, its worker stops, it timed out, or its lease is lost."""
         self._runtime.poll_cancel(self)
         return self.cancel_requested or self.lost or self.timed_out or self.release_requested
 
     @property
     def restored(self) -> Any:
-        """What the newest checkpoint of this job holds, of this attempt or of an earlier one; None where there is none."""
+        """The state of the job's newest checkpoint, from this attempt or an earlier one; None if there is none."""
         return self.job.checkpoint if isinstance(self._new_checkpoint, msgspec.UnsetType) else self._new_checkpoint
 
     def check_cancelled(self) -> None:
-        """Raise where the handler should stop: JobCancelled when asked to, LeaseConflictError when the lease is lost."""
+        """Raise if the handler should stop: LeaseConflictError if the lease is lost, else JobCancelled."""
         stop = self.cancelled
         self._check_lease()
         if stop:
-            raise JobCancelled(f"job {self.job.id} is to stop: {self._stop_reason()}", job_id=self.job.id)
+            raise JobCancelled(f"job {self.job.id} must stop: {self._stop_reason()}", job_id=self.job.id)
 
     def may_proceed(self) -> "Permit":
-        """Call this in front of a step that cannot be undone; `with job.may_proceed():` around it reads well.
+        """Check that the attempt may take a step that cannot be undone. `with job.may_proceed():` marks the step.
 
-        Raises LeaseConflictError unless this attempt certainly still holds its lease, JobCancelled if it is to stop, and
-        GateDenied if its receipt does not pass the gate: too long without an answer to a beat, stalled, restarted too often; or
-        if its newest beat was refused for want of a signature.
+        Raise LeaseConflictError unless this attempt certainly still holds its lease, and JobCancelled if it must stop.
+        Raise GateDenied if its receipt does not pass the gate: too long without an answer to a heartbeat, stalled, restarted
+        too often. Raise it too if its newest heartbeat was refused because of its signature.
         """
         self.check_cancelled()
         self._check_signed()
@@ -156,23 +156,23 @@ class Context(EnqueueMethods):
         return Permit(self)
 
     def receipt(self) -> LivenessHeartbeatReceiptV1 | None:
-        """The receipt of this attempt, dated by the newest beat that the ledger has answered; None once the lease is lost."""
+        """Return this attempt's receipt, dated by the newest heartbeat that the ledger answered; None if the lease is lost."""
         return None if self.lost else self.last_beat.receipt(self.job.record, self.fence)
 
     def _check_gate(self) -> None:
         check_gate(self.job.record, self.receipt(), self.last_beat.now(self._runtime.monotonic()))
 
     def _check_signed(self) -> None:
-        refused = self.signature_refusal
-        if refused is not None:
-            detail = f"its beats are refused: {refused.message}"
-            reason, shown = LivenessDenialReason.AMBIGUOUS_STATE.value, self.receipt()
+        refusal = self.signature_refusal
+        if refusal is not None:
+            detail = f"its heartbeats are refused: {refusal.message}"
+            reason, receipt = LivenessDenialReason.AMBIGUOUS_STATE.value, self.receipt()
             raise GateDenied(
                 f"job {self.job.id} may not proceed: {detail}",
                 job_id=self.job.id,
                 reason=reason,
                 detail=detail,
-                receipt=None if shown is None else shown.to_object(),
+                receipt=None if receipt is None else receipt.to_object(),
             )
 
     def _check_lease(self) -> None:
@@ -187,41 +187,43 @@ class Context(EnqueueMethods):
 
     def _stop_reason(self) -> str:
         if self.timed_out:
-            return "its time is up"
-        return "somebody cancelled it" if self.cancel_requested else "its worker stops"
+            return "it timed out"
+        return "it was cancelled" if self.cancel_requested else "its worker is stopping"
 
-    # Telling
+    # Reports to the ledger
 
     def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:
-        """Prove life now, and learn at once whether to stop. Beats are sent by themselves; this is for the impatient."""
+        """Send a heartbeat now. Its answer says whether to stop. The worker sends heartbeats by itself; this is rarely needed."""
         return self._send_beat(**_given_fields(stage, progress))
 
     def progress(self, done: int | None = None, *, stage: str | None = None) -> None:
-        """Tell how far the job is; sent with the next beat, within a second or so. Never waits for the ledger."""
+        """Report how far the job is. The next heartbeat sends it, within about a second. This never waits for the ledger."""
         self._runtime.check_progress(stage, done)
         self.queue_progress(_given_fields(stage, done))
 
     def checkpoint(self, state: Any) -> None:
-        """Keep `state` (any JSON value) durably: after a crash the next attempt finds it in `restored`."""
+        """Save `state` (any JSON value) in the ledger. After a crash the next attempt finds it in `restored`."""
         self._send_beat(checkpoint=state)
         self._new_checkpoint = state
 
     def undo(self, handler: Any, /, **args: Any) -> None:
-        """Register, durably, how to undo what comes next: should this job not succeed in the end, all such steps run in reverse
-        order as a job of their own. `handler` is a registered handler or its kind."""
+        """Register in the ledger how to undo the next step. `handler` is a registered handler or its kind.
+
+        If this job does not succeed in the end, a separate job runs all registered steps in reverse order.
+        """
         kind, plain = self._runtime.resolve_handler(handler, args)
         self._send_beat(undo={"kind": kind, "args": plain})
 
     def request_assist(self, wanted: bool = True) -> None:
-        """Ask for an operator's help."""
+        """Request an operator's help, or withdraw the request with False."""
         self._send_beat(assist_requested=wanted)
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        """A new job that belongs to this one: it has its correlation id and its trace."""
+        """Enqueue a job with this job's correlation id and trace."""
         return self._runtime.enqueue_child(self.job, handler, args, kwargs, {})
 
     def options(self, **options: Unpack[ChildOptions]) -> ChildEnqueuer:
-        """Enqueue such jobs with the options of `ledger.enqueue`: `job.options(depends_on=[first]).enqueue(handler, …)`."""
+        """Set options of `ledger.enqueue` for a call: `job.options(depends_on=[first]).enqueue(handler, …)`."""
         check_options("enqueue", options)
         return ChildEnqueuer(lambda handler, args, kwargs: self._runtime.enqueue_child(self.job, handler, args, kwargs, options))
 
@@ -237,31 +239,34 @@ class Context(EnqueueMethods):
             self.apply_answer(error, sent)
             raise
         self.apply_answer(answer, sent, {**unsent, **fields})
-        words = {name: fields[name] for name in _PROGRESS_FIELDS if name in fields}
-        if words:
-            self._last_progress = {**(self._last_progress or {}), **words}
-            self._runtime.on_progress_sent(words)
+        progress = {name: fields[name] for name in _PROGRESS_FIELDS if name in fields}
+        if progress:
+            self._last_progress = {**(self._last_progress or {}), **progress}
+            self._runtime.on_progress_sent(progress)
         return answer
 
-    # What the worker's own parts use
+    # For the worker
 
     def take_unsent_progress(self) -> dict[str, Any] | None:
         unsent, self._unsent_progress = self._unsent_progress, None
         return unsent
 
     def queue_progress(self, unsent: dict[str, Any]) -> None:
-        """To be sent with the next beat; what was told before and not yet sent is overtaken."""
+        """Add progress to the next heartbeat. It replaces older progress that is not sent yet."""
         self._last_progress = {**(self._last_progress or {}), **unsent}
         self._unsent_progress = {**(self._unsent_progress or {}), **unsent}
         self._runtime.wake_heartbeats()
 
     def begin_sending(self) -> dict[str, Any] | None:
-        """What the worker's next beat tells; `finish_sending` says what came of it. Once it has ended, its outcome tells it."""
+        """Return the progress for the worker's next heartbeat. `finish_sending` has to follow.
+
+        Return None once the attempt has ended: the settler then sends the progress together with the outcome.
+        """
         self._progress_in_flight = None if self.is_settling else self.take_unsent_progress()
         return self._progress_in_flight
 
     def finish_sending(self, *, again: bool) -> None:
-        """The beat was answered; with `again`, it has to be sent once more. What was told since overtakes it."""
+        """Note the answer to the heartbeat. With `again`, queue its progress once more; newer progress takes precedence."""
         unsent, self._progress_in_flight = self._progress_in_flight, None
         if unsent and again:
             self._unsent_progress = {**unsent, **(self._unsent_progress or {})}
@@ -273,24 +278,24 @@ class Context(EnqueueMethods):
 
     @property
     def is_sending(self) -> bool:
-        """Whether a beat of its worker is on its way with what the handler said."""
+        """Whether the worker is sending a heartbeat with the handler's progress."""
         return self._progress_in_flight is not None
 
     def unrecorded_progress(self) -> dict[str, Any] | None:
-        """What the handler said last, unless that is on record as far as is known here."""
-        said = self._last_progress
-        if said is None:
+        """Return the handler's last progress, or None if a heartbeat has certainly recorded it."""
+        reported = self._last_progress
+        if reported is None:
             return None
         newest = self.last_beat
-        known = self._progress_in_flight is None and (newest.stage, newest.progress) == (
-            said.get("stage", newest.stage),
-            said.get("progress", newest.progress),
+        is_recorded = self._progress_in_flight is None and (newest.stage, newest.progress) == (
+            reported.get("stage", newest.stage),
+            reported.get("progress", newest.progress),
         )
-        return None if known else said
+        return None if is_recorded else reported
 
     @property
     def last_beat(self) -> LastBeat:
-        """Its newest beat."""
+        """The newest heartbeat that the ledger has answered."""
         return self._last_beat or LastBeat.of(self.job.record, self._claimed)
 
     @last_beat.setter
@@ -298,7 +303,7 @@ class Context(EnqueueMethods):
         self._last_beat = newest
 
     def apply_answer(self, answer: Beat | HoldfastError, sent: float, fields: Mapping[str, Any] | None = None) -> None:
-        """The ledger's answer to a beat that was sent at this monotonic time, with what it told."""
+        """Apply the ledger's answer to a heartbeat that was sent with `fields` at the monotonic time `sent`."""
         if isinstance(answer, Beat):
             self.signature_refusal = None
             self.last_beat = self.last_beat.apply_answer(answer, sent, fields or {})
@@ -315,11 +320,11 @@ class Context(EnqueueMethods):
             self.signature_refusal = answer
 
     def apply_start(self, change: Change, sent: float) -> None:
-        """User code begins, which is a beat too."""
+        """Apply the answer to a start, which counts as a heartbeat."""
         self.last_beat = self.last_beat.apply_start(change, sent)
 
     def apply_resume(self, job: Job, sent: float) -> None:
-        """It had stalled, and holds its job again."""
+        """Note that the attempt had stalled and holds its job again."""
         self.expires = sent + self.ttl
         self.last_beat = LastBeat.of(job.record, sent)
 
@@ -348,12 +353,12 @@ _PROGRESS_FIELDS = ("stage", "progress")
 
 
 def _given_fields(stage: str | None, progress: int | None) -> dict[str, Any]:
-    """What was said; what was not must not overtake news that wait to be sent."""
+    """Return the fields that are not None. A missing field must not replace a value that is not sent yet."""
     return {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
 
 
 class AsyncContext(AsyncEnqueueMethods, Context):  # type: ignore[misc]
-    """The same for an `async def` handler: what talks to the ledger is awaited."""
+    """The context of an `async def` handler. Methods that call the ledger are coroutines."""
 
     async def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:  # type: ignore[override]
         return await self._runtime.run_in_thread(super().beat, stage=stage, progress=progress)
@@ -368,7 +373,7 @@ class AsyncContext(AsyncEnqueueMethods, Context):  # type: ignore[misc]
         await self._runtime.run_in_thread(super().request_assist, wanted)
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Awaitable[Job]:  # type: ignore[override]
-        return self._runtime.run_in_thread(Context._enqueue, self, handler, args, kwargs)  # noqa: SLF001 - its own
+        return self._runtime.run_in_thread(Context._enqueue, self, handler, args, kwargs)  # noqa: SLF001 - the base class
 
     def options(self, **options: Unpack[ChildOptions]) -> AsyncChildEnqueuer:  # type: ignore[override]
         children = super().options(**options)
@@ -378,7 +383,7 @@ class AsyncContext(AsyncEnqueueMethods, Context):  # type: ignore[misc]
 
 
 class Permit:
-    """A step that was allowed. Leaving it tells nobody anything; it marks the step in the code."""
+    """A step that was allowed. As a context manager it checks again at the start; leaving it does nothing."""
 
     __slots__ = ("_context",)
 

@@ -1,4 +1,4 @@
-"""Enqueueing for a handler, with its arguments checked: by its signature when it runs, and by type checkers before."""
+"""Enqueueing for a handler. Arguments are checked against its signature at run time, and by type checkers before."""
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
@@ -20,7 +20,7 @@ OPTIONS = CallOptions.__optional_keys__ | CallOptions.__required_keys__
 
 
 def check_options(what: str, given: Mapping[str, Any], known: Collection[str] = OPTIONS) -> None:
-    """Refuse an option that `what` does not have, and name those that it has."""
+    """Raise ValidationError for an option that `what` does not have. Its action lists the options that exist."""
     for name in given:
         if name not in known:
             near = " or ".join(map(repr, get_close_matches(name, known)))
@@ -35,7 +35,7 @@ def check_options(what: str, given: Mapping[str, Any], known: Collection[str] = 
 
 
 class EnqueueMethods:
-    """Something that makes jobs for handlers."""
+    """The `enqueue` method, typed by the handler's own parameters."""
 
     @overload
     def enqueue(
@@ -52,7 +52,7 @@ class EnqueueMethods:
     @overload
     def enqueue(self, handler: str, /, *args: Any, **kwargs: Any) -> Job[Any]: ...
     def enqueue(self, handler: Any, /, *args: Any, **kwargs: Any) -> Job[Any]:
-        """A job for a handler (or its kind). The arguments are the handler's own, without its context; they are checked first."""
+        """Enqueue a job for a handler or a kind. The arguments are the handler's, without its context, and are checked first."""
         return self._enqueue(handler, args, kwargs)
 
     @abstractmethod
@@ -60,7 +60,7 @@ class EnqueueMethods:
 
 
 class AsyncEnqueueMethods:
-    """The same for an `async def` handler."""
+    """`enqueue` as a coroutine, typed by the handler's own parameters."""
 
     @overload
     async def enqueue(
@@ -79,7 +79,7 @@ class AsyncEnqueueMethods:
     @overload
     async def enqueue(self, handler: str, /, *args: Any, **kwargs: Any) -> Job[Any]: ...
     async def enqueue(self, handler: Any, /, *args: Any, **kwargs: Any) -> Job[Any]:
-        """A job for a handler (or its kind). The arguments are the handler's own, without its context; they are checked first."""
+        """Enqueue a job for a handler or a kind. The arguments are the handler's, without its context, and are checked first."""
         return await self._enqueue(handler, args, kwargs)
 
     @abstractmethod
@@ -90,7 +90,7 @@ EnqueueFunction = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Job[Any]]
 
 
 class ChildEnqueuer(EnqueueMethods):
-    """Enqueues jobs that belong to the one that is running: they have its correlation id and its trace."""
+    """Enqueue jobs that get the correlation id and the trace of the running job."""
 
     def __init__(self, make: EnqueueFunction) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""Handlers on an event loop."""
+"""Run handlers on an event loop."""
 
 import asyncio
 import threading
@@ -11,13 +11,13 @@ from holdfast.worker.context import Context
 from holdfast.worker.runtime import log
 
 BLOCKED_SECONDS = 2.0
-"""How long a loop may not come round before it is said."""
+"""After this long without an answer from the loop, a warning is logged."""
 CLOSE_SECONDS = 1.0
-"""How long cancelled tasks have to clear up when the loop ends."""
+"""How long cancelled tasks have to clean up when the loop ends."""
 
 
 class EventLoopPool:
-    """Tasks on an event loop in a thread of its own."""
+    """Attempts as tasks on an event loop, which has its own thread."""
 
     def __init__(self, size: int, attempts: AttemptRunner, on_capacity: Callable[[], None]) -> None:
         self.size = size
@@ -25,22 +25,22 @@ class EventLoopPool:
         self._attempts = attempts
         self._on_capacity = on_capacity
         self._tasks: dict[Context, asyncio.Task[None] | None] = {}
-        """Those that have not begun have no task yet: the loop begins them at once, unless a handler blocks it."""
+        """The task of each attempt; None until it begins. The loop begins it at once unless a handler blocks the loop."""
         self._submitted_at = 0.0
         self._blocked = False
-        """Jobs were taken back from a loop that did not begin them: it gets no more until it answers."""
+        """The loop did not begin some jobs, and they were taken back. It gets no more jobs until it answers."""
         self._mutex = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def submit(self, contexts: Iterable[Context]) -> None:
         loop = self._loop or self._start()
-        given = list(contexts)
+        submitted = list(contexts)
         self._submitted_at = self._attempts.monotonic()
-        for context in given:
+        for context in submitted:
             context.on_interrupt = self._on_interrupt
             self._tasks.setdefault(context, None)
-        loop.call_soon_threadsafe(self._spawn, given)
+        loop.call_soon_threadsafe(self._spawn, submitted)
 
     def _start(self) -> asyncio.AbstractEventLoop:
         self._loop = loop = asyncio.new_event_loop()
@@ -50,12 +50,12 @@ class EventLoopPool:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
             task.cancel()
-        if left:
-            # What they have to clear up runs now or never.
-            loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_SECONDS))
+        if tasks:
+            # Their cleanup code cannot run later.
+            loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_SECONDS))
         loop.close()
 
     def _spawn(self, contexts: list[Context]) -> None:
@@ -72,7 +72,7 @@ class EventLoopPool:
         self._on_capacity()
 
     def _on_interrupt(self, context: Context) -> None:
-        """A lost lease or a timeout is an exception at the next await; a soft cancel is only told."""
+        """Cancel the task if the lease is lost or the attempt timed out. A soft cancel only sets a flag."""
         if (context.lost or context.timed_out) and self._loop is not None:
             self._loop.call_soon_threadsafe(self._cancel, context)
 
@@ -82,7 +82,7 @@ class EventLoopPool:
             task.cancel()
 
     def call(self, function: Callable[[], None]) -> bool:
-        """Have the loop call this; False while there is no loop."""
+        """Call the function on the loop. Return False if there is no loop."""
         if self._loop is None or self._loop.is_closed():
             return False
         self._loop.call_soon_threadsafe(function)
@@ -99,16 +99,16 @@ class EventLoopPool:
 
     def take_waiting(self) -> list[Context]:
         with self._mutex:
-            found = [context for context, task in list(self._tasks.items()) if task is None]
-            for context in found:
+            waiting = [context for context, task in list(self._tasks.items()) if task is None]
+            for context in waiting:
                 del self._tasks[context]
-        if found:
+        if waiting:
             self._blocked = True
             self.call(self._on_answer)
-        return found
+        return waiting
 
     def _on_answer(self) -> None:
-        """The loop comes round again."""
+        """Note that the loop runs again."""
         self._blocked = False
         self._on_capacity()
 
@@ -121,37 +121,37 @@ class EventLoopPool:
             self._loop.call_soon_threadsafe(self._cancel, context)
 
     def close(self) -> None:
-        """A loop that a handler blocks is left behind: Python cannot stop it."""
+        """Stop the loop. A loop that a handler blocks keeps running: Python cannot stop it."""
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(2 * CLOSE_SECONDS)
 
 
 class LoopWatchdog:
-    """A service that asks the loop for a sign of life: a handler that blocks it stops every other one, and shows nowhere else."""
+    """A service that warns when a handler blocks the event loop. Such a handler stops all others, and nothing else reports it."""
 
     name = "loop"
     every_s = 1.0
 
     def __init__(self, pool: EventLoopPool) -> None:
         self._pool = pool
-        self._asked: float | None = None
+        self._called_at: float | None = None
         self._is_reported = False
 
     def tick(self) -> None:
         now = time.monotonic()
-        if self._asked is None:
-            self._asked = now
+        if self._called_at is None:
+            self._called_at = now
             if not self._pool.call(self._on_answer):
-                self._asked = None
-        elif now - self._asked >= BLOCKED_SECONDS and not self._is_reported:
+                self._called_at = None
+        elif now - self._called_at >= BLOCKED_SECONDS and not self._is_reported:
             self._is_reported = True
             jobs = sorted(context.job.id for context in self._pool.running())
-            log.warning("a handler blocks the event loop: no other one on it can go on", extra={"jobs": jobs[:20]})
+            log.warning("a handler blocks the event loop: no other handler on it can run", extra={"jobs": jobs[:20]})
 
     def _on_answer(self) -> None:
-        if self._is_reported and self._asked is not None:
-            log.warning("the event loop was blocked for %.1f s", time.monotonic() - self._asked)
-        self._is_reported, self._asked = False, None
+        if self._is_reported and self._called_at is not None:
+            log.warning("the event loop was blocked for %.1f s", time.monotonic() - self._called_at)
+        self._is_reported, self._called_at = False, None
 
     def close(self) -> None: ...

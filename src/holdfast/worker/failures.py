@@ -1,4 +1,4 @@
-"""What an error of a handler means for its job: tried again, failed, or put aside for a person."""
+"""Classify a handler's error: retry the job, fail it, or dead-letter it."""
 
 import traceback
 from datetime import timedelta
@@ -12,11 +12,11 @@ from holdfast.worker.signature import UnreadableArgs
 E = TypeVar("E", ReasonCode, FailureStage)
 
 TRACE_BYTES_MAX = 4_000
-"""How much of a traceback is kept with a failed attempt: its end, where the error is."""
+"""How much of a traceback is kept with a failed attempt. Its end is kept, where the error is."""
 
 
 class ClassifiedFailure(NamedTuple):
-    """The arguments of `fail`."""
+    """The arguments of the ledger's `fail`."""
 
     error: dict[str, Any]
     retryable: bool
@@ -26,7 +26,7 @@ class ClassifiedFailure(NamedTuple):
 
 
 class ClassifiedError(Exception):
-    """An error that was judged where it happened: in another process."""
+    """An error that was classified where it was raised, for example in a child process."""
 
     def __init__(self, failure: ClassifiedFailure) -> None:
         super().__init__(failure.error.get("message", ""))
@@ -34,14 +34,14 @@ class ClassifiedError(Exception):
 
 
 class RetryRules(NamedTuple):
-    """Which errors of a handler are worth another try. Holdfast's own classes speak for themselves."""
+    """Which exceptions of a handler are retried. Holdfast's own exception classes are classified by their type."""
 
     retry_on: tuple[type[BaseException], ...] = (Exception,)
     fail_on: tuple[type[BaseException], ...] = ()
 
 
 def classify(error: BaseException, rules: RetryRules, stage: FailureStage = FailureStage.EXEC) -> ClassifiedFailure:
-    """`stage` is where it happened."""
+    """Return how to record an error that was raised in `stage`."""
     described = describe_error(error)
     match error:
         case TransientError():
@@ -66,12 +66,12 @@ def classify(error: BaseException, rules: RetryRules, stage: FailureStage = Fail
             )
     if isinstance(error, TimeoutError) and not isinstance(error, rules.fail_on):
         return ClassifiedFailure(described, True, ReasonCode.TIMEOUT, stage)
-    worth = isinstance(error, rules.retry_on) and not isinstance(error, rules.fail_on)
-    return ClassifiedFailure(described, worth or not isinstance(error, Exception), failure_stage=stage)
+    retryable = isinstance(error, rules.retry_on) and not isinstance(error, rules.fail_on)
+    return ClassifiedFailure(described, retryable or not isinstance(error, Exception), failure_stage=stage)
 
 
 def _is_from_holdfast(error: BaseException) -> bool:
-    """Whether a call to Holdfast raised it. A wrong call is a bug of the handler, and says nothing about the job's input."""
+    """Return whether a call to Holdfast raised the error. That is a bug in the handler, not a fault of the job's input."""
     trace = error.__traceback__
     if trace is None:
         return False
@@ -81,7 +81,10 @@ def _is_from_holdfast(error: BaseException) -> bool:
 
 
 def _plain_duration(duration: Any) -> Any:
-    """As it can be told from one process to another; what is no duration is refused by whoever is told."""
+    """Return the duration in a form that can be sent to another process.
+
+    Anything else becomes the name of its type, which the ledger refuses.
+    """
     match duration:
         case timedelta():
             return duration.total_seconds()
@@ -90,13 +93,13 @@ def _plain_duration(duration: Any) -> Any:
     return type(duration).__name__
 
 
-def _as_member(words: type[E], word: str | None) -> E | None:
-    """A word of the contract; one that is not must not keep a job from failing."""
-    return words(word) if word in set(words) else None
+def _as_member(enum: type[E], value: str | None) -> E | None:
+    """Return the member of the enum, or None: an unknown value must not keep a job from failing."""
+    return enum(value) if value in set(enum) else None
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """An error as the ledger keeps it: type, message and the end of its traceback."""
+    """Return an error as the ledger stores it: type, message and the end of its traceback."""
     kind = type(error)
     name = kind.__name__ if kind.__module__ in ("builtins", "holdfast.errors") else f"{kind.__module__}.{kind.__qualname__}"
     described = {"type": name[:200], "message": cut(safe_text(error), TRACE_BYTES_MAX // 2)}
@@ -108,5 +111,5 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 def _format_traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-20))
-    except BaseException:  # noqa: BLE001 - it asks the error for more than its text
+    except BaseException:  # noqa: BLE001 - formatting calls methods of the user's exception
         return ""

@@ -18,14 +18,14 @@ from holdfast.worker.signature import Signature
 
 Isolation = Literal["thread", "loop", "process"]
 Check = Callable[[Context], Any]
-"""Looks at a job before it starts. Raising, or answering False, keeps it from starting."""
+"""Checks a job before it starts. The job does not start if it raises or returns False."""
 
 TIMEOUT_MS_MAX = 30 * policies.DAY_MS
 CONCURRENCY_MAX = 10_000
 
 
 class HandlerLocation(msgspec.Struct, frozen=True):
-    """How another process finds a handler's function: the module and the name in it, or the script that was the main program."""
+    """Where another process finds a handler's function: a module, or the script of the main program, and the name in it."""
 
     module: str
     name: str
@@ -39,20 +39,20 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     signature: Signature
     isolation: Isolation
     policy: dict[str, Any]
-    """What it declares for its kind, by the names of `set_policy`; empty where it leaves that to the ledger."""
+    """The policy that it declares for its kind, with the field names of `set_policy`. May be empty."""
     concurrency: int | None
-    """How many of these one worker runs at once; None for as many as it has room for."""
+    """How many jobs of this kind one worker runs at once; None for no limit but the pool's size."""
     timeout_s: float | None
     rules: RetryRules
     checks: tuple[Check, ...]
     hooks: Hooks
-    """What looks at its results."""
+    """Validators and conflict detectors of its results."""
     check_result: Callable[[Any], None] | None
-    """Raises for a plain result that does not fit the return annotation; None where nothing is checked."""
+    """Raises for a plain result that does not match the return annotation; None if results are not checked."""
     gate: bool
-    """Whether a result is recorded only if the gate lets the attempt pass at that moment."""
+    """Whether a result is recorded only if the attempt passes the gate at that moment."""
     options: dict[str, Any]
-    """What its jobs are enqueued with unless the caller says otherwise."""
+    """The options with which its jobs are enqueued unless the caller gives others."""
     context_type: type[Context]
     location: HandlerLocation
 
@@ -75,7 +75,7 @@ def make_handler(
     gate: bool,
     options: dict[str, Any],
 ) -> Handler:
-    """A handler, or a ValidationError for what cannot work."""
+    """Return a handler. Raise ValidationError for options that are invalid or do not fit the function."""
     policies.read_settings(policy)
     signature = Signature(function, Context)
     return Handler(
@@ -98,9 +98,9 @@ def make_handler(
     )
 
 
-def _isolation(function: Callable[..., Any], asked: Any) -> Isolation:
+def _isolation(function: Callable[..., Any], requested: Any) -> Isolation:
     is_async = inspect.iscoroutinefunction(function)
-    chosen: Isolation = asked or ("loop" if is_async else "thread")
+    chosen: Isolation = requested or ("loop" if is_async else "thread")
     if chosen not in ("thread", "loop", "process"):
         raise ValidationError('isolation must be "thread", "loop" or "process"', field="isolation")
     if chosen == "thread" and is_async:
@@ -113,7 +113,7 @@ def _isolation(function: Callable[..., Any], asked: Any) -> Isolation:
 def _context_type(function: Callable[..., Any], annotated: type[Context] | None) -> type[Context]:
     is_async = inspect.iscoroutinefunction(function)
     if annotated is AsyncContext and not is_async:
-        raise ValidationError("an AsyncContext is awaited: only an async def can take one", field="handler")
+        raise ValidationError("the methods of an AsyncContext are awaited: only an async def can take one", field="handler")
     return annotated or (AsyncContext if is_async else Context)
 
 
@@ -128,7 +128,7 @@ def _location(function: Callable[..., Any], isolation: Any) -> HandlerLocation:
     name: str = getattr(function, "__qualname__", "")
     if isolation == "process" and (not name or "<" in name):
         raise ValidationError(
-            "a handler for child processes is a function of a module: they import it by name", field="isolation"
+            "a handler for child processes must be a function of a module: they import it by name", field="isolation"
         )
     module: str = getattr(function, "__module__", "")
     if module != "__main__":
@@ -139,7 +139,7 @@ def _location(function: Callable[..., Any], isolation: Any) -> HandlerLocation:
     path = getattr(main, "__file__", None)
     if isolation == "process" and path is None:
         raise ValidationError(
-            "a handler for child processes lives in a file: they cannot import what was typed in", field="isolation"
+            "a handler for child processes must be in a file: they cannot import code that was typed in", field="isolation"
         )
     return HandlerLocation(module, name, path)
 
@@ -167,14 +167,14 @@ class HandlerRegistry:
         return self._by_kind.get(kind)
 
     def find(self, named: Any) -> Handler:
-        """The handler behind a function or a kind."""
-        found = self._by_kind.get(named) if isinstance(named, str) else self._by_function.get(named)
-        if found is None:
+        """Return the handler of a function or a kind. Raise ValidationError if there is none."""
+        handler = self._by_kind.get(named) if isinstance(named, str) else self._by_function.get(named)
+        if handler is None:
             name = named if isinstance(named, str) else getattr(named, "__qualname__", repr(named))
             raise ValidationError(f"{name:.200} is not a handler of this app", field="handler")
-        return found
+        return handler
 
     def item(self, named: Any, args: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """What `enqueue_many` takes, with the arguments checked against the handler's signature."""
+        """Return an item for `enqueue_many`, with the arguments checked against the handler's signature."""
         handler = self.find(named)
         return {"kind": handler.kind, "queue": handler.queue, **handler.options, **options, "args": handler.signature.admit(args)}

@@ -1,7 +1,7 @@
-"""Heartbeats for everything a worker holds, and the deadlines of its handlers.
+"""Send heartbeats for the jobs a worker holds, and enforce the deadlines of its handlers.
 
-Heartbeats have a thread and a connection that nothing else uses: one batch for all leases that are due. Deadlines have a thread
-of their own, which never talks to the ledger, and so keeps them whatever the ledger does.
+Heartbeats have a thread and a connection that nothing else uses. One batch renews all leases that are due. Deadlines have their
+own thread, which never calls the ledger: a slow ledger cannot delay them.
 """
 
 import threading
@@ -14,27 +14,27 @@ from holdfast.worker.context import Context
 from holdfast.worker.runtime import WorkerRuntime, log
 
 TICK_SECONDS = 0.25
-"""How often leases are looked at while there are any."""
+"""How often leases are checked while there are any."""
 IDLE_TICK_SECONDS = 1.0
 PROGRESS_SECONDS = 0.5
-"""Progress is told at most this often."""
+"""The shortest time between two heartbeats that are sent early because of progress."""
 RETRY_SECONDS = 0.5
 ANSWER_SECONDS_MIN, ANSWER_SECONDS_MAX = 1.0, 10.0
-"""How long the answer to a heartbeat is waited for: half of what is left of the shortest lease, within these."""
+"""Limits of the wait for the answer to a heartbeat. Between them it is half of the time left of the shortest lease."""
 GRACE_SECONDS = 5.0
-"""How long a handler that was told to stop has until it is abandoned."""
+"""How long a handler has to stop before it is abandoned."""
 
 
 def heartbeat_seconds(policy: Policy) -> float:
-    """Seconds between beats: as the policy wants them, and never later than half of what would be missed."""
+    """Return the seconds between heartbeats: the policy's interval, at most half of the stall limit and of the lease."""
     return min(policy.heartbeat_interval_ms, policy.stall_after_ms / 2, policy.lease_ttl_ms / 2) / 1_000
 
 
 class HeartbeatLoop:
-    """`ledger` is for heartbeats alone: nothing else that the worker does can keep them waiting."""
+    """Send the heartbeats of a worker. `ledger` is used for heartbeats only, so that no other call can delay them."""
 
     def __init__(self, runtime: WorkerRuntime, ledger: Ledger, expect_stop: Callable[[Context], None]) -> None:
-        """`expect_stop` is told of an attempt whose lease is lost."""
+        """`expect_stop` is called with each attempt whose lease is lost."""
         self._runtime = runtime
         self._ledger = ledger
         self._on_lost = expect_stop
@@ -55,10 +55,10 @@ class HeartbeatLoop:
             try:
                 self.tick()
             except Exception:  # noqa: BLE001 - a worker without heartbeats would lose every job it has
-                log.exception("a round of beats failed")
+                log.exception("sending heartbeats failed")
 
     def tick(self) -> None:
-        """Send the heartbeats that are due. Jobs that were locked the last time go after the others, in a batch of their own."""
+        """Send the heartbeats that are due. Jobs that were locked the last time come after the others, in a separate batch."""
         now = self._runtime.monotonic()
         sends_progress = now - self._progress_sent_at >= PROGRESS_SECONDS
         due = [
@@ -86,7 +86,7 @@ class HeartbeatLoop:
         for context, fields, answer in zip(due, unsent, answers, strict=True):
             self._log_locked(context, answer)
             if isinstance(answer, Unavailable | SignatureInvalid):
-                # The job is still this worker's; the key that lacks may come, or another process has it.
+                # The worker still holds the job. The missing key may be added later, or another process has it.
                 self._log_unsigned(answer, context)
                 context.apply_answer(answer, now)
                 context.due = now + RETRY_SECONDS
@@ -94,7 +94,7 @@ class HeartbeatLoop:
                 continue
             context.finish_sending(again=False)
             if context.is_settling and not isinstance(answer, Beat):
-                # Its outcome was faster than this heartbeat, or will be refused for the same reason and say so.
+                # Its outcome arrived before this heartbeat, or will be refused and logged for the same reason.
                 self._runtime.forget(context)
                 continue
             context.apply_answer(answer, now, fields)
@@ -119,22 +119,22 @@ class HeartbeatLoop:
                 log.info("the job is no longer locked: heartbeats are written again", extra=facts)
 
     def _log_unsigned(self, answer: HoldfastError, context: Context) -> None:
-        """Once, until a beat is accepted again."""
+        """Log an error once, until a heartbeat is accepted again."""
         if isinstance(answer, SignatureInvalid) and not self._is_unsigned:
             facts = {"job_id": context.job.id, "attempt": context.job.attempt, "error": answer.message}
-            log.error("beats are refused for want of a signature", extra=facts)
+            log.error("heartbeats are refused because of their signature", extra=facts)
         self._is_unsigned = isinstance(answer, SignatureInvalid)
 
     def _resume_stalled(self, context: Context, now: float) -> None:
-        """Somebody called this attempt stalled; it is not, and nobody else has its job yet."""
+        """Resume an attempt that was marked as stalled. No other worker holds its job yet."""
         try:
-            back = self._ledger.resume(context.fence)
+            resumed = self._ledger.resume(context.fence)
         except (Unavailable, SignatureInvalid):
             context.due = now + RETRY_SECONDS
         except HoldfastError as error:
             context.apply_answer(error, now)
         else:
-            context.apply_resume(back, now)
+            context.apply_resume(resumed, now)
 
     def close(self) -> None:
         self._closing = True
@@ -148,7 +148,7 @@ def _answer_timeout(due: Sequence[Context], now: float) -> float:
 
 
 class Deadlines:
-    """Times out attempts that take too long, and gives up on handlers that do not stop. It never waits for anything."""
+    """Time out attempts that take too long, and abandon handlers that do not stop. It never waits for the ledger."""
 
     def __init__(self, runtime: WorkerRuntime, expire: Callable[[Context], None], abandon: Callable[[Context], None]) -> None:
         self._runtime = runtime
@@ -165,8 +165,8 @@ class Deadlines:
         while not self._closing.wait(TICK_SECONDS if self._runtime.leases or self._stop_deadlines else IDLE_TICK_SECONDS):
             try:
                 self.tick()
-            except Exception:  # noqa: BLE001 - a worker without deadlines would wait for stuck handlers for ever
-                log.exception("a look at the deadlines failed")
+            except Exception:  # noqa: BLE001 - without deadlines a worker would wait for stuck handlers forever
+                log.exception("checking deadlines failed")
 
     def tick(self) -> None:
         now = self._runtime.monotonic()
@@ -180,7 +180,7 @@ class Deadlines:
                 self._abandon(context)
 
     def expect_stop(self, context: Context) -> None:
-        """The handler was told to stop. It is abandoned if it does not."""
+        """Abandon the attempt if its handler has not stopped after the grace period."""
         self._stop_deadlines.setdefault(context, self._runtime.monotonic() + GRACE_SECONDS)
 
     def close(self) -> None:

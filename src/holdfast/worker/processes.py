@@ -1,4 +1,4 @@
-"""Handlers in child processes: they may block the interpreter, and they can be killed."""
+"""Run handlers in child processes: they may block the interpreter, and they can be killed."""
 
 import contextlib
 import os
@@ -30,18 +30,18 @@ from holdfast.worker.thread_pool import ThreadPool
 
 READ_BYTES = 1 << 16
 REPLY_BYTES_MAX = 4 * PAYLOAD_BYTES_MAX
-"""Of one line from a child: a result, or an error, each with its own lower limit. More is not from us."""
+"""The longest line from a child. Results and errors have lower limits of their own, so a longer line is not a reply."""
 START_RETRY_SECONDS = 1.0
-"""How long a worker that cannot start a process waits before it hands the job back and may claim it again."""
+"""How long a worker that cannot start a process waits before it releases the job and may claim it again."""
 POLL_SECONDS = 1.0
-"""How often a silent child is looked at: what it has forked may keep its end of the socket open when it is dead."""
+"""How often a silent child is checked. After its death, a process that it forked may keep its end of the socket open."""
 
 
 class ChildTask(msgspec.Struct, frozen=True):
-    """What a child is given."""
+    """A task for a child process."""
 
     number: int
-    """Counts the tasks of one child. Each line of an answer begins with it: what comes late belongs to no other task."""
+    """Counts the tasks of one child. Each reply line begins with it, so that a late line is not taken for another task's."""
     location: HandlerLocation
     url: str
     worker: str
@@ -49,23 +49,23 @@ class ChildTask(msgspec.Struct, frozen=True):
     fence: Fence
     ttl_s: float
     beat_age_s: float
-    """How long ago the newest beat was that its parent knows of."""
+    """The age of the newest heartbeat that the ledger has answered."""
     traceparent: str | None = None
     keys: tuple[str, ...] = ()
-    """What its worker signs with, as the text of key files: nobody but the child can read the socket."""
+    """The worker's signing keys, as the text of key files. Only the child can read the socket."""
 
 
 class ChildReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a child answers: a result, a verdict on its error, or that it stopped as it was asked to."""
+    """A child's reply: a result, a classified error, or that the handler stopped after a cancel or a lost lease."""
 
     result: OptionalJson = msgspec.UNSET
     failure: ClassifiedFailure | None = None
     cancelled: bool = False
     lost: bool = False
     progress: dict[str, Any] | None = None
-    """Not an answer yet: how far it has come."""
+    """Progress of the handler. The final reply comes later."""
     unloaded: bool = False
-    """The handler's module could not be loaded, so no handler has run. `verdict` says why."""
+    """The handler's module could not be loaded, so no handler has run. `failure` says why."""
     spent: bool = False
     """The process has run out of memory or descriptors, or a handler tried to end it: it should not be used again."""
 
@@ -80,26 +80,26 @@ class HandlerNotLoaded(ClassifiedError):
 
 
 class ChildProcess:
-    """One child process; it does one task after another until this end is closed."""
+    """One child process. It runs one task after another until this end of the socket is closed."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
+        self._socket, child_socket = socket.socketpair()
         self._mutex = threading.Lock()
         self._unread = b""
         self.tasks = 0
-        """How many it was given."""
+        """How many tasks it was given."""
         self.is_spent = False
-        """It should be given no more."""
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - a module of this very package
-                [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), *_logging_arguments()],
+        """Whether it must not be given another task."""
+        with child_socket:
+            self._process = subprocess.Popen(  # noqa: S603 - a module of this package
+                [sys.executable, "-m", "holdfast.worker.child", str(child_socket.fileno()), *_logging_arguments()],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_socket.fileno()],
                 start_new_session=True,
             )
 
     def run(self, context: Context, task: ChildTask) -> Any:
-        """The result, as the handler gave it."""
+        """Run the task and return the handler's result. Raise if the handler failed, stopped or lost its process."""
         try:
             self._send(_encode(task) + b"\n")
             while (reply := self._read_reply(task.number)).progress is not None:
@@ -107,10 +107,9 @@ class ChildProcess:
         except (OSError, EOFError) as error:
             raise self._death_error() from error
         except (ValueError, msgspec.DecodeError) as error:
-            # A handler has written to a descriptor that is not its own. What else comes from there cannot be trusted.
+            # A handler has written to the socket's descriptor. Nothing that comes from it can be trusted any more.
             self.kill()
-            said = "its process has written to the worker's own socket"
-            raise _process_died(said) from error
+            raise _process_died("its process has written to the worker's own socket") from error
         self.is_spent |= reply.spent
         if reply.lost:
             raise LeaseConflictError("the lease is over", job_id=context.job.id)
@@ -126,15 +125,15 @@ class ChildProcess:
 
     def _read_reply(self, number: int) -> ChildReply:
         while True:
-            of, _, body = self._read_line().partition(b" ")
-            if int(of) == number:
+            task_number, _, body = self._read_line().partition(b" ")
+            if int(task_number) == number:
                 return _replies.decode(body)
 
     def _read_line(self) -> bytes:
         while b"\n" not in self._unread:
             self._unread += self._receive()
             if len(self._unread) > REPLY_BYTES_MAX:
-                raise ValueError("a line without an end")
+                raise ValueError("the line is too long")
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
@@ -142,10 +141,10 @@ class ChildProcess:
         ready = select.poll()
         ready.register(self._socket, select.POLLIN)
         while True:
-            lives = self.alive
-            if ready.poll(POLL_SECONDS * 1_000 if lives else 0):
+            is_alive = self.alive
+            if ready.poll(POLL_SECONDS * 1_000 if is_alive else 0):
                 break
-            if not lives:
+            if not is_alive:
                 raise EOFError
         chunk = self._socket.recv(READ_BYTES)
         if not chunk:
@@ -155,13 +154,12 @@ class ChildProcess:
     def _death_error(self) -> Exception:
         self.kill()
         code = self._process.wait()
-        said = (
-            f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with exit code {code}"
-        )
-        return _process_died(said)
+        if code < 0:
+            return _process_died(f"its process was ended by {signal.Signals(-code).name}")
+        return _process_died(f"its process ended with exit code {code}")
 
     def interrupt(self, context: Context) -> None:
-        """A wish that it stops is passed on; a lost lease or a timeout is the end of the process and of all it has started."""
+        """Kill the process and all that it has started if the lease is lost or the attempt timed out; else ask it to stop."""
         if context.lost or context.timed_out:
             self.kill()
         else:
@@ -173,7 +171,7 @@ class ChildProcess:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process and what it has started. It is given no more tasks, even if it has not ended yet."""
+        """Kill the process and all that it has started. It gets no more tasks, even if it has not ended yet."""
         self.is_spent = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -185,13 +183,13 @@ class ChildProcess:
 
 
 def _logging_arguments() -> list[str]:
-    """What a child is told so that its lines look like those of its parent; nothing where that has a setup of its own."""
-    found = logs.configured()
-    return [] if found is None else [found[0], str(found[1]), str(int(found[2]))]
+    """Return the arguments that make a child log like its parent; none if Holdfast did not configure the parent's logging."""
+    configured = logs.configured()
+    return [] if configured is None else [configured[0], str(configured[1]), str(int(configured[2]))]
 
 
 class ProcessPool(ThreadPool):
-    """A thread for each child: it hands over a task and waits for the answer."""
+    """Child processes, each with a thread of this process that sends it tasks and waits for replies."""
 
     def __init__(
         self, size: int, runtime: WorkerRuntime, attempts: AttemptRunner, on_capacity: Callable[[], None], url: str
@@ -205,7 +203,7 @@ class ProcessPool(ThreadPool):
         try:
             return self._run_once(context)
         except HandlerNotLoaded:
-            # Where an earlier handler has spoilt the process (its environment, its limits), a new one can load it.
+            # An earlier handler may have changed the process (its environment, its limits). Try again in a new one.
             child = self._children.pop(threading.get_ident(), None)
             if child is None or child.tasks == 1:
                 raise
@@ -230,13 +228,13 @@ class ProcessPool(ThreadPool):
                 self._children.pop(me, None)
 
     def _start(self, context: Context) -> ChildProcess:
-        """A new child. Where this process cannot start one, the job is handed back: it is not to blame, and counts no attempt."""
+        """Start a child. If that fails, release the job: it is not the job's fault, and must not count as an attempt."""
         try:
             return ChildProcess()
         except OSError as error:
             log.error("cannot start a process for handlers", extra={"job_id": context.job.id, "error": str(error)})
             self._runtime.stopping.wait(START_RETRY_SECONDS)
-            raise JobCancelled("there is no process to run it", job_id=context.job.id) from error
+            raise JobCancelled("no process could be started for it", job_id=context.job.id) from error
 
     def _task(self, context: Context, number: int) -> ChildTask:
         now = self._runtime.monotonic()
@@ -249,7 +247,7 @@ class ProcessPool(ThreadPool):
         return 0
 
     def abandon(self, context: Context) -> None:
-        """Its process is killed, which frees its thread by itself."""
+        """Kill the attempt's process, which ends its thread's wait."""
         if context.on_interrupt is not None:
             context.lost = True
             context.on_interrupt(context)
@@ -261,7 +259,7 @@ class ProcessPool(ThreadPool):
 
 
 def _process_died(message: str) -> ClassifiedError:
-    """A handler's process is lost, and with it the attempt: another one may go well."""
+    """Return the error for a handler whose process died. It is retryable."""
     return ClassifiedError(
         ClassifiedFailure({"type": "ProcessDied", "message": message}, True, ReasonCode.INFRASTRUCTURE_FAILURE)
     )

@@ -1,4 +1,4 @@
-"""What all parts of a running worker share."""
+"""State and calls that all parts of a running worker share."""
 
 import contextlib
 import contextvars
@@ -22,7 +22,7 @@ log = logging.getLogger("holdfast.worker")
 
 
 class WorkerRuntime:
-    """A worker from its first claim to its last answer."""
+    """The shared state of a worker: its ledger, handlers and leases."""
 
     def __init__(self, ledger: Ledger, registry: HandlerRegistry, name: str, monotonic: Callable[[], float]) -> None:
         self.ledger = ledger
@@ -30,21 +30,21 @@ class WorkerRuntime:
         self.name = name
         self.monotonic = monotonic
         self.served: dict[str, Handler] = {}
-        """The handlers whose jobs this worker claims, by kind."""
+        """The handlers for the jobs that this worker claims, by kind."""
         self.leases: dict[int, Context] = {}
-        """Every attempt this worker holds, by job, until the ledger has its outcome."""
+        """Every attempt that this worker holds, by job id, until the ledger has its outcome."""
         self.wake = threading.Event()
-        """Set when a beat should not wait for its time."""
+        """Set when heartbeats should be sent early."""
         self.stopping = threading.Event()
         self._log_lock = threading.Lock()
         self.abandoned = 0
-        """Threads given up on: told to stop, their jobs taken from them, and still running."""
+        """How many threads still run a handler that was abandoned."""
         self.on_slot_freed: Callable[[], None] = _do_nothing
-        """Called when a job of a kind with a limit of its own is no longer held."""
+        """Called when the worker no longer holds a job whose kind has its own limit."""
 
     def serve(self, queues: Collection[str], without: Collection[str] = ()) -> list[Handler]:
-        """The handlers whose jobs are claimed from these queues: all of the app's, since a job may be enqueued to any queue, and
-        the ledger's own.
+        """Choose and return the handlers for these queues: all handlers, since a job may be enqueued to any queue, and the
+        handler of undo jobs.
 
         `without` are kinds that are served only if their handler declares one of the queues.
         """
@@ -54,17 +54,16 @@ class WorkerRuntime:
         if not queues:
             raise ValidationError(f"queues names no queue; handlers are for {', '.join(sorted(declared)):.200}", field="queues")
         if undeclared := sorted(set(queues) - declared):
-            said = f"no handler declares the queue{'s' if len(undeclared) > 1 else ''} {', '.join(undeclared):.200}"
-            known = ", ".join(sorted(declared))
             log.warning(
-                "%s, only %.200s: jobs are there only if they were enqueued with that queue",
-                said,
-                known,
+                "no handler declares the queue%s %.200s, only %.200s: jobs are there only if they were enqueued with that queue",
+                "s" if len(undeclared) > 1 else "",
+                ", ".join(undeclared),
+                ", ".join(sorted(declared)),
                 extra={"worker": self.name},
             )
         served = [handler for handler in self.registry if handler.queue in queues or handler.kind not in without]
         if not served:
-            raise ValidationError(f"there is no key here to sign what is done for {', '.join(without):.200}", field="keys")
+            raise ValidationError(f"there is no key here to sign events of {', '.join(without):.200}", field="keys")
         served.append(undo.undo_handler(self))
         self.served = {handler.kind: handler for handler in served}
         return served
@@ -73,54 +72,54 @@ class WorkerRuntime:
         if not self.wake.is_set():
             self.wake.set()
 
-    def on_progress_sent(self, words: dict[str, Any]) -> None:
-        """A handler has told this with a beat of its own."""
+    def on_progress_sent(self, progress: dict[str, Any]) -> None:
+        """Handle progress that a handler's own heartbeat has sent. There is nothing to do here."""
 
     def renew_overdue(self, context: Context) -> None:
-        """A lease that nobody has renewed in time may be over, whatever the ledger would say: nothing is done about it here."""
+        """Renew a lease that was not renewed in time. This worker does nothing: it treats such a lease as over."""
 
     def poll_cancel(self, context: Context) -> None:
-        """A handler asks whether it should stop. Beats have told it already."""
+        """Check for a cancel request. There is nothing to do here: the answers to heartbeats report it."""
 
-    async def run_in_thread(self, verb: Callable[..., T], *args: Any, **given: Any) -> T:
-        """In a thread, so that the loop goes on. A worker without async handlers has no use for asyncio."""
+    async def run_in_thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Call the function in a thread, so that it does not block the loop. Only workers with async handlers import asyncio."""
         import asyncio
 
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
 
-        def deliver(found: T | None, error: BaseException | None) -> None:
+        def deliver(value: T | None, error: BaseException | None) -> None:
             if not answer.done():
-                answer.set_exception(error) if error is not None else answer.set_result(found)  # type: ignore[arg-type]
+                answer.set_exception(error) if error is not None else answer.set_result(value)  # type: ignore[arg-type]
 
         def run() -> None:
             try:
-                found, error = context.run(verb, *args, **given), None
-            except BaseException as raised:  # noqa: BLE001 - the one who awaits it gets it
-                found, error = None, raised
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever waited
-                loop.call_soon_threadsafe(deliver, found, error)
+                value, error = context.run(function, *args, **kwargs), None
+            except BaseException as raised:  # noqa: BLE001 - it is raised in the coroutine that awaits it
+                value, error = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and so has the coroutine
+                loop.call_soon_threadsafe(deliver, value, error)
 
-        # Not the loop's own executor: a process does not end before all threads of that have.
+        # Not the loop's own executor: a process waits for the threads of that before it ends.
         threading.Thread(target=run, name="holdfast-beside", daemon=True).start()
         return await answer
 
     def hold(self, *contexts: Context) -> None:
         self.leases.update([(context.fence.job_id, context) for context in contexts])
         if len(self.leases) <= len(contexts):
-            # Beats sleep while nothing is held: woken before there is something to see, they would go to sleep again.
+            # The heartbeat thread sleeps while there are no leases. If it woke before this one is stored, it would sleep again.
             self.wake_heartbeats()
 
     def forget(self, context: Context) -> None:
-        """No more beats for it. A job may have come back to this very worker meanwhile."""
+        """Stop the heartbeats of an attempt. The worker may hold a newer attempt at the same job by now, which stays."""
         if self.leases.get(context.fence.job_id) is context:
             self.leases.pop(context.fence.job_id, None)
             if context.handler.concurrency is not None:
                 self.on_slot_freed()
 
     def log_started(self, contexts: Sequence[Context]) -> None:
-        """Log that these attempts were claimed and started. The level is looked at once for all of them."""
+        """Log that these attempts were claimed and started. The log level is checked once for all of them."""
         if log.isEnabledFor(logging.INFO):
             for context in contexts:
                 job = context.job
@@ -128,8 +127,8 @@ class WorkerRuntime:
                 wait_ms = None if waited is None else max(0, round(waited.total_seconds() * 1_000))
                 log_step(log, logging.INFO, "started", JobFields(job, self.name), "started", wait_ms=wait_ms)
 
-    def log_lost(self, context: Context, said: str, ledger: Ledger, refusal: HoldfastError | None = None) -> None:
-        """Log once that an attempt has lost its job: at info if the job was cancelled, else a warning that says `said`."""
+    def log_lost(self, context: Context, message: str, ledger: Ledger, refusal: HoldfastError | None = None) -> None:
+        """Log once that an attempt has lost its job: at level info if the job was cancelled, else `message` as a warning."""
         with self._log_lock:
             if context.is_loss_logged:
                 return
@@ -139,46 +138,46 @@ class WorkerRuntime:
         status = None if refusal is None else refusal.context.get("status")
         events = _cancel_events(ledger, context.job.id) if status in (None, Status.CANCELLED.value) else []
         if status != Status.CANCELLED.value and not any(event.type is EventType.CANCELLED for event in events):
-            log.warning(said, extra=fields if refusal is None else {**fields, "error": refusal.message})
+            log.warning(message, extra=fields if refusal is None else {**fields, "error": refusal.message})
             return
         actor, reason = _cancelled_by(events)
-        words = "cancelled" + (f" by {actor}" if actor else "") + (f": {reason}" if reason else "")
+        text = "cancelled" + (f" by {actor}" if actor else "") + (f": {reason}" if reason else "")
         duration_ms = None if context.began < 0 else round((self.monotonic() - context.began) * 1_000, 3)
-        log_step(log, logging.INFO, "cancelled", fields, words, duration_ms=duration_ms, actor=actor, reason=reason)
+        log_step(log, logging.INFO, "cancelled", fields, text, duration_ms=duration_ms, actor=actor, reason=reason)
 
-    # What contexts ask for
+    # For contexts
 
     @staticmethod
     def check_progress(stage: str | None, progress: int | None) -> None:
         validate.beat(stage, progress, None)
 
     def resolve_handler(self, handler: Any, args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        found = self.registry.find(handler)
-        return found.kind, found.signature.admit(args)
+        registered = self.registry.find(handler)
+        return registered.kind, registered.signature.admit(args)
 
     def enqueue_child(
         self, parent: Job, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Job:
-        given: dict[str, Any] = {"correlation_id": parent.correlation_id}
+        inherited: dict[str, Any] = {"correlation_id": parent.correlation_id}
         if parent.trace_id is not None and current_traceparent() is None:
-            given["trace_id"] = parent.trace_id
+            inherited["trace_id"] = parent.trace_id
         named = self.registry.find(handler).signature.bind_arguments(args, kwargs)
-        return self.ledger.enqueue(**self.registry.item(handler, named, {**given, **options}))
+        return self.ledger.enqueue(**self.registry.item(handler, named, {**inherited, **options}))
 
 
 def _cancel_events(ledger: Ledger, job_id: int) -> list[Event]:
-    """Who has cancelled a job, and why. Nothing where the ledger does not answer."""
+    """Return the cancel events of a job, or none if the ledger does not answer."""
     with contextlib.suppress(HoldfastError):
         return ledger.events(job_id, types=[EventType.CANCEL_REQUESTED, EventType.CANCELLED])
     return []
 
 
 def _cancelled_by(events: Sequence[Event]) -> tuple[str | None, str | None]:
-    """The actor who wanted the cancel, and the reason. The grace of a soft cancel ends in the system's name."""
+    """Return the actor who requested the cancel, and the reason. The system actor cancels when a soft cancel's grace is over."""
     if not events:
         return None, None
-    found = events[0] if events[-1].actor.startswith("system:") else events[-1]
-    return found.actor, found.reason
+    request = events[0] if events[-1].actor.startswith("system:") else events[-1]
+    return request.actor, request.reason
 
 
 def _do_nothing() -> None:

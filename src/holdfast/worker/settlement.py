@@ -1,7 +1,7 @@
-"""From outcomes to the ledger: completions in bulk, the rest one by one.
+"""Send the outcomes of attempts to the ledger: completions in batches, all others one by one.
 
-What the store cannot take now is tried again later, with the same request id: because it is out of reach, or because another
-transaction has locked the job. Nothing else waits with it.
+An outcome is retried with the same request id if the store is out of reach or another transaction has locked the job. Other
+outcomes do not wait for it.
 """
 
 import heapq
@@ -35,38 +35,40 @@ from holdfast.worker.runtime import WorkerRuntime, log
 
 BATCH_MAX = WRITE_CHUNK
 INFO_EVENTS = frozenset({Status.SUCCEEDED.value, Status.CANCELLED.value, "released"})
-"""What an attempt comes to that is logged at the level info; the rest are warnings."""
+"""Outcomes that are logged at level info. All others are warnings."""
 THREADS_MAX = 8
-"""Failures, releases and acknowledgements at once; the ledger's door puts them into common transactions."""
+"""Threads for failures, releases and acknowledgements. The ledger's group commit combines their transactions."""
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 2.0
 LOCKED_SECONDS = 10.0
-"""How long a worker that stops tries to record the outcome of a job that another transaction has locked."""
+"""How long a stopping worker tries to record the outcome of a job that another transaction has locked."""
 
 
 class PendingOutcome(NamedTuple):
-    """One attempt's outcome on its way to the ledger: `verb(fence, …, request_id=…)`."""
+    """An outcome that is not recorded yet. It is recorded by the call `verb(fence, …, request_id=…)`."""
 
     context: Context
     verb: Callable[..., Any]
-    given: dict[str, Any]
+    arguments: dict[str, Any]
     request: str = ""
     pause: float = RETRY_SECONDS
     """How long to wait before the next try."""
     is_plain: bool = False
-    """It says no more than that the attempt failed."""
+    """It is a failure without the handler's details, because the ledger refused them."""
 
     def with_backoff(self) -> "PendingOutcome":
         return self._replace(pause=min(2 * self.pause, RETRY_SECONDS_MAX))
 
 
 class Settler:
+    """Record the outcomes of a worker's attempts, and retry those that the store cannot record now."""
+
     def __init__(self, runtime: WorkerRuntime) -> None:
         self._runtime = runtime
         self._mutex = threading.Lock()
         self._pending = 0
-        """Outcomes that a hand works on, or will again."""
+        """Outcomes that the executor has to record, including those that wait for a retry."""
         self._retries: list[tuple[float, int, Callable[[], object]]] = []
-        """What to try again, by its time."""
+        """A heap of the calls to retry, ordered by time."""
         self._numbers = count()
         self._completed: deque[tuple[Context, Any]] = deque()
         self._wakeup = threading.Event()
@@ -75,7 +77,7 @@ class Settler:
         self._closing_at = float("inf")
         self._executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="holdfast-settle")
         self.stop_at_once = threading.Event()
-        """Set when a store that stays out of reach is no longer waited for."""
+        """Set when the worker should no longer wait for a store that is out of reach."""
         self._thread = threading.Thread(target=self._run, name="holdfast-settle", daemon=True)
 
     def start(self) -> None:
@@ -84,7 +86,7 @@ class Settler:
     # Outcomes
 
     def succeeded(self, context: Context, result: Any) -> None:
-        """`result` is plain JSON. A lost or abandoned attempt records nothing."""
+        """Record a success. `result` is plain JSON. Nothing is recorded if the attempt is lost, abandoned or timed out."""
         if context.lost or context.abandoned or context.timed_out:
             self._runtime.forget(context)
             return
@@ -97,6 +99,7 @@ class Settler:
         self._wake()
 
     def failed(self, context: Context, error: BaseException, stage: FailureStage = FailureStage.EXEC) -> None:
+        """Record what follows from the error: a failure, a release or the acknowledgement of a cancel."""
         if context.abandoned or context.timed_out:
             return
         if context.lost or (isinstance(error, LeaseConflictError) and error.context.get("job_id") == context.job.id):
@@ -122,7 +125,7 @@ class Settler:
         )
 
     def timed_out(self, context: Context) -> None:
-        """It took longer than its handler may: whatever it still does or says is too late."""
+        """Fail an attempt that took longer than its handler's timeout. Its own outcome is ignored from now on."""
         assert context.deadline is not None
         began = context.began
         error = TimeoutError(f"took longer than {context.deadline - began:g} s" if began >= 0 else "its checks took too long")
@@ -133,7 +136,7 @@ class Settler:
             self.stall(context, classify(error, context.handler.rules, FailureStage.INPUT))
 
     def stall(self, context: Context, failure: ClassifiedFailure) -> None:
-        """Say that an attempt which has not started cannot go on."""
+        """Stall an attempt that has not started and cannot continue."""
         self.submit(
             context,
             self._runtime.ledger.stall,
@@ -144,30 +147,30 @@ class Settler:
         )
 
     def released(self, context: Context) -> None:
-        """Hand a job back that did not finish, or did not even begin."""
+        """Release a job that did not finish or did not begin."""
         self.submit(context, self._runtime.ledger.release)
 
     def abandon_start(self, context: Context, error: HoldfastError) -> None:
-        """It could not be started: not ours any more, or the store is out of reach and the lease will run out."""
+        """Drop an attempt whose start was refused or could not be sent. In the second case its lease runs out."""
         self._runtime.forget(context)
         self._runtime.log_lost(context, f"start refused: {error.code}", self._runtime.ledger, error)
 
-    # Carrying them out
+    # Recording them
 
-    def submit(self, context: Context, verb: Callable[..., Any], **given: Any) -> None:
-        """Let `verb(fence, …, request_id=…)` be this attempt's outcome."""
+    def submit(self, context: Context, verb: Callable[..., Any], **arguments: Any) -> None:
+        """Record the attempt's outcome with the call `verb(fence, …, request_id=…)`, in another thread."""
         if not context.is_settling:
             context.ended = self._runtime.monotonic()
         context.is_settling = True
         with self._mutex:
             self._pending += 1
-        self._dispatch(PendingOutcome(context, verb, given, secrets.token_hex(8)))
+        self._dispatch(PendingOutcome(context, verb, arguments, secrets.token_hex(8)))
 
     def _dispatch(self, pending: "PendingOutcome") -> None:
         self._executor.submit(self._settle, pending)
 
     def _settle(self, pending: "PendingOutcome") -> None:
-        """Try once. What the store cannot take now is tried again later: a hand that waited would keep others waiting."""
+        """Try once to record the outcome, else schedule a retry. A thread that waited would delay other outcomes."""
         again: PendingOutcome | None = None
         try:
             with bind_job(pending.context.job, self._runtime.name):
@@ -182,19 +185,22 @@ class Settler:
                 self._retry_later(pending.pause, lambda: self._executor.submit(self._settle, again))
 
     def _try_settle(self, pending: "PendingOutcome") -> "PendingOutcome | None":
-        """Record the outcome; or answer what to try later, with the same request id so that a lost answer does no harm."""
-        context, given = pending.context, pending.given
+        """Record the outcome, or return the outcome to retry later.
+
+        A retry uses the same request id, so that the outcome is recorded once even if an answer was lost.
+        """
+        context, arguments = pending.context, pending.arguments
         if context.is_sending and pending.pause < RETRY_SECONDS_MAX:
-            # A beat with an older word is on its way: it must not come after the last one.
+            # A heartbeat with older progress is being sent. It must not arrive after the last progress.
             return pending.with_backoff()
         try:
             self._send_last_progress(context, gated=pending.verb == self._complete_gated)
-            found = pending.verb(context.fence, **given, request_id=pending.request)
+            answer = pending.verb(context.fence, **arguments, request_id=pending.request)
         except (LimitExceeded, ValidationError) as error:
             if pending.is_plain:
                 raise
-            # What the handler wanted to say of its failure cannot be kept; that it failed can.
-            plain = {name: value for name, value in given.items() if name in ("retryable", "reason_code", "failure_stage")}
+            # The details of the failure cannot be stored. Record the failure without them.
+            plain = {name: value for name, value in arguments.items() if name in ("retryable", "reason_code", "failure_stage")}
             plain["error"] = {"message": f"{error.code}: {error.message}"}
             return self._try_settle(
                 PendingOutcome(context, self._runtime.ledger.fail, plain, secrets.token_hex(8), is_plain=True)
@@ -205,26 +211,26 @@ class Settler:
             if not isinstance(error, Unavailable):
                 self._runtime.log_lost(context, f"outcome refused: {error.code}", self._runtime.ledger, error)
             return None
-        event = "released" if pending.verb == self._runtime.ledger.release else _outcome_event(found)
+        event = "released" if pending.verb == self._runtime.ledger.release else _outcome_event(answer)
         if context.began >= 0:
             self._runtime.ledger.metrics.ran(context.job.kind, event, context.ended - context.began)
-        _log_outcome(context, event, found if isinstance(found, Job) else None)
+        _log_outcome(context, event, answer if isinstance(answer, Job) else None)
         return None
 
     def _send_last_progress(self, context: Context, *, gated: bool) -> None:
-        """Record what the handler said last, ahead of its outcome. Where it is refused, the outcome will be too, and say so."""
-        words = context.unrecorded_progress()
-        if words is None or (gated and not self._passes_gate(context)):
+        """Record the handler's last progress before its outcome. If it is refused, the outcome is refused and logged too."""
+        progress = context.unrecorded_progress()
+        if progress is None or (gated and not self._passes_gate(context)):
             return
         sent = self._runtime.monotonic()
         try:
-            context.apply_answer(self._runtime.ledger.heartbeat(context.fence, **words), sent, words)
+            context.apply_answer(self._runtime.ledger.heartbeat(context.fence, **progress), sent, progress)
         except HoldfastError as error:
             if isinstance(error, Unavailable):
                 raise
 
     def _passes_gate(self, context: Context) -> bool:
-        """Whether the gate would let the attempt pass as it is: a last word must not open it."""
+        """Return whether the attempt passes the gate now. The heartbeat with its last progress must not make it pass."""
         try:
             self._runtime.ledger.gate(context.fence)
         except HoldfastError:
@@ -232,9 +238,9 @@ class Settler:
         return True
 
     def _gives_up(self, context: Context, pause: float, *, locked: bool = False) -> bool:
-        """Whether the worker has to end without the ledger: told to at once, or with a lease that is over anyhow.
+        """Return whether to drop the outcome because the worker is stopping: at once, or after the lease is over.
 
-        A lock of another transaction is not waited for that long: heartbeats may keep the lease alive beside it.
+        A lock of another transaction is waited for only LOCKED_SECONDS, because heartbeats may keep the lease alive meanwhile.
         """
         now = self._runtime.monotonic()
         over = self._closing and (now >= context.expires or (locked and now >= self._closing_at + LOCKED_SECONDS))
@@ -244,7 +250,7 @@ class Settler:
             return True
         return False
 
-    # Trying again
+    # Retries and batches
 
     def _retry_later(self, seconds: float, work: Callable[[], object]) -> None:
         with self._mutex:
@@ -257,7 +263,7 @@ class Settler:
             self._wakeup.set()
 
     def _run_due(self) -> float | None:
-        """Run the retries whose time has come; seconds until the next one."""
+        """Run the retries that are due. Return the seconds until the next one, or None."""
         while True:
             with self._mutex:
                 if not self._retries:
@@ -271,7 +277,7 @@ class Settler:
     def _run(self) -> None:
         completed = self._completed
         while True:
-            # Idle before it looks: what comes in after the look wakes it.
+            # Set before the checks: an outcome that arrives after them wakes this thread.
             self._idle = True
             left = self._run_due()
             if not completed:
@@ -286,20 +292,22 @@ class Settler:
             )
 
     def _complete(self, batch: list[tuple[Context, Any]], request: str, pause: float) -> None:
-        """Complete these jobs in one call. Where the store is out of reach, they are tried again later, all of them."""
+        """Complete these jobs in one call. If the store is out of reach, retry all of them later."""
         batch = [(context, result) for context, result in batch if not context.lost]
         if not batch:
             return
-        told = [(context.fence, words) for context, _ in batch if (words := context.unrecorded_progress()) is not None]
+        progress = [(context.fence, last) for context, _ in batch if (last := context.unrecorded_progress()) is not None]
         try:
-            answers = self._runtime.ledger.settle_many([(c.fence, result) for c, result in batch], request_id=request, told=told)
+            answers = self._runtime.ledger.settle_many(
+                [(context.fence, result) for context, result in batch], request_id=request, told=progress
+            )
         except Unavailable as error:
             if error.retryable:
                 self._complete_later(batch, request, pause)
         except (LimitExceeded, ValidationError) as error:
             self._complete_each(batch, error)
-        except Exception:  # noqa: BLE001 - a worker that completes no more must not look alive
-            log.exception("completions failed, and are tried again")
+        except Exception:  # noqa: BLE001 - a live worker must not stop completing jobs
+            log.exception("completions failed and will be retried")
             self._complete_later(batch, request, pause)
         else:
             locked = [one for one, answer in zip(batch, answers, strict=True) if _is_locked(answer)]
@@ -307,13 +315,13 @@ class Settler:
             self._answered([pair for pair in zip(batch, answers, strict=True) if not _is_locked(pair[1])])
 
     def _complete_later(self, batch: list[tuple[Context, Any]], request: str, pause: float, *, locked: bool = False) -> None:
-        """Apart from the completions that come in meanwhile: these do not wait for what is locked."""
+        """Retry these completions later. New completions do not wait for them."""
         left = [(context, result) for context, result in batch if not self._gives_up(context, pause, locked=locked)]
         if left:
             self._retry_later(pause, lambda: self._complete(left, request, min(2 * pause, RETRY_SECONDS_MAX)))
 
     def _answered(self, answered: list[tuple[tuple[Context, Any], HoldfastError | None]]) -> None:
-        forget, ran, is_told = self._runtime.forget, [], log.isEnabledFor(logging.INFO)
+        forget, ran, is_logged = self._runtime.forget, [], log.isEnabledFor(logging.INFO)
         for (context, result), answer in answered:
             if _may_be_signed_later(answer):
                 self.submit(context, self._runtime.ledger.complete, result=result)
@@ -321,14 +329,14 @@ class Settler:
             forget(context)
             if answer is None:
                 ran.append((context.handler.kind, "succeeded", context.ended - context.began))
-                if is_told:
+                if is_logged:
                     _log_outcome(context, "succeeded", None)
             else:
                 self._runtime.log_lost(context, f"outcome refused: {answer.code}", self._runtime.ledger, answer)
         self._runtime.ledger.metrics.ran_many(ran)
 
     def _complete_each(self, batch: list[tuple[Context, Any]], refused: HoldfastError) -> None:
-        """Somebody's result cannot be kept: the others must not suffer for it."""
+        """Complete each job by itself, because the ledger refused a result of the batch. Fail the job with that result."""
         for context, result in batch:
             if len(batch) > 1:
                 self._complete([(context, result)], secrets.token_hex(8), RETRY_SECONDS)
@@ -336,7 +344,7 @@ class Settler:
                 self._fail(context, _result_refused(refused), FailureStage.OUTPUT)
 
     def _complete_gated(self, fence: Fence, *, result: Any, request_id: str) -> Change | Job:
-        """Where the gate does not let the attempt pass, it has failed and may be tried again."""
+        """Complete the job if the attempt passes the gate; else fail it so that it is retried."""
         ledger = self._runtime.ledger
         try:
             return ledger.complete(fence, result, gate=True, request_id=request_id)
@@ -367,13 +375,15 @@ def _is_locked(answer: HoldfastError | None) -> bool:
 
 
 def _is_retryable(error: HoldfastError) -> bool:
-    """Whether the same request may be accepted later."""
+    """Return whether the same request may be accepted later."""
     return (isinstance(error, Unavailable) and error.retryable) or _may_be_signed_later(error)
 
 
 def _may_be_signed_later(answer: HoldfastError | None) -> bool:
-    """A late outcome needs a stall on record first, which a process with a server key will sign, or can; a clock that is off is
-    set right: the job is not lost."""
+    """Return whether the request may pass once something is signed or set right elsewhere.
+
+    A late outcome needs a recorded stall first, which a process with a server key can sign. A wrong clock can be corrected.
+    """
     return isinstance(answer, SignatureInvalid) and answer.retryable
 
 
@@ -385,14 +395,14 @@ def _job_fields(context: Context) -> dict[str, Any]:
     return dict(JobFields(context.job, context.fence.worker, context.traceparent))
 
 
-def _outcome_event(found: Job | Change) -> str:
-    """What an attempt came to, in one word."""
-    return "retried" if found.status is Status.QUEUED else found.status.value
+def _outcome_event(answer: Job | Change) -> str:
+    """Return the outcome of an attempt in one word."""
+    return "retried" if answer.status is Status.QUEUED else answer.status.value
 
 
 def _log_outcome(context: Context, event: str, job: Job | None) -> None:
-    """One line for what an attempt came to; `job` is as it is now, where the ledger has said so."""
-    level, said = (logging.INFO, event) if event in INFO_EVENTS else (logging.WARNING, event.replace("_", "-"))
+    """Log the outcome of an attempt in one line. `job` is its job after that, if the ledger returned it."""
+    level, text = (logging.INFO, event) if event in INFO_EVENTS else (logging.WARNING, event.replace("_", "-"))
     if not log.isEnabledFor(level):
         return
     duration_ms = None if context.began < 0 else round((context.ended - context.began) * 1_000, 3)
@@ -400,17 +410,17 @@ def _log_outcome(context: Context, event: str, job: Job | None) -> None:
     if job is not None and level == logging.WARNING:
         facts = {"error": job.last_error, "reason_code": None if job.reason_code is None else job.reason_code.value}
         if event == Status.DEAD_LETTERED:
-            said += f" ({facts['reason_code']})"
+            text += f" ({facts['reason_code']})"
         elif event == Status.STALLED:
-            said = "refused by a check"
+            text = "refused by a check"
         elif event == "retried":
             facts["retry_at"] = job.available_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            said = _retry_text(job)
-    log_step(log, level, event, _job_fields(context), said, duration_ms=duration_ms, **facts)
+            text = _retry_text(job)
+    log_step(log, level, event, _job_fields(context), text, duration_ms=duration_ms, **facts)
 
 
 def _retry_text(job: Job) -> str:
-    """In UTC, as the times of log lines are. Attempts that were handed back do not count against the most there are."""
+    """Return the log text of a retry. Its time is in UTC, like those of log lines. Released attempts do not count."""
     policy, at = job.policy, job.available_at
     most = "" if policy is None else f" of {policy.attempts_max + job.releases}"
     when = at.strftime("%H:%M:%S" if at - job.updated_at < timedelta(days=1) else "%Y-%m-%d %H:%M:%S")

@@ -1,6 +1,6 @@
-"""A handler's arguments and its result: from its signature to types that check them.
+"""Check a handler's arguments and its result against its signature.
 
-Arguments are checked when a job is enqueued and again when it runs, the result before it is recorded.
+Arguments are checked when a job is enqueued and again when it runs. The result is checked before it is recorded.
 """
 
 import inspect
@@ -20,24 +20,24 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(\w+)`")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[\w |]+)`, got `(?P<given>\w+)` - at `\$\.(?P<place>[^`]+)`")
 _JSON_ONLY_NAMES = {"array", "object"}
-"""What msgspec calls many types of Python by: its own text is kept for them."""
+"""Names that msgspec uses for several Python types. Its own message is kept for them."""
 _PYTHON_NAMES = {"null": "None", "array": "list", "object": "dict"}
 
 
 class UnreadableArgs(ValidationError):
-    """The arguments of a job are not, or no longer, what its handler takes."""
+    """The stored arguments of a job do not match its handler's parameters."""
 
 
 class _NotCheckable(Exception):
-    """An annotation names a type that JSON values cannot be checked against."""
+    """JSON values cannot be checked against the annotation."""
 
 
 class Signature:
-    """What a handler's function takes besides its context, and what it returns."""
+    """The parameters of a handler's function besides its context, and its return annotation."""
 
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
         self.context_type: type | None = None
-        """The class of context its annotation asks for; None where there is no such annotation."""
+        """The context class of the annotation; None if there is no such annotation."""
         self._name = getattr(function, "__qualname__", repr(function))
         hints = _type_hints(function, self._name)
         self._returns = hints.get("return", Any)
@@ -46,7 +46,7 @@ class Signature:
         if self.takes_context:
             self.context_type = hints.get(parameters[0].name)
         rest = parameters[1:] if self.takes_context else parameters
-        self._open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in rest)
+        self._takes_kwargs = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in rest)
         named = [p for p in rest if p.kind is not inspect.Parameter.VAR_KEYWORD]
         for parameter in named:
             if _names_context(hints.get(parameter.name), context_type):
@@ -57,14 +57,14 @@ class Signature:
                 )
             if parameter.kind not in _NAMED_KINDS:
                 raise ValidationError(
-                    f"{self._name}: arguments of a job have names; {parameter} takes them by place", field="handler"
+                    f"{self._name}: arguments of a job have names; {parameter} takes them by position", field="handler"
                 )
         self._names = [p.name for p in named]
         self._struct = msgspec.defstruct(
             f"Args_{self._name.replace('.', '_').replace('<', '').replace('>', '')}",
             [_field(p, hints) for p in named],
             kw_only=True,
-            forbid_unknown_fields=not self._open,
+            forbid_unknown_fields=not self._takes_kwargs,
         )
         try:
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_foreign)
@@ -74,44 +74,44 @@ class Signature:
             ) from None
 
     def bind_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Arguments as a call has them, all by name."""
+        """Return the arguments of a call, all by name."""
         if not args:
             return kwargs
         names = self._names[: len(args)]
         if len(args) > len(self._names):
             raise ValidationError(f"{self._name} takes {len(self._names)} arguments, not {len(args)}", field="args")
-        if twice := [name for name in names if name in kwargs]:
-            raise ValidationError(f"{self._name}: {twice[0]} is given twice", field="args")
+        if repeated := [name for name in names if name in kwargs]:
+            raise ValidationError(f"{self._name}: {repeated[0]} is given twice", field="args")
         return {**dict(zip(names, args, strict=True)), **kwargs}
 
     def admit(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as plain JSON values, or a ValidationError that names the wrong one."""
+        """Return the arguments as plain JSON values. Raise a ValidationError that names an argument that does not fit."""
         try:
             checked = msgspec.convert(dict(given), self._struct, dec_hook=_decode_foreign)
             plain = msgspec.to_builtins(checked, enc_hook=encode_foreign)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             raise ValidationError(self._explain(error), field="args") from None
-        if self._open:
+        if self._takes_kwargs:
             plain.update({name: value for name, value in given.items() if name not in self._names})
         return dict(plain)
 
     def read(self, body: bytes) -> dict[str, Any]:
-        """The arguments of a job as the function wants them, or UnreadableArgs."""
-        if not self._names and not self._open and body == b"{}":
+        """Return a job's arguments, decoded to the types of the function's annotations. Raise UnreadableArgs if that fails."""
+        if not self._names and not self._takes_kwargs and body == b"{}":
             return {}
         try:
-            found = self._decoder.decode(body)
-            extra = msgspec.json.decode(body) if self._open else None
+            decoded = self._decoder.decode(body)
+            extra = msgspec.json.decode(body) if self._takes_kwargs else None
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             raise UnreadableArgs(self._explain(error), field="args") from None
         names = self._names
-        values = {name: getattr(found, name) for name in names}
+        values = {name: getattr(decoded, name) for name in names}
         if extra is not None:
             values.update({name: value for name, value in extra.items() if name not in names})
         return values
 
     def _explain(self, error: Exception) -> str:
-        """What is wrong with the arguments, in Python's words where msgspec's can be told in them."""
+        """Return what is wrong with the arguments. Use Python's names of types where msgspec's names allow it."""
         text = _one_line(error)
         if found := _UNKNOWN.fullmatch(text):
             has = f"it has: {', '.join(self._names)}" if self._names else "it has none"
@@ -125,34 +125,34 @@ class Signature:
         return f"{self._name}: {text}"
 
     def result_check(self) -> Callable[[Any], None] | None:
-        """A function that raises ValidationError for a result, in its plain form, that does not fit the return annotation.
+        """Return a function that raises ValidationError if a plain result does not match the return annotation.
 
-        None where there is no annotation, or one that results cannot be checked against.
+        Return None if there is no annotation, or if results cannot be checked against it.
         """
-        wanted = self._returns
-        if wanted is Any:
+        annotation = self._returns
+        if annotation is Any:
             return None
         try:
-            msgspec.json.Decoder(wanted, dec_hook=_check_foreign)
+            msgspec.json.Decoder(annotation, dec_hook=_check_foreign)
         except TypeError:
             return None
         convert = msgspec.convert
 
         def check(result: Any) -> None:
             try:
-                convert(result, wanted, dec_hook=_check_foreign)
+                convert(result, annotation, dec_hook=_check_foreign)
             except _NotCheckable:
                 pass
             except (msgspec.ValidationError, TypeError, ValueError) as error:
-                name = getattr(wanted, "__name__", None) if isinstance(wanted, type) else None
-                message = f"{self._name}: the result does not fit its annotation {name or wanted}: {_one_line(error)}"
+                name = getattr(annotation, "__name__", None) if isinstance(annotation, type) else None
+                message = f"{self._name}: the result does not fit its annotation {name or annotation}: {_one_line(error)}"
                 raise ValidationError(message, field="result") from None
 
         return check
 
 
 def to_plain_result(result: Any) -> Any:
-    """A handler's answer as JSON can say it: structs, dataclasses, models, dates and the like become plain values."""
+    """Return a handler's result as plain JSON values. Structs, dataclasses, models, dates and the like are converted."""
     if result is None or type(result) in (str, int, float, bool):
         return result
     try:
@@ -162,7 +162,7 @@ def to_plain_result(result: Any) -> Any:
 
 
 def encode_foreign(value: Any) -> Any:
-    """A pydantic model as its plain form; nothing else is guessed."""
+    """Return a pydantic model as plain values. Raise TypeError for every other type."""
     if _is_model(type(value)):
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} has no JSON form")
@@ -173,18 +173,18 @@ def _decode_foreign(wanted: type, value: Any) -> Any:
         return value if isinstance(value, wanted) else wanted.model_validate(value)  # type: ignore[attr-defined]
     if isinstance(value, wanted):
         return value
-    raise TypeError(f"a {wanted.__name__} cannot be made of JSON")
+    raise TypeError(f"a {wanted.__name__} cannot be made from JSON")
 
 
 def _check_foreign(wanted: type, value: Any) -> Any:
-    """Generic aliases come here too: they are no classes."""
+    """Check a value against a pydantic model. msgspec calls this for generic aliases too, which are not classes."""
     if inspect.isclass(wanted) and _is_model(wanted):
         return wanted.model_validate(value)  # type: ignore[attr-defined]
     raise _NotCheckable
 
 
 def _is_model(kind: type) -> bool:
-    """Whether it is a pydantic model: only where the program itself has imported pydantic."""
+    """Return whether the type is a pydantic model. Holdfast never imports pydantic itself."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)
 
@@ -197,31 +197,31 @@ def _type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _is_context(first: inspect.Parameter, hints: Mapping[str, Any], context_type: type) -> bool:
-    wanted = hints.get(first.name)
-    if wanted is None:
+    annotation = hints.get(first.name)
+    if annotation is None:
         return first.name == "job"
-    return isinstance(wanted, type) and issubclass(wanted, context_type)
+    return isinstance(annotation, type) and issubclass(annotation, context_type)
 
 
 def _names_context(hint: Any, context_type: type) -> bool:
-    """Whether an annotation is a context, or has one in it: `Context | None`."""
+    """Return whether an annotation is a context or contains one, as `Context | None` does."""
     if isinstance(hint, type) and issubclass(hint, context_type):
         return True
     return any(_names_context(part, context_type) for part in get_args(hint))
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
-    wanted = hints.get(parameter.name, Any)
+    annotation = hints.get(parameter.name, Any)
     if parameter.default is inspect.Parameter.empty:
-        return (parameter.name, wanted)
+        return (parameter.name, annotation)
     default = parameter.default
     if isinstance(default, list | dict | set):
-        return (parameter.name, wanted, msgspec.field(default_factory=default.copy))
-    return (parameter.name, wanted, default)
+        return (parameter.name, annotation, msgspec.field(default_factory=default.copy))
+    return (parameter.name, annotation, default)
 
 
 def _undecodable_annotation(parameters: Iterable[inspect.Parameter], hints: Mapping[str, Any]) -> str:
-    """Which annotation cannot be read from JSON; they may also be at odds only with one another."""
+    """Name the annotation that cannot be decoded from JSON. If each one can, they only conflict with each other."""
     for parameter in parameters:
         try:
             msgspec.json.Decoder(hints.get(parameter.name, Any), dec_hook=_decode_foreign)

@@ -1,4 +1,7 @@
-"""Where handlers run: threads of this process, its event loop (`loop`), or child processes (`processes`)."""
+"""Pools that run handlers: the interface of all pools, and the pool of threads.
+
+The other pools are in `event_loop` and `processes`.
+"""
 
 import threading
 import time
@@ -11,54 +14,54 @@ from holdfast.worker.context import Context
 from holdfast.worker.runtime import WorkerRuntime, log
 
 QUICK_SECONDS = 0.0005
-"""Attempts that take less than this are run by one thread."""
+"""If attempts take less than this on average, one thread runs them all."""
 DURATION_SECONDS_MIN = 1e-6
-"""What every attempt takes at least, whatever the clock can tell apart."""
+"""Added to each attempt's time, because the clock may measure 0."""
 PREFETCH_SECONDS = 0.05
-"""A worker claims no more than it will begin within this time, as far as the last attempts tell."""
+"""A worker claims no more jobs than it can begin within this time, as estimated from the last attempts."""
 PREFETCH_MAX = 1_000
 STUCK_SECONDS = 1.0
-"""What attempts are taken to last once some have waited in vain: nothing is claimed ahead then."""
+"""The assumed average time of attempts after some were taken back unstarted. It prevents prefetching."""
 WATCH_SECONDS = 0.01
 
 
 class AttemptPool(Protocol):
-    """Room for a number of attempts at once."""
+    """A pool that runs up to `size` attempts at once."""
 
     size: int
     low_water: int
-    """It asks for more when no more than this many wait."""
+    """The pool requests more attempts when this many or fewer are waiting."""
 
     def submit(self, contexts: Iterable[Context]) -> None:
-        """Run these as soon as there is room."""
+        """Run these attempts as soon as there is capacity."""
 
     def prefetch(self) -> int:
-        """How many more than it can run at once it will begin in no time; minus its size where it can begin none."""
+        """Return how many attempts beyond its size it can begin very soon; minus its size if it can begin none."""
 
     def held(self) -> int:
-        """How many attempts it has, running or not yet begun."""
+        """Return the number of attempts that run or wait."""
 
     def has_waited_since(self, moment: float) -> bool:
-        """Whether all that wait to begin were given before this moment, and there are any."""
+        """Return whether attempts are waiting, all of them submitted before this moment."""
 
     def take_waiting(self) -> list[Context]:
-        """Those that have not begun. Where there are any, no more is taken ahead until attempts turn out quick again."""
+        """Remove and return the attempts that have not begun. If there are any, prefetch none until attempts are quick again."""
 
     def running(self) -> list[Context]: ...
 
     def abandon(self, context: Context) -> None:
-        """Stop it as far as can be: it is not this worker's any more."""
+        """Stop the attempt as far as possible: this worker no longer holds its job."""
 
     def close(self) -> None:
-        """Nothing more will be given."""
+        """Free the pool. Nothing is submitted after this."""
 
 
 class ThreadPool:
-    """Threads that take attempts from one line.
+    """Threads that take attempts from one queue.
 
-    Where attempts take their time, as many threads run as there is room for. Where they are quick, one thread runs them all,
-    since more would only get in each other's way, and another watches that it is not stuck. A thread that is stuck in a lost
-    attempt is replaced: Python cannot stop it.
+    If attempts are slow, up to `size` threads run them. If they are quick, one thread runs them all, because more threads would
+    only compete for the interpreter; another thread watches that it is not stuck. A thread that is stuck in a lost attempt is
+    replaced, because Python cannot stop it.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class ThreadPool:
         self._has_watcher = False
         self._begun_count = 0
         self._average_seconds = 1.0
-        """Seconds an attempt takes, lately."""
+        """The moving average of the seconds that an attempt takes."""
         self._submitted_at = float("-inf")
 
     def submit(self, contexts: Iterable[Context]) -> None:
@@ -104,7 +107,7 @@ class ThreadPool:
                 return
 
     def _join_or_watch(self) -> bool:
-        """Whether this thread is wanted; if so, it counts as active."""
+        """Return whether this thread should run attempts; if so, count it as active. Until then it may watch the other thread."""
         with self._mutex:
             if self._average_seconds > QUICK_SECONDS or not self._active:
                 self._active += 1
@@ -121,7 +124,7 @@ class ThreadPool:
         return stuck
 
     def _watch(self) -> bool:
-        """While others run what waits; True when they do not."""
+        """Watch while another thread runs the waiting attempts. Return True if it is stuck, False when none is waiting."""
         while self._waiting:
             begun_count = self._begun_count
             time.sleep(WATCH_SECONDS)
@@ -130,7 +133,7 @@ class ThreadPool:
         return False
 
     def _run_waiting(self) -> bool:
-        """Run what waits until nothing does; False for a thread whose place was taken meanwhile."""
+        """Run attempts until none is waiting. Return False if this thread was replaced meanwhile."""
         waiting, running, me, monotonic = self._waiting, self._running, threading.get_ident(), self._runtime.monotonic
         began = monotonic()
         while True:
@@ -147,7 +150,7 @@ class ThreadPool:
             began = ended
             if context.abandoned:
                 self._runtime.abandoned -= 1
-                log.warning("an abandoned handler has ended after all", extra={"job_id": context.job.id})
+                log.warning("an abandoned handler has ended", extra={"job_id": context.job.id})
                 return False
             if len(waiting) <= self.low_water:
                 self._on_capacity()
@@ -157,7 +160,7 @@ class ThreadPool:
         return min(PREFETCH_MAX, int(threads * PREFETCH_SECONDS / self._average_seconds))
 
     def held(self) -> int:
-        """Never too few: a worker that stops waits until this is nothing."""
+        """Return the number of attempts that run or wait. It is never too low: a stopping worker waits until it is 0."""
         with self._mutex:
             return len(self._waiting) + len(self._running)
 
@@ -166,19 +169,20 @@ class ThreadPool:
 
     def take_waiting(self) -> list[Context]:
         with self._mutex:
-            found = list(self._waiting)
+            waiting = list(self._waiting)
             self._waiting.clear()
-        if found:
-            # What holds them up has not ended yet, and so does not count in the average: they would be claimed again at once.
+        if waiting:
+            # The attempts that block them have not ended and are not in the average yet. Without this, the worker would claim
+            # the same jobs again at once.
             self._average_seconds = max(self._average_seconds, STUCK_SECONDS)
-        return found
+        return waiting
 
     def running(self) -> list[Context]:
         with self._mutex:
             return list(self._running.values())
 
     def abandon(self, context: Context) -> None:
-        """Its thread goes on until the handler returns; another takes its place, and nobody waits for it."""
+        """Replace the attempt's thread. The old thread runs until the handler returns, and the worker does not wait for it."""
         context.abandoned = True
         self._runtime.abandoned += 1
         for thread, running in list(self._running.items()):
@@ -189,7 +193,7 @@ class ThreadPool:
         self._add_thread()
         self._wakeups.put(True)
         log.error(
-            "abandoned a handler that does not stop: its job is not ours any more",
+            "abandoned a handler that does not stop: this worker no longer holds its job",
             extra={"job_id": context.job.id, "attempt": context.job.attempt, "kind": context.job.kind},
         )
         self._on_capacity()

@@ -1,4 +1,4 @@
-"""Taking back what a job has done that came to nothing: the handler of the ledger's own kind, which every worker has."""
+"""The handler of undo jobs. An undo job runs the undo steps of a job that did not succeed. Every worker has this handler."""
 
 import contextlib
 import inspect
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def undo_handler(runtime: "WorkerRuntime") -> Handler:
-    """The handler of undo jobs for a worker; its steps are run by the handlers in that worker's registry."""
+    """Return a worker's handler of undo jobs. The handlers in the worker's registry run the steps."""
     return make_handler(
         UNDO_KIND,
         UndoRunner(runtime).run,
@@ -43,9 +43,9 @@ class UndoRunner:
         self._runtime = runtime
 
     def run(self, job: Context, job_id: int, steps: tuple[UndoStep, ...]) -> dict[str, int]:
-        """Take the steps of job `job_id` one after another, the newest first.
+        """Run the undo steps of job `job_id` one after another, the newest first.
 
-        Each is recorded when it is done, and what is recorded is not done again: not by a later attempt, nor by a replay.
+        Each step is recorded when it is done. Neither a later attempt nor a replay runs a recorded step again.
         """
         recorded = self._recorded_progress(job)
         for number in range(recorded["done"], len(steps)):
@@ -53,22 +53,22 @@ class UndoRunner:
             self._run_step(job, steps[number], number, recorded.get("step") if number == recorded["done"] else None)
             job.checkpoint({"done": number + 1})
         with contextlib.suppress(NotFound):
-            # A replay may come so late that the job it is about is gone.
+            # Retention may have deleted the job before a late replay of its undo job.
             self._runtime.ledger.annotate(job_id, "compensated", actor=SYSTEM, request_id=f"undo-{job_id}")
         return {"done": len(steps)}
 
     def _recorded_progress(self, job: Context) -> dict[str, Any]:
-        """The newest record of this undo job, or of the one that it replays."""
-        found = job.job
+        """Return the newest checkpoint of this undo job, or of the job that it replays."""
+        source = job.job
         with contextlib.suppress(NotFound):
-            while not found.has_checkpoint and found.replay_of is not None:
-                found = self._runtime.ledger.get(found.replay_of)
-        return found.checkpoint or {"done": 0}
+            while not source.has_checkpoint and source.replay_of is not None:
+                source = self._runtime.ledger.get(source.replay_of)
+        return source.checkpoint or {"done": 0}
 
     def _run_step(self, job: Context, step: UndoStep, number: int, restored: Any) -> None:
         handler = self._runtime.registry.of_kind(step.kind)
         if handler is None:
-            # Another worker may know it, or this one's next version.
+            # Another worker may have the handler, or the next version of this one.
             raise TransientError(f"there is no handler here for {step.kind!r}, undo step {number + 1}")
         job.deadline = self._runtime.monotonic() + (math.inf if handler.timeout_s is None else handler.timeout_s)
         try:
@@ -82,7 +82,7 @@ class UndoRunner:
 
 
 def _call_handler(handler: Handler, context: Context, body: bytes) -> None:
-    """In this thread, whatever its isolation."""
+    """Run the handler in this thread, for every isolation."""
     args = handler.signature.read(body)
     result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
     if inspect.iscoroutine(result):
@@ -93,7 +93,7 @@ def _call_handler(handler: Handler, context: Context, body: bytes) -> None:
 
 
 class StepContext(Context):
-    """An undo job as one of its steps sees it: what the step keeps lies beside the count of those that are done."""
+    """The context of an undo step. Its checkpoint is stored next to the number of steps that are done."""
 
     _number = 0
     _restored: Any = None
@@ -103,13 +103,13 @@ class StepContext(Context):
         return self._restored
 
     def checkpoint(self, state: Any) -> Any:
-        keep: Callable[[Any], Any] = super().checkpoint
-        return keep({"done": self._number, "step": state})
+        save: Callable[[Any], Any] = super().checkpoint
+        return save({"done": self._number, "step": state})
 
 
 def step_context(handler: Handler, job: Context, number: int, restored: Any) -> Context:
-    """The same attempt, in the class of contexts that the step's handler takes: the two share all that they know."""
+    """Return a context of the class that the step's handler takes. It shares all attributes with the undo job's context."""
     kind: Any = type("StepContext", (StepContext, handler.context_type), {"_number": number, "_restored": restored})
-    found: Context = kind.__new__(kind)
-    found.__dict__ = job.__dict__
-    return found
+    context: Context = kind.__new__(kind)
+    context.__dict__ = job.__dict__
+    return context

@@ -1,4 +1,4 @@
-"""A worker: claims, runs, beats and settles until it is told to stop, and then leaves nothing behind."""
+"""A worker claims jobs, runs them, sends heartbeats and records outcomes until it is stopped. Then it releases its jobs."""
 
 import os
 import socket
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 THREADS, TASKS = 10, 100
 ABANDONED_MAX = 100
-"""With so many threads given up on, the process itself is given up on: whoever supervises it starts another."""
+"""With more abandoned handlers than this, the worker stops, so that its supervisor can start a new process."""
 SHUTDOWN_SECONDS = 30.0
 SERVICE_RETRY_SECONDS = 5.0
 SERVICE_STOP_SECONDS = 30.0
-"""How long a relay or a sealer has to finish what it is at when the worker stops."""
+"""How long a relay or a sealer has to finish its current work when the worker stops."""
 SIGN_OUT_SECONDS = 2.0
-"""How long a worker that has stopped waits for each answer when it hands its duties over and signs out."""
+"""How long a stopped worker waits for each answer when it drops its duties and signs out."""
 
 
 class WorkerSettings(TypedDict, total=False):
-    """How a worker is made: the arguments of `app.work`, as type checkers see them."""
+    """The settings of a worker: the arguments of `app.work`, for type checkers."""
 
     name: str | None
     queues: Sequence[str] | Mapping[str, int] | None
@@ -69,7 +69,10 @@ class WorkerSettings(TypedDict, total=False):
 
 
 class Worker:
-    """Made by `App.work` and `holdfast worker run`. `beats` is the same ledger as `ledger`, opened for heartbeats alone."""
+    """A running set of handlers. `App.work`, `App.worker` and `holdfast worker run` make one.
+
+    `beats` is the same ledger as `ledger`, opened a second time for heartbeats only.
+    """
 
     def __init__(
         self,
@@ -121,7 +124,7 @@ class Worker:
         self._prune = PruneService(ledger, holder, jobs=keep_jobs, failed=keep_failed, beats=keep_beats)
         presence = PresenceService(ledger, self.name, self._description)
         self._services = Ticker([SweepService(ledger, holder), presence, self._prune, *self._watchdogs()])
-        # A thread of its own: a ledger out of reach holds up the other services, and is no reason to start a worker again.
+        # A separate thread: a ledger out of reach delays the other services, but the supervisor must not restart the worker.
         self._supervisor_ticker = (
             Ticker([SupervisorHeartbeat()], name="holdfast-supervised") if supervised.is_supervised() else None
         )
@@ -132,10 +135,10 @@ class Worker:
         self._gave_up = False
         self._stopped = threading.Event()
         self._stop_at_once = self._settler.stop_at_once
-        """Set by the second request to stop: no more waiting."""
+        """Set by the second request to stop: do not wait for running jobs."""
 
     def _make_pool(self, isolation: str, size: int, attempts: AttemptRunner, url: str) -> AttemptPool:
-        """What no handler needs is not even imported."""
+        """Make a pool. A module that no handler needs is not imported."""
         if isolation == "loop":
             from holdfast.worker.event_loop import EventLoopPool
 
@@ -158,7 +161,7 @@ class Worker:
     # Running
 
     def start(self) -> None:
-        """Begin to work, in threads of its own."""
+        """Start to work, in threads of its own. Raise ValidationError if a handler's kind needs a signing key that is missing."""
         check_can_sign(self.runtime.ledger, self.name, self._served)
         declare_handlers(self.runtime.ledger, self._served, self.name)
         self._is_running = True
@@ -181,12 +184,15 @@ class Worker:
         while not self._stopped.is_set():
             try:
                 service.run(self._stopped)
-            except Exception:  # noqa: BLE001 - a worker whose sinks hear no more must not look alive
+            except Exception:  # noqa: BLE001 - a live worker must not stop serving its sinks
                 log.exception("the %s failed", name)
                 self._stopped.wait(SERVICE_RETRY_SECONDS)
 
     def run(self) -> bool:
-        """Work until a signal or `stop`, then finish in order. False where it gave up instead: the process should end."""
+        """Work until a signal or `stop`, then finish in order.
+
+        Return False if the worker stopped because too many handlers were abandoned: end the process then.
+        """
         with stop_on_signals(self.stop):
             self.start()
             self.runtime.stopping.wait()
@@ -194,17 +200,17 @@ class Worker:
         return not self._gave_up
 
     def stop(self) -> None:
-        """Once: claim no more, finish what runs. Again: hand everything back now."""
-        message = "stopping: what runs may finish"
+        """Stop claiming and let running jobs finish. The second call releases them at once."""
+        message = "stopping: running jobs may finish"
         if self.runtime.stopping.is_set():
-            message = "stopping at once: what runs is handed back"
+            message = "stopping at once: running jobs are released"
             self._stop_at_once.set()
-        # Before it is logged: a log handler that raises must not keep the worker from stopping.
+        # Set this before logging: a log handler that raises must not keep the worker from stopping.
         self.runtime.stopping.set()
         log.info(message, extra={"worker": self.name})
 
     def _description(self) -> dict[str, Any]:
-        """What it tells of itself when it signs in."""
+        """Return what the worker records about itself when it signs in."""
         return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -218,7 +224,7 @@ class Worker:
         }
 
     def close(self) -> None:
-        """Finish, if it has not, and let go of the ledger."""
+        """Finish if the worker still runs, and close its ledgers."""
         if self._is_running:
             self.finish()
         for ledger in self._ledgers:
@@ -245,7 +251,7 @@ class Worker:
     # Stopping
 
     def finish(self) -> None:
-        """Leave no job behind: what has not begun is handed back, what runs may finish, what does not finish is handed back."""
+        """Stop the worker. Release jobs that have not begun, let running jobs finish, and release those that do not in time."""
         self._is_running = False
         self.runtime.stopping.set()
         self._claim_loop.join()
@@ -257,7 +263,7 @@ class Worker:
                 context.request_release()
             self._wait(min(GRACE_SECONDS, self._shutdown_seconds))
         for context in self._running():
-            log.warning("handing back a job that did not finish", extra={"job_id": context.job.id, "kind": context.job.kind})
+            log.warning("releasing a job that did not finish", extra={"job_id": context.job.id, "kind": context.job.kind})
             context.abandoned = True
             self._settler.released(context)
             self._pools[context.handler.isolation].abandon(context)
@@ -279,7 +285,7 @@ class Worker:
         return [context for pool in self._pools.values() for context in pool.running()]
 
     def _wait(self, seconds: float) -> bool:
-        """Until nothing runs; False when the time is over or somebody is in a hurry."""
+        """Wait until nothing runs. Return False after `seconds` or when the worker has to stop at once."""
         deadline = time.monotonic() + seconds
         while any(pool.held() for pool in self._pools.values()):
             if self._stop_at_once.is_set() or time.monotonic() >= deadline:
@@ -289,31 +295,29 @@ class Worker:
 
 
 def declare_handlers(ledger: Ledger, handlers: Sequence[Handler], worker: str | None) -> None:
-    """Declare the handlers' queues and policies, where the ledger has another declaration or none.
+    """Declare the handlers' queues and policies if the ledger has no declaration or a different one.
 
-    Only the start of a worker calls this, and an app for a kind that has no declaration yet. Two versions of an app that run
-    side by side do not overwrite each other's declarations in turn.
+    Only the start of a worker calls this, and an app for a kind that has no declaration yet. So two versions of an app that
+    run side by side do not keep overwriting each other's declarations.
     """
     known = ledger.declarations()
     for handler in handlers:
         if handler.kind == UNDO_KIND:
             continue
-        found, wanted = known.get(handler.kind), msgspec.to_builtins(policies.read_settings(handler.policy))
-        if found is None or (found.queue, found.policy) != (handler.queue, wanted):
+        declared, policy = known.get(handler.kind), msgspec.to_builtins(policies.read_settings(handler.policy))
+        if declared is None or (declared.queue, declared.policy) != (handler.queue, policy):
             ledger.declare_policy(handler.kind, queue=handler.queue, actor=worker, **handler.policy)
 
 
 def check_can_sign(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -> None:
-    """Refuse to work where what is done would go unrecorded: a handler's kind has to be signed, and the key is not here."""
+    """Raise ValidationError if a handler's kind must be signed and the worker's key is missing: nothing could be recorded."""
     signed, why = unsignable_kinds(ledger, worker, handlers)
     if signed:
-        raise ValidationError(
-            f"worker {worker!r} would have to sign what it does for {', '.join(signed):.200}: {why}", field="keys"
-        )
+        raise ValidationError(f"worker {worker!r} has to sign events of {', '.join(signed):.200}: {why}", field="keys")
 
 
 def unsignable_kinds(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -> tuple[list[str], str]:
-    """The kinds that have to be signed and cannot be, since the worker's key is not here; and why it is not."""
+    """Return the kinds that must be signed but cannot be, because the worker's key is missing, and the reason."""
     by_operator = ledger.policies()["kind"]
     levels = {one.kind: by_operator.get(one.kind, {}).get("signed") or one.policy.get("signed") for one in handlers}
     signed = [kind for kind, level in levels.items() if level not in (None, "none")]
@@ -326,7 +330,7 @@ def unsignable_kinds(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -
 
 
 def _make_relay(ledger: Ledger, sinks: "Sequence[Sink]", duty_ttl: Any) -> "Relay":
-    """Imported only where there is something to tell."""
+    """Make a relay. It is imported only if there are sinks."""
     from holdfast.services.relay import Relay
 
     return Relay(ledger, sinks, duty_ttl=duty_ttl)

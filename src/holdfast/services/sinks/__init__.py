@@ -1,4 +1,4 @@
-"""Where messages go."""
+"""Sinks: receivers of messages."""
 
 from holdfast.services.sinks.base import CallableSink, DeliveryFailed, Sink, StdoutSink
 from holdfast.services.sinks.webhook import WebhookSink

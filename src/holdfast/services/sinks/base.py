@@ -17,13 +17,13 @@ from holdfast.ledger.dialects import read_dialect
 from holdfast.services.messages import Message, Topic
 
 ATTEMPTS_MAX = 12
-"""Failures in a row, by default, after which a sink is dead: the waits between them add up to about half an hour."""
+"""Failures in a row after which a sink is dead, by default. The waits between them add up to about half an hour."""
 SINK_NAME_BYTES_MAX = NAME_BYTES_MAX // 2
-"""Names of duties are made of it."""
+"""Shorter than other names, because the name of a duty contains it."""
 
 
 class DeliveryFailed(Exception):
-    """A message did not arrive. `final`: no further try will change that."""
+    """A message did not arrive. If `final` is set, a retry cannot succeed."""
 
     def __init__(self, cause: str, *, final: bool = False) -> None:
         super().__init__(cause)
@@ -31,10 +31,10 @@ class DeliveryFailed(Exception):
 
 
 class Sink(ABC):
-    """`types`, `messages`, `queues` and `kinds` narrow down what it is told; what is left out narrows nothing.
+    """A receiver of messages. `types`, `messages`, `queues` and `kinds` filter them; a filter that is None lets all pass.
 
-    A sink that the ledger has not seen before starts with what happens next, or at the `"beginning"`. `dialect` is the words and
-    shapes that the `data` of its documents has: holdfast, liveness, jobs or tasks.
+    A new sink starts with the next event, or with the first one if `start` is `"beginning"`. `dialect` chooses the names and
+    shapes in the `data` of its documents: holdfast, liveness, jobs or tasks.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Sink(ABC):
 
     @abstractmethod
     def deliver(self, message: Message, at: datetime) -> None:
-        """Hand over one message at ledger time `at`; whatever it raises is a failure. What it says of it holds no secret."""
+        """Deliver one message at ledger time `at`. Any exception is a failure. Its text is stored and must contain no secret."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
@@ -94,12 +94,12 @@ def _topic(given: str) -> Topic:
 
 
 class CallableSink(Sink):
-    """Calls `fn(message)`. It has arrived when the call returns, and failed when it raises."""
+    """Call `fn(message)`. The delivery has succeeded if the call returns, and failed if it raises."""
 
     def __init__(self, fn: Callable[[Message], object], *, name: str = "callable", **options: Any) -> None:
         super().__init__(name=name, **options)
         if not callable(fn):
-            raise ValidationError("fn must be something to call", field="fn")
+            raise ValidationError("fn must be callable", field="fn")
         self._fn = fn
 
     def deliver(self, message: Message, at: datetime) -> None:
@@ -107,7 +107,7 @@ class CallableSink(Sink):
 
 
 class StdoutSink(Sink):
-    """One line of JSON a message, flushed. In ASCII, so that no terminal, locale or line reader changes it."""
+    """Print each message as one flushed line of JSON. It is ASCII, so that no terminal, locale or line reader changes it."""
 
     def __init__(self, *, name: str = "stdout", **options: Any) -> None:
         super().__init__(name=name, **options)

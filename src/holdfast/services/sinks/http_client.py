@@ -20,17 +20,17 @@ from holdfast.services.sinks.base import DeliveryFailed
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Sequence[str]]
-"""All addresses of a host, as texts."""
+"""Returns all addresses of a host as strings."""
 
 _REFUSED_V4 = tuple(
     ipaddress.IPv4Network(text)
     for text in (
         "0.0.0.0/8",  # this network
         "10.0.0.0/8",
-        "100.64.0.0/10",  # shared by carriers; some clouds keep their metadata here
+        "100.64.0.0/10",  # shared by carriers; the metadata service of some clouds
         "127.0.0.0/8",
-        "168.63.129.16/32",  # Azure's metadata, at an address that looks public
-        "169.254.0.0/16",  # link-local, and most clouds' metadata
+        "168.63.129.16/32",  # Azure's metadata service, at an address that looks public
+        "169.254.0.0/16",  # link-local, and the metadata service of most clouds
         "172.16.0.0/12",
         "192.0.0.0/24",
         "192.0.2.0/24",  # documentation, as are the two below
@@ -47,9 +47,9 @@ _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _REFUSED_V6 = tuple(
     ipaddress.IPv6Network(text)
     for text in (
-        "2001::/23",  # Teredo and other protocols' own
+        "2001::/23",  # Teredo and other protocols
         "2001:db8::/32",  # documentation, as is 3fff::/20
-        "2002::/16",  # 6to4: an IPv4 address in disguise
+        "2002::/16",  # 6to4: contains an IPv4 address
         "3fff::/20",
     )
 )
@@ -59,7 +59,7 @@ _LOW_32_BITS = 0xFFFF_FFFF
 
 
 def is_public(address: Address) -> bool:
-    """Whether this is an address on the open internet. One that stands for an IPv4 address is judged by that one."""
+    """Return whether this is an address on the public internet. A mapped IPv4 address is checked as IPv4."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _REFUSED_V4)
     if address in _MAPPED or address in _NAT64:
@@ -68,37 +68,37 @@ def is_public(address: Address) -> bool:
 
 
 def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Also reads every spelling of a number that the system's own functions read: decimal, octal, hexadecimal, short."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    return [str(entry[4][0]) for entry in found]
+    """Resolve a host with the system's resolver. It also accepts decimal, octal, hexadecimal and short forms of addresses."""
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return [str(entry[4][0]) for entry in entries]
 
 
 def checked_addresses(resolver: Resolver, host: str, port: int, *, allow_private: bool, seconds: float) -> list[Address]:
-    """Every address of a host. One that may not be called spoils them all: a rebinding name has good ones too."""
+    """Return all addresses of a host. Raise DeliveryFailed if one is not allowed: in DNS rebinding, others are public."""
     try:
-        found = [ipaddress.ip_address(text) for text in dict.fromkeys(_resolve_within(seconds, resolver, host, port))]
+        addresses = [ipaddress.ip_address(text) for text in dict.fromkeys(_resolve_within(seconds, resolver, host, port))]
     except (OSError, ValueError):
         raise DeliveryFailed(f"{host} cannot be resolved") from None
-    if not found:
+    if not addresses:
         raise DeliveryFailed(f"{host} has no address")
     if not allow_private:
-        for address in found:
+        for address in addresses:
             if not is_public(address):
-                raise DeliveryFailed(f"{host} is at {address}, which is not a public address: allow_private lets it be called")
-    return found
+                raise DeliveryFailed(f"{host} is at {address}, which is not a public address: set allow_private to call it")
+    return addresses
 
 
 def _resolve_within(seconds: float, resolver: Resolver, host: str, port: int) -> Sequence[str]:
-    """The system's resolver knows no timeout of ours, so it is waited for and, if need be, left behind."""
+    """Resolve a host in a thread, because the system's resolver has no timeout. After `seconds` the thread is left running."""
     answers: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
 
-    def ask() -> None:
+    def resolve() -> None:
         try:
             answers.put(resolver(host, port))
-        except Exception as error:  # noqa: BLE001 - the asker gets it
+        except Exception as error:  # noqa: BLE001 - the caller raises it
             answers.put(error)
 
-    threading.Thread(target=ask, name="holdfast-resolver", daemon=True).start()
+    threading.Thread(target=resolve, name="holdfast-resolver", daemon=True).start()
     try:
         answer = answers.get(timeout=seconds)
     except queue.Empty:
@@ -109,13 +109,13 @@ def _resolve_within(seconds: float, resolver: Resolver, host: str, port: int) ->
 
 
 RESPONSE_BYTES_MAX = 65_536
-"""Read of a response, its headers included; the rest is left where it is."""
+"""The most bytes of a response that are read, including its headers."""
 URL_BYTES_MAX = 2_000
 _PORTS = {"http": 80, "https": 443}
 
 
 class RequestTarget(msgspec.Struct, frozen=True):
-    """A url in its parts. Paths and queries of webhooks often are secrets: only the host is ever shown."""
+    """The parts of a url. Only the host is ever shown, because paths and queries of webhooks often are secrets."""
 
     scheme: str
     host: str
@@ -132,7 +132,7 @@ class RequestTarget(msgspec.Struct, frozen=True):
 
 
 def parse_target(url: Any) -> RequestTarget:
-    """The parts of a url that can be called. What is wrong with another is said without repeating it."""
+    """Return the parts of a url. Raise ValidationError, without quoting the url, if it cannot be called."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or len(url) > URL_BYTES_MAX:
         raise ValidationError(f"url must be an ASCII text of at most {URL_BYTES_MAX} characters, without blanks", field="url")
     try:
@@ -143,7 +143,7 @@ def parse_target(url: Any) -> RequestTarget:
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValidationError("url must start with https:// or http:// and name a host", field="url")
     if "@" in parts.netloc:
-        raise ValidationError("url must not hold a user or a password: use headers", field="url")
+        raise ValidationError("url must not contain a user or a password: use headers", field="url")
     if port == 0:
         raise ValidationError("url names port 0", field="url")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -151,7 +151,7 @@ def parse_target(url: Any) -> RequestTarget:
 
 
 class RequestDeadline:
-    """The end of one delivery, whatever it waits for."""
+    """The time limit of one delivery, over all its steps."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -164,9 +164,9 @@ class RequestDeadline:
 
 
 def connect(addresses: list[Address], to: RequestTarget, tls: ssl.SSLContext | None, deadline: RequestDeadline) -> socket.socket:
-    """A connection to the first of these addresses that answers. The name is for TLS alone: it is not resolved again.
+    """Connect to the first of these addresses that answers. The host name is used for TLS only and is not resolved again.
 
-    Each address gets an equal share of the time that is left, so that one that does not answer leaves time for the next.
+    Each address gets an equal share of the time that is left, so that an address that does not answer leaves time for the next.
     """
     last: OSError | None = None
     for number, address in enumerate(addresses):
@@ -189,7 +189,7 @@ def connect(addresses: list[Address], to: RequestTarget, tls: ssl.SSLContext | N
 
 
 def post(sock: socket.socket, to: RequestTarget, headers: Mapping[str, str], body: bytes, deadline: RequestDeadline) -> int:
-    """Send, and answer the status. A redirect is a status like any other."""
+    """Send the request and return the status of the response. Redirects are not followed."""
     connection = http.client.HTTPConnection(to.host, to.port)
     connection.auto_open = 0
     connection.sock = _DeadlineSocket(sock, deadline)
@@ -198,15 +198,15 @@ def post(sock: socket.socket, to: RequestTarget, headers: Mapping[str, str], bod
         connection.putheader(name, value)
     connection.endheaders(body)
     response = connection.getresponse()
-    # Let the receiver finish speaking; what it says does not matter any more. Python sets aside as much memory as is asked for:
-    # never as much as the receiver says that it will send.
+    # Let the receiver finish its response, which is ignored. The read has a limit, because Python allocates the size that is
+    # requested, and the receiver's content length could be huge.
     with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
         response.read(RESPONSE_BYTES_MAX)
     return response.status
 
 
 class _DeadlineSocket:
-    """What http.client needs of a socket, under one deadline."""
+    """The methods of a socket that http.client uses, under one deadline."""
 
     def __init__(self, sock: socket.socket, deadline: RequestDeadline) -> None:
         self._sock = sock
@@ -222,7 +222,7 @@ class _DeadlineSocket:
         return io.BufferedReader(_DeadlineReader(self._sock, self._deadline))
 
     def close(self) -> None:
-        """The socket is closed by whoever opened it."""
+        """Do nothing: the caller of `post` closes the socket."""
 
 
 class _DeadlineReader(io.RawIOBase):
@@ -235,10 +235,10 @@ class _DeadlineReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        room = memoryview(buffer)[: self._left]
-        if not room:
+        target = memoryview(buffer)[: self._left]
+        if not target:
             return 0
         self._sock.settimeout(self._deadline.left())
-        count = self._sock.recv_into(room)
+        count = self._sock.recv_into(target)
         self._left -= count
         return count

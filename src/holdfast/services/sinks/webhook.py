@@ -33,15 +33,15 @@ SECRETS_MAX = 5
 
 
 class WebhookSigner:
-    """Signs with each of its secrets, so that a receiver may know the old one or the new one. Never shows any of them."""
+    """Sign with each secret, so that a receiver may have the old one or the new one. Its repr shows none of them."""
 
     def __init__(self, secret: str) -> None:
         if not isinstance(secret, str):
             raise ValidationError("secret must be a text", field="secret")
-        found = secret.split()
-        if not 1 <= len(found) <= SECRETS_MAX:
-            raise ValidationError(f"secret must hold 1 to {SECRETS_MAX} secrets, separated by blanks", field="secret")
-        self._keys = tuple(_decode_secret(text) for text in found)
+        secrets = secret.split()
+        if not 1 <= len(secrets) <= SECRETS_MAX:
+            raise ValidationError(f"secret must contain 1 to {SECRETS_MAX} secrets, separated by blanks", field="secret")
+        self._keys = tuple(_decode_secret(text) for text in secrets)
 
     def headers(self, key: str, at: datetime, body: bytes) -> dict[str, str]:
         seconds = str(int(at.timestamp()))
@@ -66,15 +66,15 @@ def _decode_secret(text: str) -> bytes:
             raise ValueError
         key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except (ValueError, binascii.Error):
-        raise ValidationError(f"a secret is {PREFIX} and base64", field="secret") from None
+        raise ValidationError(f"a secret must be {PREFIX} followed by base64", field="secret") from None
     if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
-        raise ValidationError(f"a secret has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes", field="secret")
+        raise ValidationError(f"a secret must have {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes", field="secret")
     return key
 
 
 CONTENT_TYPE = "application/cloudevents+json"
 TIMEOUT_MS_MAX = 20_000
-"""A duty is renewed before a try if a third of its 30 seconds is over: a try ends within the rest."""
+"""A duty is renewed before a try if a third of its 30 seconds is over. A try has to end within the other two thirds."""
 GONE = 410
 _RESERVED_HEADERS = frozenset(
     {"connection", "content-length", "content-type", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
@@ -83,11 +83,11 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 
 
 class WebhookSink(Sink):
-    """POSTs each message to `url`. Any 2xx answer is a delivery; 410 ends the sink; all else, redirects too, is a failure.
+    """POST each message to `url`. Any 2xx status is a delivery, 410 ends the sink, and all others, redirects too, are failures.
 
-    `secret` is one or several (`"whsec_new whsec_old"`) of which a receiver needs to know one. The host's addresses are looked up
-    anew for each try, and unless `allow_private` is set none of them may be private, local or reserved. `timeout` is for a whole
-    try. `tls` replaces the system's idea of whom to trust.
+    `secret` is one secret or several (`"whsec_new whsec_old"`); a receiver needs one of them. The host's addresses are resolved
+    again for each try. None of them may be private, local or reserved, unless `allow_private` is set. `timeout` limits a whole
+    try. `tls` replaces the default TLS context with the system's certificates.
     """
 
     def __init__(
@@ -116,12 +116,12 @@ class WebhookSink(Sink):
         self.send(message.key, message.body, at)
 
     def send(self, key: str, body: bytes, at: datetime) -> None:
-        """One try to deliver a CloudEvent under a key that is the same however often it is sent."""
+        """Try once to deliver a CloudEvent. `key` has to be the same for every try of the same event."""
         try:
             status = self._post(key, body, at)
         except DeliveryFailed:
             raise
-        except Exception as error:  # noqa: BLE001 - what it says might quote a url or a header
+        except Exception as error:  # noqa: BLE001 - its own text might quote a url or a header
             raise DeliveryFailed(_failure_text(error)) from None
         if 300 <= status < 400:  # noqa: PLR2004
             raise DeliveryFailed(f"HTTP {status}: redirects are not followed")
@@ -144,12 +144,12 @@ class WebhookSink(Sink):
 
 
 def _checked_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
-    """Names are shown where one is refused, values never are: they may be secrets."""
+    """Return the headers. Raise ValidationError for a header that is not allowed. Values are not quoted: they may be secrets."""
     for name, value in headers.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise ValidationError("headers have names of letters, digits and dashes", field="headers")
+            raise ValidationError("names of headers must consist of letters, digits and dashes", field="headers")
         if name.lower() in _RESERVED_HEADERS or name.lower().startswith("webhook-"):
-            raise ValidationError(f"the header {name} is not yours to set", field="headers")
+            raise ValidationError(f"the header {name} is reserved", field="headers")
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise ValidationError(f"the value of {name} must be a printable ASCII text", field="headers")
     return dict(headers)
@@ -166,5 +166,5 @@ def _failure_text(error: Exception) -> str:
         case ConnectionError() | OSError():
             return f"connection failed: {error.strerror or type(error).__name__}"
         case http.client.HTTPException():
-            return f"the answer is not HTTP: {type(error).__name__}"
+            return f"the response is not valid HTTP: {type(error).__name__}"
     return type(error).__name__
