@@ -116,7 +116,9 @@ class TaskLoop:
             self.lock = SessionLock(self._ledger, self.agent, self.nonce, self.signals.wake)
             if not self._wait_for_lock():
                 return done
-            services = Ticker([self.lock, *([SupervisorHeartbeat()] if supervised.is_supervised() else [])], name="holdfast-task-run")
+            services = Ticker(
+                [self.lock, *([SupervisorHeartbeat()] if supervised.is_supervised() else [])], name="holdfast-task-run"
+            )
             stack.callback(services.close)
             services.start()
             self.listener = stack.enter_context(HeartbeatListener(f"{self._ledger.id}/{self.lock.duty}", self._on_heartbeat))
