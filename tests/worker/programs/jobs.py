@@ -138,7 +138,7 @@ def later() -> None:
     raise TransientError("later", retry_after=timedelta(minutes=5))
 
 
-@app.handler(policy=TIGHT, attempts=1, isolation="process", timeout="1s")
+@app.handler(policy=TIGHT, attempts=1, isolation="process", timeout="2s")
 def endless(log: str) -> None:
     note(log, str(os.getpid()))
     while True:
