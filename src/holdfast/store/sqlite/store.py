@@ -102,7 +102,7 @@ class SqliteStore:
         return self._writer
 
     def _usable_lock(self) -> WriteLock:
-        """Return the write lock, not taken yet. Raise Unavailable after a fork, which SQLite's locks and connections do not survive."""
+        """Return the write lock, not taken yet. Raise Unavailable after a fork: SQLite's locks do not survive one."""
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
         if self._lock is None or self._lock.is_closed:

@@ -100,7 +100,7 @@ class WriteLock:
         try:
             if not waiter.wait(deadline - time.monotonic()):
                 raise self._refusal()
-            # No call, so no interrupt, happens in this line: the locked descriptor always belongs to exactly one of the two objects.
+            # This line makes no call, so no interrupt splits it: the locked descriptor belongs to exactly one of the two objects.
             self._fd, waiter.fd, waiter.is_wanted = waiter.fd, fd, False
         except BaseException as error:
             waiter.give_up()
@@ -132,7 +132,7 @@ class WriteLock:
         if stopped:
             refused.action = f"Continue process {holder} (kill -CONT {holder}) or end it, then retry."
         else:
-            refused.action = f"Retry. If it lasts, find out what process {holder} waits for. Nothing can be written until its transaction ends."
+            refused.action = f"Retry. If it lasts, find out what process {holder} waits for: nothing can be written meanwhile."
         return refused
 
 
