@@ -43,8 +43,8 @@ class DiagnosticSession(ABC):
 
     def ahead(self, job: JobRecord, limit: int) -> int:
         """Return how many jobs a claim on the job's queue would take before it, `limit` at most."""
-        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
-        return int(self.rows("ahead", now_at=self.stamp(), limit=limit, **place)[0][0])
+        position = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
+        return int(self.rows("ahead", now_at=self.stamp(), limit=limit, **position)[0][0])
 
     def duty(self, name: str) -> DutyHolder | None:
         """Return the last holder of a duty. Its time may have expired."""

@@ -68,13 +68,13 @@ LEDGER_HISTOGRAMS = (
 """Computed from the ledger's events and times, of all processes, agents and commands."""
 GAUGES = (
     Family(f"{WAIT}_p50", "gauge", ("kind",), "median of the waits since the process started, estimated"),
-    Family(f"{WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits, likewise"),
-    Family(f"{RUN}_p50", "gauge", ("kind",), "median of the runs, likewise"),
-    Family(f"{RUN}_p95", "gauge", ("kind",), "95th percentile of the runs, likewise"),
-    Family(f"{LEDGER_WAIT}_p50", "gauge", ("kind",), "median of the waits of jobs that ended, likewise"),
-    Family(f"{LEDGER_WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits of jobs that ended, likewise"),
-    Family(f"{LEDGER_RUN}_p50", "gauge", ("kind",), "median of the runs of jobs that ended, likewise"),
-    Family(f"{LEDGER_RUN}_p95", "gauge", ("kind",), "95th percentile of the runs of jobs that ended, likewise"),
+    Family(f"{WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits since the process started, estimated"),
+    Family(f"{RUN}_p50", "gauge", ("kind",), "median of the runs since the process started, estimated"),
+    Family(f"{RUN}_p95", "gauge", ("kind",), "95th percentile of the runs since the process started, estimated"),
+    Family(f"{LEDGER_WAIT}_p50", "gauge", ("kind",), "median of the waits of jobs that ended, estimated"),
+    Family(f"{LEDGER_WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits of jobs that ended, estimated"),
+    Family(f"{LEDGER_RUN}_p50", "gauge", ("kind",), "median of the runs of jobs that ended, estimated"),
+    Family(f"{LEDGER_RUN}_p95", "gauge", ("kind",), "95th percentile of the runs of jobs that ended, estimated"),
     Family(JOBS, "gauge", ("queue", "status"), "jobs in the ledger, at most five seconds old"),
     Family(UP, "gauge", (), "1 if the ledger could be read within the last five seconds, else 0"),
 )

@@ -149,8 +149,8 @@ PREPARE_AFTER = 2
 
 def connect(conninfo: str, timeout: float, *, prepares: bool) -> TimedConnection:
     """Open a connection in autocommit mode. The store begins and ends transactions itself."""
-    given = conninfo_to_dict(conninfo)
-    options: dict[str, Any] = {name: value for name, value in _SOCKET_OPTIONS.items() if name not in given}
+    explicit = conninfo_to_dict(conninfo)
+    options: dict[str, Any] = {name: value for name, value in _SOCKET_OPTIONS.items() if name not in explicit}
     options["connect_timeout"] = max(2, round(min(CONNECT_SECONDS, timeout)))
     connection = TimedConnection.connect(
         conninfo, autocommit=True, prepare_threshold=PREPARE_AFTER if prepares else None, **options

@@ -30,7 +30,9 @@ def version_of(connection: TimedConnection, schema: str) -> int:
     row = connection.execute(f"SELECT coalesce(max(version), 0) FROM {schema}.schema_version").fetchone()
     newest, known = int(row[0]) if row else 0, known_migrations()[-1].version
     if newest > known:
-        raise SchemaTooNew(f"the database has schema {newest}; this Holdfast knows {known}", found=newest, known=known)
+        raise SchemaTooNew(
+            f"the database has schema {newest}; this version of Holdfast supports {known}", found=newest, known=known
+        )
     return newest
 
 

@@ -264,12 +264,12 @@ class PostgresSession(SqlSession):
             "channel": self._channel(item.queue),
         }
         for _ in range(KEYED_TRIES_MAX):
-            if made := self._run("enqueue_keyed", params):
+            if created := self._run("enqueue_keyed", params):
                 if params["channel"] is not None:
                     self.notified.add(item.queue)
                 if self.own_ids is not None:
-                    self.own_ids.add(made[0][0])
-                return EnqueueResult(made[0][0], made[0][1], True)
+                    self.own_ids.add(created[0][0])
+                return EnqueueResult(created[0][0], created[0][1], True)
             if found := self._run("find_dedupe", {"queue": item.queue, "key": item.dedupe_key}):
                 return EnqueueResult(found[0][0], found[0][1], False)
         raise Contention(f"the jobs with the key {item.dedupe_key!r} change too quickly")

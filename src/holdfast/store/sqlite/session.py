@@ -184,13 +184,13 @@ class SqliteSession(SqlSession):
         return held
 
     def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[JobRecord]:
-        wanted = {"queue": queue, "now": self.now(), "kinds": None if command.kinds is None else self._list(command.kinds)}
-        ready = self._connection.execute(SQL["next_two"], wanted).fetchall()
+        params = {"queue": queue, "now": self.now(), "kinds": None if command.kinds is None else self._list(command.kinds)}
+        ready = self._connection.execute(SQL["next_two"], params).fetchall()
         if not ready:
             return []
         actor, start = command.actor, command.start
         is_single = len(ready) == 1 or limit == 1
-        selection = {"id": ready[0][0], "now": wanted["now"]} if is_single else {**wanted, "limit": limit}
+        selection = {"id": ready[0][0], "now": params["now"]} if is_single else {**params, "limit": limit}
         rows: list[tuple[Any, ...]] = self._connection.execute(
             SQL["claim_lone" if is_single else "claim"],
             {

@@ -319,7 +319,7 @@ class SqliteStore:
                 newest = connection.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").get
                 if newest > known[-1].version:
                     raise SchemaTooNew(
-                        f"{self.path} has schema {newest}; this Holdfast knows {known[-1].version}",
+                        f"{self.path} has schema {newest}; this version of Holdfast supports {known[-1].version}",
                         found=newest,
                         known=known[-1].version,
                     )

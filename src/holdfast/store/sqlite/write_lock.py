@@ -35,7 +35,7 @@ class WriteLock:
 
         Threads of this process wait for it without a timeout, because each of them holds it for a bounded time.
         """
-        self.is_mine: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+        self.is_mine: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - like threading.Condition
         """Whether this thread holds the mutex."""
         self._fd: int | None = None
         self._numbers = (0, 0)
