@@ -360,7 +360,7 @@ class Store(Protocol):
         """
 
     def stable_pos(self) -> int:
-        """Return a position below which, and at which, no further event can be committed."""
+        """Return the stable position: no event at or below it can still be committed."""
 
     def stable_events(self, after: int, limit: int) -> list[EventRecord]:
         """Return the next events in the total order, up to the stable position: no later commit can insert one between them."""

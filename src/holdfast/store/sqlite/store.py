@@ -96,7 +96,7 @@ class SqliteStore:
         return connection
 
     def _take_writer(self) -> apsw.Connection:
-        """Return the writer's connection. The caller must hold the write lock."""
+        """Return the connection for writing. Only a caller with the write lock may write."""
         if self._writer is None:
             self._writer = self._connect()
         return self._writer

@@ -1,4 +1,4 @@
-"""Health of a SQLite file: its schema, its settings, its file modes, the free space on its disk."""
+"""Health of a SQLite file: its schema, its settings, its file modes, a stopped writer, the free space on its disk."""
 
 import shutil
 import stat
