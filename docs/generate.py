@@ -273,7 +273,7 @@ def target_table() -> str:
 
 
 def metric_table() -> str:
-    rows = [[f"`{family.name}`", family.type, _code(family.labels) or "–", family.what] for family in families.FAMILIES]
+    rows = [[f"`{family.name}`", family.type, _code(family.labels) or "–", family.description] for family in families.FAMILIES]
     return _table(["metric", "type", "labels", "what it tells"], rows)
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin. It lies outside the package so that pytest, where nobody uses it, imports nothing of Holdfast."""
+"""The pytest plugin. It is outside the package, so that pytest does not import Holdfast unless a fixture is used."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def holdfast_clock() -> "ManualClock":
-    """The test's time: it stands still until it is told to move."""
+    """The test's clock. Its time changes only when the test advances it."""
     from holdfast.testing import ManualClock
 
     return ManualClock()
@@ -22,13 +22,13 @@ def holdfast_clock() -> "ManualClock":
 
 @pytest.fixture
 def holdfast_url(tmp_path: Path) -> str:
-    """Where the test's ledger is: a SQLite file. Override this fixture to test on PostgreSQL."""
+    """The url of the test's ledger, a SQLite file. Override this fixture to test on PostgreSQL."""
     return f"sqlite:///{tmp_path}/holdfast.db"
 
 
 @pytest.fixture
 def holdfast_ledger(holdfast_url: str, holdfast_clock: "ManualClock") -> "Iterator[Ledger]":
-    """An empty ledger on the test's clock. When the test is over, the history of every job in it is checked."""
+    """An empty ledger on the test's clock. After the test, the history of every job in it is checked."""
     import holdfast
     from holdfast.testing import NoJitter, check_all
 
@@ -36,14 +36,14 @@ def holdfast_ledger(holdfast_url: str, holdfast_clock: "ManualClock") -> "Iterat
         yield ledger
         violations = check_all(ledger)
     if violations:
-        pytest.fail("histories that cannot be:\n" + "\n".join(map(str, violations)), pytrace=False)
+        pytest.fail("inconsistent job histories:\n" + "\n".join(map(str, violations)), pytrace=False)
 
 
 @pytest.fixture
 def holdfast_bind(
     holdfast_url: str, holdfast_clock: "ManualClock", holdfast_ledger: "Ledger"
 ) -> "Iterator[Callable[[App], App]]":
-    """`holdfast_bind(app)` makes an app of the program's one for the test's ledger and clock, until the test is over."""
+    """`holdfast_bind(app)` returns a copy of the program's app on the test's ledger and clock, until the test ends."""
     from holdfast.testing import NoJitter
 
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ def holdfast_bind(
 
 @pytest.fixture
 def holdfast_app(holdfast_url: str, holdfast_bind: "Callable[[App], App]") -> "App":
-    """An app of the test's own, without handlers, on the test's ledger and clock."""
+    """An app for the test, without handlers, on the test's ledger and clock."""
     from holdfast import App
 
     return holdfast_bind(App(holdfast_url))

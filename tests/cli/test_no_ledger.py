@@ -128,14 +128,14 @@ def test_whoever_may_not_write_may_not_read(folder: Path, mode: int) -> None:
     )
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["error_code"]) == (3, "unavailable")
-    assert "takes part in its locks" in answer["suggested_action"]
+    assert "because they take locks" in answer["suggested_action"]
 
 
 def test_a_right_that_is_missing_does_not_come_by_waiting(tmp_path: Path) -> None:
     from holdfast.store.sqlite.files import open_error
 
     denied, busy = open_error(tmp_path, PermissionError("no")), open_error(tmp_path, apsw.IOError("disk"))
-    assert (denied.retryable, "takes part in its locks" in denied.action) == (False, True)
+    assert (denied.retryable, "because they take locks" in denied.action) == (False, True)
     assert (busy.retryable, busy.action) == (True, Unavailable.action)
 
 

@@ -25,7 +25,7 @@ FULL = 80
 
 def bells(schema: str) -> list[str]:
     """The threads that ring for this ledger."""
-    return [thread.name for thread in threading.enumerate() if thread.name == f"holdfast-bell-{schema}"]
+    return [thread.name for thread in threading.enumerate() if thread.name == f"holdfast-notify-{schema}"]
 
 
 @pytest.mark.parametrize("enqueue", ENQUEUES)

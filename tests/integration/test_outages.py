@@ -233,7 +233,7 @@ def test_a_full_disk_is_reported_read_on_and_recovered_from(small_disk: Path, op
 
     made, refusal = enqueue_until_refused(ledger)
     assert "full" in refusal.message
-    assert refusal.action.startswith("Make room")
+    assert refusal.action.startswith("Free space")
     for _ in range(3):
         with pytest.raises(Unavailable):
             ledger.enqueue_many([{"kind": "fill", "args": {"pad": "x" * 2_000}}] * 100)

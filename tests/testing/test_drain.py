@@ -133,7 +133,7 @@ def test_async_handlers_run_on_a_loop_of_its_own(app: App) -> None:
     assert [app.ledger.get(job.id).result for job in jobs] == [[n, threading.current_thread().name] for n in range(3)]
     assert app.ledger.get(jobs[0].id).checkpoint == {"n": 0}
     # A store's own bell is all there may be.
-    assert [thread.name for thread in threads - before if not thread.name.startswith("holdfast-bell")] == []
+    assert [thread.name for thread in threads - before if not thread.name.startswith("holdfast-notify")] == []
 
 
 def test_what_an_async_handler_left_running_ends_with_the_drain(app: App) -> None:

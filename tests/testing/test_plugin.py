@@ -103,7 +103,7 @@ def test_a_history_that_cannot_be_fails_its_test(pytester: pytest.Pytester) -> N
     result = run(pytester, TAMPERING)
     result.assert_outcomes(passed=1, errors=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["histories that cannot be:", "*rev*"])
+    result.stdout.fnmatch_lines(["inconsistent job histories:", "*rev*"])
 
 
 def test_the_place_of_the_ledger_may_be_overridden(pytester: pytest.Pytester, store_url: str) -> None:

@@ -1,1 +1,1 @@
-"""Durable state. `base` is the contract; `sqlite` and `postgres` keep it; neither knows the other."""
+"""Durable state. `base` defines the contract. `sqlite` and `postgres` implement it and do not import each other."""

@@ -1,4 +1,4 @@
-"""What agents are at: one row for each session of an agent, and the statements that find it work."""
+"""Agents: one row for each session of an agent, and the queries that find tasks for it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from holdfast.core.model import NEVER, UNDO_KIND, EventRecord, Micros
 
 
 class AgentState(NamedTuple):
-    """Where an agent stands. The cursor is the position of the newest event it was told of, and never goes back."""
+    """The state of an agent's session. The cursor is the position of the newest event shown to it. It never decreases."""
 
     focus: int | None = None
     last: int | None = None
@@ -25,8 +25,8 @@ class Candidate(NamedTuple):
 
 
 class IdleCounts(NamedTuple):
-    """How many live tasks an agent cannot have: others hold them, they wait for others, for their time, in a paused queue. Each
-    is counted up to a limit."""
+    """Counts of live tasks that an agent cannot claim: held by others, waiting for a dependency, scheduled for later, or in a
+    paused queue. Each count stops at a limit."""
 
     held: int
     waiting: int
@@ -35,7 +35,7 @@ class IdleCounts(NamedTuple):
 
 
 class CheckpointBeat(NamedTuple):
-    """A beat that may carry a checkpoint."""
+    """A heartbeat that may carry a checkpoint."""
 
     attempt: int
     at: Micros
@@ -44,7 +44,7 @@ class CheckpointBeat(NamedTuple):
 
 
 class RelatedTaskRow(NamedTuple):
-    """A task that another one waits for, or the other way round; `waits_for` is how many it waits for itself."""
+    """A dependency or a dependent of a task. `waits_for` is the number of its own open dependencies."""
 
     id: int
     kind: str
@@ -67,56 +67,56 @@ class AgentSession(ABC):
 
     @abstractmethod
     def _lock_agent(self, name: str, session: str) -> None:
-        """Hold off this agent's other processes until the transaction ends."""
+        """Block other processes of this agent until the transaction ends."""
 
-    def _names(self, given: Sequence[str] | None) -> Any:
-        return None if given is None else self._list(given)
+    def _names(self, names: Sequence[str] | None) -> Any:
+        return None if names is None else self._list(names)
 
     def find_agent(self, name: str, session: str) -> AgentState:
-        """For a writing transaction only, before it locks any job: nobody else moves this agent before it ends."""
+        """Lock and return the state of an agent. Only for a writing transaction that has not locked a job yet."""
         self._lock_agent(name, session)
         rows = self.rows("find_agent", name=name, session=session)
         return AgentState(*rows[0]) if rows else AgentState()
 
-    def save_agent(self, name: str, session: str, place: AgentState) -> None:
-        self.rows("save_agent", name=name, session=session, now_at=self.stamp(), **place._asdict())
+    def save_agent(self, name: str, session: str, state: AgentState) -> None:
+        self.rows("save_agent", name=name, session=session, now_at=self.stamp(), **state._asdict())
 
     def last_agent(self) -> Micros | None:
-        """When any agent was last at work; None where none is known."""
+        """Return when any agent was last active, or None if there is no agent."""
         found: Micros | None = self.rows("last_agent")[0][0]
         return found
 
     def prune_agents(self, before: Micros, limit: int) -> int:
-        """Forgets sessions that nobody has moved since, and that hold nothing."""
+        """Delete sessions that were last updated before `before` and that hold no job."""
         return len(self.rows("prune_agents", before_at=before, limit=limit))
 
     def own_tasks(self, name: str, session: str, limit: int) -> list[int]:
-        """What this session of an agent holds: running ones first, then by id."""
+        """Return the tasks that this session of an agent holds: running ones first, then by id."""
         return [row[0] for row in self.rows("own_tasks", name=name, session=session, limit=limit)]
 
     def first_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> list[Candidate]:
-        """The first queued task of each priority in each queue that is not paused, available or not."""
+        """Return the first queued task of each priority in each queue that is not paused, available or not."""
         return [Candidate(*row) for row in self.rows("first_tasks", **self._filter_params(queues, kinds))]
 
     def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None, passed: Sequence[int] = ()) -> int | None:
-        """The first available task of this priority but `passed` ones, locked; what somebody else is just taking is left out."""
+        """Lock and return the first available task of this priority. Skip `passed` ones and those locked by others."""
         params = {"queue": queue, "priority": priority, "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
         params["passed"] = self._list(passed)
         rows = self.rows("take_task", now_at=self.stamp(), **params)
         return int(rows[0][0]) if rows else None
 
     def expired_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> list[int]:
-        """Tasks whose claims are over, whoever had them, by when that was; `decide` has the last word. None in paused queues."""
+        """Return tasks of any holder with an expired claim, by expiry, not in paused queues. `decide` checks them again."""
         return [
             row[0] for row in self.rows("expired_tasks", now_at=self.stamp(), limit=limit, **self._filter_params(queues, kinds))
         ]
 
     def lock_task(self, id_: int) -> bool:
-        """Whether the task is this transaction's now; False where somebody else is just at it."""
+        """Lock the task. Return False if another transaction has locked it."""
         return bool(self.rows("lock_task", id=id_))
 
     def idle(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> IdleCounts:
-        """What lies between an agent and its next task."""
+        """Count the tasks that the agent cannot claim, by reason."""
         params = {"now_at": self.stamp(), "never_at": NEVER, "limit": limit, **self._filter_params(queues, kinds)}
         return IdleCounts(*self.rows("idle", **params)[0])
 
@@ -124,27 +124,27 @@ class AgentSession(ABC):
         return {"queues": self._names(queues), "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
 
     def has_event(self, job_id: int, cursor: int) -> bool:
-        """Whether what stands at this position is an event of this job."""
+        """Return whether the event at this position belongs to this job."""
         return bool(self.rows("has_event", job_id=job_id, cursor=cursor))
 
     def newest_events(self, job_id: int, after: int, limit: int) -> list[EventRecord]:
-        """The last `limit` events of a job after a position, oldest first."""
+        """Return the last `limit` events of a job after a position, oldest first."""
         return [self.event(row) for row in reversed(self.rows("newest_events", job_id=job_id, after=after, limit=limit))]
 
     def count_events(self, job_id: int, after: int, rev_below: int, limit: int) -> int:
-        """How many events of a job lie after a position and below a revision; `limit` stands for that many or more."""
+        """Count the events of a job after a position and below a revision. `limit` means that many or more."""
         [(count,)] = self.rows("count_events", job_id=job_id, after=after, rev_below=rev_below, limit=limit)
         return int(count)
 
     def blockers(self, job_id: int, limit: int) -> list[RelatedTaskRow]:
-        """What a task waits for, by id."""
+        """Return the tasks that a task waits for, by id."""
         return [RelatedTaskRow(*row) for row in self.rows("blockers", job_id=job_id, limit=limit)]
 
     def unlocks(self, job_id: int, limit: int) -> list[RelatedTaskRow]:
-        """What waits for a task, by id."""
+        """Return the tasks that wait for a task, by id."""
         return [RelatedTaskRow(*row) for row in self.rows("unlocks", on_id=job_id, limit=limit)]
 
     def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, attempts: int, beats: int) -> list[CheckpointBeat]:
-        """Beats that may carry a checkpoint, newest first: so many of each of so many attempts before this one."""
+        """Return heartbeats that may carry a checkpoint, newest first: `beats` at most from each of the `attempts` before."""
         params = {"job_id": job_id, "attempt": attempt, "rev_above": rev_above, "attempts": attempts, "beats": beats}
         return [CheckpointBeat(*row) for row in self.rows("checkpoint_beats", **params)]

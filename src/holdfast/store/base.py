@@ -1,7 +1,7 @@
-"""The contract a store keeps. The ledger knows these shapes and nothing of SQL.
+"""The contract of a store. The ledger uses these types and contains no SQL.
 
-A `Session` is one open transaction. Its hot verbs are the compiled form of `decide` for the plain case: each answers what
-it did, and None for a command whose guard did not hold; that one is then loaded, decided and saved like any other.
+A `Session` is one open transaction. Its hot verbs are the SQL form of `decide` for the plain case. They return the applied change
+for each command, and None where a guard did not hold. The ledger then loads, decides and saves that command in the usual way.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -28,23 +28,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Lane = Literal["claim", "work", "keyed"]
+"""Groups in different lanes may run at the same time if the store can do that. An enqueue with a key may have to wait for another
+transaction, so it has a lane of its own."""
 Scope = Literal["kind", "tier"]
 """What operators set policies for."""
 Layer = Literal["kind", "tier", "handler"]
-"""Where settings are kept: what operators set for a kind or a tier, and what the handler of a kind declares."""
-"""Groups in different lanes may be carried at the same time where the store can. Enqueues with a key may have to wait for
-somebody else's transaction, so they wait alone."""
+"""The source of settings: an operator's for a kind or a tier, or the declaration of a kind's handler."""
 
 
-END_TRANSACTION_ACTION = "End that transaction, or its session with pg_terminate_backend, then ask again."
+END_TRANSACTION_ACTION = "End that transaction, or its session with pg_terminate_backend, then retry."
 
 
 class Contention(Exception):
-    """Another transaction got in the way (a deadlock, a race for the same key) and nothing was changed: run it again."""
+    """A conflict with another transaction (a deadlock, a race for the same key). Nothing was changed: run it again."""
 
 
 def lock_refusal(error: Exception, holder: str | None, what: str = "") -> Unavailable:
-    """The refusal of a call that another transaction was in the way of. `holder` is who that may be, `what` goes before."""
+    """Return the error for a call that a lock of another transaction blocked.
+
+    `holder` describes that transaction, if it is known. `what` is put before the message.
+    """
     reason = str(error).split("\n", 1)[0] + (f": {holder}" if holder else "")
     refused = Unavailable(f"{what}another transaction is in the way: {reason}", locked=True)
     if holder:
@@ -53,11 +56,11 @@ def lock_refusal(error: Exception, holder: str | None, what: str = "") -> Unavai
 
 
 class StatementFailed(Exception):
-    """The database refused a statement for what it said, and nothing was changed: whoever shares its transaction is innocent."""
+    """The database rejected the values of one statement. Nothing was changed. Other calls in the same group are not the cause."""
 
 
 class AppliedCommand(NamedTuple):
-    """What one accepted hot command did."""
+    """The change that one accepted hot command made."""
 
     job_id: int
     rev: int
@@ -68,7 +71,7 @@ class AppliedCommand(NamedTuple):
 
 
 class EnqueuedRow(NamedTuple):
-    """A job that an enqueue made or, by its key, found."""
+    """The job that an enqueue created, or the existing one with its key."""
 
     job_id: int
     at: Micros
@@ -86,7 +89,7 @@ class StoredRequest(NamedTuple):
 
 
 class PauseRow(NamedTuple):
-    """A paused queue. Who paused it is not known of pauses that an older Holdfast has made."""
+    """A paused queue. `by` is None for a pause made by an older version of Holdfast."""
 
     queue: str
     at: Micros
@@ -95,28 +98,28 @@ class PauseRow(NamedTuple):
 
 
 class UnfinishedJobs(NamedTuple):
-    """Jobs for which a sweep has something to finish, by id."""
+    """Ids of jobs for which the sweeper has work left."""
 
     owing: list[int]
-    """Finished, with undo steps whose undo job is not there or over."""
+    """Finished, with undo steps, and their undo job does not exist or has ended."""
     untold: list[int]
-    """Finished, with dependents that have still to be told."""
+    """Finished, with dependents that the cascade has not reached yet."""
     unlinked: list[int]
     """Waiting, and not yet counted as dependents of the jobs they wait for."""
 
 
 class Schema(NamedTuple):
-    """The version of the tables, and what opening them has found and done."""
+    """The schema version, and which migrations ran when the store was opened."""
 
     found: int
-    """0 where there was none."""
+    """The version before; 0 if there were no tables."""
     version: int
     applied: tuple[str, ...]
-    """The names of the migrations that were run now."""
+    """The names of the migrations that ran."""
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Events by job, by type and time, by correlation; in the total order, after a position."""
+    """Selects events by job, by type and time, or by correlation. Results follow the total order, after a position."""
 
     job_id: int | None = None
     types: tuple[str, ...] | None = None
@@ -131,38 +134,38 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[str, ...] | None = None
     running_phases: tuple[str, ...] | None = None
-    """Of running jobs only those in these phases; other statuses are not narrowed down."""
+    """Limits running jobs to these phases. Jobs of other statuses are not affected."""
     phases: tuple[str, ...] | None = None
-    """Only jobs in these phases. Running and stalled jobs have one."""
+    """Only jobs in these phases. Only running and stalled jobs have a phase."""
     queue: str | None = None
     kind: str | None = None
     correlation_id: str | None = None
     replay_of: int | None = None
     owner: str | None = None
-    """Only what this worker holds; of all its incarnations, unless one is named."""
+    """Only jobs that this worker holds, in any incarnation unless `incarnation` is given."""
     incarnation: str | None = None
     waiting: bool = False
-    """Only those that wait for others."""
+    """Only jobs that wait for a dependency."""
     since: Micros | None = None
     until: Micros | None = None
-    """When they were enqueued."""
+    """Bounds of the time of enqueueing."""
     text: str | None = None
     newest: bool = False
-    """By descending id."""
+    """Sort by descending id."""
     after: int = 0
     """The last id of the page before; 0 for the first page."""
     limit: int = 100
 
 
 class JobRows(NamedTuple):
-    """A page of jobs. `next_after` is where the next page begins; None where there is none."""
+    """A page of jobs. `next_after` is the cursor of the next page, None on the last page."""
 
     jobs: list[JobRecord]
     next_after: int | None
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters by where, what, why and when; by ascending id, after one. `since` and `until` are about when they ended."""
+    """Selects dead letters, by ascending id after a cursor. `since` and `until` bound the time at which the job ended."""
 
     queue: str | None = None
     kind: str | None = None
@@ -171,7 +174,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     since: Micros | None = None
     until: Micros | None = None
     discarded: bool = False
-    """Those too of which somebody noted that nobody needs to look at them."""
+    """Include dead letters that an operator has discarded."""
     after: int = 0
     limit: int = 100
 
@@ -180,11 +183,11 @@ class Session(Protocol):
     """One transaction."""
 
     careful: bool
-    """Do not wait for what another transaction has locked."""
+    """Do not wait for locks of other transactions."""
 
     def now(self) -> Micros: ...
     def wake(self, queues: Iterable[str]) -> None:
-        """With its commit, tell waiting processes that these queues have work, and followers that there is something to read."""
+        """At the commit, wake processes that wait for work in these queues and processes that follow the events."""
 
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]: ...
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow: ...
@@ -192,25 +195,25 @@ class Session(Protocol):
     def start(self, commands: Sequence[Start]) -> list[AppliedCommand | None]: ...
     def heartbeat(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]: ...
     def beat_signed(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
-        """Beats that carry what their holders signed; that each statement is about its beat has been checked."""
+        """Apply signed heartbeats. The caller has checked that each signed statement matches its heartbeat."""
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]: ...
     def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
-        """Complete many jobs, none of them twice in a call; answers which are done."""
+        """Complete many different jobs. Return the ids of those that were completed."""
 
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]: ...
     def lock(self, ids: Iterable[int]) -> None: ...
     def try_lock(self, ids: Iterable[int]) -> set[int]:
-        """Lock these jobs without waiting. Answers those that another transaction has locked."""
+        """Lock these jobs without waiting. Return those that another transaction has locked."""
 
     def pin(self, ids: Iterable[int]) -> set[int]:
-        """Keep these jobs from being deleted and, where that needs no waiting, from ending before this transaction does.
+        """Prevent that these jobs are deleted and, if that needs no waiting, that they end before this transaction does.
 
-        Answers those that may end.
+        Return those that may still end.
         """
 
     def key_holder(self, queue: str, key: str) -> int | None:
-        """The job that has this dedupe key in this queue."""
+        """Return the job that has this dedupe key in this queue."""
 
     def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None: ...
     def policy_of(self, job: JobRecord) -> Policy: ...
@@ -219,10 +222,10 @@ class Session(Protocol):
     def unpause(self, queue: str) -> None: ...
     def settings_of(self, scope: Layer, name: str) -> Settings: ...
     def set_settings(self, scope: Scope, name: str, settings: Settings | None) -> None: ...
-    def declare(self, found: Declaration) -> None: ...
+    def declare(self, declaration: Declaration) -> None: ...
     def drop_declaration(self, kind: str) -> None: ...
     def take_requests(self, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Take these request ids until the transaction ends, without waiting. Answers those that another transaction has."""
+        """Lock these request ids until the transaction ends, without waiting. Return those that another transaction has."""
 
     def find_requests(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], StoredRequest]: ...
     def keep_requests(self, rows: Sequence[StoredRequest]) -> None: ...
@@ -281,7 +284,7 @@ class Session(Protocol):
     def sinks(self) -> list[SinkPosition]: ...
     def find_sink(self, name: str) -> SinkPosition | None: ...
     def add_sink(self, name: str, pos: int) -> None: ...
-    def save_sink(self, place: SinkPosition, from_pos: int) -> bool: ...
+    def save_sink(self, sink: SinkPosition, from_pos: int) -> bool: ...
     def drop_sink(self, name: str) -> bool: ...
     def last_pos(self) -> int: ...
     def event_from(self, pos: int) -> EventTime | None: ...
@@ -297,7 +300,7 @@ class Session(Protocol):
     def keys_stand(self) -> int: ...
     def add_key_change(self, change: KeyChange) -> int: ...
     def find_agent(self, name: str, session: str) -> AgentState: ...
-    def save_agent(self, name: str, session: str, place: AgentState) -> None: ...
+    def save_agent(self, name: str, session: str, state: AgentState) -> None: ...
     def own_tasks(self, name: str, session: str, limit: int) -> list[int]: ...
     def last_agent(self) -> Micros | None: ...
     def first_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> list[Candidate]: ...
@@ -327,70 +330,70 @@ class Session(Protocol):
 
 
 class Store(Protocol):
-    """A ledger's durable half. Safe to use from many threads."""
+    """The storage of a ledger. Safe to use from many threads."""
 
     ledger_id: str
     schema: Schema
     patience: float
-    """How many seconds a call that writes waits for one answer of the store."""
+    """How many seconds a writing call waits for each response of the store."""
 
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
-        """Run `work` in one transaction, committed when it returns. Raises Unavailable with the outcome stated."""
+        """Run `work` in one transaction and commit when it returns. Raise Unavailable with the outcome on failure."""
 
     def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
-        """Run `work` in the caller's own transaction on the caller's own connection, behind a savepoint.
+        """Run `work` in the caller's open transaction, on the caller's connection, inside a savepoint.
 
-        Where the store can, `queues` are rung when the caller commits.
+        If the store can, it wakes waiters of `queues` when the caller commits.
         """
 
     def read(self, work: Callable[[Session], T]) -> T:
-        """Run `work` on one snapshot; it must not write."""
+        """Run `work` on one snapshot. It must not write."""
 
     def read_statement(self, work: Callable[[Session], T]) -> T:
-        """Run `work`, which is ONE statement that does not write: nothing else is sent, no transaction is begun or ended."""
+        """Run `work`, which is ONE statement that does not write. No transaction is begun or ended around it."""
 
     def write_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
-        """Run `work`, which is ONE statement that may write, as a transaction of its own: on a server, nothing else is sent.
+        """Run `work`, which is ONE statement that may write, as a transaction of its own. A server gets nothing else.
 
-        It may be run twice, where a connection breaks: doing it again must do no harm. With `again=False` it is run once, and
-        a broken connection is Unavailable with an unknown outcome.
+        It may run twice if the connection breaks, so it must be idempotent. With `again=False` it runs once, and a broken
+        connection raises Unavailable with an unknown outcome.
         """
 
     def stable_pos(self) -> int:
-        """No event at or below this position is still to be committed."""
+        """Return the stable position: no event at or below it can still be committed."""
 
     def stable_events(self, after: int, limit: int) -> list[EventRecord]:
-        """The next events in the total order, none of which can still be overtaken by a late commit."""
+        """Return the next events in the total order, up to the stable position: no later commit can insert one between them."""
 
     def stable_rows(self, after: int, limit: int) -> StableRows:
-        """The next events and changes of keys in the total order as plain rows, none of which can still be overtaken.
+        """Return the next events and key changes in the total order, up to the stable position, as plain rows.
 
-        At most `limit` events. Rows of events are as `event_hashes` takes them.
+        At most `limit` events. `event_hashes` takes rows of this form.
         """
 
     def wake(self, queues: Sequence[str]) -> None:
-        """The same for what has been committed already. Followers alone may hear of it some milliseconds later."""
+        """Wake waiters after a commit. Without queues, event followers may be woken some milliseconds later."""
 
     def waiter(self, *, events: bool) -> "Waiter":
-        """Somebody to wait for new work, or for any event at all."""
+        """Return a waiter for new work or, with `events`, for any event."""
 
     def lock_holder(self, job_id: int | None = None, seconds: float = 0.0) -> str | None:
-        """Which other transaction has locked a job and is at least so old, in words; None where that cannot be told.
+        """Describe the other transaction that has locked a job and is at least `seconds` old. Return None if it is unknown.
 
-        Without a job: which ones have locked anything of this ledger for a second or longer.
+        Without a job, describe the transactions that have locked anything of this ledger for a second or longer.
         """
 
     def vitals(self) -> "StoreHealth":
-        """How the store itself is, apart from what is in it."""
+        """Return the health of the store itself, apart from the jobs in it."""
 
     def lanes(self) -> Sequence[Lane]: ...
     def close(self) -> None: ...
 
 
 class Waiter(Protocol):
-    """Somebody waiting for the ledger to change."""
+    """Waits for the ledger to change."""
 
     def wait(self, timeout: float) -> bool:
-        """True when there may be something new, at most `timeout` seconds from now; False where only time has passed."""
+        """Return True as soon as there may be a change, and False after `timeout` seconds without one."""
 
     def close(self) -> None: ...

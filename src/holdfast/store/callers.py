@@ -1,4 +1,4 @@
-"""Calls from coroutines, which run in threads, and connections of the caller's own."""
+"""Calls that a thread runs for a coroutine, and connections that the caller passes in."""
 
 import threading
 from collections.abc import Callable, Coroutine
@@ -31,14 +31,14 @@ class AwaitedCall:
         self._abandoned = False
 
     def use_connection(self) -> None:
-        """Say that the thread uses a connection of the coroutine's from now on. Raise Abandoned if it must not."""
+        """Note that the thread uses the coroutine's connection from now on. Raise Abandoned if the coroutine was cancelled."""
         with self._lock:
             if self._abandoned:
                 raise Abandoned
             self._uses_connection = True
 
     def abandon(self) -> bool:
-        """Say that the coroutine was cancelled. Return whether it has to wait, since the thread uses its connection."""
+        """Note that the coroutine was cancelled. Return whether it has to wait because the thread uses its connection."""
         with self._lock:
             self._abandoned = True
             return self._uses_connection
@@ -53,21 +53,21 @@ AWAITED_CALL: ContextVar[AwaitedCall | None] = ContextVar("holdfast_awaited", de
 
 
 def stop_if_abandoned() -> None:
-    """Raise Abandoned if this thread works for a coroutine that was cancelled. Long waits call it about every second."""
+    """Raise Abandoned if this thread works for a cancelled coroutine. Long waits call it about every second."""
     awaited = AWAITED_CALL.get()
     if awaited is not None and awaited.is_abandoned:
         raise Abandoned
 
 
 def use_connection() -> None:
-    """Say that this call uses a connection of its caller's from now on."""
+    """Note that this call uses its caller's connection from now on."""
     awaited = AWAITED_CALL.get()
     if awaited is not None:
         awaited.use_connection()
 
 
 def is_awaited() -> bool:
-    """Whether this thread works for a coroutine, so that `on_loop` can be used."""
+    """Return whether this thread works for a coroutine, so that `run_on_loop` can be used."""
     import asyncio
 
     try:
@@ -124,7 +124,7 @@ def unwrap(connection: Any) -> Any:
 
 
 def unsupported_connection(connection: Any, wanted: str, action: str) -> UnsupportedConnection:
-    """The refusal of a connection whose driver the ledger's store cannot use."""
+    """Return the error for a connection of a driver that the ledger's store cannot use."""
     kind = type(connection)
     driver = kind.__module__.partition(".")[0]
     refused = UnsupportedConnection(
@@ -135,7 +135,7 @@ def unsupported_connection(connection: Any, wanted: str, action: str) -> Unsuppo
 
 
 def unawaited_connection(connection: Any) -> UnsupportedConnection:
-    """The refusal of a connection of an event loop by a verb that was called without `await`."""
+    """Return the error for an event loop's connection that was given to a verb called without `await`."""
     return unsupported_connection(connection, "one that blocks", "Use this connection with await: see holdfast.aio.")
 
 
@@ -144,7 +144,7 @@ def _unwrap_session(session: Any) -> Any:
 
 
 def _unwrap_connection(connection: Any) -> Any:
-    """Begin as its first statement would: else its commit would do nothing, and its end would roll the job back."""
+    """Begin a transaction as the first statement would. Otherwise its commit does nothing and its end rolls the job back."""
     if not connection.in_transaction():
         connection.begin()
     return connection.connection.driver_connection
@@ -174,7 +174,7 @@ def _unwrap_on_loop(connection: Any, make: Any) -> Any:
 
 
 def _unwrap_django(connection: Any) -> Any:
-    """A connection of Django's belongs to a thread, and is there once `transaction.atomic` has begun."""
+    """Return the driver's connection. It belongs to one thread and exists once `transaction.atomic` has begun."""
     if connection.connection is None:
         raise ValidationError("connection has no open transaction", field="connection")
     return connection.connection

@@ -1,4 +1,4 @@
-"""Dependencies between jobs. The caller holds the locks that each step needs."""
+"""Dependencies between jobs. The caller must hold the locks that each method needs."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -22,7 +22,7 @@ _EVENT_COLUMNS = (
 
 
 class DependencySession(ABC):
-    """The part of a transaction that jobs need which wait for others."""
+    """The part of a transaction that handles dependencies."""
 
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
@@ -32,18 +32,18 @@ class DependencySession(ABC):
 
     @abstractmethod
     def _pairs(self, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
-        """Pairs of numbers as parameters."""
+        """Return pairs of numbers as statement parameters."""
 
     @abstractmethod
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement that writes many rows alike, each with these columns."""
+        """Run a statement that writes many rows, each with these columns."""
 
     def draw_ids(self, count: int) -> list[int]:
-        """Ids for as many new jobs, ascending."""
+        """Return ids for `count` new jobs, ascending."""
         return sorted(row[0] for row in self.rows("draw_ids", numbers=self._list(range(1, count + 1))))
 
     def standings(self, ids: Iterable[int]) -> dict[int, DependencyState]:
-        """Where these jobs stand, those that there are."""
+        """Return the state of each of these jobs that exists."""
         wanted = sorted(set(ids))
         if not wanted:
             return {}
@@ -51,22 +51,22 @@ class DependencySession(ABC):
         return {id_: DependencyState(id_, STATUSES[status], rev, replay) for id_, status, rev, replay in found}
 
     def link(self, edges: Mapping[int, Sequence[int]], unmet: Mapping[int, Sequence[int]], open_ids: Collection[int]) -> None:
-        """Note whom each new job depends on, and that it waits for the `unmet` ones among them.
+        """Store the dependencies of each new job, and that it waits for the `unmet` ones.
 
-        Jobs of `open_ids` may end before this transaction does, and their rows are left alone. Their dependents are noted, for
-        a sweep to link them later.
+        Jobs in `open_ids` may end before this transaction does, so their rows are not changed. The sweeper links their
+        dependents later.
         """
         self.rows("insert_dependencies", **self._pairs((job_id, on_id) for job_id, on in edges.items() for on_id in on))
         if unmet:
             self.set_waits(unmet, open_ids)
-        late = [job_id for job_id, on in unmet.items() if any(on_id in open_ids for on_id in on)]
-        if late:
-            self.rows("note_links", ids=self._list(late))
+        unlinked = [job_id for job_id, on in unmet.items() if any(on_id in open_ids for on_id in on)]
+        if unlinked:
+            self.rows("note_links", ids=self._list(unlinked))
 
     def set_waits(self, unmet: Mapping[int, Sequence[int]], open_ids: Collection[int] = (), *, limited: bool = True) -> None:
-        """Each of these jobs waits for the `unmet` ones, which count it as a dependent unless they are in `open_ids`.
+        """Make each of these jobs wait for its `unmet` ones, and count it as a dependent of those not in `open_ids`.
 
-        Where they are `limited`, more dependents than a job may have are refused.
+        If `limited`, raise LimitExceeded when a job would get more than DEPENDENTS_MAX dependents.
         """
         self.rows("set_waits", **self._pairs((job_id, len(on)) for job_id, on in unmet.items()))
         counted = Counter(on_id for on in unmet.values() for on_id in on)
@@ -79,66 +79,66 @@ class DependencySession(ABC):
         for on_id, dependents in found:
             if limited and dependents > DEPENDENTS_MAX:
                 raise LimitExceeded(
-                    f"more than {DEPENDENTS_MAX} jobs would depend on job {on_id}: let some depend on a job in between",
+                    f"more than {DEPENDENTS_MAX} jobs would depend on job {on_id}: let some depend on an intermediate job",
                     field="depends_on",
                     limit=DEPENDENTS_MAX,
                     job_id=on_id,
                 )
 
     def depends_on(self, job_ids: Sequence[int]) -> dict[int, list[int]]:
-        """The jobs that each of these was made to wait for."""
+        """Return the stored dependencies of each of these jobs."""
         found: dict[int, list[int]] = {job_id: [] for job_id in job_ids}
         for job_id, on_id in self.rows("depends_on", ids=self._list(job_ids)):
             found[job_id].append(on_id)
         return found
 
     def forget_links(self, job_ids: Iterable[int]) -> None:
-        """These jobs are counted by those they wait for."""
+        """Remove these jobs from the list of jobs to link. Their dependencies count them now."""
         self.rows("forget_links", names=self._list(f"link/{job_id}" for job_id in job_ids))
 
     def lock_waiting(self, on_ids: Sequence[int]) -> dict[int, int]:
-        """Those who wait for any of these jobs, locked, ascending; and for how many each waits in all."""
+        """Lock the jobs that wait for any of these, ascending. Return how many dependencies each of them waits for."""
         return dict(self.rows("lock_waiting", on_ids=self._list(on_ids)))
 
     def meet(self, ids: Sequence[int]) -> None:
-        """Each of these waits for one less, and still for somebody."""
+        """Decrement the number of open dependencies of each of these jobs. Each must have at least one left afterwards."""
         self.rows("meet", ids=self._list(ids))
 
     def save_told(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None:
-        """What has become of jobs that waited, all at once: nobody has ever held them, and nothing of theirs is signed."""
+        """Save many jobs that stopped waiting, with their events. They were never claimed, and none of their events is signed."""
         self.table("save_told", _JOB_COLUMNS, [_job_row(job) for job in jobs])
         self.table("insert_told", _EVENT_COLUMNS, [_event_row(event) for event in events])
 
     def falling(self, ids: Iterable[int], limit: int) -> list[int]:
-        """Those who wait for one of these jobs, directly or by way of one another, and want to end if it comes to nothing.
+        """Return the direct and indirect dependents of these jobs that end when a dependency fails, nearest first.
 
-        The nearest first. Not locked.
+        They are not locked.
         """
         return [row[0] for row in self.rows("falling", ids=self._list(ids), limit=limit)]
 
     def note_untold(self, ids: Iterable[int]) -> None:
-        """Note which of these ended jobs somebody waits for who is to end with them."""
+        """Note which of these ended jobs have dependents that have to end with them. The sweeper continues the cascade there."""
         self.rows("note_untold", ids=self._list(ids))
 
     def forget_untold(self, ids: Iterable[int]) -> None:
         self.rows("forget_untold", ids=self._list(ids))
 
     def downstream(self, ids: Iterable[int]) -> list[int]:
-        """These jobs and everybody who might be told of their end."""
+        """Return these jobs and all jobs that a cascade from them may reach."""
         return [row[0] for row in self.rows("downstream", ids=self._list(ids))]
 
     def hand_on(self, from_id: int, to_id: int) -> None:
-        """Whoever waits for one job waits for the other from here on."""
+        """Make the jobs that wait for `from_id` wait for `to_id` instead."""
         moved = self.rows("hand_on", from_id=from_id, to_id=to_id)
         if moved:
             self.rows("add_dependents", **self._pairs([(to_id, len(moved))]))
 
     def dependents(self, job_id: int, after: int, limit: int) -> list[int]:
-        """Those who wait, or have waited, for a job."""
+        """Return the jobs that wait, or have waited, for a job."""
         return [row[0] for row in self.rows("dependents", on_id=job_id, after=after, limit=limit)]
 
     def _without_dependents(self, ids: Sequence[int]) -> list[int]:
-        """Those of these finished jobs that no job waits for. Their rows are locked, so that none begins to."""
+        """Return those of these finished jobs that no job waits for. The caller has locked their rows, so no job can start to."""
         if not ids:
             return []
         waited = {row[0] for row in self.rows("waited_for", ids=self._list(ids))}

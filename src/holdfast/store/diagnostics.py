@@ -13,7 +13,7 @@ class DutyHolder(NamedTuple):
 
 
 class ReadyCount(NamedTuple):
-    """Jobs of one kind in one queue that may be claimed, and since when the first of them may."""
+    """The number of claimable jobs of one kind in one queue, and since when the first of them has been claimable."""
 
     queue: str
     kind: str
@@ -37,50 +37,50 @@ class DiagnosticSession(ABC):
     def _list(self, values: Iterable[Any]) -> Any: ...
 
     def standing_since(self, job: JobRecord) -> Micros:
-        """When the job came to its status."""
+        """Return when the job entered its status."""
         found = self.rows("standing_since", job_id=job.id)
         return int(found[0][0])
 
     def ahead(self, job: JobRecord, limit: int) -> int:
-        """How many jobs a claim on the job's queue would take before it, `limit` at most."""
-        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
-        return int(self.rows("ahead", now_at=self.stamp(), limit=limit, **place)[0][0])
+        """Return how many jobs a claim on the job's queue would take before it, `limit` at most."""
+        position = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
+        return int(self.rows("ahead", now_at=self.stamp(), limit=limit, **position)[0][0])
 
     def duty(self, name: str) -> DutyHolder | None:
-        """Who has taken a duty last; its time may be over."""
+        """Return the last holder of a duty. Its time may have expired."""
         found = self.rows("duty", name=name)
         return DutyHolder(*found[0]) if found else None
 
     def newest_replays(self, ids: Iterable[int]) -> dict[int, int]:
-        """Of each of these jobs that was replayed, the newest replay."""
+        """Return the newest replay of each of these jobs that was replayed."""
         return dict(self.rows("newest_replays", ids=self._list(ids)))
 
     def replayed(self, ids: Iterable[int]) -> set[int]:
-        """Of these dead letters, those that have been replayed.
+        """Return those of these dead letters that have been replayed.
 
         A replay that failed or was cancelled does not count, unless it was replayed itself. A replay that was dead-lettered
-        counts: it is a dead letter of its own.
+        counts, because it is a dead letter itself.
         """
         return {row[0] for row in self.rows("replayed", ids=self._list(ids))}
 
     def failed_left(self, limit: int) -> int:
-        """How many failed jobs are neither discarded nor replayed, `limit` at most. A cancelled replay does not count."""
+        """Count failed jobs that are neither discarded nor replayed, up to `limit`. A cancelled replay does not count."""
         return int(self.rows("failed_left", limit=limit)[0][0])
 
     def waiting_in_vain(self, limit: int) -> int:
-        """How many jobs wait for one that failed, was cancelled or dead-lettered, `limit` at most."""
+        """Count jobs that wait for one that failed, was cancelled or was dead-lettered, up to `limit`."""
         return int(self.rows("waiting_in_vain", limit=limit)[0][0])
 
     def ready(self, limit: int) -> list[ReadyCount]:
-        """What may be claimed, unless its queue is paused: by queue and kind, those that wait longest first."""
+        """Count claimable jobs by queue and kind, longest waiting first. Paused queues are included."""
         return [ReadyCount(*row) for row in self.rows("ready", now_at=self.stamp(), limit=limit)]
 
     def event_from(self, pos: int) -> EventTime | None:
-        """The first event at or after a position, and when it was recorded."""
+        """Return the first event at or after a position, with the time at which it was recorded."""
         found = self.rows("event_from", pos=pos)
         return EventTime(*found[0]) if found else None
 
     def size(self) -> tuple[int | None, int]:
-        """About how many events there are, where the store has an estimate, and how many bytes the ledger takes on disk."""
+        """Return the estimated number of events, None without an estimate, and the bytes that the ledger takes on disk."""
         [(rows, bytes_)] = self.rows("size")
         return rows, int(bytes_)

@@ -12,7 +12,7 @@ from holdfast.core.policy import Settings
 
 
 class Declaration(NamedTuple):
-    """What the handler of a kind declares."""
+    """The queue and settings that the handler of a kind declares."""
 
     kind: str
     queue: str
@@ -22,7 +22,7 @@ class Declaration(NamedTuple):
 
 
 class WorkerRow(NamedTuple):
-    """A worker that has said it is there."""
+    """A worker that has signed in."""
 
     name: str
     incarnation: str
@@ -30,25 +30,25 @@ class WorkerRow(NamedTuple):
     seen_at: Micros
     body: str
     holding: int
-    """Jobs that are leased to it."""
+    """The number of jobs leased to it."""
 
 
 class DutyStatus(NamedTuple):
-    """What everybody may ask all the time about a duty."""
+    """The state of a duty. It is cheap to read, so every process may poll it."""
 
     now: Micros
     is_free: bool
-    """Whether the one who asks might take the duty."""
+    """Whether the caller could take the duty."""
     is_wanted: bool
-    """Whether there is any job for a sweep to look at."""
+    """Whether there is any job for the sweeper."""
     expires_at: Micros | None
-    """Until when the duty is, or was last, held."""
+    """When the current or last hold of the duty expires."""
     sweeping_since: Micros | None
-    """Since when there have been sweeps without a gap."""
+    """Since when sweeps have run without a gap."""
 
 
 class RunRow(NamedTuple):
-    """What a supervisor last wrote of its run."""
+    """The last state that a supervisor has written of its run."""
 
     name: str
     body: str
@@ -56,7 +56,7 @@ class RunRow(NamedTuple):
 
 
 class RunSession(ABC):
-    """The part of a transaction that supervisors need."""
+    """The part of a transaction that supervisors use."""
 
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
@@ -69,7 +69,7 @@ class RunSession(ABC):
         return RunRow(*rows[0]) if rows else None
 
     def runs(self, after: str, limit: int) -> list[RunRow]:
-        """By name, after one."""
+        """Return runs by name, after a name."""
         return [RunRow(*row) for row in self.rows("runs", after=after, limit=limit)]
 
     def save_run(self, name: str, body: str) -> None:
@@ -85,11 +85,11 @@ class FleetSession(ABC):
 
     @abstractmethod
     def stamp(self) -> Micros | None:
-        """The time for a statement to use; None where the statement reads the store's own clock."""
+        """Return the time that a statement uses, or None if the statement reads the store's own clock."""
 
     @abstractmethod
     def _list(self, values: Iterable[Any]) -> Any:
-        """A list as a parameter."""
+        """Return a list as a statement parameter."""
 
     def take_duty(self, name: str, holder: str, ttl_us: int) -> bool:
         params = {"name": name, "holder": holder, "ttl_us": ttl_us, "ttl_us_max": DUTY_MS_MAX * 1_000}
@@ -100,7 +100,7 @@ class FleetSession(ABC):
         return DutyStatus(now, bool(free), bool(wanted), expires_at, since)
 
     def fresh(self) -> Micros:
-        """When everyone was given one fresh interval to show a sign of life; 0 for never."""
+        """Return when all holders last got a fresh heartbeat interval, or 0."""
         found = self.rows("fresh", now_at=self.stamp())
         return found[0][0] or 0
 
@@ -114,30 +114,30 @@ class FleetSession(ABC):
         self.rows("drop_duty", name=name, holder=holder)
 
     def sign_in(self, name: str, incarnation: str, body: str | None) -> None:
-        """Seen now. Without a body, the one before stays."""
+        """Record that a worker was seen now. Without a body, the stored one is kept."""
         self.rows("sign_in", now_at=self.stamp(), name=name, incarnation=incarnation, body=body)
 
     def sign_out(self, name: str, incarnation: str) -> None:
         self.rows("sign_out", name=name, incarnation=incarnation)
 
     def workers(self, within_us: int | None, limit: int) -> list[WorkerRow]:
-        """The last `limit` to be seen, the latest first."""
+        """Return the `limit` workers seen last, latest first."""
         return [WorkerRow(*row) for row in self.rows("workers", now_at=self.stamp(), within_us=within_us, limit=limit)]
 
     def prune_workers(self, before: Micros, limit: int) -> int:
         return len(self.rows("prune_workers", before_at=before, limit=limit))
 
     def next_ready(self, queues: Sequence[str], kinds: Sequence[str] | None) -> tuple[Micros, Micros | None]:
-        """The ledger's time, and when the first delayed job of these queues is, or was, available. Paused queues have none."""
+        """Return the ledger's time, and when the first delayed job of these queues is or was available. Skip paused queues."""
         wanted = None if kinds is None else self._list(kinds)
         [(now, ready)] = self.rows("next_ready", now_at=self.stamp(), queues=self._list(queues), kinds=wanted)
         return now, ready
 
     def all_settings(self) -> list[tuple[str, str, Settings]]:
-        """Scope, name and layer, in that order."""
+        """Return scope, name and settings of every layer, sorted by scope and name."""
         return [(scope, name, _settings_decoder.decode(body)) for scope, name, body in self.rows("all_settings")]
 
     def declarations(self) -> list[Declaration]:
-        """What handlers declare, by kind."""
+        """Return the declarations of handlers, by kind."""
         rows = self.rows("declarations")
         return [Declaration(kind, queue, _settings_decoder.decode(body), at, by) for kind, queue, body, at, by in rows]

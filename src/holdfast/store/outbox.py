@@ -1,4 +1,4 @@
-"""The outbox: how far each sink has got, and the events and jobs that it reads."""
+"""The outbox: the position of each sink, and the events and jobs that it reads."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -10,21 +10,21 @@ from holdfast.core.model import Micros
 
 
 class SinkPosition(msgspec.Struct, frozen=True):
-    """Everything up to `pos` is done with. `failures` counts the tries at what comes next since the last one that went well."""
+    """A sink, and the position up to which it has handled all events. `failures` counts its failures since the last success."""
 
     name: str
     pos: int
     failures: int = 0
     retry_at: Micros | None = None
-    """Nothing is tried before."""
+    """No delivery is tried before this time."""
     dead_at: Micros | None = None
-    """Given up since then: nothing is tried until somebody revives it."""
+    """When deliveries were given up. None is tried until an operator revives the sink."""
     last_error: str | None = None
     updated_at: Micros = 0
 
 
 class JobOrigin(NamedTuple):
-    """What kind of job an event belongs to."""
+    """Queue, kind and tier of the job that an event belongs to."""
 
     queue: str
     kind: str
@@ -45,7 +45,7 @@ class EndedJob(NamedTuple):
 
 
 class OutboxSession(ABC):
-    """The part of a transaction that the outbox needs."""
+    """The part of a transaction that the outbox uses."""
 
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
@@ -60,17 +60,17 @@ class OutboxSession(ABC):
         return [SinkPosition(*row) for row in self.rows("sinks")]
 
     def find_sink(self, name: str) -> SinkPosition | None:
-        """For a writing transaction only: nobody else can change the place before it ends."""
+        """Lock and return the position of a sink. Only for a writing transaction."""
         rows = self.rows("find_sink", name=name)
         return SinkPosition(*rows[0]) if rows else None
 
     def add_sink(self, name: str, pos: int) -> None:
-        """A sink that is there already stays where it is."""
+        """Add a sink. An existing one keeps its position."""
         self.rows("add_sink", name=name, pos=pos, now_at=self.stamp())
 
-    def save_sink(self, place: SinkPosition, from_pos: int) -> bool:
-        """False where the sink is not at `from_pos` any more: nothing is changed then."""
-        values = msgspec.structs.asdict(place)
+    def save_sink(self, sink: SinkPosition, from_pos: int) -> bool:
+        """Save the position of a sink. Return False and change nothing if it is no longer at `from_pos`."""
+        values = msgspec.structs.asdict(sink)
         del values["updated_at"]
         return bool(self.rows("save_sink", from_pos=from_pos, now_at=self.stamp(), **values))
 
@@ -78,17 +78,17 @@ class OutboxSession(ABC):
         return bool(self.rows("drop_sink", name=name))
 
     def last_pos(self) -> int:
-        """The newest position that was drawn; whether its event is committed is another matter."""
+        """Return the newest position that was drawn. Its event may not be committed yet."""
         rows = self.rows("last_pos")
         return int(rows[0][0]) if rows else 0
 
     def event_types(self, after: int, until: int) -> dict[str, int]:
-        """How many events of each type there are between two positions. A stall for a transient error counts as `retried`."""
+        """Count the events of each type between two positions. A stall for a transient error counts as `retried`."""
         return dict(self.rows("event_types", after=after, until=until))
 
     def ended_jobs(self, after: int, until: int, limit: int) -> list[EndedJob]:
-        """Jobs that ended between two positions, in the order of their ends."""
+        """Return jobs that ended between two positions, in the order of their last events."""
         return [EndedJob(*row) for row in self.rows("ended_jobs", after=after, until=until, limit=limit)]
 
     def origins(self, ids: Iterable[int]) -> dict[int, JobOrigin]:
-        return {id_: JobOrigin(*what) for id_, *what in self.rows("origins", ids=self._list(sorted(set(ids))))}
+        return {id_: JobOrigin(*values) for id_, *values in self.rows("origins", ids=self._list(sorted(set(ids))))}

@@ -1,4 +1,4 @@
-"""Policies: settings of kinds, tiers and jobs, resolved and stored by content; and the cache of rows that never change."""
+"""Policies: settings of kinds, tiers and jobs, resolved and stored by content. Also the cache of immutable rows."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from holdfast.store.fleet import Declaration
 
 
 class CacheSource(Protocol):
-    """A transaction that may have read, or made, what is worth remembering."""
+    """A transaction that may have read or created rows worth caching."""
 
     new_profiles: dict[tuple[str, str, str], int]
     policies: dict[int, Policy]
@@ -30,7 +30,7 @@ class RowCache:
         self.actors: dict[str, Actor] = {}
 
     def update(self, session: CacheSource) -> None:
-        """The session was committed: what it read, its own writes among it, is so."""
+        """Add the rows that a session read or wrote. Call it only after the session was committed."""
         if session.new_profiles:
             self.profiles.update(session.new_profiles)
         if session.policies:
@@ -51,7 +51,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PolicySession(ABC):
-    """The part of a transaction that resolves policies. What it alone knows as yet is in `new_profiles` and `policies`."""
+    """The part of a transaction that resolves policies. `new_profiles` and `policies` hold rows that are not in the cache yet."""
 
     cache: RowCache
     new_profiles: dict[tuple[str, str, str], int]
@@ -73,7 +73,7 @@ class PolicySession(ABC):
         return found
 
     def _policy_id(self, policy: Policy) -> int:
-        """Looked for once: the jobs of one transaction mostly share it."""
+        """Return the id of a policy. It is cached because the jobs of one transaction usually share their policy."""
         known = self._policy_ids.get(policy)
         if known is not None:
             return known
@@ -86,7 +86,7 @@ class PolicySession(ABC):
         return int(found[0])
 
     def profile_id(self, item: Enqueue) -> int:
-        """The row that stands for an item's kind, tier and own settings."""
+        """Return the id of the profile row with this item's kind, tier and override."""
         key = (item.kind, item.tier or "", "" if item.override is None else item.override.decode())
         known = self.cache.profiles.get(key) or self.new_profiles.get(key)
         return known if known is not None else self.intern_profile(key)
@@ -104,7 +104,7 @@ class PolicySession(ABC):
 
     @abstractmethod
     def _lock_settings(self) -> None:
-        """Hold off anybody else who sets or resolves policies until this transaction ends."""
+        """Block other transactions that set or resolve policies until this one ends."""
 
     def _resolve(self, kind: str, tier: str, override: str) -> Policy:
         layers = self._layers(kind, tier)
@@ -116,20 +116,20 @@ class PolicySession(ABC):
         return {scope: _settings_decoder.decode(body) for scope, _, body in self.rows("settings", kind=kind, tier=tier)}
 
     def policy_of(self, job: JobRecord) -> Policy:
-        """The policy a lease on this job would have now."""
+        """Return the policy that a lease on this job would get now."""
         key = (job.kind, job.tier or "", "" if job.override is None else job.override.decode())
         found = self.one("find_profile", kind=key[0], tier=key[1], override=key[2])
         assert found is not None
         return self._policy(found[1])
 
     def settings_of(self, scope: Layer, name: str) -> Settings:
-        """One layer. No other transaction changes it until this one ends."""
+        """Return the settings of one layer. No other transaction changes them until this one ends."""
         self._lock_settings()
         layers = self._layers("", name) if scope == "tier" else self._layers(name, "")
         return layers.get(scope, NO_SETTINGS)
 
     def set_settings(self, scope: Scope, name: str, settings: Settings | None) -> None:
-        """Set what operators set for a kind or a tier. None removes it."""
+        """Set the operator's settings for a kind or a tier. None removes them."""
         self._lock_settings()
         if settings is None:
             self.rows("drop_settings", scope=scope, name=name)
@@ -137,11 +137,11 @@ class PolicySession(ABC):
             self.rows("upsert_settings", scope=scope, name=name, body=_encode(settings).decode())
         self._refresh_profiles(scope, name)
 
-    def declare(self, found: Declaration) -> None:
+    def declare(self, declaration: Declaration) -> None:
         self._lock_settings()
-        body = _encode(found.settings).decode()
-        self.rows("upsert_declaration", kind=found.kind, queue=found.queue, body=body, declared_at=found.at, declared_by=found.by)
-        self._refresh_profiles("kind", found.kind)
+        kind, queue, settings, at, by = declaration
+        self.rows("upsert_declaration", kind=kind, queue=queue, body=_encode(settings).decode(), declared_at=at, declared_by=by)
+        self._refresh_profiles("kind", kind)
 
     def drop_declaration(self, kind: str) -> None:
         self._lock_settings()

@@ -1,4 +1,4 @@
-"""Taking away what is old: finished jobs, contents of beats, answers to requests."""
+"""Deletion of old data: finished jobs, payloads of heartbeats, answers to requests."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -11,13 +11,13 @@ from holdfast.core.model import UNDO_KIND, Micros
 
 
 class _PruneCandidate(NamedTuple):
-    """A job that a walk has come to."""
+    """A job examined for deletion."""
 
     id: int
     is_bad: bool
-    """It has not succeeded."""
+    """The job did not succeed."""
     is_failure: bool
-    """It failed or was dead-lettered, and is not discarded."""
+    """The job failed or was dead-lettered, and is not discarded."""
     by_jobs: bool | None
     by_failed: bool | None
     may_go: bool | None
@@ -25,7 +25,7 @@ class _PruneCandidate(NamedTuple):
 
 
 class RetentionSession(ABC):
-    """The part of a transaction that deletes. Walks through a table go on where the last one ended."""
+    """The part of a transaction that deletes old data. A walk through a table continues where the last one ended."""
 
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
@@ -35,7 +35,7 @@ class RetentionSession(ABC):
 
     @abstractmethod
     def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
-        """Lock jobs that are to be deleted, without waiting. Answers those that another transaction uses."""
+        """Lock jobs that are to be deleted, without waiting. Return those that another transaction uses."""
 
     @abstractmethod
     def _without_dependents(self, ids: Sequence[int]) -> list[int]: ...
@@ -48,46 +48,46 @@ class RetentionSession(ABC):
         return int(found[0][0]) if found else 0
 
     def _prunable_pos(self) -> int:
-        """Up to which position retention may take things away: all there are, where nobody seals them."""
+        """Return the position up to which data may be deleted. Without a sealer that is everything."""
         found = self.sealed_pos()
         return JOB_ID_MAX if found is None else found
 
     def prune_jobs(self, before: Micros | None, failed_before: Micros | None, limit: int) -> tuple[int, int]:
-        """Delete finished jobs among the next `limit` by id, with their events; the walk starts over at the end.
+        """Delete finished jobs among the next `limit` by id, with their events. After the last job the walk starts over.
 
-        Failed and dead-lettered jobs that are neither discarded nor replayed go by `failed_before`, all others by `before`. The
-        answer is how many others and how many of those went. What counts as replayed is said at the statement `replayed`.
+        `failed_before` is the limit for failed and dead-lettered jobs that are neither discarded nor replayed, `before` for all
+        others. Return how many of the others and how many of the former were deleted. The statement `replayed` defines replayed.
 
-        Jobs that another transaction has locked, or is making a dependent of, stay until the next walk. A replay stays while the
-        job that it replays is there: that one would seem not to be replayed.
+        Jobs that another transaction has locked, or adds a dependent to, stay until the next walk. A replay stays as long as the
+        job that it replays: without it, that job would look as if it had not been replayed.
 
-        Where the log is sealed, what is not in the tree yet stays.
+        If the log is sealed, jobs with events that are not in the tree yet stay.
         """
         walk = "prune_failed" if before is None else "prune_jobs"
         times = {"before_at": before, "failed_at": failed_before}
         after, sealed = self._walk_position(walk), self._prunable_pos()
         rows = self.rows("walk_jobs", after=after, **times, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
-        known = [row for row in map(_PruneCandidate._make, rows) if row.may_go]
-        unhandled = {row.id for row in known if row.is_failure}
+        deletable = [row for row in map(_PruneCandidate._make, rows) if row.may_go]
+        unhandled = {row.id for row in deletable if row.is_failure}
         unhandled -= {id_ for (id_,) in self.rows("replayed", ids=self._list(sorted(unhandled)))}
-        old = [row for row in known if (row.by_failed if row.id in unhandled else row.by_jobs)]
+        old = [row for row in deletable if (row.by_failed if row.id in unhandled else row.by_jobs)]
         locked = self.try_lock_unshared([row.id for row in old])
         bad = [row.id for row in old if row.is_bad and row.id not in locked]
         staying = locked | (set(bad) - set(self._without_dependents(bad)))
-        gone: set[int] = set()
+        deleted: set[int] = set()
         for row in old:
-            if row.id not in staying and (row.replayed is None or row.replayed in gone):
-                gone.add(row.id)
-        ids = self._list(sorted(gone))
+            if row.id not in staying and (row.replayed is None or row.replayed in deleted):
+                deleted.add(row.id)
+        ids = self._list(sorted(deleted))
         self.rows("delete_dependencies", ids=ids)
         self.rows("delete_events", ids=ids)
         self.rows("delete_jobs", ids=ids)
         self.rows("set_cursor", name=walk, pos=rows[-1][0] if len(rows) == limit else 0)
-        return len(gone - unhandled), len(gone & unhandled)
+        return len(deleted - unhandled), len(deleted & unhandled)
 
     def prune_beats(self, before: Micros, limit: int) -> int:
-        """Replace payloads of old beats by their hash. The last beat of a job stays, and so do its last checkpoint and its
-        undo steps."""
+        """Replace payloads of old heartbeats by their hash. The last heartbeat of a job, its last checkpoint and its undo steps
+        stay."""
         after = self._walk_position("prune_beats")
         rows = self.rows("walk_beats", after=after, before_at=before, sealed=self._prunable_pos(), limit=limit)
         old = [(pos, body) for pos, body in rows if body is not None and _is_prunable(body)]
@@ -102,5 +102,5 @@ class RetentionSession(ABC):
 
 
 def _is_prunable(body: bytes) -> bool:
-    """Whether a beat has contents, and none that somebody may still have to undo."""
+    """Return whether a heartbeat still has its payload, and the payload is not an undo step."""
     return not body.startswith(b'{"pruned"') and payloads.undo_step(body) is None

@@ -1,4 +1,4 @@
-"""From rows to jobs and back: columns, their order, and the ids that are derived from others."""
+"""Conversion between rows and jobs: columns, their order, and derived correlation ids."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ _JOB_ID = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def default_correlation(ledger_id: str, job_id: int) -> str:
-    """The correlation id of a job that was given none: derived, so that it costs nothing to keep."""
+    """Return the correlation id of a job that was enqueued without one. It is derived, so it takes no storage."""
     return f"{ledger_id}-{job_id}"
 
 
 def job_of_correlation(ledger_id: str, correlation_id: str) -> int | None:
-    """The job whose derived correlation id this is."""
+    """Return the job that this derived correlation id belongs to."""
     prefix, _, number = correlation_id.rpartition("-")
     return int(number) if prefix == ledger_id and _JOB_ID.fullmatch(number) else None
 
@@ -38,12 +38,12 @@ JOB_COLUMNS = (
     "undo_owed", "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued",
     "outcome", "checkpoint", "unmet",
 )  # fmt: skip
-"""What a store selects to build a Job: its row, then the payloads of its first event, of its `succeeded` one and of the last
-beat with a checkpoint, and the ids of those it waits for, as one text."""
+"""The columns that a store selects to build a job: its row, then the payloads of its first event, of its `succeeded` event and of
+the last heartbeat with a checkpoint, and the ids of the jobs it waits for, as one text."""
 
 
 def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> JobRecord:
-    """A Job from a row in the order of JOB_COLUMNS."""
+    """Build a job from a row in the order of JOB_COLUMNS."""
     (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
      incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
      assist_requested, counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at,
@@ -70,7 +70,7 @@ CLAIMED_COLUMNS = (
     "releases", "last_owner", "last_lease_expires_at", "last_error", "cancel_reason", "dedupe_key", "dedupe_forever",
     "correlation_id", "trace_id", "policy_id", "checkpoint_rev", "undo_owed", "enqueued",
 )  # fmt: skip
-"""What a claim returns of each job."""
+"""The columns that a claim returns for each job."""
 
 
 def claimed_jobs(
@@ -81,9 +81,9 @@ def claimed_jobs(
     checkpoints: Mapping[int, bytes | None],
     epoch_us: Micros,
 ) -> list[JobRecord]:
-    """Jobs from rows that start with CLAIMED_COLUMNS, times since `epoch_us`, and the checkpoints of those that have one.
+    """Build jobs from rows that start with CLAIMED_COLUMNS. Times count from `epoch_us`.
 
-    Positional: with names it takes ten times as long.
+    `checkpoints` has the checkpoint of every job that has one. Arguments are positional: keywords take ten times as long.
     """
     start, owner, incarnation = command.start, command.actor.name, command.actor.incarnation
     status, phase = (Status.RUNNING, Phase.EXECUTING) if start else (Status.CLAIMED, None)
@@ -115,11 +115,11 @@ SAVED_COLUMNS = (
     "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
     "token",
 )  # fmt: skip
-"""What a save may change; `policy_id`, `result_rev` and `checkpoint_rev` are the store's to derive."""
+"""The columns that a save may change. The store derives `policy_id`, `result_rev` and `checkpoint_rev` itself."""
 
 
 def saved_values(job: JobRecord) -> dict[str, Any]:
-    """The row's new values by column, as plain texts and numbers."""
+    """Return the row's new values by column, as texts and numbers."""
     values = {name: getattr(job, name) for name in SAVED_COLUMNS}
     values["status"] = job.status.value
     values["phase"] = None if job.phase is None else job.phase.value
@@ -127,12 +127,12 @@ def saved_values(job: JobRecord) -> dict[str, Any]:
 
 
 def result_rev(events: Sequence[EventRecord]) -> int | None:
-    """Where a succeeded job's result is: its `succeeded` event among `events`."""
+    """Return the revision of the `succeeded` event, which carries the result."""
     return next((event.rev for event in events if event.type is EventType.SUCCEEDED), None)
 
 
 def checkpoint_rev(events: Sequence[EventRecord]) -> int | None:
-    """Where the newest checkpoint among `events` is."""
+    """Return the revision of the newest checkpoint among `events`."""
     beats = [event for event in events if event.type is EventType.HEARTBEAT]
     return max((event.rev for event in beats if payloads.checkpoint_of(event.payload) is not None), default=None)
 

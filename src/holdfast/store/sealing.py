@@ -1,4 +1,4 @@
-"""The sealed log: changes of keys, hashes of leaves, tiles and signed heads."""
+"""The sealed log: key changes, leaf hashes, tiles and signed tree heads."""
 
 import struct
 from abc import ABC, abstractmethod
@@ -18,39 +18,39 @@ from holdfast.store.rows import default_correlation
 
 
 class KeyLogSession(ABC):
-    """The part of a transaction that keys need."""
+    """The part of a transaction that reads and writes keys."""
 
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
     def lock_keys(self) -> None:
-        """Hold off everybody who changes keys, and everybody who relies on them, until this transaction ends."""
+        """Block other transactions that change or use keys until this transaction ends."""
 
     @abstractmethod
     def _share_keys(self) -> None:
-        """Hold off whoever changes keys until this transaction ends. What is read next is as of after the wait."""
+        """Block transactions that change keys until this one ends. Later reads see the state after the wait."""
 
     @abstractmethod
     def _draw_pos(self) -> int:
-        """The next position, for something that is no event."""
+        """Draw the next position, for a record that is not an event."""
 
     def key_log(self) -> list[KeyChange]:
-        """Every change, oldest first."""
+        """Return every key change, oldest first."""
         return [KeyChange(*row) for row in self.rows("key_log")]
 
     def keys_stand(self) -> int:
-        """The position of the newest change, 0 where there is none; no other comes before this transaction ends.
+        """Return the position of the newest key change, or 0. No other change is committed until this transaction ends.
 
-        Ask before positions are drawn for what was signed: then a key that is revoked counts at every position below its
-        revocation and at none above.
+        Call it before drawing positions for signed events. A revoked key is then valid at every position below its revocation
+        and at none above.
         """
         self._share_keys()
         [(pos,)] = self.rows("keys_stand")
         return int(pos)
 
     def add_key_change(self, change: KeyChange) -> int:
-        """The position it is given. For a transaction that has locked the keys."""
+        """Store a key change and return its position. The transaction must have locked the keys."""
         pos = self._draw_pos()
         self.rows("add_key_change", **msgspec.structs.asdict(msgspec.structs.replace(change, pos=pos)))
         return pos
@@ -60,13 +60,13 @@ POSITION_BYTES = 8
 
 
 class StableRows(NamedTuple):
-    """What came next in the total order. Everything up to `until` is in it."""
+    """The next rows in the total order: everything after the requested position, up to `until`."""
 
     events: list[tuple[Any, ...]]
     keys: list[KeyChange]
     until: int
     epoch_us: int = 0
-    """What has to be added to the events' times: not every store counts from 1970, and converting here takes longer."""
+    """Add this to the times of events. Not every store counts from 1970, and converting each row here would take longer."""
 
 
 class TileRow(NamedTuple):
@@ -74,53 +74,53 @@ class TileRow(NamedTuple):
     number: int
     hashes: bytes
     positions: bytes | None = None
-    """Those of the leaves, on level 0."""
+    """The positions of the leaves. Only on level 0."""
     last_pos: int | None = None
 
 
 class HeadRow(NamedTuple):
-    """The tree of the first `size` leaves, the last of them at `pos`, as somebody with the server's key has signed it."""
+    """A head, signed with the server's key, of the tree of the first `size` leaves. The last leaf is at `pos`."""
 
     size: int
     pos: int
     root: bytes
     note: str
     at: Micros = 0
-    """When it was recorded; 0 until it is."""
+    """When the head was stored; 0 before that."""
 
 
 class SealSession(ABC):
-    """The part of a transaction that sealing needs."""
+    """The part of a transaction that seals the log."""
 
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
     def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
-        """Run a statement that answers nothing once for each of `params`."""
+        """Run a statement that returns no rows, once for each of `params`."""
 
     @abstractmethod
     def stamp(self) -> Micros | None: ...
 
     @abstractmethod
     def _lock_seal(self) -> None:
-        """Hold off every other sealer until this transaction ends."""
+        """Block other sealers until this transaction ends."""
 
     def leaf_keys(self, after: int, until: int) -> list[KeyChange]:
-        """Changes of keys at these positions, in their order."""
+        """Return key changes after `after` and up to `until`, by position."""
         return [KeyChange(*row) for row in self.rows("leaf_keys", after=after, until=until)]
 
     def leaves_between(self, after: int, until: int, limit: int) -> StableRows:
-        """Events and changes of keys at these positions, of the first at most `limit`."""
+        """Return at most `limit` events, and all key changes, after `after` and up to `until`."""
         events = self.rows("leaf_events", after=after, until=until, limit=limit)
         return StableRows(events, self.leaf_keys(after, until), until)
 
     def leaf_rows(self, job_id: int) -> list[tuple[Any, ...]]:
-        """A job's events as leaves are made of them, by revision."""
+        """Return the rows of a job's events that its leaves are computed from, by revision."""
         return self.rows("leaf_events_of_job", job_id=job_id)
 
     def policy_texts(self) -> dict[int, str]:
-        """Policies as they are written, by the number that events have of them."""
+        """Return the stored text of each policy by its id."""
         return dict(self.rows("policies"))
 
     def last_head(self) -> HeadRow | None:
@@ -128,11 +128,11 @@ class SealSession(ABC):
         return HeadRow(*rows[0]) if rows else None
 
     def heads(self, after: int, limit: int) -> list[HeadRow]:
-        """By size, those above `after`."""
+        """Return heads with a size above `after`, by size."""
         return [HeadRow(*row) for row in self.rows("heads", after=after, limit=limit)]
 
     def sealed_pos(self) -> int | None:
-        """Everything up to there is in the tree; None where nobody has sealed anything yet."""
+        """Return the position up to which the tree is complete, or None if nothing was ever sealed."""
         rows = self.rows("sealed_pos")
         return int(rows[0][0]) if rows else None
 
@@ -141,17 +141,17 @@ class SealSession(ABC):
         return TileRow(level, number, *rows[0]) if rows else None
 
     def leaf_index(self, pos: int) -> int | None:
-        """Which leaf stands for this position; None where there is none as yet."""
+        """Return the index of the leaf at this position, or None if there is none yet."""
         rows = self.rows("tile_of_pos", pos=pos)
         if not rows:
             return None
         number, packed = rows[0]
         positions = unpack_positions(packed)
-        place = bisect_left(positions, pos)
-        return number * TILE_HASHES + place if place < len(positions) and positions[place] == pos else None
+        index = bisect_left(positions, pos)
+        return number * TILE_HASHES + index if index < len(positions) and positions[index] == pos else None
 
     def seal(self, tiles: Sequence[TileRow], head: HeadRow, base: HeadRow | None) -> bool:
-        """Add to the tree that `base` is the newest head of. False where it no longer is: nothing is changed then."""
+        """Extend the tree. Return False and change nothing if `base` is no longer its newest head."""
         self._lock_seal()
         last = self.last_head()
         if (last and (last.size, last.root)) != (base and (base.size, base.root)):
@@ -171,24 +171,24 @@ def unpack_positions(body: bytes) -> tuple[int, ...]:
 
 _encode = msgspec.json.Encoder().encode
 POLICY_COLUMN, CORRELATION_COLUMN = 14, 15
-"""Places in a row."""
+"""Column indexes in a row."""
 
 
 class LeafPage(NamedTuple):
-    """Hashes of leaves, and the position of each."""
+    """Leaf hashes, and the position of each leaf."""
 
     hashes: list[Hash]
     positions: list[int]
 
 
-def leaf_page(found: StableRows, policies: Mapping[int, str], ledger_id: str) -> LeafPage:
-    """The leaves of these rows in the total order. `policies` has at least those that the rows refer to."""
-    page = LeafPage(event_hashes(found.events, policies, ledger_id, found.epoch_us), [row[0] for row in found.events])
-    return _merge_key_changes(page, found.keys) if found.keys else page
+def leaf_page(rows: StableRows, policies: Mapping[int, str], ledger_id: str) -> LeafPage:
+    """Return the leaves of these rows in the total order. `policies` contains at least those that the rows refer to."""
+    page = LeafPage(event_hashes(rows.events, policies, ledger_id, rows.epoch_us), [row[0] for row in rows.events])
+    return _merge_key_changes(page, rows.keys) if rows.keys else page
 
 
 def event_hashes(rows: Sequence[Sequence[Any]], policies: Mapping[int, str], ledger_id: str, epoch_us: int = 0) -> list[Hash]:
-    """What `leaf_hash(event_leaf(…))` gives for each row, in one loop: it is gone through for everything that happens."""
+    """Return `leaf_hash(event_leaf(…))` of each row. It is one inlined loop because it runs for every event."""
     hashes: list[Hash] = []
     sha, encode = sha256, _encode
     push = hashes.append
@@ -210,7 +210,7 @@ def event_hashes(rows: Sequence[Sequence[Any]], policies: Mapping[int, str], led
 
 
 def leaf_row(row: Sequence[Any], policies: Mapping[int, str], ledger_id: str) -> tuple[Any, ...]:
-    """A stored row as `event_leaf` takes it: the policy's text for its number, and the correlation id that is in effect."""
+    """Convert a stored row for `event_leaf`: replace the policy id by its text and fill in the derived correlation id."""
     values = list(row)
     values[POLICY_COLUMN] = None if values[POLICY_COLUMN] is None else policies[values[POLICY_COLUMN]]
     values[CORRELATION_COLUMN] = values[CORRELATION_COLUMN] or default_correlation(ledger_id, values[1])

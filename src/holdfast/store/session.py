@@ -1,4 +1,4 @@
-"""One transaction over named statements: everything that both stores do alike. Only the hot verbs differ."""
+"""One transaction over named statements: the part that both stores share. Only the hot verbs differ."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ FREQUENT_TYPES = frozenset({"enqueued", "claimed", "started", "heartbeat", "succ
 
 
 class EventSession(ABC):
-    """The part of a transaction that reads the history."""
+    """The part of a transaction that reads events."""
 
     ledger_id: str
     cache: RowCache
@@ -89,7 +89,7 @@ class EventSession(ABC):
         return found
 
     def _events_by_time(self, chosen: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Rows of events of any type, in the total order."""
+        """Return rows of events of any type, in the total order."""
         return self.rows("events", **chosen)
 
     def events(self, chosen: EventFilter) -> list[EventRecord]:
@@ -130,18 +130,18 @@ class SqlSession(
         self.cache = cache
         self.new_profiles: dict[tuple[str, str, str], int] = {}
         self.policies: dict[int, Policy] = {}
-        """What this session alone knows as yet."""
+        """Like `new_profiles`: not in the cache until this transaction is committed."""
         self._policy_ids: dict[Policy, int] = {}
         self.careful = False
         self.wakes: set[str] | None = None
-        """Queues to be rung once this is committed; None where nobody has anything to hear of."""
+        """Queues whose waiters are woken after the commit. None: wake no waiters, not even event followers."""
 
     def wake(self, queues: Iterable[str]) -> None:
         self.wakes = set(queues).union(self.wakes or ())
 
     @abstractmethod
     def now(self) -> Micros:
-        """The ledger's time, read now."""
+        """Return the ledger's current time."""
 
     # Jobs
 
@@ -168,15 +168,15 @@ class SqlSession(
 
     @abstractmethod
     def _lock_jobs(self, ids: Any) -> None:
-        """Lock these rows until the transaction ends. A statement of its own: what is read next is as of after the wait."""
+        """Lock these rows until the transaction ends, in a separate statement: later reads see the state after the wait."""
 
     def claimed(self, rows: Sequence[Sequence[Any]], command: ClaimNext, epoch_us: Micros = 0) -> list[JobRecord]:
-        """Jobs from what the claim statement returned, in times since `epoch_us`. Only those with a checkpoint cost a second
+        """Build jobs from the rows of the claim statement, with times since `epoch_us`. Only jobs with a checkpoint need a second
         statement."""
-        marked = [row[0] for row in rows if row[20] is not None]
-        found = self.rows("checkpoints", ids=self._list(marked)) if marked else []
-        kept = {id_: payloads.checkpoint_of(body) for id_, body in found}
-        return claimed_jobs(rows, command, self._policy, self.ledger_id, kept, epoch_us)
+        with_checkpoint = [row[0] for row in rows if row[20] is not None]
+        found = self.rows("checkpoints", ids=self._list(with_checkpoint)) if with_checkpoint else []
+        checkpoints = {id_: payloads.checkpoint_of(body) for id_, body in found}
+        return claimed_jobs(rows, command, self._policy, self.ledger_id, checkpoints, epoch_us)
 
     def key_holder(self, queue: str, key: str) -> int | None:
         found = self.one("key_holder", queue=queue, key=key)
@@ -233,28 +233,28 @@ class SqlSession(
     # Undoing
 
     def unfinished_jobs(self, limit: int, linked: int) -> UnfinishedJobs:
-        """Jobs that are to be linked are those after `linked`, by id."""
+        """Return unfinished jobs. Of the jobs to link, only ids above `linked` are returned."""
         rows = self.rows("owing", undo_kind=UNDO_KIND, limit=limit, untold_max=UNTOLD_BATCH_MAX, linked=linked)
-        return UnfinishedJobs(*([id_ for id_, what in rows if what == wanted] for wanted in ("undo", "tell", "link")))
+        return UnfinishedJobs(*([id_ for id_, task in rows if task == wanted] for wanted in ("undo", "tell", "link")))
 
     def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:
-        """In the order they were registered."""
+        """Return the undo steps of a job in the order of their registration."""
         found = [payloads.undo_step(row[0]) for row in self.rows("undo_beats", job_id=job_id)]
         return [step for step in found if step is not None]
 
     def undo_job(self, job: JobRecord) -> JobRecord | None:
-        """The job that undoes this one."""
+        """Return the job that undoes this one."""
         found = self.one("undo_job", queue=job.queue, key=undo_key(job.id))
         return None if found is None else self.load([found[0]], lock=False)[found[0]]
 
     def jobs(self, chosen: JobFilter) -> list[JobRecord]:
-        """A page of jobs by id."""
+        """Return a page of jobs by id."""
         return self.search(chosen).jobs
 
     def search(self, chosen: JobFilter) -> JobRows:
-        """A page of jobs by id. A cursor is the last id seen, so pages never shift.
+        """Return a page of jobs by id. The cursor is the last id of a page, so pages never shift.
 
-        A search by time or text stops after SEARCHED_MAX or SEARCHED_TEXT_MAX jobs; the page then says where it stopped.
+        A search by time or text stops after SEARCHED_MAX or SEARCHED_TEXT_MAX jobs. `next_after` is then the last job examined.
         """
         timed = chosen.since is not None or chosen.until is not None
         if not timed and chosen.text is None:
@@ -266,16 +266,16 @@ class SqlSession(
         return JobRows([found[id_] for id_ in ids], next_after)
 
     def _matching(self, chosen: JobFilter) -> tuple[list[int], int | None]:
-        """Ids that fit a search by time and text, and the last one that was looked at; None if it was the last one of all."""
+        """Return the ids that match a search by time and text, and the last id examined, or None if no jobs are left."""
         found: list[int] = []
         left = limits.SEARCHED_MAX if chosen.text is None else limits.SEARCHED_TEXT_MAX
         after = chosen.after
         while left > 0:
             size = min(left, limits.PAGE_MAX)
             ids = self._job_ids(msgspec.structs.replace(chosen, after=after, limit=size))
-            asked = {"since_at": chosen.since, "until_at": chosen.until, "text": chosen.text}
-            fit = {row[0] for row in self.rows("matching", ids=self._list(ids), **asked)}
-            found += [id_ for id_ in ids if id_ in fit]
+            conditions = {"since_at": chosen.since, "until_at": chosen.until, "text": chosen.text}
+            matches = {row[0] for row in self.rows("matching", ids=self._list(ids), **conditions)}
+            found += [id_ for id_ in ids if id_ in matches]
             if len(found) >= chosen.limit:
                 return found[: chosen.limit], found[chosen.limit - 1]
             if len(ids) < size:
@@ -295,7 +295,7 @@ class SqlSession(
                 return []
             chosen = msgspec.structs.replace(chosen, statuses=held)
         statuses = None if chosen.statuses is None else self._list(chosen.statuses)
-        narrowed = {
+        job_filter = {
             "owner": chosen.owner,
             "incarnation": chosen.incarnation,
             "phases": None if chosen.phases is None else self._list(chosen.phases),
@@ -310,7 +310,7 @@ class SqlSession(
         order = "_newest" if chosen.newest else ""
         plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
         if plain and chosen.statuses and set(chosen.statuses) <= {"claimed", "running", "stalled"}:
-            rows = self.rows(f"list_active{order}", statuses=statuses, **narrowed, **common)
+            rows = self.rows(f"list_active{order}", statuses=statuses, **job_filter, **common)
         elif (
             plain
             and chosen.statuses
@@ -320,12 +320,12 @@ class SqlSession(
             rows = self.rows(f"list_ended{order}", status=chosen.statuses[0], **common)
         else:
             jobs = None if chosen.correlation_id is None else self._list(self._jobs_of_correlation(chosen.correlation_id))
-            name, more = ("list_waiting", {}) if chosen.waiting else ("list_jobs", narrowed)
+            name, more = ("list_waiting", {}) if chosen.waiting else ("list_jobs", job_filter)
             rows = self.rows(f"{name}{order}", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **more, **common)
         return [row[0] for row in rows]
 
     def job_ids(self, after: int, limit: int) -> list[int]:
-        """The next jobs by id, whatever is in their rows."""
+        """Return the next job ids, without decoding any other column."""
         names = ("statuses", "jobs", "replay_of", "queue", "kind", "owner", "incarnation", "phases", "running_phases")
         return [row[0] for row in self.rows("list_jobs", after=after, limit=limit, **dict.fromkeys(names))]
 
@@ -333,9 +333,9 @@ class SqlSession(
         return [(queue, status, count) for queue, status, count in self.rows("counts")]
 
     def due(self, after: int, limit: int) -> tuple[Micros, Micros, list[int]]:
-        """The ledger's time, the last fresh interval's start, and jobs for which a sweep may have something to do.
+        """Return the ledger's time, the start of the last fresh interval, and jobs for which a sweep may be due.
 
-        `decide` has the last word.
+        `decide` makes the final decision.
         """
         rows = self.rows("due", now_at=self.stamp(), after=after, limit=limit)
         return rows[0][0], rows[0][2] or 0, [row[1] for row in rows if row[1] is not None]

@@ -1,4 +1,4 @@
-"""SQL lives in .sql files: named statements after `-- name: …` lines, and numbered migrations."""
+"""Loading of .sql files: named statements, each after a `-- name: …` line, and numbered migrations."""
 
 from functools import cache
 from importlib import import_module
@@ -13,19 +13,19 @@ class Migration(NamedTuple):
 
 
 def _folder(package: str) -> Path:
-    """Where a store's files are. A package is always unpacked, and asking for its resources takes longer than reading them."""
+    """Return the folder of a package. Holdfast is always installed unpacked, and importlib.resources is slower than reading."""
     [home] = import_module(package).__path__
     return Path(home)
 
 
 @cache
 def statements(package: str) -> dict[str, str]:
-    """Every named statement in the package's `sql` folder."""
+    """Return the named statements in the package's `sql` folder."""
     return read_statements(sorted((_folder(package) / "sql").iterdir()))
 
 
 def read_statements(files: list[Path]) -> dict[str, str]:
-    """Every named statement in these files."""
+    """Return the named statements in these files."""
     found: dict[str, str] = {}
     for file in files:
         for block in file.read_text(encoding="utf-8").split("-- name: ")[1:]:
@@ -36,7 +36,7 @@ def read_statements(files: list[Path]) -> dict[str, str]:
 
 @cache
 def migrations(package: str) -> tuple[Migration, ...]:
-    """The package's migrations in order."""
+    """Return the package's migrations in order."""
     found = []
     for file in sorted((_folder(package) / "migrations").glob("*.sql")):
         number, _, name = file.stem.partition("_")

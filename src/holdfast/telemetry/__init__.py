@@ -1,4 +1,4 @@
-"""What operators watch: counts and timings, spans, log lines. Costs next to nothing where nobody is watching."""
+"""Telemetry: metrics, spans and log lines. It costs almost nothing while no collector is set up."""
 
 from holdfast.telemetry.metrics import Metrics, Quantiles
 

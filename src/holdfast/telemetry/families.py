@@ -1,4 +1,4 @@
-"""Every metric by name: what kind of number it is, its labels, what it tells. The guide's table is made of this."""
+"""All metrics: name, type, labels and description. The table in the guide is generated from this."""
 
 from typing import Literal, NamedTuple
 
@@ -7,7 +7,7 @@ class Family(NamedTuple):
     name: str
     type: Literal["counter", "histogram", "gauge"]
     labels: tuple[str, ...]
-    what: str
+    description: str
 
 
 CLAIMS = "holdfast_claims_total"
@@ -31,21 +31,21 @@ JOBS = "holdfast_jobs"
 UP = "holdfast_ledger_up"
 
 COUNTERS = (
-    Family(ENQUEUED, "counter", ("kind",), "jobs made by an enqueue or a replay; one found by its dedupe key is not new"),
-    Family(CLAIMS, "counter", ("kind",), "attempts begun: a worker was given a job"),
-    Family(CLAIM_CONFLICTS, "counter", (), "claims by id and starts of tasks refused: another holder has the job, or it waits"),
-    Family(LEASE_RENEWALS, "counter", (), "beats that renewed a lease"),
-    Family(LEASE_EXPIRIES, "counter", ("reason",), "holders the system gave up on: silent, out of lease, or not moving"),
-    Family(RETRIES, "counter", ("kind",), "jobs put back for another attempt; orderly releases are none"),
+    Family(ENQUEUED, "counter", ("kind",), "jobs created by an enqueue or a replay; one found by its dedupe key does not count"),
+    Family(CLAIMS, "counter", ("kind",), "attempts started by a claim"),
+    Family(CLAIM_CONFLICTS, "counter", (), "refused claims by id and starts of tasks: another holder has the job, or it waits"),
+    Family(LEASE_RENEWALS, "counter", (), "heartbeats that renewed a lease"),
+    Family(LEASE_EXPIRIES, "counter", ("reason",), "jobs stalled by the system: no heartbeat, lease expired, or no progress"),
+    Family(RETRIES, "counter", ("kind",), "jobs requeued for another attempt; orderly releases do not count"),
     Family(FAILURES, "counter", ("kind",), "jobs that ended failed"),
     Family(DEAD_LETTERS, "counter", ("kind", "reason_code"), "jobs that ended dead-lettered"),
-    Family(COMPLETED, "counter", ("kind",), "jobs that a worker of this process ran to success"),
-    Family(REFUSALS, "counter", ("code",), "commands the ledger said no to, by the error's code"),
-    Family(FENCES_LOST, "counter", (), "writes refused because the job had moved on to a newer attempt"),
+    Family(COMPLETED, "counter", ("kind",), "jobs completed by a worker of this process"),
+    Family(REFUSALS, "counter", ("code",), "commands that the ledger refused, by error code"),
+    Family(FENCES_LOST, "counter", (), "writes refused because the job had a newer attempt"),
 )
 HISTOGRAMS = (
-    Family(WAIT, "histogram", ("kind",), "from when a job could be claimed until it was"),
-    Family(RUN, "histogram", ("kind", "outcome"), "how long a worker of this process ran a job"),
+    Family(WAIT, "histogram", ("kind",), "time from when a job could be claimed until its claim"),
+    Family(RUN, "histogram", ("kind", "outcome"), "time that a worker of this process ran a job"),
 )
 LEDGER_COUNTERS = (
     Family(
@@ -62,20 +62,20 @@ LEDGER_COUNTERS = (
     ),
 )
 LEDGER_HISTOGRAMS = (
-    Family(LEDGER_WAIT, "histogram", ("kind",), "from when such a job could be claimed until its last attempt was"),
-    Family(LEDGER_RUN, "histogram", ("kind", "outcome"), "from the start of its last attempt to its end"),
+    Family(LEDGER_WAIT, "histogram", ("kind",), "time from when a job could be claimed until its last claim; jobs that ended"),
+    Family(LEDGER_RUN, "histogram", ("kind", "outcome"), "time from the start of the last attempt to its end; jobs that ended"),
 )
-"""From the ledger's own events and times, whichever process, agent or command made them."""
+"""Computed from the ledger's events and times, of all processes, agents and commands."""
 GAUGES = (
-    Family(f"{WAIT}_p50", "gauge", ("kind",), "half of the waits were no longer; estimated, since the process began"),
-    Family(f"{WAIT}_p95", "gauge", ("kind",), "nineteen of twenty waits were no longer; likewise"),
-    Family(f"{RUN}_p50", "gauge", ("kind",), "half of the runs were no longer; likewise"),
-    Family(f"{RUN}_p95", "gauge", ("kind",), "nineteen of twenty runs were no longer; likewise"),
-    Family(f"{LEDGER_WAIT}_p50", "gauge", ("kind",), "half of the waits of jobs that ended were no longer; likewise"),
-    Family(f"{LEDGER_WAIT}_p95", "gauge", ("kind",), "nineteen of twenty were no longer; likewise"),
-    Family(f"{LEDGER_RUN}_p50", "gauge", ("kind",), "half of the runs of jobs that ended were no longer; likewise"),
-    Family(f"{LEDGER_RUN}_p95", "gauge", ("kind",), "nineteen of twenty were no longer; likewise"),
+    Family(f"{WAIT}_p50", "gauge", ("kind",), "median of the waits since the process started, estimated"),
+    Family(f"{WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits since the process started, estimated"),
+    Family(f"{RUN}_p50", "gauge", ("kind",), "median of the runs since the process started, estimated"),
+    Family(f"{RUN}_p95", "gauge", ("kind",), "95th percentile of the runs since the process started, estimated"),
+    Family(f"{LEDGER_WAIT}_p50", "gauge", ("kind",), "median of the waits of jobs that ended, estimated"),
+    Family(f"{LEDGER_WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits of jobs that ended, estimated"),
+    Family(f"{LEDGER_RUN}_p50", "gauge", ("kind",), "median of the runs of jobs that ended, estimated"),
+    Family(f"{LEDGER_RUN}_p95", "gauge", ("kind",), "95th percentile of the runs of jobs that ended, estimated"),
     Family(JOBS, "gauge", ("queue", "status"), "jobs in the ledger, at most five seconds old"),
-    Family(UP, "gauge", (), "1 where the ledger could be read within the last five seconds, else 0"),
+    Family(UP, "gauge", (), "1 if the ledger could be read within the last five seconds, else 0"),
 )
 FAMILIES = (*COUNTERS, *HISTOGRAMS, *LEDGER_COUNTERS, *LEDGER_HISTOGRAMS, *GAUGES)

@@ -1,4 +1,4 @@
-"""One record, one line. Whatever is in a message, it cannot end its line, begin another, or speak to a terminal."""
+"""Log formatters: one line per record. Line ends and terminal control characters in a message are escaped."""
 
 import json
 import logging
@@ -10,16 +10,16 @@ from itertools import islice
 from typing import Any
 
 FIELDS = ("job_id", "attempt", "kind", "queue", "worker", "correlation_id", "trace_id")
-"""What can be bound: see `logs.bind`."""
+"""The fields that `logs.bind` accepts."""
 
 MESSAGE_CHARACTERS_MAX = 8_192
 EXCEPTION_CHARACTERS_MAX = 16_384
 VALUE_CHARACTERS_MAX = 2_048
 ITEMS_MAX = 50
-"""Extras of a line, and items of a container in one."""
+"""The most extra fields of a line, and the most items of a container in one of them."""
 NESTING_MAX = 4
 LINE_BYTES_MAX = 65_536
-"""A JSON line that would be longer goes without its extras, and shortened. An escaped character takes up to twelve bytes."""
+"""A longer JSON line is shortened and loses its extra fields. An escaped character takes up to twelve bytes."""
 _SHORT_TEXT_CHARACTERS = 1_024
 _SHORT_VALUE_CHARACTERS = 128
 _INTEGER_BITS_MAX = 64
@@ -30,21 +30,21 @@ _OWN_FIELDS = frozenset({"ts", "level", "logger", "message", "exception", "trunc
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _UNQUOTED = re.compile(r"[^\s\"=\\]+")
-"""What logfmt needs no quotes around."""
+"""Values that need no quotes in logfmt."""
 
 
-def trace_id_of(given: Any) -> Any:
-    """The 32 hex digits of a W3C traceparent, which trace backends know a trace by. Any other value stays as it is."""
-    found = _TRACEPARENT.fullmatch(given) if isinstance(given, str) else None
-    return given if found is None else found[1]
+def trace_id_of(value: Any) -> Any:
+    """Return the trace id in a W3C traceparent: 32 hex digits, as trace backends show it. Return other values unchanged."""
+    match = _TRACEPARENT.fullmatch(value) if isinstance(value, str) else None
+    return value if match is None else match[1]
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What the line gave in `extra=`, but for what can be bound. A name that the line has itself gets an underscore."""
-    given = ((name, value) for name, value in vars(record).items() if name not in _RECORD_ATTRIBUTES and name not in FIELDS)
+    """Return the fields from `extra=` that are not in FIELDS. A name that the formatter uses itself gets an underscore."""
+    extra = ((name, value) for name, value in vars(record).items() if name not in _RECORD_ATTRIBUTES and name not in FIELDS)
     return {
         f"{name}_" if name in _OWN_FIELDS else truncate(str(name)): safe_json_value(value)
-        for name, value in islice(given, ITEMS_MAX)
+        for name, value in islice(extra, ITEMS_MAX)
     }
 
 
@@ -54,19 +54,19 @@ def bound_fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """The message; one whose arguments do not fit it is shown with them beside it."""
+    """Return the message. If its arguments do not fit, append them unformatted."""
     try:
         message = record.getMessage()
-    except Exception:  # noqa: BLE001 - somebody else's arguments
+    except Exception:  # noqa: BLE001 - the caller's arguments may raise anything
         message = f"{safe_str(record.msg)} {safe_str(record.args)}"
     return truncate(message, MESSAGE_CHARACTERS_MAX)
 
 
 def safe_str(value: object) -> str:
-    """What a value says of itself; one that cannot must not keep a line from being written."""
+    """Return str(value), or the name of its type if that raises, so that the line is still written."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - somebody else's __str__
+    except Exception:  # noqa: BLE001 - a __str__ may raise anything
         return f"<{type(value).__name__}>"
 
 
@@ -75,15 +75,15 @@ def truncate(value: str, characters_max: int = VALUE_CHARACTERS_MAX) -> str:
 
 
 def safe_json_value(value: object) -> Any:
-    """`value` as JSON has it. One that changes or fails while it is looked at must not keep a line from being written."""
+    """Return `json_value(value)`, or the name of its type if that raises, so that the line is still written."""
     try:
         return json_value(value)
-    except Exception:  # noqa: BLE001 - somebody else's container
+    except Exception:  # noqa: BLE001 - a container may raise anything
         return f"<{type(value).__name__}>"
 
 
 def json_value(value: object, depth: int = 0) -> Any:
-    """`value` as JSON has it, bounded in every direction."""
+    """Convert a value to JSON types, with limits on length, number of items and nesting."""
     match value:
         case None | bool():
             return value
@@ -101,7 +101,7 @@ def json_value(value: object, depth: int = 0) -> Any:
 
 
 def timestamp(record: logging.LogRecord) -> str:
-    """RFC 3339, UTC."""
+    """Return the time of a record in RFC 3339, UTC."""
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -110,16 +110,16 @@ class _Formatter(logging.Formatter):
         if record.exc_info and not record.exc_text:
             try:
                 record.exc_text = self.formatException(record.exc_info)
-            except Exception:  # noqa: BLE001 - somebody else's exception
+            except Exception:  # noqa: BLE001 - an exception's __str__ may raise anything
                 record.exc_text = safe_str(record.exc_info[0])
         parts = [record.exc_text or "", self.formatStack(record.stack_info) if record.stack_info else ""]
         whole = "\n".join(part for part in parts if part)
-        # The end says what was raised.
+        # The last line names the exception, so the beginning is cut.
         return whole if len(whole) <= EXCEPTION_CHARACTERS_MAX else "…" + whole[-EXCEPTION_CHARACTERS_MAX:]
 
 
 class JsonFormatter(_Formatter):
-    """One JSON object a line, in ASCII: ts, level, logger, message, what is bound, extras, exception."""
+    """Formats a record as one line of ASCII JSON: ts, level, logger, message, bound fields, extra fields, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         own = {"ts": timestamp(record), "level": record.levelname, "logger": record.name, "message": message_of(record)}
@@ -135,12 +135,12 @@ class JsonFormatter(_Formatter):
 
 
 def _encode(line: Mapping[str, Any]) -> str:
-    """ASCII alone: every control character and every line end Unicode knows is an escape; DEL is the one json leaves."""
+    """Encode as ASCII: control characters and all line ends of Unicode become escapes. json leaves only DEL as it is."""
     return json.dumps(line, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("\x7f", "\\u007f")
 
 
 class TextFormatter(_Formatter):
-    """For people: time, level, logger, message, what is bound. An exception follows on lines that are indented."""
+    """Formats a record for people: time, level, logger, message, fields. An exception follows on indented lines."""
 
     INDENT = "    | "
 
@@ -148,15 +148,15 @@ class TextFormatter(_Formatter):
         fields = {"job" if name == "job_id" else name: value for name, value in bound_fields(record).items()} | extra_fields(
             record
         )
-        told = " ".join(f"{printable(name)}={printable(safe_str(value))}" for name, value in fields.items())
+        suffix = " ".join(f"{printable(name)}={printable(safe_str(value))}" for name, value in fields.items())
         head = f"{timestamp(record)} {printable(record.levelname):<8} {printable(record.name)}: {printable(message_of(record))}"
-        lines = [truncate(f"{head}  [{told}]" if told else head, LINE_BYTES_MAX)]
+        lines = [truncate(f"{head}  [{suffix}]" if suffix else head, LINE_BYTES_MAX)]
         lines += [self.INDENT + printable(line) for line in self.exception(record).splitlines()]
         return "\n".join(lines)
 
 
 class LogfmtFormatter(_Formatter):
-    """`name=value` pairs on one line: ts, level, logger, msg, what is bound, extras, exception."""
+    """Formats a record as `name=value` pairs: ts, level, logger, msg, bound fields, extra fields, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         own = {"ts": timestamp(record), "level": record.levelname.lower(), "logger": record.name, "msg": message_of(record)}
@@ -176,12 +176,12 @@ class LogfmtFormatter(_Formatter):
 
 
 def _logfmt_name(name: str) -> str:
-    """Without anything that would end the name."""
+    """Replace the characters that would end a name."""
     return re.sub(r"[\s\"=]", "_", printable(name)) or "_"
 
 
 def _logfmt_value(value: Any) -> str:
-    """Quoted where it has to be. Containers are JSON; True and False are as in JSON, too."""
+    """Return a value, quoted if necessary. Containers, booleans and None are JSON."""
     whole = json.dumps(value) if isinstance(value, bool | dict | list) or value is None else safe_str(value)
     if _UNQUOTED.fullmatch(whole) and whole.isprintable():
         return whole
@@ -189,7 +189,7 @@ def _logfmt_value(value: Any) -> str:
 
 
 def printable(value: str) -> str:
-    """Everything that is not to be seen, from line ends to what turns writing around, as an escape."""
+    """Escape every character that is not printable: line ends, control characters, changes of the writing direction."""
     if value.isprintable():
         return value
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)

@@ -1,6 +1,6 @@
-"""Log lines that say which job they are about. Inside a handler that is every line, whoever writes it.
+"""Log lines with fields of the job they belong to. Inside a handler every line has them, of any logger.
 
-The library logs below "holdfast" and configures nothing by itself; `configure` is for programs that have no setup of their own.
+The library logs below "holdfast" and configures nothing by itself. `configure` is for programs without a logging setup.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ logger.addHandler(logging.NullHandler())
 
 _NO_FIELDS: Mapping[str, Any] = {}
 current: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_log_fields", default=_NO_FIELDS)
-"""What is bound here and now: some of FIELDS."""
+"""The fields that are bound in the current context. Names are in FIELDS."""
 
 
 class LoggableJob(Protocol):
-    """A job, as far as a log line needs one."""
+    """The attributes of a job that a log line needs."""
 
     @property
     def id(self) -> int: ...
@@ -46,10 +46,10 @@ class LoggableJob(Protocol):
 
 
 class bind:  # noqa: N801 - reads as a verb: `with bind(...)`
-    """Bind fields for the lines within; they add to what is bound around them, and each may be entered once.
+    """Bind fields for the lines inside the block, in addition to those already bound. Each object may be entered once.
 
-    job_id, attempt, kind, queue, worker, correlation_id, trace_id: others belong into `extra=` of the line itself. Of a W3C
-    traceparent as `trace_id`, lines have the trace's own 32 hex digits.
+    The fields are job_id, attempt, kind, queue, worker, correlation_id and trace_id. Use `extra=` of a line for others. If
+    `trace_id` is a W3C traceparent, lines have the 32 hex digits of its trace id.
     """
 
     __slots__ = ("_fields", "_token")
@@ -70,9 +70,9 @@ class bind:  # noqa: N801 - reads as a verb: `with bind(...)`
 
 
 class JobFields(Mapping[str, Any]):
-    """What a line says of a job, looked up when there is a line: most jobs log nothing.
+    """The log fields of a job. They are looked up only when a line is logged, because most jobs log nothing.
 
-    `traceparent` is the span that the job is run in; without one, `trace_id` is that of the span that enqueued the job.
+    `traceparent` is the span in which the job runs. Without one, `trace_id` is that of the span that enqueued the job.
     """
 
     __slots__ = ("_job", "_traceparent", "_worker")
@@ -99,7 +99,7 @@ class JobFields(Mapping[str, Any]):
 
 
 class bind_job(JobFields):  # noqa: N801 - reads as a verb
-    """For the worker, around the handler and in the handler's own thread or task: all lines within are about this job."""
+    """Bind the fields of a job to all lines inside the block. The worker uses it in the handler's thread or task."""
 
     __slots__ = ("_token",)
 
@@ -111,9 +111,9 @@ class bind_job(JobFields):  # noqa: N801 - reads as a verb
 
 
 class ContextFilter(logging.Filter):
-    """Puts what is bound on every record. It belongs on a handler: a logger's filters do not see what its children log.
+    """Adds the bound fields to every record. Attach it to a handler: filters of a logger do not see records of its children.
 
-    A field that the line itself gives in `extra=` is left alone; one that is not bound is None, so that a format can name it.
+    A field that the line sets in `extra=` is kept. A field that is not bound is None, so that a format string can use it.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -125,10 +125,10 @@ class ContextFilter(logging.Filter):
 
 
 class _OwnHandler(logging.StreamHandler[Any]):
-    """Told apart from the handlers of others when `configure` is called again."""
+    """The type by which `configure` recognizes its own handler when it is called again."""
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class names it so
-        """Raise nothing. The base class raises ValueError where standard error is closed, into whatever wanted to log."""
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's name
+        """Raise nothing. If standard error is closed, the base class raises ValueError in the code that logs."""
         with contextlib.suppress(ValueError):
             super().handleError(record)
 
@@ -136,13 +136,13 @@ class _OwnHandler(logging.StreamHandler[Any]):
 def configure(
     json: bool = False, level: int | str = "INFO", *, stream: IO[str] | None = None, logfmt: bool = False
 ) -> logging.Handler:
-    """Send everything that is logged in this program to `stream` (stderr): JSON or logfmt for machines, or text for people.
+    """Send all log lines of this program to `stream` (default: stderr), as JSON or logfmt for machines or as text for people.
 
-    Sets up the root logger, so that a handler's own lines come too. Calling it again replaces what it did before, and
-    leaves alone what others did.
+    It configures the root logger, so lines of job handlers are included. Calling it again replaces its own setup and keeps
+    other handlers.
     """
     if json and logfmt:
-        raise ValidationError("lines are JSON or logfmt, not both", field="logfmt")
+        raise ValidationError("choose json or logfmt, not both", field="logfmt")
     handler = _OwnHandler(stream)
     handler.addFilter(ContextFilter())
     handler.setFormatter(FORMATTERS["json" if json else "logfmt" if logfmt else "text"]())
@@ -150,7 +150,7 @@ def configure(
     try:
         root.setLevel(level)
     except (ValueError, TypeError) as error:
-        raise ValidationError(f"level must be a level of logging's: {error}", field="level") from None
+        raise ValidationError(f"level must be a level of the logging module: {error}", field="level") from None
     for old in [old for old in root.handlers if isinstance(old, _OwnHandler)]:
         root.removeHandler(old)
     root.addHandler(handler)
@@ -158,12 +158,12 @@ def configure(
 
 
 def configured() -> tuple[Form, int, bool] | None:
-    """How `configure` has set this program up, for another process that is to log alike: in which form, from which level,
-    to standard output or not. None where it has not been called."""
+    """Return the setup of `configure`, for another process that has to log in the same way: the format, the level, and
+    whether it logs to standard output. Return None if it was not called."""
     root = logging.getLogger()
     for handler in root.handlers:
         if isinstance(handler, _OwnHandler):
-            forms = [form for form, made in FORMATTERS.items() if type(handler.formatter) is made]
+            forms = [form for form, formatter in FORMATTERS.items() if type(handler.formatter) is formatter]
             return forms[0] if forms else "text", root.level, handler.stream is sys.stdout
     return None
 
@@ -172,16 +172,16 @@ ERROR_CHARACTERS_MAX = 500
 
 
 def log_step(
-    log: logging.Logger, level: int, event: str, fields: Mapping[str, Any], said: str, *, error: Any = None, **facts: Any
+    log: logging.Logger, level: int, event: str, fields: Mapping[str, Any], message: str, *, error: Any = None, **facts: Any
 ) -> None:
-    """Log a step of the job that `fields` are about. `event` names the step; `error` is one as the ledger keeps it.
+    """Log a step of the job with these `fields`. `event` names the step. `error` is in the form that the ledger stores.
 
-    The error's traceback is the record's `exc_text`, so every formatter shows it, also where the error was raised in another
+    The error's traceback becomes the record's `exc_text`, so every formatter shows it, even if the error was raised in another
     process.
     """
     if not log.isEnabledFor(level):
         return
-    text = f"job {fields['job_id']} {said}"
+    text = f"job {fields['job_id']} {message}"
     if error is not None:
         facts["error"] = format_error(error, ERROR_CHARACTERS_MAX)
         text += f": {facts['error']}"

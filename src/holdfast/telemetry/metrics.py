@@ -21,11 +21,11 @@ BOUNDS_US = (
     1 * SECOND_US, 2_500 * MS_US, 5 * SECOND_US, 10 * SECOND_US, 30 * SECOND_US, 60 * SECOND_US, 120 * SECOND_US, 300 * SECOND_US,
     600 * SECOND_US, 1_800 * SECOND_US, 3_600 * SECOND_US, 14_400 * SECOND_US, 86_400 * SECOND_US,
 )  # fmt: skip
-"""The longest duration that each bucket but the last holds, in microseconds; the last holds all beyond."""
+"""The upper bound of each bucket in microseconds. The last bucket has no bound and is not listed."""
 
 
 class Histogram:
-    """Durations of one sort. Not safe by itself: whoever owns it has the lock."""
+    """Durations of one series. It is not thread-safe: its owner holds a lock."""
 
     __slots__ = ("buckets", "sum_us")
 
@@ -38,13 +38,13 @@ class Histogram:
         return sum(self.buckets)
 
     def add(self, durations_us: list[int]) -> None:
-        """Sorts what it is given: one search a bucket costs less than one a duration."""
+        """Add durations. Sorts the list in place: one search per bucket is cheaper than one per duration."""
         durations_us.sort()
         self.sum_us += sum(durations_us)
         start, count = 0, len(durations_us)
-        for place, bound in enumerate(BOUNDS_US):
+        for index, bound in enumerate(BOUNDS_US):
             end = bisect_right(durations_us, bound, start)
-            self.buckets[place] += end - start
+            self.buckets[index] += end - start
             start = end
             if start == count:
                 return
@@ -52,37 +52,37 @@ class Histogram:
 
     def merged(self, other: "Histogram") -> "Histogram":
         both = Histogram()
-        both.buckets = [mine + its for mine, its in zip(self.buckets, other.buckets, strict=True)]
+        both.buckets = [ours + theirs for ours, theirs in zip(self.buckets, other.buckets, strict=True)]
         both.sum_us = self.sum_us + other.sum_us
         return both
 
     def quantile(self, share: float) -> float | None:
-        """Seconds that this share of the durations did not exceed, taken to lie evenly within a bucket; None where there are
-        none. Beyond the last bound nothing is known but that: then it is the bound."""
+        """Return a quantile in seconds, or None without durations. Durations are assumed to be spread evenly within a bucket.
+        Beyond the last bound, return that bound."""
         rank = self.count * share
         if not rank:
             return None
         seen = 0
-        for held, (low, high) in zip(self.buckets, pairwise((0, *BOUNDS_US)), strict=False):
-            if seen + held >= rank:
-                return (low + (high - low) * (rank - seen) / held) / SECOND_US
-            seen += held
+        for count, (low, high) in zip(self.buckets, pairwise((0, *BOUNDS_US)), strict=False):
+            if seen + count >= rank:
+                return (low + (high - low) * (rank - seen) / count) / SECOND_US
+            seen += count
         return BOUNDS_US[-1] / SECOND_US
 
 
 NAMES_MAX = 200
-"""Distinct kinds, and queues; what comes later is counted together."""
+"""The most distinct kinds, and the most distinct queues. Later ones are counted together as `other`."""
 OUTCOMES_MAX = 20
 OTHER = "other"
 SUCCEEDED = "succeeded"
 
 Labels = tuple[str, ...]
 Counts = Mapping[tuple[str, Labels], int]
-"""How many more, by a counter's name and its labels."""
+"""Increments by the counter's name and its labels."""
 
 
 class Quantiles(NamedTuple):
-    """Seconds for one kind of job; None where nothing was measured."""
+    """Seconds for one kind of job. None: nothing was measured."""
 
     wait_p50: float | None
     wait_p95: float | None
@@ -91,23 +91,23 @@ class Quantiles(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """Everything at one moment."""
+    """All counters and timings at one moment."""
 
     counters: dict[str, dict[Labels, int]]
     timings: dict[str, dict[Labels, Histogram]]
 
 
 class _BoundedNames:
-    """The first names that came; whoever invents names without end must not fill the memory of those who watch."""
+    """Keeps the first `size_max` names and replaces later ones by `other`, so that endless new names do not fill the memory."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
         self._known: set[str] = set()
 
     def bounded(self, name: str) -> str:
         if name in self._known:
             return name
-        if len(self._known) >= self._most:
+        if len(self._known) >= self._size_max:
             return OTHER
         self._known.add(name)
         return name
@@ -116,7 +116,7 @@ class _BoundedNames:
 class Metrics:
     """Counters and timings that ledgers and workers of this process add to. Safe to use from many threads.
 
-    `holdfast.open` makes one for each ledger; hand one to several with `metrics=` and they count together.
+    `holdfast.open` creates one for each ledger. Pass one to several ledgers with `metrics=` to count them together.
     """
 
     def __init__(self, counters: Sequence[Family] = COUNTERS, histograms: Sequence[Family] = HISTOGRAMS) -> None:
@@ -132,32 +132,32 @@ class Metrics:
         _instances.add(self)
 
     def ran(self, kind: str, outcome: str, seconds: float) -> None:
-        """A worker ran a job for so long. `outcome` is one of a few words; "succeeded" counts as completed."""
+        """Record one run of a job. `outcome` is one of a few words; "succeeded" counts as completed."""
         self.ran_many([(kind, outcome, seconds)])
 
     def ran_many(self, runs: Iterable[tuple[str, str, float]]) -> None:
-        """(kind, outcome, seconds) of many runs at once."""
-        lasted: defaultdict[Labels, list[float]] = defaultdict(list)
+        """Record many runs, each as (kind, outcome, seconds)."""
+        by_labels: defaultdict[Labels, list[float]] = defaultdict(list)
         for kind, outcome, seconds in runs:
-            lasted[kind, outcome].append(seconds)
-        if not all(all(map(math.isfinite, found)) for found in lasted.values()):
+            by_labels[kind, outcome].append(seconds)
+        if not all(all(map(math.isfinite, times)) for times in by_labels.values()):
             raise ValidationError("seconds must be a finite number", field="seconds")
         durations = {
-            key: [round(seconds * SECOND_US) if seconds > 0 else 0 for seconds in found] for key, found in lasted.items()
+            key: [round(seconds * SECOND_US) if seconds > 0 else 0 for seconds in times] for key, times in by_labels.items()
         }
         completed: Counts = {
-            (COMPLETED, (kind,)): len(found) for (kind, outcome), found in lasted.items() if outcome == SUCCEEDED
+            (COMPLETED, (kind,)): len(times) for (kind, outcome), times in by_labels.items() if outcome == SUCCEEDED
         }
         with self._lock:
             self._add_counts(completed)
             self._add_timings(RUN, durations)
 
     def record(self, counts: Counts, waits_us: Mapping[str, list[int]]) -> None:
-        """What one call came to: counters, and by kind how long jobs had waited. The lists are the ledger's to give away."""
+        """Record one call of the ledger: counters, and waits by kind. The lists are sorted in place."""
         self.add(counts, {WAIT: {(kind,): waits for kind, waits in waits_us.items()}})
 
     def add(self, counts: Counts, timings_us: Mapping[str, Mapping[Labels, list[int]]]) -> None:
-        """Counters, and durations by a histogram's name and its labels."""
+        """Add to counters, and add durations by the histogram's name and its labels."""
         with self._lock:
             self._add_counts(counts)
             for name, durations_us in timings_us.items():
@@ -177,26 +177,26 @@ class Metrics:
             series[key].add(durations)
 
     def _bounded(self, name: str, labels: Labels) -> Labels:
-        """Reasons and codes are enumerated, names are not."""
+        """Limit the number of names. Reasons and codes are enumerated already."""
         return tuple(
             self._names[label].bounded(value) if label in self._names else value
             for label, value in zip(self._labels[name], labels, strict=True)
         )
 
     def queue_label(self, queue: str) -> str:
-        """The queue, or "other" beyond the first so many."""
+        """Return the queue, or "other" if there are too many queues already."""
         with self._lock:
             return self._names["queue"].bounded(queue)
 
     def value(self, name: str, **labels: str) -> int:
-        """A counter now; 0 where nothing was counted."""
+        """Return the value of a counter, 0 if nothing was counted."""
         if name not in self._counters or labels.keys() != set(self._labels[name]):
             raise ValidationError(f"there is no counter {name} with these labels", field="name")
         with self._lock:
             return self._counters[name].get(tuple(labels[label] for label in self._labels[name]), 0)
 
     def quantiles(self, kind: str) -> Quantiles:
-        """The median and the 95th percentile of a kind's waits and runs since the process began, estimated from buckets."""
+        """Return the median and the 95th percentile of a kind's waits and runs since the process started, from buckets."""
         return quantiles(self.read(), kind)
 
     def read(self) -> Readings:
@@ -228,9 +228,9 @@ _instances: "weakref.WeakSet[Metrics]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Whoever held a lock at the fork is not here to let it go."""
+    """Replace the locks: the thread that held one at the fork does not exist in the child."""
     for metrics in list(_instances):
-        metrics._forked()  # noqa: SLF001 - one room
+        metrics._forked()  # noqa: SLF001 - same module
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format, and the HTTP endpoint that serves them."""
+"""Metrics in the text format of Prometheus, and the HTTP endpoint that serves them."""
 
 import contextlib
 import logging
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 PORT_MAX = 65_535
 CLIENT_SECONDS_MAX = 10
-"""How long a client may take to say what it wants."""
+"""How long a client may take to send its request."""
 _TEXT_TYPE = "text/plain; charset=utf-8"
 
 EndpointPage = tuple[str, Callable[[], bytes]]
-"""A content type, and what makes the content."""
+"""A content type, and a function that returns the content."""
 
 _log = logging.getLogger("holdfast.telemetry")
 
@@ -50,7 +50,7 @@ class _EndpointServer(ThreadingHTTPServer):
         super().__init__(address, _EndpointHandler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's concern."""
+        """Log at debug level only: the client has disconnected."""
         _log.debug("a request for metrics was not answered", exc_info=True)
 
 
@@ -68,9 +68,9 @@ class _EndpointHandler(BaseHTTPRequestHandler):
         content_type, make = page
         try:
             body = make()
-        except Exception:  # noqa: BLE001 - whatever it was, the scraper is told and the log keeps it
-            _log.exception("a page could not be made")
-            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT_TYPE, b"this page could not be made; the log says why\n")
+        except Exception:  # noqa: BLE001 - any error is logged and answered with status 500
+            _log.exception("a page could not be created")
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT_TYPE, b"this page could not be created; see the log\n")
             return
         self._answer(HTTPStatus.OK, content_type, body)
 
@@ -89,7 +89,7 @@ class _EndpointHandler(BaseHTTPRequestHandler):
 
 
 class MetricsEndpoint:
-    """Serves `pages`, by path, and `/healthz`, until it is closed or the process ends."""
+    """Serves `pages` by path, and `/healthz`, until it is closed or the process ends."""
 
     def __init__(self, host: str, port: int, pages: Mapping[str, EndpointPage]) -> None:
         check_integer("port", port, 0, PORT_MAX)
@@ -120,12 +120,12 @@ class MetricsEndpoint:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AGE_SECONDS_MAX = 5
-"""Counting all jobs reads them all: scrapes within this time share one count."""
+"""Counting jobs reads all of them, so scrapes within this time share one count."""
 _GAUGES = {family.name: family for family in GAUGES}
 
 
 class MetricsSource(Protocol):
-    """A ledger, as far as this room needs one."""
+    """The attributes of a ledger that the endpoint needs."""
 
     metrics: Metrics
 
@@ -135,9 +135,9 @@ class MetricsSource(Protocol):
 
 
 def render(source: MetricsSource | Metrics) -> bytes:
-    """Everything to be scraped: a process's metrics and, given a ledger, how many jobs that has now.
+    """Return the page to scrape: the metrics of the process and, for a ledger, its current numbers of jobs.
 
-    A ledger out of reach takes `holdfast_ledger_up` to 0 and its jobs from the page; what was counted is still there.
+    If the ledger is out of reach, `holdfast_ledger_up` is 0 and its jobs are missing. The counters are still there.
     """
     client = _client()
     registry = client.CollectorRegistry()
@@ -147,10 +147,10 @@ def render(source: MetricsSource | Metrics) -> bytes:
 
 
 def serve(ledger: MetricsSource, port: int, host: str = "127.0.0.1") -> MetricsEndpoint:
-    """`/metrics` and `/healthz` from a daemon thread, until `close()`. Port 0 takes a free one: see `.port`.
+    """Serve `/metrics` and `/healthz` from a daemon thread until `close()`. Port 0 selects a free port: see `.port`.
 
-    `/healthz` says that this process is alive, and nothing of the ledger: no restart mends a database. What the whole ledger
-    does is counted from this call on, or from the first scrape that reaches the ledger.
+    `/healthz` reports that this process is alive. It does not check the ledger: restarting the process would not repair a
+    database. Ledger-wide metrics are counted from this call on, or from the first scrape that reaches the ledger.
     """
     _client()
     with contextlib.suppress(Unavailable):
@@ -171,14 +171,14 @@ def _client() -> Any:
 
 
 class Collector:
-    """For a registry of prometheus-client's: `REGISTRY.register(Collector(ledger))` puts these beside a program's own."""
+    """A prometheus-client collector: `REGISTRY.register(Collector(ledger))` adds these metrics to the program's own."""
 
     def __init__(self, source: MetricsSource | Metrics) -> None:
         _client()
         self._source = source
 
     def describe(self) -> "Iterable[Metric]":
-        """Nothing: a registry would read the ledger to find out."""
+        """Return nothing, so that a registry does not read the ledger when this is registered."""
         return []
 
     def collect(self) -> "Iterator[Metric]":
@@ -195,7 +195,7 @@ def _counters(readings: Readings, families: Sequence[Family]) -> "Iterator[Metri
     from prometheus_client.core import CounterMetricFamily
 
     for family in families:
-        metric = CounterMetricFamily(family.name, family.what, labels=family.labels)
+        metric = CounterMetricFamily(family.name, family.description, labels=family.labels)
         for labels, count in sorted(readings.counters[family.name].items()):
             metric.add_metric(labels, count)
         yield metric
@@ -205,7 +205,7 @@ def _histograms(readings: Readings, families: Sequence[Family]) -> "Iterator[Met
     from prometheus_client.core import HistogramMetricFamily
 
     for family in families:
-        metric = HistogramMetricFamily(family.name, family.what, labels=family.labels)
+        metric = HistogramMetricFamily(family.name, family.description, labels=family.labels)
         for labels, timing in sorted(readings.timings[family.name].items(), key=_labels):
             metric.add_metric(labels, _buckets(timing), sum_value=timing.sum_us / SECOND_US)
         yield metric
@@ -250,7 +250,7 @@ def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
 def _gauge(family: Family, values: Iterable[tuple[Labels, float]]) -> "Metric":
     from prometheus_client.core import GaugeMetricFamily
 
-    metric = GaugeMetricFamily(family.name, family.what, labels=family.labels)
+    metric = GaugeMetricFamily(family.name, family.description, labels=family.labels)
     for labels, value in values:
         metric.add_metric(labels, value)
     return metric

@@ -1,7 +1,7 @@
-"""Spans by OpenTelemetry, where the program that uses Holdfast has loaded it. Elsewhere this costs a look into a dict.
+"""OpenTelemetry spans, if the program that uses Holdfast has loaded OpenTelemetry. Otherwise this costs a dict lookup.
 
-A job carries the W3C traceparent of the span that enqueued it, as its `trace_id`. Whoever runs the job, in whatever process,
-goes on from there.
+A job carries the W3C traceparent of the span that enqueued it, as its `trace_id`. The process that runs the job continues that
+trace.
 """
 
 import sys
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 NAME = "holdfast"
 CORRELATION = "correlation_id"
-"""Its key in W3C baggage."""
+"""The key of the correlation id in W3C baggage."""
 _NO_SPAN: "AbstractContextManager[Span | None]" = nullcontext()
 
 
 class TraceableJob(Protocol):
-    """A job, as far as its span needs one."""
+    """The attributes of a job that its span needs."""
 
     id: int
     queue: str
@@ -42,31 +42,33 @@ class TraceableJob(Protocol):
 
 
 def is_loaded() -> bool:
-    """Whether this program traces at all. Holdfast does not load OpenTelemetry: nobody would see its spans."""
+    """Return whether this program has loaded OpenTelemetry. Holdfast does not load it: without an exporter no span is seen."""
     return sys.modules.get("opentelemetry.trace") is not None
 
 
 def current_traceparent() -> str | None:
-    """The current span in W3C form, "00-<trace>-<span>-<flags>"; None where there is none."""
+    """Return the current span in W3C form, "00-<trace>-<span>-<flags>", or None."""
     return _traceparent(None) if is_loaded() else None
 
 
 def with_correlation(commands: list[Enqueue]) -> list[Enqueue]:
-    """The commands with the correlation id of the current W3C baggage, unless their caller gave one.
+    """Add the correlation id of the current W3C baggage to commands without one.
 
-    Baggage comes from other programs: an id that no job can have is left out.
+    Baggage comes from other programs, so an invalid id is ignored.
     """
     from opentelemetry import baggage
 
-    found = baggage.get_baggage(CORRELATION)
-    if found is None:
+    value = baggage.get_baggage(CORRELATION)
+    if value is None:
         return commands
     try:
-        given = limits.check_key(CORRELATION, found)
+        correlation_id = limits.check_key(CORRELATION, value)
     except HoldfastError:
         return commands
     return [
-        command if command.correlation_id is not None else msgspec.structs.replace(command, correlation_id=given, bare=False)
+        command
+        if command.correlation_id is not None
+        else msgspec.structs.replace(command, correlation_id=correlation_id, bare=False)
         for command in commands
     ]
 
@@ -81,7 +83,7 @@ def _traceparent(context: "Context | None") -> str | None:
 
 @contextmanager
 def attached_to(traceparent: str | None) -> Iterator[None]:
-    """Go on, within, from a span of another process; nothing changes where there is none, or nobody traces."""
+    """Continue the trace of another process inside the block. Do nothing without a traceparent or without OpenTelemetry."""
     if traceparent is None or not is_loaded():
         yield
         return
@@ -102,8 +104,8 @@ def _tracer() -> "Tracer":
 
 @contextmanager
 def enqueue_span(commands: Sequence[Enqueue]) -> Iterator[list[Enqueue]]:
-    """One PRODUCER span around an enqueue of any number of jobs. Gives the commands to send: each carries the span, unless its
-    caller said what it belongs to. Call it only where `current_traceparent()` has something to say."""
+    """Open one PRODUCER span around an enqueue of any number of jobs. Yield the commands with the span as their trace_id, unless
+    the caller gave one. Call it only if `current_traceparent()` is not None."""
     from opentelemetry import trace
 
     kinds, queues = {command.kind for command in commands}, {command.queue for command in commands}
@@ -127,10 +129,10 @@ def enqueue_span(commands: Sequence[Enqueue]) -> Iterator[list[Enqueue]]:
 
 
 def job_span(job: TraceableJob, worker: str) -> "AbstractContextManager[Span | None]":
-    """For the worker, around the handler and in the handler's own thread: a CONSUMER span that is current inside.
+    """Return a context manager with a CONSUMER span that is current inside. The worker uses it in the handler's thread.
 
-    Its parent is the span in the job's trace_id; where that is none, or a text of some other make, it begins a trace. The job's
-    correlation id is in the current baggage. What the handler raises is recorded and goes on. None is given where nobody traces.
+    Its parent is the span in the job's trace_id. If there is none, or not in W3C form, a new trace begins. The job's correlation
+    id is in the current baggage. Exceptions of the handler are recorded and re-raised. Without OpenTelemetry the span is None.
     """
     return _job_span(job, worker) if is_loaded() else _NO_SPAN
 
@@ -167,18 +169,18 @@ def _job_span(job: TraceableJob, worker: str) -> "Iterator[Span]":
 
 
 def _claim_span(job: TraceableJob, parent: "Context", attributes: dict[str, Any], claimed_at: datetime) -> None:
-    """The claim, told afterwards: only with the job in hand is its trace known. Both times are the ledger's."""
+    """Record the claim afterwards: its trace is known only once the job is claimed. Both times are the ledger's."""
     from opentelemetry import trace
 
-    told = attributes | {"messaging.operation.type": "receive", "messaging.operation.name": "claim"}
+    claim_attributes = attributes | {"messaging.operation.type": "receive", "messaging.operation.name": "claim"}
     span = _tracer().start_span(
-        f"claim {job.kind}", parent, kind=trace.SpanKind.CLIENT, attributes=told, start_time=_nanoseconds(claimed_at)
+        f"claim {job.kind}", parent, kind=trace.SpanKind.CLIENT, attributes=claim_attributes, start_time=_nanoseconds(claimed_at)
     )
     span.end(_nanoseconds(job.started_at or claimed_at))
 
 
 def _parent(traceparent: str | None) -> "Context":
-    """Where a job's trace goes on; an empty context, whatever is current here, where it has none."""
+    """Return the context of a job's trace. Without a trace it is empty, independent of the current context."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

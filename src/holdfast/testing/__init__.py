@@ -1,4 +1,4 @@
-"""For tests of programs that use Holdfast."""
+"""Helpers for tests of programs that use Holdfast."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ _MODULES = dict.fromkeys(("Drained", "Run", "drain"), "inline_worker") | dict.fr
 
 
 def __getattr__(name: str) -> Any:
-    """A test that only wants a clock needs no worker."""
+    """Import on first use: a test that only needs a clock does not load the worker."""
     if name not in _MODULES:
         raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
     from importlib import import_module
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
 
 
 def check_all(ledger: Ledger) -> list[Violation]:
-    """Everything wrong with any job's history and row, as `ledger.check` says it of each: an empty list."""
+    """Run `ledger.check` on every job. Return all violations; an empty list means that the ledger is consistent."""
     found: list[Violation] = []
     after = 0
     while page := ledger.list(after=after, limit=PAGE_MAX):

@@ -8,7 +8,7 @@ DEFAULT_START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ManualClock:
-    """`advance` lets time pass; `jump` steps the wall clock while no time passes."""
+    """A clock for tests. `advance` lets time pass. `jump` steps the wall clock without letting time pass."""
 
     def __init__(self, start: datetime = DEFAULT_START) -> None:
         if start.utcoffset() is None:
@@ -20,12 +20,12 @@ class ManualClock:
         return self._now
 
     def monotonic(self) -> float:
-        """Seconds that have passed; no step of the wall clock shows in it."""
+        """Return the seconds that have passed. Steps of the wall clock do not change it."""
         return self._elapsed.total_seconds()
 
     def advance(self, seconds: float) -> None:
         if seconds < 0:
-            raise ValueError("time does not pass backwards; jump() steps the wall clock")
+            raise ValueError("seconds must not be negative; jump() steps the wall clock back")
         self._now += timedelta(seconds=seconds)
         self._elapsed += timedelta(seconds=seconds)
 
@@ -34,7 +34,7 @@ class ManualClock:
 
 
 class NoJitter(SystemEntropy):
-    """Tokens as random as ever, and backoffs that are exactly what the policy says."""
+    """Random tokens as usual, but backoffs without jitter, exactly as in the policy."""
 
     def jitter(self) -> float:
         return 1.0

@@ -1,4 +1,4 @@
-"""Contexts for a test that calls a handler directly: no ledger, no worker, everything the handler says kept for the test."""
+"""Contexts for tests that call a handler directly, without a ledger or a worker. They record all calls of the handler."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +20,7 @@ _NOW = round(DEFAULT_START.timestamp()) * 1_000_000
 
 
 class EnqueuedCall(NamedTuple):
-    """A job that the handler made, or a step that it registered to be undone."""
+    """A job that the handler enqueued, or an undo step that it registered."""
 
     kind: str
     args: dict[str, Any]
@@ -28,7 +28,7 @@ class EnqueuedCall(NamedTuple):
 
 
 class _FakeRuntime:
-    """What a context otherwise asks its worker for."""
+    """Replaces the worker's runtime for a context."""
 
     def __init__(self) -> None:
         self.enqueued: list[EnqueuedCall] = []
@@ -37,7 +37,7 @@ class _FakeRuntime:
         return 0.0
 
     def poll_cancel(self, context: Context) -> None:
-        """Whether it should stop, the test says."""
+        """Do nothing: the test calls `cancel`."""
 
     renew_overdue = poll_cancel
 
@@ -50,16 +50,16 @@ class _FakeRuntime:
     def enqueue_child(
         self, parent: Job, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Job:
-        kind, given = _resolve_handler(handler, args, kwargs)
-        self.enqueued.append(EnqueuedCall(kind, given, dict(options)))
-        return Job(parent.id + len(self.enqueued), _record(parent.id + len(self.enqueued), kind, given, m.Status.QUEUED))
+        kind, arguments = _resolve_handler(handler, args, kwargs)
+        self.enqueued.append(EnqueuedCall(kind, arguments, dict(options)))
+        return Job(parent.id + len(self.enqueued), _record(parent.id + len(self.enqueued), kind, arguments, m.Status.QUEUED))
 
-    async def run_in_thread(self, verb: Callable[..., T], *args: Any, **given: Any) -> T:
-        return verb(*args, **given)
+    async def run_in_thread(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        return verb(*args, **kwargs)
 
 
 class _RecordingContext(Context):
-    """What both kinds of contexts have for the test."""
+    """The recording part of both contexts."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class _RecordingContext(Context):
         args: Mapping[str, Any] | None = None,
         job_id: int = 1,
     ) -> None:
-        """As in the attempt with this number. `checkpoint` is what an earlier one has left, in `restored`."""
+        """Create the context of this attempt. `checkpoint` is that of an earlier attempt; the handler finds it in `restored`."""
         limits.check_integer("attempt", attempt, 1, limits.INTEGER_MAX)
         record = _record(job_id, kind, dict(args or {}), m.Status.RUNNING)
         held = msgspec.structs.replace(
@@ -79,7 +79,7 @@ class _RecordingContext(Context):
             phase=m.Phase.EXECUTING,
             owner="test",
             incarnation="test",
-            token="test",  # noqa: S106 - it opens nothing
+            token="test",  # noqa: S106 - not a real secret
             claimed_at=_NOW,
             started_at=_NOW,
             last_beat_at=_NOW,
@@ -91,50 +91,50 @@ class _RecordingContext(Context):
         fence = m.Fence(job_id, attempt, "test", "test", "test")
         super().__init__(Job(job_id, held, fence=fence), None, self._fake_runtime, 1.0, float("inf"), 0.0)  # type: ignore[arg-type]
         self.told: list[dict[str, Any]] = []
-        """What `progress` and `beat` said, in order."""
+        """The arguments of `progress` and `beat` calls, in order."""
         self.checkpoints: list[Any] = []
         self.undo_steps: list[EnqueuedCall] = []
         self.assist_requested = False
 
     @property
     def enqueued(self) -> list[EnqueuedCall]:
-        """The jobs that it made, in order."""
+        """The jobs that the handler enqueued, in order."""
         return self._fake_runtime.enqueued
 
     def cancel(self) -> None:
-        """From here on the handler is asked to stop: `cancelled` is true, `check_cancelled` raises JobCancelled."""
+        """Request a cancel: from now on `cancelled` is true and `check_cancelled` raises JobCancelled."""
         self.cancel_requested = True
 
     def queue_progress(self, unsent: dict[str, Any]) -> None:
         self.told.append(unsent)
 
-    def _send_beat(self, **told: Any) -> Beat:
-        checked = validate.beat(**{"stage": None, "progress": None, "assist_requested": None, **told})
-        if "checkpoint" in told:
-            self.checkpoints.append(told["checkpoint"])
-        elif "undo" in told:
-            self.undo_steps.append(EnqueuedCall(told["undo"]["kind"], told["undo"]["args"], {}))
+    def _send_beat(self, **fields: Any) -> Beat:
+        checked = validate.beat(**{"stage": None, "progress": None, "assist_requested": None, **fields})
+        if "checkpoint" in fields:
+            self.checkpoints.append(fields["checkpoint"])
+        elif "undo" in fields:
+            self.undo_steps.append(EnqueuedCall(fields["undo"]["kind"], fields["undo"]["args"], {}))
         elif checked.assist_requested is not None:
             self.assist_requested = checked.assist_requested
         else:
-            self.told.append(told)
+            self.told.append(fields)
         at = to_datetime(_NOW)
         return Beat(self.job.id, self.job.rev, m.Status.RUNNING, at, self.cancel_requested, at)
 
 
 class FakeContext(_RecordingContext):
-    """For a `def` handler: `send(FakeContext(attempt=2), to="ada")`."""
+    """A context for a `def` handler: `send(FakeContext(attempt=2), to="ada")`."""
 
 
 class FakeAsyncContext(_RecordingContext, AsyncContext):  # type: ignore[misc]
-    """For an `async def` handler."""
+    """A context for an `async def` handler."""
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Awaitable[Job]:  # type: ignore[override]
-        return AsyncContext._enqueue(self, handler, args, kwargs)  # noqa: SLF001 - its own
+        return AsyncContext._enqueue(self, handler, args, kwargs)  # noqa: SLF001 - of a base class
 
 
 def _resolve_handler(handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A handler's arguments are checked as an app checks them; of a kind alone nothing is known."""
+    """Check the arguments of a handler as an app does. For a kind given by name they are not checked."""
     if isinstance(handler, str):
         return handler, dict(kwargs)
     found = getattr(handler, "__holdfast_handler__", None)

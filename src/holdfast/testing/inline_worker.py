@@ -1,4 +1,4 @@
-"""Run an app's jobs in a test: one at a time, in the calling thread, by the rules of a worker."""
+"""Run an app's jobs in a test: one at a time, in the calling thread, like a worker."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ WORKER_NAME = "drain"
 
 
 class InlineRuntime(WorkerRuntime):
-    """Nobody beats by the way: what a beat would tell or learn is told or asked when it matters."""
+    """A runtime without a heartbeat thread. It sends progress and checks for a cancel when they are needed."""
 
     running: Context | None = None
 
@@ -43,7 +43,7 @@ class InlineRuntime(WorkerRuntime):
             self.renew_overdue(self.running)
 
     def renew_overdue(self, context: Context) -> None:
-        """A worker would have renewed the lease all along."""
+        """Renew the lease, as a worker would have done in time."""
         with contextlib.suppress(HoldfastError):
             Context.beat(context)
 
@@ -54,12 +54,12 @@ class InlineRuntime(WorkerRuntime):
         elif job.phase is Phase.ABORTING:
             context.cancel_requested = True
 
-    async def run_in_thread(self, verb: Callable[..., T], *args: Any, **given: Any) -> T:
-        return verb(*args, **given)
+    async def run_in_thread(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        return verb(*args, **kwargs)
 
 
 class InlineSettler(Settler):
-    """Settles in the calling thread, before it returns."""
+    """Records outcomes in the calling thread, before it returns."""
 
     def __init__(self, runtime: WorkerRuntime) -> None:
         super().__init__(runtime)
@@ -78,7 +78,7 @@ class InlineSettler(Settler):
             super().failed(context, error, stage)
 
     def _expire_if_late(self, context: Context) -> bool:
-        """Whether the attempt took longer than it may: here that is noticed when it ends."""
+        """Time out an attempt that took too long, and return whether it did. Here that is checked when the attempt ends."""
         if context.deadline is None or self._runtime.monotonic() < context.deadline:
             return False
         self.timed_out(context)
@@ -92,7 +92,7 @@ class InlineSettler(Settler):
 
 
 class InlineWorker:
-    """Claims one job and runs it, when it is told to."""
+    """Claims and runs one job at a time, on request."""
 
     def __init__(self, app: "App", queues: Sequence[str] | None) -> None:
         self._queues = sorted({handler.queue for handler in app.registry}) if queues is None else list(queues)
@@ -103,13 +103,13 @@ class InlineWorker:
         self._kinds = [handler.kind for handler in served]
         self._settler = InlineSettler(self._runtime)
         self._attempts = AttemptRunner(self._runtime, self._settler)
-        # A loop of its own: the thread's own one, if it has one, stays what it was.
+        # A separate loop, so that the thread's own event loop is not replaced.
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         declare_handlers(app.ledger, served, WORKER_NAME)
 
     @property
     def errors(self) -> list[BaseException]:
-        """What handlers raised, but for a cancel they were asked for."""
+        """The exceptions of handlers, except JobCancelled."""
         return self._settler.errors
 
     def claim(self) -> Job | None:
@@ -120,7 +120,7 @@ class InlineWorker:
         return self._runtime.ledger.until_ready(self._queues, kinds=self._kinds)
 
     def run(self, job: Job) -> None:
-        """One attempt, from its checks to its outcome."""
+        """Run one attempt, from its checks to its outcome."""
         context = self._context(job)
         self._runtime.hold(context)
         self._runtime.running = context
@@ -133,7 +133,7 @@ class InlineWorker:
         finally:
             self._runtime.running = None
         for error in self.errors[before:]:
-            # Ctrl-C, and what a test runner ends a test with, are not the job's affair alone.
+            # KeyboardInterrupt, and exceptions with which a test runner ends a test, must reach the caller.
             if not isinstance(error, Exception | SystemExit | asyncio.CancelledError):
                 raise error
 
@@ -156,18 +156,18 @@ def _check_no_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise ValidationError("drain waits, which an event loop must not: use `await asyncio.to_thread(drain, app)`")
+    raise ValidationError("drain would block the event loop: use `await asyncio.to_thread(drain, app)`")
 
 
 RUNS_MAX = 10_000
-"""With so many runs and no end in sight, jobs keep coming back."""
+"""The most runs of a drain without a limit. More mean that jobs keep being requeued."""
 LIMIT_MAX = 1_000_000_000
 NAMED_KINDS_MAX = 5
-"""How many kinds are named that do."""
+"""How many kinds the error message names."""
 
 
 class Run(NamedTuple):
-    """One attempt, and the status of its job right after it: queued, or stalled by a check, where it will be tried again."""
+    """One attempt, and the status of its job right after it: queued, or stalled by a check, if it will be retried."""
 
     job_id: int
     kind: str
@@ -175,7 +175,7 @@ class Run(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """What a drain has run, in order, and what handlers raised meanwhile."""
+    """The runs of a drain in order, and the exceptions that handlers raised."""
 
     runs: tuple[Run, ...]
     errors: tuple[BaseException, ...]
@@ -195,17 +195,17 @@ def drain(
     advance: bool = False,
     raise_errors: bool = False,
 ) -> Drained:
-    """Run what is ready, and what becomes ready by that, until nothing is.
+    """Run all ready jobs, and those that become ready by that, until none is left.
 
-    In claim order over `queues` (by default all that have handlers, by name), one job at a time, in this thread, whatever a
-    handler's isolation; async handlers on a loop of its own. The ledger is swept whenever nothing is ready.
-    With `advance`, the app's ManualClock goes on to whatever waits for a delay or a backoff.
-    It stops early after `limit` runs, or after one when `until()` is true. An `until` that is a moment is how far `advance` goes.
-    Without a `limit`, 10,000 runs are an error that names the kinds which keep coming back.
-    With `raise_errors`, the first error of a handler is raised here once it is recorded.
+    Jobs run in claim order over `queues` (default: all queues with handlers, by name), one at a time, in this thread. The
+    isolation of a handler is ignored. Async handlers run on a separate loop. The ledger is swept whenever no job is ready.
+    With `advance`, the app's ManualClock is advanced to the next job that waits for a delay or a backoff.
+    It stops early after `limit` runs, or when `until()` is true after a run. If `until` is a datetime, `advance` stops there.
+    Without a `limit`, more than 10,000 runs raise LimitExceeded, which names the most frequent kinds.
+    With `raise_errors`, the first exception of a handler is raised after it is recorded.
     """
-    with DrainRun(app, queues, until, _clock(app) if advance else None, raise_errors) as made:
-        return made.run(None if limit is None else check_integer("limit", limit, 0, LIMIT_MAX))
+    with DrainRun(app, queues, until, _clock(app) if advance else None, raise_errors) as drain_run:
+        return drain_run.run(None if limit is None else check_integer("limit", limit, 0, LIMIT_MAX))
 
 
 def _clock(app: "App") -> ManualClock:
@@ -256,11 +256,11 @@ class DrainRun:
             raise self._worker.errors[0]
 
     def _pass_time(self) -> bool:
-        """On to the next job that is ready some day; False where there is none, or none soon enough."""
+        """Advance the clock to the next delayed job. Return False if there is none, or only after `until`."""
         if self._clock is None:
             return False
         wait = self._worker.until_ready()
-        # What is ready and was not claimed is somebody else's.
+        # A job that is ready and was not claimed is not for this worker.
         if not wait:
             return False
         if self._end is not None and wait > (self._end - self._clock.now()).total_seconds():

@@ -1,7 +1,7 @@
-"""Addresses and connections. Each wait for an answer has a deadline.
+"""Urls and connections. Each statement has a timeout.
 
 A server can stop answering without closing the connection: a dead NAT entry, a frozen proxy, a frozen machine. TCP
-keepalives find a dead peer but not a frozen one, so every statement has a deadline of its own here.
+keepalives detect a dead peer but not a frozen one, so every statement has its own timeout here.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from holdfast.store.callers import run_on_loop
 from holdfast.store.postgres.values import read_binary
 
 OPTIONS = ("schema", "lanes", "pooled", "listen")
-"""The parameters of a url that are Holdfast's own; the others are for libpq."""
+"""Holdfast's own parameters in a url. The others are for libpq."""
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 
 
@@ -33,20 +33,20 @@ class PostgresAddress(NamedTuple):
     schema: str
     lanes: Sequence[Lane]
     pooled: bool | None
-    """Whether a connection pooler in transaction mode may be in between; None where the url does not say."""
+    """Whether there may be a connection pooler in transaction mode. None: the url does not specify it."""
     listen: str | None
-    """The same for a connection that listens, where that one goes to another host or port."""
+    """The conninfo of listening connections, if they use another host or port."""
 
 
 def read_url(url: str) -> PostgresAddress:
     """Split a url into a part for libpq and Holdfast's own parameters.
 
-    `schema`; `lanes=1` for one connection less; `pooled=1` or `pooled=0` where a connection pooler must not be looked for;
-    `listen=HOST:PORT`, the server itself, where the url leads to a pooler, which cannot pass on notifications.
-    The part for libpq stays as it was typed: libpq has rules of its own for empty parts and for escapes.
+    `schema` names the schema. `lanes=1` saves one connection. `pooled=1` or `pooled=0` turns off the detection of a connection
+    pooler. `listen=HOST:PORT` is the address of the server itself if the url leads to a pooler: it cannot forward notifications.
+    The part for libpq is not changed: libpq has its own rules for empty parts and for escapes.
     """
-    read = parse_server_url(url)
-    named = [(unquote(name), name, value) for name, value in read.parameters]
+    parsed = parse_server_url(url)
+    named = [(unquote(name), name, value) for name, value in parsed.parameters]
     ours = {
         "schema": "holdfast",
         "lanes": "2",
@@ -69,20 +69,20 @@ def read_url(url: str) -> PostgresAddress:
     lanes: Sequence[Lane] = ("work", "keyed") if ours["lanes"] == "1" else ("claim", "work", "keyed")
     kept = [(name, value) for _, name, value in left]
     pooled = None if not ours["pooled"] else ours["pooled"] == "1"
-    return PostgresAddress(read.text(kept), ours["schema"], lanes, pooled, _listen_url(read, ours["listen"], kept))
+    return PostgresAddress(parsed.text(kept), ours["schema"], lanes, pooled, _listen_url(parsed, ours["listen"], kept))
 
 
-def _listen_url(read: ServerUrl, hosts: str, parameters: Sequence[tuple[str, str]]) -> str | None:
+def _listen_url(url: ServerUrl, hosts: str, parameters: Sequence[tuple[str, str]]) -> str | None:
     if not hosts:
         return None
-    text = read._replace(hosts=hosts).text(parameters)
+    text = url._replace(hosts=hosts).text(parameters)
     if parse_server_url(text).hosts != hosts:
         raise ValidationError("listen must be HOST or HOST:PORT", field="url")
     return text
 
 
 def _libpq_names() -> set[str]:
-    """Names of parameters. `ssl` is an older name that libpq knows in urls alone."""
+    """Return the names of libpq's parameters. `ssl` is an older one that libpq accepts only in urls."""
     return {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
 
 
@@ -90,15 +90,15 @@ CONNECT_SECONDS = 10.0
 WRITE_SECONDS = 10.0
 """How long one statement of a transaction that writes may take."""
 READ_SECONDS = 60.0
-"""How long one statement of a transaction that only reads may take: a large page from a cold disk takes its time."""
+"""How long one statement of a read-only transaction may take. A large page from a cold disk is slow."""
 LARGE_BYTES = 1_000_000
 BYTES_A_SECOND = 500_000
 LARGE_SECONDS_MAX = 600.0
-"""A statement with more than LARGE_BYTES of parameters has a second more for each BYTES_A_SECOND, up to LARGE_SECONDS_MAX."""
+"""A statement with more than LARGE_BYTES of parameters gets a second more for each BYTES_A_SECOND, up to LARGE_SECONDS_MAX."""
 CANCEL_SECONDS = 0.5
-"""How long the server is asked to drop a statement whose answer is overdue."""
+"""How long the request to cancel a timed-out statement may take."""
 SIGNAL_SECONDS = 0.1
-"""How often a wait looks for signals; the driver's own number."""
+"""How often a wait checks for signals. It is the driver's default."""
 _SOCKET_OPTIONS = {
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -110,69 +110,70 @@ _SOCKET_OPTIONS = {
 
 
 class TimedConnection(psycopg.Connection[Any]):
-    """A connection that is closed when the answer to a statement is overdue."""
+    """A connection that is closed when a statement times out."""
 
-    patience: float = WRITE_SECONDS
+    statement_timeout: float = WRITE_SECONDS
     """How long one statement may take, in seconds."""
     is_overdue = False
-    """It was closed because an answer was overdue."""
+    """It was closed because a statement timed out."""
 
     def wait(self, gen: Any, interval: float = SIGNAL_SECONDS, timeout: float | None = None) -> Any:
         try:
-            return super().wait(gen, interval, self.patience if timeout is None else timeout)
-        except psycopg.errors._WaitTimeout:  # noqa: SLF001 - the driver names no public one
+            return super().wait(gen, interval, self.statement_timeout if timeout is None else timeout)
+        except psycopg.errors._WaitTimeout:  # noqa: SLF001 - the driver has no public name for it
             if timeout is not None:
                 raise
             self.is_overdue = True
-            # A server that is well and waits for a lock would go on waiting for it, a session more with each try.
+            # Otherwise a healthy server would keep waiting for a lock, with one more session at each retry.
             with contextlib.suppress(psycopg.Error):
                 self.cancel_safe(timeout=CANCEL_SECONDS)
             self.pgconn.finish()
-            raise psycopg.OperationalError(f"the server did not answer within {self.patience:g} seconds") from None
+            raise psycopg.OperationalError(f"the server did not answer within {self.statement_timeout:g} seconds") from None
 
 
 def extend_timeout(connection: TimedConnection, params: Mapping[str, Any]) -> None:
-    """Give a large statement, and the commit after it, the time that its bytes take."""
+    """Extend the timeout of a large statement, and of the commit after it, according to its size."""
     size = 0
     for value in params.values():
         kind = type(value)
         if kind is str or kind is bytes:
             size += len(value)
     if size > LARGE_BYTES:
-        connection.patience = max(connection.patience, min(WRITE_SECONDS + size / BYTES_A_SECOND, LARGE_SECONDS_MAX))
+        longer = min(WRITE_SECONDS + size / BYTES_A_SECOND, LARGE_SECONDS_MAX)
+        connection.statement_timeout = max(connection.statement_timeout, longer)
 
 
 PREPARE_AFTER = 2
 """A statement is prepared when it is used more often than this on one connection."""
 
 
-def connect(conninfo: str, patience: float, *, prepares: bool) -> TimedConnection:
-    """A new connection in autocommit mode: the store begins and ends transactions itself."""
-    given = conninfo_to_dict(conninfo)
-    options: dict[str, Any] = {name: value for name, value in _SOCKET_OPTIONS.items() if name not in given}
-    options["connect_timeout"] = max(2, round(min(CONNECT_SECONDS, patience)))
+def connect(conninfo: str, timeout: float, *, prepares: bool) -> TimedConnection:
+    """Open a connection in autocommit mode. The store begins and ends transactions itself."""
+    explicit = conninfo_to_dict(conninfo)
+    options: dict[str, Any] = {name: value for name, value in _SOCKET_OPTIONS.items() if name not in explicit}
+    options["connect_timeout"] = max(2, round(min(CONNECT_SECONDS, timeout)))
     connection = TimedConnection.connect(
         conninfo, autocommit=True, prepare_threshold=PREPARE_AFTER if prepares else None, **options
     )
-    connection.patience = patience
+    connection.statement_timeout = timeout
     return connection
 
 
 def is_pooled(connection: TimedConnection) -> bool:
-    """Whether a connection pooler is in between: it makes up the process id that a connection is told when it begins."""
+    """Return whether there is a connection pooler. A pooler invents the process id that it sends when a connection starts."""
     row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
     return row is None or row[0] != connection.info.backend_pid
 
 
 def check_server(found: Any, identity: Any, connection: "psycopg.Connection[Any]") -> None:
-    """Close a connection behind which another server answers: a pooler does not, when another one takes over."""
+    """Close a connection that leads to another server and raise. A pooler keeps its connections open after a failover."""
     if found != identity:
         connection.close()
         raise psycopg.OperationalError("another server answers at the same address")
 
 
 class LoopCursor:
-    """What the store uses of a psycopg.Cursor."""
+    """The part of psycopg.Cursor that the store uses, for an AsyncCursor."""
 
     def __init__(self, cursor: "psycopg.AsyncCursor[tuple[Any, ...]]") -> None:
         self._cursor = cursor
@@ -198,7 +199,7 @@ class LoopCursor:
 
 
 class LoopConnection:
-    """What the store uses of a psycopg.Connection."""
+    """The part of psycopg.Connection that the store uses, for an AsyncConnection."""
 
     def __init__(self, connection: "psycopg.AsyncConnection[Any]") -> None:
         self.wrapped = connection
@@ -224,9 +225,9 @@ class LoopConnection:
         return self.wrapped.info
 
     def cursor(self) -> LoopCursor:
-        made = psycopg.AsyncCursor(self.wrapped, row_factory=tuple_row)
-        read_binary(made)
-        return LoopCursor(made)
+        cursor = psycopg.AsyncCursor(self.wrapped, row_factory=tuple_row)
+        read_binary(cursor)
+        return LoopCursor(cursor)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -235,7 +236,7 @@ class LoopConnection:
         try:
             yield
         except BaseException:
-            found = sys.exc_info()
-            run_on_loop(lambda: block.__aexit__(*found))
+            error = sys.exc_info()
+            run_on_loop(lambda: block.__aexit__(*error))
             raise
         run_on_loop(lambda: block.__aexit__(None, None, None))

@@ -1,4 +1,4 @@
-"""The schema's version, and the migrations that bring it to the newest."""
+"""The version of the schema, and its migration to the newest one."""
 
 import time
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from holdfast.store.postgres.session import IDLE_MS, LOCK_MS
 from holdfast.store.statements import Migration, migrations
 
 MIGRATE_SECONDS = 600.0
-"""How long a statement of a migration may take, and the wait for another process that migrates."""
+"""How long a statement of a migration, or the wait for another migrating process, may take."""
 MIGRATE_LOCK_SECONDS = 30.0
-"""How long a migration tries to get the tables that it changes."""
+"""How long a migration tries to lock the tables that it changes."""
 MIGRATE_PAUSE_SECONDS = 0.5
-"""Between two tries. While a try waits for a table, every other session waits behind it."""
+"""The pause between two tries. While a try waits for a table lock, every other session waits behind it."""
 
 
 def known_migrations() -> tuple[Migration, ...]:
@@ -23,20 +23,22 @@ def known_migrations() -> tuple[Migration, ...]:
 
 
 def version_of(connection: TimedConnection, schema: str) -> int:
-    """The schema's version; 0 where there is none. A newer one than this code knows is refused."""
-    there = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.schema_version",)).fetchone()
-    if there is None or not there[0]:
+    """Return the schema's version, or 0 without a schema. Raise SchemaTooNew if this version of Holdfast is too old for it."""
+    exists = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.schema_version",)).fetchone()
+    if exists is None or not exists[0]:
         return 0
     row = connection.execute(f"SELECT coalesce(max(version), 0) FROM {schema}.schema_version").fetchone()
     newest, known = int(row[0]) if row else 0, known_migrations()[-1].version
     if newest > known:
-        raise SchemaTooNew(f"the database has schema {newest}; this Holdfast knows {known}", found=newest, known=known)
+        raise SchemaTooNew(
+            f"the database has schema {newest}; this version of Holdfast supports {known}", found=newest, known=known
+        )
     return newest
 
 
 def migrate(connection: TimedConnection, schema: str, draw_id: Callable[[], str]) -> None:
-    """Try until the tables can be had. While one try waits for a table, every other session waits too, so each try is short."""
-    connection.patience = MIGRATE_SECONDS
+    """Migrate, and retry while tables are locked. Each try waits only briefly, because other sessions wait behind it."""
+    connection.statement_timeout = MIGRATE_SECONDS
     deadline = time.monotonic() + MIGRATE_LOCK_SECONDS
     while True:
         try:
@@ -48,9 +50,9 @@ def migrate(connection: TimedConnection, schema: str, draw_id: Callable[[], str]
 
 
 def _migrate_once(connection: TimedConnection, schema: str, draw_id: Callable[[], str]) -> None:
-    """One transaction under a lock: of many processes that start at once, one migrates.
+    """Migrate in one transaction under a lock. If many processes start at once, one of them migrates.
 
-    The server ends the transaction of a process that is frozen in the middle, so that its locks do not stop the fleet.
+    If the process freezes in the middle, the server ends the transaction, so that its locks do not block the other workers.
     """
     with connection.transaction():
         connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_MS}")

@@ -33,7 +33,7 @@ KEYED_TRIES_MAX = 10
 LOCK_MS = 100
 """How long a statement waits for a row or a name that another transaction has locked. Its transaction is then rolled back."""
 IDLE_MS = 10_000
-"""How long a transaction may be open without a statement: the server ends one whose process is frozen or out of reach."""
+"""How long a transaction may be idle. The server then ends it, in case its process is frozen or out of reach."""
 _BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text FROM set_config('lock_timeout', '{LOCK_MS}', true) AS a,
 set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true) AS b"""
 _job_id = attrgetter("job_id")
@@ -62,43 +62,43 @@ class PostgresSession(SqlSession):
         self._begins = False
         self._identity: Any = None
         self.xid: int | None = None
-        """The id of the transaction, once there is one that this session has begun."""
+        """The id of the transaction, once this session has begun one."""
         self.notified: set[str] = set()
-        """Queues whose bell rings with the commit."""
+        """Queues that are notified by the commit itself."""
         self.own_ids: set[int] | None = None
-        """In a caller's transaction: the jobs that it has made so far, which no other transaction can see."""
+        """In a caller's transaction: the jobs that it has created so far. No other transaction sees them yet."""
 
     def begins(self, identity: Any = None) -> Self:
-        """With its first statement, this session begins a transaction; on the server of this identity, where one is given."""
+        """Begin a transaction with the first statement. With an identity, check that it is that server."""
         self._begins = True
         self._identity = identity
         return self
 
     def _begin(self) -> int:
-        """Begin, and learn the transaction's id: should the answer to the commit be lost, it tells what became of it.
+        """Begin a transaction and return its id, which resolves an unknown commit if the response to it is lost.
 
-        Not in a pipeline with the first statement, which would save a message: one that is interrupted half way leaves its
-        connection in a state that the driver itself does not understand.
+        It is not sent in a pipeline with the first statement, although that would save a message: an interrupted pipeline leaves
+        the connection in a state that the driver cannot handle.
         """
         checked = self._identity is not None
-        made = self._connection.execute(f"{_BEGIN}; {self._sql['identity']}" if checked else _BEGIN, prepare=False)
-        made.nextset()
-        row = made.fetchone()
+        cursor = self._connection.execute(f"{_BEGIN}; {self._sql['identity']}" if checked else _BEGIN, prepare=False)
+        cursor.nextset()
+        row = cursor.fetchone()
         assert row is not None
         if checked:
-            made.nextset()
-            check_server(made.fetchone(), self._identity, self._connection)
+            cursor.nextset()
+            check_server(cursor.fetchone(), self._identity, self._connection)
         return int(row[0])
 
     def now(self) -> Micros:
-        """Read anew each time: a wait for a lock may lie in between."""
+        """Return the current time. It is read each time, because the transaction may have waited for a lock."""
         return self._clock() if self._clock is not None else int(self._run("now")[0][0])
 
     def _run(
-        self, name: str, params: dict[str, Any] | None = None, reader: "psycopg.Cursor[Any] | None" = None
+        self, name: str, params: dict[str, Any] | None = None, cursor: "psycopg.Cursor[Any] | None" = None
     ) -> list[tuple[Any, ...]]:
-        """What the statement answers, read by `reader` where another one than usual is to read it."""
-        used = reader or self._cursor
+        """Run a statement and return its rows. `cursor` replaces the session's own one."""
+        used = cursor or self._cursor
         if self._begins and self.xid is None:
             self.xid = self._begin()
         if params and isinstance(self._connection, TimedConnection):
@@ -113,8 +113,8 @@ class PostgresSession(SqlSession):
         self._cursor.executemany(self._sql[name], params)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        found = zip(*rows, strict=True)
-        self._run(name, {column: column_array(column, values) for column, values in zip(columns, found, strict=True)})
+        by_column = zip(columns, zip(*rows, strict=True), strict=True)
+        self._run(name, {column: column_array(column, values) for column, values in by_column})
 
     def _lock_seal(self) -> None:
         self._run("lock_seal")
@@ -143,7 +143,7 @@ class PostgresSession(SqlSession):
         return self._select_ids("try_lock_unshared", ids)
 
     def pin(self, ids: Iterable[int]) -> set[int]:
-        """In a caller's transaction, which may stay open for long, jobs that others can see may end meanwhile."""
+        """See `Session.pin`. A caller's transaction may stay open for long, so it does not prevent other jobs from ending."""
         wanted = set(ids)
         if self.own_ids is not None:
             self._select_ids("share_jobs", wanted)
@@ -173,7 +173,7 @@ class PostgresSession(SqlSession):
         return int(self._run("draw_pos")[0][0])
 
     def intern_profile(self, key: tuple[str, str, str]) -> int:
-        """In a transaction of its own where this one is a caller's: others must not wait for that one to end."""
+        """Store a profile. Inside a caller's transaction, use a separate one, so that others do not wait for the caller."""
         if self._intern_outside is not None:
             return self._intern_outside(key)
         return super().intern_profile(key)
@@ -215,7 +215,7 @@ class PostgresSession(SqlSession):
         return [EnqueuedRow(row[0], at, True) for row in rows]
 
     def _channel(self, queue: str) -> str | None:
-        """Where to ring for this queue in the statement itself; None where that is for later, or has been done."""
+        """Return the channel to notify within the statement, or None if that is done later or was done already."""
         if self._notifier is None or queue in self.notified or not self._notifier.may_notify_inline():
             return None
         return self._notifier.name
@@ -242,7 +242,7 @@ class PostgresSession(SqlSession):
         }
 
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
-        """Insert, or read who won; again where the winner has finished and let go of the key in between."""
+        """Insert the job, or return the one that has the key. Retry if that one ends and frees its key in between."""
         params = {
             "now_at": self._now_at(),
             "queue": item.queue,
@@ -264,15 +264,15 @@ class PostgresSession(SqlSession):
             "channel": self._channel(item.queue),
         }
         for _ in range(KEYED_TRIES_MAX):
-            if made := self._run("enqueue_keyed", params):
+            if created := self._run("enqueue_keyed", params):
                 if params["channel"] is not None:
                     self.notified.add(item.queue)
                 if self.own_ids is not None:
-                    self.own_ids.add(made[0][0])
-                return EnqueuedRow(made[0][0], made[0][1], True)
+                    self.own_ids.add(created[0][0])
+                return EnqueuedRow(created[0][0], created[0][1], True)
             if found := self._run("find_dedupe", {"queue": item.queue, "key": item.dedupe_key}):
                 return EnqueuedRow(found[0][0], found[0][1], False)
-        raise Contention(f"the key {item.dedupe_key!r} changes hands too quickly")
+        raise Contention(f"the jobs with the key {item.dedupe_key!r} change too quickly")
 
     def claim(self, command: ClaimNext) -> list[JobRecord]:
         begun = self._marks.of(command)
@@ -285,14 +285,12 @@ class PostgresSession(SqlSession):
         rows.sort(key=lambda row: (order[row[1]], -row[5], row[6], row[0]))
         if rows:
             last = {row[1]: row for row in rows}
-            places = {
-                queue: LowWaterMark(-row[5], to_timestamp(row[6] + POSTGRES_EPOCH_US), row[0]) for queue, row in last.items()
-            }
-            self._marks.learn(command, begun, seconds=max([row[23] or 0.0 for row in rows]), last=places)
+            ends = {queue: LowWaterMark(-row[5], to_timestamp(row[6] + POSTGRES_EPOCH_US), row[0]) for queue, row in last.items()}
+            self._marks.learn(command, begun, seconds=max([row[23] or 0.0 for row in rows]), last=ends)
         return self.claimed(rows, command, POSTGRES_EPOCH_US)
 
     def _claim_after(self, command: ClaimNext, marks: Sequence[LowWaterMark], limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Rows as the claim returns them, times counted from 2000."""
+        """Claim jobs after these marks. Return the rows, with times counted from 2000."""
         start = command.start
         return self._run(
             "claim",
@@ -347,10 +345,10 @@ class PostgresSession(SqlSession):
         ordered = _sorted_by_job([command for command in commands if command.beat.is_plain])
         if not ordered:
             return [None] * len(commands)
-        given = {"tokens": text_array([c.fence.token or None for c in ordered]), "skew_us": SKEW_US_MAX}
+        more = {"tokens": text_array([c.fence.token or None for c in ordered]), "skew_us": SKEW_US_MAX}
         return _beat_results(
             commands,
-            self._run("beat_signed", self._guard_params(ordered) | _beat_params(ordered) | _signature_params(ordered) | given),
+            self._run("beat_signed", self._guard_params(ordered) | _beat_params(ordered) | _signature_params(ordered) | more),
         )
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
@@ -362,12 +360,12 @@ class PostgresSession(SqlSession):
 
     def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
         ordered = _sorted_by_job(commands)
-        asked = {
+        params = {
             "requests": text_array([c.request_id for c in ordered]),
             "payloads": bytes_array([c.payload for c in ordered]),
             "size": len(ordered),
         }
-        [(done,)] = self._run("settle", self._fence_params(ordered) | asked)
+        [(done,)] = self._run("settle", self._fence_params(ordered) | params)
         return {c.job_id for c in ordered} if done is None else set(done)
 
 
@@ -402,5 +400,5 @@ def _beat_results(commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]]
 
 
 def _sorted_by_job(commands: Sequence[Any]) -> list[Any]:
-    """By job, so that every transaction locks rows in one order."""
+    """Sort by job, so that all transactions lock rows in the same order."""
     return sorted(commands, key=_job_id)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server as a store: any number of processes and connections, one row lock at a time."""
+"""A store on a PostgreSQL server, for any number of processes and connections."""
 
 import contextlib
 import os
@@ -47,17 +47,17 @@ T = TypeVar("T")
 
 IDLE_MAX = 8
 COMMIT_STATUS_SECONDS = 5.0
-"""How long to ask what became of a commit whose answer was lost."""
+"""How long to query the status of a commit that got no response."""
 STABLE_PAUSES_SECONDS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
-"""How long a follower waits for writers that are still at it, before it lets its owner wait instead."""
+"""The pauses in which a follower waits for open transactions, before it returns without progress."""
 WITHIN_LOCK_MS = 2_000
-"""How long a statement in a caller's own transaction waits for a lock."""
+"""How long a statement in a caller's transaction waits for a lock."""
 WITHIN_SECONDS = 30.0
-"""How long a call waits for another one on the same connection of a caller's."""
+"""How long a call waits for another call on the same caller's connection."""
 READ_LOCK_MS = 5_000
 """How long a read waits for a table that another transaction has locked as a whole."""
 _NO_DATABASE = re.compile(r'database ".*" does not exist')
-"""As a server says it whose messages are English. libpq gives no code for a connection that was refused."""
+"""The message of a server with English messages. libpq gives no error code for a refused connection."""
 _READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = {READ_LOCK_MS}"
 _CONTENTION_ERRORS = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
 
@@ -66,16 +66,16 @@ USE_PSYCOPG = "Use psycopg 3: postgresql+psycopg:// in SQLAlchemy's url; for Dja
 
 
 class _JoinedConnection:
-    """What is known of a caller's connection that calls have joined."""
+    """State of a caller's connection that calls have used."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        """Held while a call uses the connection: its savepoints must not get mixed up with those of another call."""
+        """Held while a call uses the connection, so that savepoints of two calls do not interleave."""
         self._xid = ""
         self._own_ids: set[int] = set()
 
     def own_ids(self, xid: str) -> set[int]:
-        """The jobs that this transaction of the caller's has made so far."""
+        """Return the jobs that the caller's transaction has created so far."""
         if self._xid != xid:
             self._xid, self._own_ids = xid, set()
         return self._own_ids
@@ -92,7 +92,7 @@ class PostgresStore:
         self._idle: list[TimedConnection] = []
         self._timeouts = 0
         self._server_unverified = False
-        """A connection was lost, or could not be made, since the server's identity was looked at."""
+        """A connection was lost or refused since the server's identity was last checked."""
         self.identity: Any = None
         self._joined: WeakKeyDictionary[Any, _JoinedConnection] = WeakKeyDictionary()
         self._closed = False
@@ -109,15 +109,15 @@ class PostgresStore:
 
     # Connections
 
-    def connect(self, patience: float | None = None, conninfo: str | None = None) -> TimedConnection:
-        """A new connection. `patience` is how long one statement on it may take; that of the store by default.
+    def connect(self, timeout: float | None = None, conninfo: str | None = None) -> TimedConnection:
+        """Open a connection. `timeout` is for one statement; the default is the store's `patience`.
 
-        Nothing is prepared until it is known that no pooler is in between: the next transaction may be in another session then.
+        Statements are prepared only if there is no pooler: behind one, the next transaction may be in another session.
 
-        The refusal is raised outside of `except`, so that no traceback shows the driver's own error, which may quote the url.
+        The error is raised outside of `except`, so that no traceback shows the driver's own error, which may quote the url.
         """
         try:
-            return connect(conninfo or self._conninfo, patience or self.patience, prepares=self._pooled is False)
+            return connect(conninfo or self._conninfo, timeout or self.patience, prepares=self._pooled is False)
         except psycopg.ProgrammingError:
             refusal: HoldfastError = ValidationError(
                 "the url cannot be used: libpq does not accept one of its parts", field="url"
@@ -127,17 +127,17 @@ class PostgresStore:
             refusal = self._connect_error(self._redacted(_first_line(error)))
         raise refusal
 
-    def _connect_error(self, why: str) -> HoldfastError:
-        """A database that is missing when a ledger is opened will not come by itself. While one is open, it may come back."""
-        missing = None if self.ledger_id else _NO_DATABASE.search(why)
+    def _connect_error(self, reason: str) -> HoldfastError:
+        """Return NoLedger if the database is missing when a ledger is opened, else Unavailable: an open one may come back."""
+        missing = None if self.ledger_id else _NO_DATABASE.search(reason)
         if missing is not None:
             refusal: HoldfastError = NoLedger(f"the {missing[0]} on this server")
             refusal.action = (
-                "Check the name of the database in the url, or make the database with createdb. Its tables come by themselves."
+                "Check the name of the database in the url, or create the database with createdb. Holdfast creates its tables."
             )
             return refusal
-        refusal = Unavailable(f"cannot reach the database: {why}")
-        refusal.action = "Look at the url: host, port, database, user and password. If they are right, ask again later."
+        refusal = Unavailable(f"cannot reach the database: {reason}")
+        refusal.action = "Check the url: host, port, database, user and password. If they are right, retry later."
         return refusal
 
     def _check_usable(self) -> None:
@@ -146,21 +146,21 @@ class PostgresStore:
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
 
-    def _take(self, patience: float | None = None) -> tuple[TimedConnection, bool]:
-        """A connection, and whether it has been used before and so may have died of old age."""
+    def _take(self, timeout: float | None = None) -> tuple[TimedConnection, bool]:
+        """Return a connection, and whether it was used before. A used one may have been closed by the server meanwhile."""
         self._check_usable()
         while self._idle:
             with contextlib.suppress(IndexError):
                 connection = self._idle.pop()
                 self._server_unverified = self._server_unverified or connection.broken
                 if not connection.closed:
-                    connection.patience = patience or self.patience
+                    connection.statement_timeout = timeout or self.patience
                     return connection, True
-        return self._open(patience), False
+        return self._open(timeout), False
 
-    def _open(self, patience: float | None = None) -> TimedConnection:
-        """A new connection. After one was lost, it may lead to another server: then forget what was known of the old one."""
-        connection = self.connect(patience)
+    def _open(self, timeout: float | None = None) -> TimedConnection:
+        """Open a connection. If it leads to another server after a loss, drop all cached state of the old one."""
+        connection = self.connect(timeout)
         if self._server_unverified:
             try:
                 found = self._identity(connection)
@@ -179,7 +179,7 @@ class PostgresStore:
             self._idle.append(connection)
 
     def _drop_idle(self) -> None:
-        """An answer was overdue. What made one connection silent has probably done so to all: open new ones."""
+        """Close idle connections after a timeout. What broke one connection has probably broken all of them."""
         self._timeouts += 1
         while self._idle:
             with contextlib.suppress(IndexError):
@@ -206,7 +206,7 @@ class PostgresStore:
                 if session.xid is not None:
                     self._commit(connection, session, session.xid)
             except Unavailable as error:
-                # A connection that has been used before may have died of old age: run it once more on a new one.
+                # The server may have closed a connection that was idle: run the transaction once more on a new one.
                 if not (used and error.outcome == "none" and connection.closed):
                     raise
                 connection, used = self._open(), False
@@ -226,7 +226,7 @@ class PostgresStore:
             if connection.is_overdue:
                 self._drop_idle()
             if isinstance(error, pg.ProgramLimitExceeded) and session.notified:
-                # The server has no room for another notification. That must keep nobody from enqueueing.
+                # The server's notification queue is full. That must not prevent enqueues.
                 self._notifier.pause_inline()
                 raise Contention(_first_line(error)) from error
             if not self._was_committed(xid, error):
@@ -244,7 +244,7 @@ class PostgresStore:
             self._give_back(connection)
 
     def _was_committed(self, xid: int, error: psycopg.Error) -> bool:
-        """What became of a commit whose answer was lost: the server knows, unless it is another server by now."""
+        """Resolve an unknown commit: query its status. Raise Unavailable if it stays unknown, for example on another server."""
         unknown = Unavailable(f"the connection broke during the commit: {_first_line(error)}", outcome="unknown")
         deadline = time.monotonic() + min(COMMIT_STATUS_SECONDS, self.patience)
         while True:
@@ -346,12 +346,12 @@ class PostgresStore:
         return answer
 
     def _on_server(self, connection: TimedConnection, begin: str, work: Callable[[TimedConnection], T]) -> T:
-        """Run `work` in a transaction; behind a pooler only on the server that this store knows."""
+        """Run `work` in a transaction. Behind a pooler, check that it is still the same server."""
         if self._pooled and self.identity is not None:
-            made = connection.execute(f"{begin}; {self._sql['identity']}", prepare=False)
-            while made.nextset():
+            cursor = connection.execute(f"{begin}; {self._sql['identity']}", prepare=False)
+            while cursor.nextset():
                 """The last one is the identity."""
-            check_server(made.fetchone(), self.identity, connection)
+            check_server(cursor.fetchone(), self.identity, connection)
         else:
             connection.execute(begin)
         answer = work(connection)
@@ -359,9 +359,9 @@ class PostgresStore:
         return answer
 
     def _read(self, work: Callable[[TimedConnection], T]) -> T:
-        """Run `work` on one snapshot. It waits for no locked table for long."""
+        """Run `work` on one snapshot. Waits for locked tables end after READ_LOCK_MS."""
         try:
-            return self._reading(lambda connection: self._on_server(connection, _READ, work), patience=READ_SECONDS)
+            return self._reading(lambda connection: self._on_server(connection, _READ, work), timeout=READ_SECONDS)
         except Contention as error:
             raise lock_refusal(error, self.lock_holder()) from error
 
@@ -369,14 +369,14 @@ class PostgresStore:
         self,
         work: Callable[[TimedConnection], T],
         outcome: Literal["none", "unknown"] = "none",
-        patience: float | None = None,
+        timeout: float | None = None,
         again: bool = True,
     ) -> T:
-        """Run `work` on a connection; once more on a new one where an old one turns out dead, unless `again` is False.
+        """Run `work` on a connection. If a used connection is broken, run it again on a new one, unless `again` is False.
 
-        `outcome` is what is known of its effects when the connection breaks. `patience` is how long one statement may take.
+        `outcome` is the outcome to report when the connection breaks. `timeout` is for one statement.
         """
-        connection, used = self._take(patience)
+        connection, used = self._take(timeout)
         try:
             try:
                 answer = work(connection)
@@ -386,7 +386,7 @@ class PostgresStore:
                 self._server_unverified = True
                 if connection.is_overdue:
                     self._drop_idle()
-                connection = self._open(patience)
+                connection = self._open(timeout)
                 answer = work(connection)
         except BaseException as error:
             broken = connection.closed
@@ -398,15 +398,15 @@ class PostgresStore:
     def vitals(self) -> "StoreHealth":
         from holdfast.store.postgres.vitals import vitals
 
-        found = self._read(lambda connection: vitals(connection, self._sql))
-        return replace(found, pooled=bool(self._pooled), poll_ms=None if self._listens else round(POLL_SECONDS * 1_000))
+        health = self._read(lambda connection: vitals(connection, self._sql))
+        return replace(health, pooled=bool(self._pooled), poll_ms=None if self._listens else round(POLL_SECONDS * 1_000))
 
     def lock_holder(self, job_id: int | None = None, seconds: float = 0.0) -> str | None:
         name = "lock_holders" if job_id is None else "lock_holder"
         params = {"schema": self._schema} if job_id is None else {"job_id": job_id, "seconds": seconds}
 
         def work(connection: TimedConnection) -> list[tuple[Any, ...]]:
-            # A job's row cannot be looked at while the whole table is locked.
+            # Without a timeout this would wait if the whole table is locked.
             connection.execute(f"BEGIN READ ONLY; SET LOCAL lock_timeout = {LOCK_MS}")
             found = self._session(connection).rows(name, **params)
             connection.execute("COMMIT")
@@ -424,7 +424,7 @@ class PostgresStore:
         return self._stable_pos
 
     def stable_events(self, after: int, limit: int) -> list[EventRecord]:
-        """From below the mark where there are any; else the mark is moved first. Positions may have been drawn in vain."""
+        """Return events up to the stable position. Advance it first if there are none: not every drawn position has an event."""
         found = self._stable_page(after, limit) if after < self._stable_pos else []
         if not found and self._advance_stable_pos():
             found = self._stable_page(after, limit)
@@ -458,7 +458,7 @@ class PostgresStore:
         return self._read(work)
 
     def _advance_stable_pos(self) -> bool:
-        """Move the mark below which no transaction can still add an event; False where it stays where it was."""
+        """Advance the stable position. Return False if it did not change."""
 
         def work(connection: TimedConnection) -> bool:
             session = self._session(connection)
@@ -467,13 +467,13 @@ class PostgresStore:
             newest = session.one("last_pos")
             if newest is None or newest[0] <= self._stable_pos:
                 return False
-            found = session.one("horizon")
-            assert found is not None
-            last, mine = found
+            horizon = session.one("horizon")
+            assert horizon is not None
+            last, own_xid = horizon
             for pause in STABLE_PAUSES_SECONDS:
                 time.sleep(pause)
                 oldest = session.one("xmin")
-                if oldest is not None and oldest[0] > mine:
+                if oldest is not None and oldest[0] > own_xid:
                     self._stable_pos = max(self._stable_pos, last)
                     return True
             return False
@@ -486,7 +486,7 @@ class PostgresStore:
 
     @property
     def _listens(self) -> bool:
-        """A pooler passes no notifications on."""
+        """Whether notifications arrive. A pooler does not forward them."""
         return self._listen is not None or not self._pooled
 
     def wake(self, queues: Sequence[str]) -> None:
@@ -538,19 +538,19 @@ class PostgresStore:
         return ledger_id
 
     def _identities(self, connection: TimedConnection) -> tuple[Any, str]:
-        """That of the server, and that of the ledger."""
+        """Return the identity of the server and the id of the ledger."""
         found = binary_cursor(connection).execute(self._sql["ledger_id"]).fetchone()
         assert found is not None
         return self._identity(connection), str(found[0])
 
 
 def _translate_error(error: BaseException, outcome: Literal["none", "unknown"] = "none") -> BaseException:
-    """A driver's error as the contract names it; anything else as it is."""
+    """Return the contract's error for an error of the driver, and any other error unchanged."""
     if isinstance(error, _CONTENTION_ERRORS):
         return Contention(_first_line_with_context(error))
     if isinstance(error, pg.ReadOnlySqlTransaction):
         refused = Unavailable("the server takes no writes: it is a read replica, or set to read only")
-        refused.action = "Connect to the primary; with several hosts in the url, target_session_attrs=read-write finds it."
+        refused.action = "Connect to the primary. With several hosts in the url, target_session_attrs=read-write selects it."
         return refused
     if isinstance(error, pg.DataError | pg.IntegrityError | pg.ProgrammingError | pg.ProgramLimitExceeded):
         return StatementFailed(_first_line(error))
@@ -562,11 +562,11 @@ def _translate_error(error: BaseException, outcome: Literal["none", "unknown"] =
 
 
 def _first_line_with_context(error: psycopg.Error) -> str:
-    """With the table whose row was locked, where the server says it."""
-    place = (error.diag.context or "").split("\n", 1)[0]
-    return f"{_first_line(error)} {place}".rstrip()
+    """Return the first line of the message, with the table of the locked row if the server gives it."""
+    context = (error.diag.context or "").split("\n", 1)[0]
+    return f"{_first_line(error)} {context}".rstrip()
 
 
 def _first_line(error: psycopg.Error) -> str:
-    """Without detail lines, which may quote values."""
+    """Return the message without detail lines, which may quote values."""
     return str(error).split("\n", 1)[0]

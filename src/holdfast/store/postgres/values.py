@@ -1,4 +1,4 @@
-"""Values on their way to and from PostgreSQL: times as microseconds, arrays written by hand where that is quicker."""
+"""Conversion of values to and from PostgreSQL: times as microseconds, array literals built here where that is faster."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ from holdfast.core.model import Micros
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POSTGRES_EPOCH_US = 946_684_800_000_000
-"""From 1970 to 2000, where PostgreSQL counts from."""
+"""The microseconds from 1970 to 2000. PostgreSQL counts from 2000."""
 _unpack = struct.Struct("!q").unpack
 
 
 class MicrosLoader(Loader):
-    """timestamptz in its binary form: microseconds since 2000."""
+    """Loads a binary timestamptz, which is microseconds since 2000."""
 
     format = Format.BINARY
 
@@ -29,7 +29,7 @@ class MicrosLoader(Loader):
 
 
 class SecondsLoader(Loader):
-    """interval in its binary form, as seconds: only ever one the server measured between two of its own clock readings."""
+    """Loads a binary interval as seconds. Only for differences of two clock readings: days and months are ignored."""
 
     format = Format.BINARY
 
@@ -38,30 +38,30 @@ class SecondsLoader(Loader):
 
 
 def binary_cursor(connection: "psycopg.Connection[Any]") -> "psycopg.Cursor[tuple[Any, ...]]":
-    """A cursor of ours, whatever the connection's owner has set up for its own."""
-    made = psycopg.Cursor(connection, row_factory=tuple_row)
-    read_binary(made)
-    return made
+    """Return a cursor with Holdfast's own settings, independent of the connection's."""
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    read_binary(cursor)
+    return cursor
 
 
-def read_binary(made: "psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]") -> None:
-    """Have a cursor receive values in binary form, times as microseconds."""
-    made.format = Format.BINARY
-    made.adapters.register_loader("timestamptz", MicrosLoader)
-    made.adapters.register_loader("interval", SecondsLoader)
+def read_binary(cursor: "psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]") -> None:
+    """Make a cursor receive values in binary form, times as microseconds."""
+    cursor.format = Format.BINARY
+    cursor.adapters.register_loader("timestamptz", MicrosLoader)
+    cursor.adapters.register_loader("interval", SecondsLoader)
 
 
 def raw_cursor(connection: "psycopg.Connection[Any]") -> "psycopg.Cursor[tuple[Any, ...]]":
-    """One whose times are microseconds since 2000: the driver reads those without calling back, which pays for a large batch."""
-    made = binary_cursor(connection)
-    plain = made.adapters.get_loader(made.adapters.types["int8"].oid, Format.BINARY)
-    assert plain is not None
-    made.adapters.register_loader("timestamptz", plain)
-    return made
+    """Return a cursor that gives times as microseconds since 2000. Without a Python loader, large batches are faster."""
+    cursor = binary_cursor(connection)
+    int_loader = cursor.adapters.get_loader(cursor.adapters.types["int8"].oid, Format.BINARY)
+    assert int_loader is not None
+    cursor.adapters.register_loader("timestamptz", int_loader)
+    return cursor
 
 
 def to_param(name: str, value: Any) -> Any:
-    """Names say what is a time: `…_at`."""
+    """Convert a parameter for the driver. A name that ends in `_at` means that the value is a time."""
     if value is not None and (name.endswith("_at") or name == "at"):
         return to_timestamp(value)
     return value
@@ -72,12 +72,12 @@ def to_timestamp(at: Micros | None) -> datetime | None:
 
 
 def plain_array(values: Iterable[Any]) -> str:
-    """An array literal of numbers, hexadecimal texts and NULLs: nothing that would need quoting."""
+    """Return an array literal of numbers, hexadecimal texts and NULLs, which need no quoting."""
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 def text_array(values: Sequence[str | None]) -> str:
-    """The texts of one batch are often the same: each is quoted once."""
+    """Return an array literal of texts. Texts repeat often within a batch, so each different one is quoted once."""
     quoted = {value: "NULL" if value is None else _quoted(value) for value in set(values)}
     return "{" + ",".join([quoted[value] for value in values]) + "}"
 
@@ -91,13 +91,13 @@ def bytes_array(values: Iterable[bytes | None]) -> str:
 
 
 def time_array(values: Sequence[Micros | None]) -> str:
-    """Those of one batch are mostly the same: each is written once."""
-    written = {at: "NULL" if (when := to_timestamp(at)) is None else f'"{when.isoformat()}"' for at in set(values)}
-    return "{" + ",".join([written[at] for at in values]) + "}"
+    """Return an array literal of times. Times repeat often within a batch, so each different one is formatted once."""
+    formatted = {at: "NULL" if (when := to_timestamp(at)) is None else f'"{when.isoformat()}"' for at in set(values)}
+    return "{" + ",".join([formatted[at] for at in values]) + "}"
 
 
 def column_array(name: str, values: Sequence[Any]) -> str:
-    """An array literal of one column, by its name and by what is in it."""
+    """Return an array literal of one column. Its name and its first value decide the type."""
     if name.endswith("_at"):
         return time_array(values)
     kind = next((type(value) for value in values if value is not None), int)

@@ -1,4 +1,4 @@
-"""How a PostgreSQL server is: its schema, its settings, what holds back vacuum, followers and single jobs."""
+"""Health of a PostgreSQL server: its schema, its settings, and transactions that block vacuum, followers or single jobs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,13 @@ from holdfast.store.statements import migrations
 
 
 def vitals(connection: Any, sql: Mapping[str, str]) -> StoreHealth:
-    """The room on its disk is not for a client to see."""
+    """Return the health of the server. A client cannot read the free space on its disk."""
     rows = binary_cursor(connection)
     [(version, schema, xids, replica, *settings)] = rows.execute(sql["vitals"]).fetchall()
-    opened = {writes: OpenTransaction(who, age_us) for writes, who, age_us in rows.execute(sql["transactions"]).fetchall()}
-    oldest = max(opened.values(), key=lambda found: found.age_us, default=None)
+    opened = {
+        writes: OpenTransaction(session, age_us) for writes, session, age_us in rows.execute(sql["transactions"]).fetchall()
+    }
+    oldest = max(opened.values(), key=lambda transaction: transaction.age_us, default=None)
     return StoreHealth(
         store="postgresql",
         version=f"PostgreSQL {version}",

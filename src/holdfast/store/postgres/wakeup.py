@@ -1,4 +1,4 @@
-"""Waking other processes: NOTIFY at most once every few milliseconds, with the commit where all was silent, else after it."""
+"""Wake-ups by NOTIFY, at most one every few milliseconds: within the transaction if there was none recently, else after it."""
 
 import atexit
 import contextlib
@@ -14,20 +14,21 @@ from holdfast.store.base import Contention, StatementFailed
 
 INTERVAL_SECONDS = 0.005
 INTERVAL_SECONDS_MAX = 0.025
-"""Rings follow each other less closely while there is something to ring all the time: whoever was woken has work then."""
+"""The interval grows up to this under constant load, because woken workers have work then."""
 INLINE_PAUSE_SECONDS = 1.0
 CLOSE_SECONDS = 5
 POLL_SECONDS = 0.5
-"""How long a listener that cannot listen waits before it lets its owner look for itself."""
+"""How often a listener without a connection makes its caller poll."""
 NO_QUEUE = ""
-"""The name rung when no queue has new work but followers have something to read."""
+"""The payload of a notification about new events when no queue has new work."""
 
 
 class Notifier:
-    """One process's bell for one ledger. `ring` tells the server, in a transaction of its own, that queues have work.
+    """Sends notifications of one process for one ledger.
 
-    Who finds it silent rings in the very transaction that has something to tell: no message more, no thread. Not everybody can:
-    the server lets such transactions commit one at a time.
+    If there was no notification for a while, a caller sends NOTIFY within its own transaction, without another message or a
+    thread. Not every transaction does so, because the server commits transactions with NOTIFY one at a time. `notify` sends the
+    others from a thread, in separate transactions.
     """
 
     def __init__(self, name: str, notify: Callable[[Sequence[str]], None]) -> None:
@@ -35,33 +36,33 @@ class Notifier:
         self._notify = notify
         self._pending: set[str] = set()
         self._parked = threading.Lock()
-        """Its thread waits for this; whoever has something to ring lets it go. Not an Event: a caller that is interrupted within
-        `set` would leave that locked for ever."""
+        """The thread waits for this lock, and a caller with a notification releases it. An Event would stay locked forever if a
+        caller is interrupted within `set`."""
         self._parked.acquire()
         self._closed = False
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
-        self._silent_until = float("-inf")
+        self._next_at = float("-inf")
         self._inline_paused_until = float("-inf")
 
     def may_notify_inline(self) -> bool:
-        """Whether it has been silent for long enough to ring in the caller's own transaction; it then counts as rung."""
+        """Return whether the caller may notify within its own transaction. If so, the interval starts now."""
         now = time.monotonic()
         with self._mutex:
-            if self._pending or now < max(self._silent_until, self._inline_paused_until):
+            if self._pending or now < max(self._next_at, self._inline_paused_until):
                 return False
-            self._silent_until = now + INTERVAL_SECONDS
+            self._next_at = now + INTERVAL_SECONDS
         return True
 
     def pause_inline(self) -> None:
-        """For a while, let nobody ring in a transaction that matters."""
+        """Allow no notification within callers' transactions for INLINE_PAUSE_SECONDS."""
         self._inline_paused_until = time.monotonic() + INLINE_PAUSE_SECONDS
 
     def notify(self, queues: Collection[str], *, later: bool = False) -> None:
-        """From a thread; a moment `later` where it is not urgent and would only disturb what begins now."""
+        """Notify from the thread. With `later`, wait one interval first: it is not urgent and would slow down what runs now."""
         with self._mutex:
             if later and not self._pending:
-                self._silent_until = max(self._silent_until, time.monotonic() + INTERVAL_SECONDS)
+                self._next_at = max(self._next_at, time.monotonic() + INTERVAL_SECONDS)
             self._pending.update(queues or (NO_QUEUE,))
         self._wake()
         if self._thread is None:
@@ -69,26 +70,26 @@ class Notifier:
 
     def _wake(self) -> None:
         if self._parked.locked():
-            with contextlib.suppress(RuntimeError):  # somebody else was quicker
+            with contextlib.suppress(RuntimeError):  # another thread has released it
                 self._parked.release()
 
     def _start(self) -> None:
         with self._mutex:
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name=f"holdfast-bell-{self.name}", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=f"holdfast-notify-{self.name}", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)
 
     def _run(self) -> None:
-        apart = INTERVAL_SECONDS
+        interval = INTERVAL_SECONDS
         while True:
-            apart = INTERVAL_SECONDS if self._parked.locked() else min(2 * apart, INTERVAL_SECONDS_MAX)
+            interval = INTERVAL_SECONDS if self._parked.locked() else min(2 * interval, INTERVAL_SECONDS_MAX)
             self._parked.acquire()
             if not self._closed:
-                time.sleep(max(0.0, self._silent_until - time.monotonic()))
+                time.sleep(max(0.0, self._next_at - time.monotonic()))
             with self._mutex:
                 queues, self._pending = self._pending, set()
-                self._silent_until = time.monotonic() + apart
+                self._next_at = time.monotonic() + interval
             if queues:
                 with contextlib.suppress(HoldfastError, Contention, StatementFailed):
                     self._notify(sorted(queues))
@@ -98,7 +99,7 @@ class Notifier:
                 self._wake()
 
     def close(self) -> None:
-        """What is still to be rung is rung first: a process may end right after its last enqueue."""
+        """Send pending notifications and end the thread. A process may exit right after its last enqueue."""
         atexit.unregister(self.close)
         self._closed = True
         self._wake()
@@ -107,12 +108,12 @@ class Notifier:
 
 
 class NotificationListener:
-    """LISTEN on a connection of its own; where that fails or `connect` is None, the owner is sent to look every half second."""
+    """Waits with LISTEN on its own connection. If that fails or `connect` is None, its caller polls every half second."""
 
     def __init__(
         self, connect: "Callable[[], psycopg.Connection[Any]] | None", channel: str, timeouts: Callable[[], int], *, events: bool
     ) -> None:
-        """`lost` counts how often connections to this server have gone silent: this one may have, too, and listens anew."""
+        """`timeouts` returns how often connections to the server timed out. After a new timeout this one reconnects too."""
         self._connect = connect
         self._channel = channel
         self._timeouts = timeouts

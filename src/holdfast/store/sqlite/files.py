@@ -1,7 +1,7 @@
 """The files of a ledger: checks before it is opened, and checks that its paths still name the files that are open.
 
 SQLite keeps its files open. When one of them is deleted, moved or replaced, commits go on into a file that no other process will
-ever read, and SQLite does not say so. The store therefore compares the device and inode numbers of the paths with those that it
+ever read, and SQLite reports no error. The store therefore compares the device and inode numbers of the paths with those that it
 has open: before a transaction, after its commit, after reads, and once a second in a wait.
 """
 
@@ -18,29 +18,29 @@ import apsw
 from holdfast.errors import NoLedger, Unavailable, ValidationError
 
 _ACTION = (
-    "Put the original file back, and this ledger goes on by itself. Start the process again if the file was replaced on purpose. "
-    "A deleted file can be saved while a process still has it open: see 'The file is gone' in the operating guide."
+    "Put the original file back, and this ledger works again. Restart the process if the file was replaced on purpose. "
+    "A deleted file can be recovered while a process still has it open: see 'The file is gone' in the operating guide."
 )
 _LOG_ACTION = (
-    "Stop every process that has this ledger open, by SIGTERM and not by SIGKILL: the last one to close it copies into the "
-    "database what only the lost file had. Then start them again."
+    "Stop every process that has this ledger open, with SIGTERM and not with SIGKILL: the last one to close it copies the "
+    "contents of the lost file into the database. Then start them again."
 )
 
 _FileId = tuple[int, int]
 
 
 QUIET_NS, COARSE_QUIET_NS = 100_000_000, 2_500_000_000
-"""A folder's time of change that is older than this at a look would be another one after any change. File systems keep times to
-10 ms or better; those that keep whole milliseconds or less may keep them to 2 s only."""
+"""If a folder's change time is older than this at a check, any later change gives a different time. File systems store times with
+a resolution of 10 ms or better. If the time is a whole millisecond, the resolution may be as low as 2 s."""
 LOOK_SECONDS = 0.1
-"""How old the last look may be where none is needed for an acknowledgement: before a transaction, and after a read."""
+"""How old the last check may be before a transaction and after a read. A commit is always checked."""
 
 
 class LedgerFiles:
-    """The database, its write-ahead log and the log's index, by the numbers that they had when they were opened.
+    """The database, its write-ahead log and the log's index, by the inode numbers that they had when they were opened.
 
-    All of them are in one folder. While its time of change stays the same, none of them was deleted, moved or replaced, so a look
-    is one call of stat, or of fstat on the folder, which costs half.
+    All of them are in one folder. While its change time stays the same, none of them was deleted, moved or replaced. So a check
+    is one call of stat, or of fstat on the folder, which takes half as long.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,16 +53,16 @@ class LedgerFiles:
         self._database: _FileId | None = None
         self._opened: list[tuple[str, _FileId]] = []
         self.changes = 0
-        """Grows when something in the folder may have changed."""
+        """Incremented when something in the folder may have changed."""
 
     @property
     def are_known(self) -> bool:
         return self._database is not None
 
     def opened(self, database: str, before: _FileId | None) -> None:
-        """Remember the files of a connection that is open, or compare them with those that are known.
+        """Remember the files of an open connection, or compare them with the remembered ones.
 
-        SQLite deletes and makes none of them while a connection is open. `database` is the name that SQLite uses, with symbolic
+        SQLite neither deletes nor creates them while a connection is open. `database` is the name that SQLite uses, with symbolic
         links resolved; `before` is what the path named before the connection was opened.
         """
         found = file_id(self.path)
@@ -79,13 +79,13 @@ class LedgerFiles:
         self.check()
 
     def forget_log(self) -> None:
-        """The writer was closed: where it was the last connection, the next one makes a new log. The database stays the same."""
+        """Forget the log after the writer was closed. If that was the last connection, the next one creates a new log."""
         self._opened, self._quiet = [], None
 
     def check_after_commit(self) -> None:
-        """Raise Unavailable if what was just committed is in a file that is lost.
+        """Raise Unavailable if the commit went to a lost file.
 
-        It does not notice that a folder further up was moved: the next transaction does.
+        It does not detect that a parent of the folder was moved. The next transaction detects that.
         """
         if self._quiet is None or self._fd is None or os.fstat(self._fd).st_ctime_ns != self._quiet[0]:
             self.check("unknown")
@@ -105,7 +105,7 @@ class LedgerFiles:
             self._quiet = folder
 
     def check_if_due(self, now: float) -> None:
-        """The same, unless it was found to be well within LOOK_SECONDS before `now`, by the monotonic clock."""
+        """Check, unless the last successful check was less than LOOK_SECONDS before `now` on the monotonic clock."""
         if now - self._looked >= LOOK_SECONDS:
             self.check()
             self._looked = now
@@ -117,7 +117,7 @@ class LedgerFiles:
                 os.close(fd)
 
     def _folder_state(self) -> tuple[int, _FileId] | None:
-        """When the folder was changed last, itself or what is in it. That it was renamed is a change too."""
+        """Return the change time of the folder and its inode. A rename of the folder counts as a change."""
         if self._folder is None:
             return None
         try:
@@ -127,7 +127,7 @@ class LedgerFiles:
         return there.st_ctime_ns, (there.st_dev, there.st_ino)
 
     def _lost_error(self, name: str, outcome: Literal["none", "unknown"]) -> Unavailable:
-        now = "is another file now" if os.path.exists(name) else "is no longer there"  # noqa: PTH110 - a name, on the way to a message
+        now = "is another file now" if os.path.exists(name) else "is no longer there"  # noqa: PTH110 - `name` is a str
         lost = Unavailable(
             f"{name} {now}: it was deleted, moved or replaced while the ledger was open", outcome=outcome, lost=name
         )
@@ -136,16 +136,16 @@ class LedgerFiles:
 
 
 def file_id(path: str) -> _FileId | None:
-    """The device and inode numbers of a file; None where there is none to be seen."""
+    """Return the device and inode numbers of a file, or None if it is not accessible."""
     try:
-        there = os.stat(path)  # noqa: PTH116 - often
+        there = os.stat(path)  # noqa: PTH116 - called often
     except OSError:
         return None
     return there.st_dev, there.st_ino
 
 
 def has_moved(connection: apsw.Connection) -> bool:
-    """Whether the path of a connection names another file than the one that it has open, as SQLite itself sees it."""
+    """Return whether SQLite reports that the connection's path no longer names the file that it has open."""
     answer = ctypes.c_int(0)
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(answer))
     return answer.value != 0
@@ -156,7 +156,7 @@ _PERMISSION_ERRORS = (apsw.PermissionsError, apsw.ReadOnlyError, apsw.CantOpenEr
 
 
 def check_path(path: Path, create: bool) -> bool:
-    """Whether there is a ledger. Refuses what can never be one, and what is none yet unless one may be made there."""
+    """Return whether there is a ledger at the path. Raise if there can be none, or if there is none and `create` is false."""
     if not path.parent.is_dir():
         if create:
             raise ValidationError(f"there is no folder {path.parent}", field="url")
@@ -172,9 +172,9 @@ def check_path(path: Path, create: bool) -> bool:
 
 
 def _has_ledger(path: Path) -> bool:
-    """Asked by a connection that cannot write: an empty file stays empty, and somebody else's database as it is.
+    """Look with a read-only connection, so that an empty file or another program's database is not changed.
 
-    The file is opened by SQLite alone: closing any other descriptor would drop the locks that this process has on it.
+    Only SQLite may open the file: closing any other descriptor would drop the locks that this process has on it.
     """
     if not path.exists() or not path.stat().st_size:
         return False
@@ -187,11 +187,11 @@ def _has_ledger(path: Path) -> bool:
 
 
 def _check_log(path: Path) -> None:
-    """SQLite would delete a log that has lost its database, and with it what was not copied into the database yet."""
+    """Raise Unavailable if there is a log without its database. SQLite would delete it, with commits that are only there."""
     log = Path(f"{path}-wal")
     if not path.exists() and log.exists() and log.stat().st_size:
         lost = Unavailable(f"there is {log}, but not the database that it belongs to", retryable=False)
-        lost.action = f"Put the database back to {path.absolute()}; or, if nobody needs it, delete what is left of it."
+        lost.action = f"Put the database back to {path.absolute()}; or, if it is not needed, delete what is left of it."
         raise lost
 
 
@@ -207,16 +207,14 @@ def is_full(error: Exception) -> bool:
     return isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
 
 
-FREE_SPACE_ACTION = "Make room on the disk that the ledger's file is on; holdfast doctor says how much there is."
+FREE_SPACE_ACTION = "Free space on the disk of the ledger's file. holdfast doctor shows how much is left."
 
 
 def open_error(path: Path, error: Exception) -> Unavailable:
-    """Why a ledger cannot be opened. Rights do not come by waiting, so that is said apart."""
+    """Return the error for a ledger that cannot be opened. A missing permission is not retryable."""
     refused = Unavailable(f"cannot open {path}: {error}", retryable=not isinstance(error, _PERMISSION_ERRORS))
     if isinstance(error, _PERMISSION_ERRORS):
-        refused.action = (
-            "Whoever reads a ledger takes part in its locks: it must be possible to write to its file and its folder."
-        )
+        refused.action = "Allow writing to the ledger's file and its folder. Readers need that too, because they take locks."
     elif is_full(error):
         refused.action = FREE_SPACE_ACTION
     return refused

@@ -2,11 +2,11 @@
 
 The child inherits SQLite's memory, but not its locks: POSIX locks belong to a process. SQLite does not notice. A connection that
 the child opens to the same file would share the inherited state and take no lock at all, and another process could delete the log
-under it. And where another thread of the parent is inside SQLite at the fork, its mutexes stay locked in the child for ever.
+under it. And if another thread of the parent is inside SQLite at the fork, its mutexes stay locked in the child forever.
 
 So a fork waits until no thread uses a ledger, for FORK_SECONDS at most, and the child closes the connections that it has
-inherited, without writing anything. Then it can open the ledger again. Where a connection is in use all the same, or belongs to
-the program itself, the child leaves it as it is and opens no ledger on its file.
+inherited, without writing anything. Then it can open the ledger again. If a connection is still in use, or belongs to the
+program itself, the child leaves it as it is and refuses to open a ledger on its file.
 """
 
 import contextlib
@@ -27,14 +27,14 @@ _LOOK_SECONDS = 0.0005
 
 
 class ForkAware(Protocol):
-    """A store that is told of forks."""
+    """A store that is closed in forked children."""
 
     def close_forked(self) -> None:
-        """Called in the child: close the descriptors that are not SQLite's, without taking a lock."""
+        """Close the descriptors that are not SQLite's, without taking a lock. Called in the child."""
 
 
 _depth_by_thread: dict[int, int] = {}
-"""How deep each thread is inside SQLite."""
+"""How many nested uses of SQLite each thread is in."""
 _forking = 0
 _fork_done = threading.Event()
 _stores: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
@@ -48,7 +48,7 @@ def register_store(store: ForkAware) -> None:
 
 
 def enter() -> None:
-    """The calling thread is about to use SQLite. Wait where another one is about to fork."""
+    """Mark that the calling thread uses SQLite. Wait if another thread is about to fork."""
     thread = threading.get_ident()
     _depth_by_thread[thread] = _depth_by_thread.get(thread, 0) + 1
     while _forking and _depth_by_thread[thread] == 1:
@@ -75,12 +75,12 @@ def using_sqlite() -> Iterator[None]:
 
 
 def register_connection(connection: apsw.Connection) -> None:
-    """A child of this process has to close this connection."""
+    """Register a connection that a forked child has to close."""
     _connections.add(connection)
 
 
 def check_file(path: str) -> None:
-    """Refuse a file that was in use when this process was forked."""
+    """Raise Unavailable for a file that was in use when this process was forked."""
     if _unusable_files and os.path.realpath(path) in _unusable_files:
         refused = Unavailable(f"this process was forked while a connection to {path} was in use", retryable=False)
         refused.action = (
@@ -91,7 +91,7 @@ def check_file(path: str) -> None:
 
 
 def _before_fork() -> None:
-    global _forking  # noqa: PLW0603 - there is one process
+    global _forking  # noqa: PLW0603 - state of the process
     _fork_done.clear()
     _forking += 1
     ours, deadline = threading.get_ident(), time.monotonic() + FORK_SECONDS
@@ -100,14 +100,14 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    global _forking  # noqa: PLW0603 - likewise
+    global _forking  # noqa: PLW0603 - state of the process
     _forking -= 1
     if not _forking:
         _fork_done.set()
 
 
 def _after_fork_in_child() -> None:
-    """Close what was idle. What was in use can be neither used nor closed: not even when Python ends."""
+    """Close idle connections. One that was in use can be neither used nor closed, not even when Python exits."""
     global _forking, _fork_done
     _forking, _fork_done = 0, threading.Event()
     in_use = bool(_depth_by_thread.keys() - {threading.get_ident()})
@@ -126,7 +126,7 @@ def _after_fork_in_child() -> None:
 
 
 def _open_connections() -> list[apsw.Connection]:
-    """Those of the program itself too, where apsw knows them."""
+    """Return open connections, with those of the program itself if apsw lists them."""
     found = apsw.connections() if hasattr(apsw, "connections") else list(_connections)
     return [connection for connection in found if _is_open(connection)]
 

@@ -1,4 +1,4 @@
-"""One SQLite transaction. There is one writer at a time, so nothing read here can change before the commit."""
+"""One SQLite transaction. There is one writer at a time, so rows read in it cannot change before the commit."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ from holdfast.store.statements import statements
 _encode = msgspec.json.Encoder().encode
 SQL = statements("holdfast.store.sqlite")
 SETTLE_BYTES_MAX = 1 << 20
-"""Results that go into one statement as JSON; more than these are bound one by one, as they are."""
+"""The most bytes of results that are passed to one statement as JSON. Larger batches are bound row by row."""
 TIME_BLOCK = 200
-"""Events whose earliest and latest time are noted together, so that a search by time skips them together."""
+"""Events per block. The earliest and latest time of a block are stored, so that a search by time can skip it."""
 TIME_BLOCKS_MAX = 100
-"""Blocks that one transaction notes at most. Another program may have added many events without it."""
+"""The most blocks that one transaction stores. Another program may have added many events without blocks."""
 _POS_MAX = 2**63 - 1
 
 
@@ -36,7 +36,7 @@ class SqliteSession(SqlSession):
         self._now_cached: Micros | None = None
 
     def now(self) -> Micros:
-        """Read once a transaction: it holds the only write lock, so nobody's later time can be before it."""
+        """Return the time, read once a transaction. The transaction holds the write lock, so later ones get later times."""
         if self._now_cached is None:
             self._now_cached = self._clock()
         return self._now_cached
@@ -60,10 +60,10 @@ class SqliteSession(SqlSession):
         """The only writer needs no lock."""
 
     def _lock_jobs(self, ids: Any) -> None:
-        """The only writer holds them all."""
+        """The only writer needs no lock."""
 
     def try_lock(self, ids: Iterable[int]) -> set[int]:
-        """The only writer has them all."""
+        """The only writer needs no lock."""
         return set()
 
     def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
@@ -82,7 +82,7 @@ class SqliteSession(SqlSession):
         """The only writer needs no lock."""
 
     def _share_keys(self) -> None:
-        """Nor does whoever reads in the only writer's transaction."""
+        """The only writer needs no lock."""
 
     def _lock_agent(self, name: str, session: str) -> None:
         """The only writer needs no lock."""
@@ -101,10 +101,7 @@ class SqliteSession(SqlSession):
     # Events by time
 
     def note_times(self, noted: int) -> int:
-        """Note the times of full blocks of events that have come in since. Returns the end of the last block.
-
-        `noted` is the end that the caller knows of.
-        """
+        """Store the times of full blocks of events after position `noted`. Return the end of the last block."""
         newest = self._connection.connection.last_insert_rowid()
         if newest < noted + TIME_BLOCK:
             return noted
@@ -122,7 +119,7 @@ class SqliteSession(SqlSession):
         return noted
 
     def _events_by_time(self, chosen: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Blocks of events that are all too old or too new are skipped. Neighbouring blocks are read as one."""
+        """Skip blocks in which all events are too old or too new. Read adjacent blocks in one query."""
         if chosen["since_at"] is None and chosen["until_at"] is None:
             return self.rows("events", upto=_POS_MAX, **chosen)
         times = {name: chosen[name] for name in ("after", "since_at", "until_at")}
@@ -167,7 +164,7 @@ class SqliteSession(SqlSession):
         return [EnqueuedRow(id_, now, True) for id_ in ids]
 
     def _ids_for(self, items: Sequence[Enqueue]) -> Sequence[int]:
-        """The ids that were drawn for these jobs, or the next ones."""
+        """Return the ids that were drawn for these jobs, or the next ones."""
         if items[0].job_id is not None:
             return [item.job_id for item in items if item.job_id is not None]
         first: int = self._connection.execute(SQL["last_job_id"]).get + 1
@@ -187,15 +184,15 @@ class SqliteSession(SqlSession):
         return held
 
     def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[JobRecord]:
-        wanted = {"queue": queue, "now": self.now(), "kinds": None if command.kinds is None else self._list(command.kinds)}
-        ready = self._connection.execute(SQL["next_two"], wanted).fetchall()
+        params = {"queue": queue, "now": self.now(), "kinds": None if command.kinds is None else self._list(command.kinds)}
+        ready = self._connection.execute(SQL["next_two"], params).fetchall()
         if not ready:
             return []
         actor, start = command.actor, command.start
-        lone = len(ready) == 1 or limit == 1
-        which = {"id": ready[0][0], "now": wanted["now"]} if lone else {**wanted, "limit": limit}
+        is_single = len(ready) == 1 or limit == 1
+        selection = {"id": ready[0][0], "now": params["now"]} if is_single else {**params, "limit": limit}
         rows: list[tuple[Any, ...]] = self._connection.execute(
-            SQL["claim_lone" if lone else "claim"],
+            SQL["claim_lone" if is_single else "claim"],
             {
                 "status": "running" if start else "claimed",
                 "phase": "executing" if start else None,
@@ -203,7 +200,7 @@ class SqliteSession(SqlSession):
                 "owner": actor.name,
                 "incarnation": actor.incarnation,
                 "token": command.token,
-                **which,
+                **selection,
             },
         ).fetchall()
         if not rows:
@@ -221,7 +218,7 @@ class SqliteSession(SqlSession):
         return self.claimed(rows, command)
 
     def _passing_guards(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
-        """The commands whose guards hold, each with its row. The write lock is held: what is read here stays true."""
+        """Yield the commands whose guards hold, each with its row. The write lock is held, so the rows cannot change."""
         found = self._connection.execute(SQL["guards"], (self._list([command.job_id for command in commands]),))
         rows = {row[0]: row for row in found}
         now = self.now()
@@ -290,7 +287,7 @@ class SqliteSession(SqlSession):
         return [done.get(command.job_id) for command in commands]
 
     def _passing_signed_guards(self, commands: Sequence[Heartbeat]) -> Iterator[tuple[Heartbeat, "_Guard"]]:
-        """Those whose fence and statement are both this attempt's, newer than any other, and of this time."""
+        """Yield the commands whose fence and signed statement belong to the attempt, with a new counter and a current time."""
         found = self._connection.execute(SQL["signed_guards"], (self._list([command.job_id for command in commands]),))
         rows = {row[0]: row for row in found}
         now = self.now()
@@ -317,7 +314,7 @@ class SqliteSession(SqlSession):
         return done
 
     def _complete(self, commands: Sequence[Complete]) -> list[tuple[int, int, Micros]]:
-        """What was completed, at which revision and when."""
+        """Complete jobs. Return the id, revision and time of each completed one."""
         now, updates, events = self.now(), [], []
         for command, guard in self._passing_guards(commands, _RUNNING):
             if guard.dependents:
@@ -331,19 +328,19 @@ class SqliteSession(SqlSession):
 
 
 def _join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of positions in their order, those that touch made one."""
-    found: list[tuple[int, int]] = []
+    """Merge adjacent ranges of positions. The ranges are in order."""
+    merged: list[tuple[int, int]] = []
     for after, upto in ranges:
-        touches = bool(found) and found[-1][1] >= after
-        found.append((found.pop()[0] if touches else after, upto))
-    return found
+        touches = bool(merged) and merged[-1][1] >= after
+        merged.append((merged.pop()[0] if touches else after, upto))
+    return merged
 
 
 _CLAIMED, _RUNNING, _HELD = frozenset({"claimed"}), frozenset({"running"}), frozenset({"claimed", "running"})
 
 
 class _Guard(NamedTuple):
-    """What a holder's command is checked against."""
+    """The columns that a holder's command is checked against."""
 
     id: int
     status: str

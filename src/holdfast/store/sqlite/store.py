@@ -1,4 +1,4 @@
-"""A SQLite file as a store: WAL, synchronous=FULL, one writer at a time, shared fairly between processes by a file lock."""
+"""A store in a SQLite file: WAL, synchronous=FULL, and one writer at a time, with a fair file lock among processes."""
 
 import contextlib
 import os
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BUSY_MS = 10_000
-"""How long a writer waits for a foreign connection that holds the database's own lock."""
+"""How long a writer waits for another program's connection that holds SQLite's own lock."""
 IDLE_READERS_MAX = 8
 USE_APSW = (
     "Use an apsw connection to the ledger's file. Two SQLite libraries on one file break its locks, so sqlite3 is not accepted, "
-    "nor what uses it: SQLAlchemy, Django, aiosqlite. With those, keep the ledger in PostgreSQL."
+    "nor are libraries that use it: SQLAlchemy, Django, aiosqlite. With those, keep the ledger in PostgreSQL."
 )
 
 
 class SqliteStore:
-    """Connections are opened when first needed: one for writing, a few for reading."""
+    """A ledger in a SQLite file. Connections are opened when first needed: one for writing, a few for reading."""
 
     def __init__(self, path: Path, clock: Callable[[], Micros], draw_id: Callable[[], str], *, create: bool = True) -> None:
         self.path = path.absolute()
@@ -47,7 +47,7 @@ class SqliteStore:
         self.patience = BUSY_MS / 1_000
         self._cache = RowCache()
         self._noted = 0
-        """The position up to which the times of events are noted, as far as this process knows."""
+        """The position up to which this process has seen stored time blocks."""
         self._writer: apsw.Connection | None = None
         self._readers: list[apsw.Connection] = []
         self._pid = os.getpid()
@@ -77,7 +77,7 @@ class SqliteStore:
     # Connections
 
     def _connect(self) -> apsw.Connection:
-        """Open the file that the ledger has open already, or that it is opened with. Only the latter may be made."""
+        """Open a connection. Only the first one of this ledger may create the file."""
         before = file_id(self._files.path)
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if self._files.are_known else apsw.SQLITE_OPEN_CREATE)
         self._files.check()
@@ -96,13 +96,13 @@ class SqliteStore:
         return connection
 
     def _take_writer(self) -> apsw.Connection:
-        """The connection for the one who has the right to write."""
+        """Return the connection for writing. Only a caller with the write lock may write."""
         if self._writer is None:
             self._writer = self._connect()
         return self._writer
 
     def _usable_lock(self) -> WriteLock:
-        """The right to write, to be taken. SQLite's locks and connections do not survive a fork."""
+        """Return the write lock, not taken yet. Raise Unavailable after a fork: SQLite's locks do not survive one."""
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
         if self._lock is None or self._lock.is_closed:
@@ -153,7 +153,7 @@ class SqliteStore:
         return answer
 
     def _roll_back(self, connection: apsw.Connection) -> None:
-        """End a failed transaction. A connection that cannot even do that is thrown away."""
+        """Roll back a failed transaction. If that fails too, discard the connection."""
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -167,7 +167,7 @@ class SqliteStore:
         if not isinstance(connection, apsw.Connection):
             raise unsupported_connection(connection, "an apsw.Connection", USE_APSW)
         try:
-            connection.in_transaction  # noqa: B018 - a closed connection says so here
+            connection.in_transaction  # noqa: B018 - raises if the connection is closed
         except apsw.ConnectionClosedError:
             raise ValidationError("connection is closed", field="connection") from None
         if os.path.realpath(connection.db_filename("main")) != os.path.realpath(self.path):
@@ -194,7 +194,7 @@ class SqliteStore:
         return self._read(work, begin=False)
 
     def write_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
-        """There is no server to be spared: like any other change."""
+        """Run an ordinary transaction: without a server there is no round trip to save."""
         return self.transact("work", work)
 
     def _read(self, work: Callable[[Session], T], *, begin: bool) -> T:
@@ -230,7 +230,7 @@ class SqliteStore:
         return self._connect()
 
     def lock_holder(self, job_id: int | None = None, seconds: float = 0.0) -> str | None:
-        """No job is ever locked by itself."""
+        """Return None: SQLite has no locks on single jobs."""
         return None
 
     def vitals(self) -> "StoreHealth":
@@ -247,7 +247,7 @@ class SqliteStore:
         return self.read_statement(lambda session: session.last_pos())
 
     def stable_events(self, after: int, limit: int) -> list[EventRecord]:
-        """One writer at a time: whatever is visible is settled."""
+        """Return the next events. With one writer at a time, every visible event is stable."""
         return self.read(lambda session: session.events(EventFilter(after=after, limit=limit)))
 
     def stable_rows(self, after: int, limit: int) -> StableRows:
@@ -299,7 +299,7 @@ class SqliteStore:
     # Schema
 
     def _current_ledger_id(self) -> str | None:
-        """The ledger's id where its schema is the newest: then there is nothing to write, and no turn to wait for."""
+        """Return the ledger's id if its schema is the newest. In that case nothing has to be written and no lock is needed."""
         newest = migrations("holdfast.store.sqlite")[-1].version
         with forks.using_sqlite():
             ledger_id = _ledger_id_at(self._take_writer(), newest)
@@ -319,7 +319,7 @@ class SqliteStore:
                 newest = connection.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").get
                 if newest > known[-1].version:
                     raise SchemaTooNew(
-                        f"{self.path} has schema {newest}; this Holdfast knows {known[-1].version}",
+                        f"{self.path} has schema {newest}; this version of Holdfast supports {known[-1].version}",
                         found=newest,
                         known=known[-1].version,
                     )
@@ -338,7 +338,7 @@ class SqliteStore:
 
 
 def _ledger_id_at(connection: apsw.Connection, version: int) -> str | None:
-    """The ledger's id where its schema is of this version."""
+    """Return the ledger's id if its schema has this version."""
     try:
         if connection.execute("SELECT max(version) FROM holdfast_schema").get != version:
             return None
@@ -350,11 +350,11 @@ def _ledger_id_at(connection: apsw.Connection, version: int) -> str | None:
 
 @cache
 def _raise_trim_threshold() -> None:
-    """Free one large block, once a process: the second one would be taken from the heap, and stay there.
+    """Allocate and free one large block, once a process. A second one would be taken from the heap and stay there.
 
-    glibc gives memory at the top of the heap back as soon as 128 KiB are free there, and SQLite's B-tree balancing takes and
-    frees about that much for each row it deletes from a small index: 150 µs of page faults a row where the heap's top
-    happens to be there. glibc raises that threshold to twice the largest block it has seen freed.
+    glibc returns memory at the top of the heap to the system as soon as 128 KiB are free there. SQLite's B-tree balancing
+    allocates and frees about that much for each row that it deletes from a small index. At the top of the heap that costs 150 µs
+    of page faults a row. glibc raises the threshold to twice the largest block that was freed.
     """
     bytearray(8 << 20)
 
@@ -363,13 +363,13 @@ _STATEMENT_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError,
 
 
 def _translate_error(error: Exception, committing: bool) -> Exception:
-    """A driver's error as the contract names it.
+    """Return the contract's error for an error of the driver.
 
-    When a commit fails for lack of space, nothing was written. When the disk fails under it, what was written may still come
-    back with the next recovery.
+    If a commit fails for lack of space, nothing was written. If it fails with an I/O error, the next recovery may still restore
+    the transaction, so the outcome is unknown.
     """
     if isinstance(error, apsw.BusyError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_BUSY_SNAPSHOT:
-        return Unavailable("the transaction read before it wrote, and others wrote meanwhile: roll back, BEGIN IMMEDIATE")
+        return Unavailable("the transaction read before it wrote, and others wrote meanwhile: roll back and use BEGIN IMMEDIATE")
     if isinstance(error, _STATEMENT_ERRORS):
         return StatementFailed(str(error))
     unknown = committing and isinstance(error, apsw.IOError)

@@ -1,4 +1,4 @@
-"""How a SQLite file is: its schema, its settings, who may write to it, the room on its disk."""
+"""Health of a SQLite file: its schema, its settings, its file modes, a stopped writer, the free space on its disk."""
 
 import shutil
 import stat

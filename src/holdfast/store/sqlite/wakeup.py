@@ -1,7 +1,7 @@
-"""Waking other processes on the same machine: one byte into a file, seen through inotify.
+"""Wake-ups of other processes on the same machine: one byte is written to a file that waiters watch with inotify.
 
-Behind it stands a slow look at the database's data_version, for systems without inotify and for commits by other means. Where the
-bell is heard, such a commit counts only if it brought an event: duties and signs of life are no work for anybody.
+Waiters also poll the database's data_version slowly, for systems without inotify and for commits by other programs. If inotify
+works, such a commit counts only if it added an event: changes of duties and of workers' last-seen times wake no waiter.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ _IN_MODIFY = 0x2
 _IN_NONBLOCK = os.O_NONBLOCK
 _IN_CLOEXEC = os.O_CLOEXEC
 CHECK_SECONDS = 1.0
-"""How often the data_version is looked at where inotify works."""
+"""The interval of polling the data_version if inotify works."""
 POLL_SECONDS = 0.025
-"""And where it does not."""
+"""The interval of polling without inotify."""
 
 
 class WakeFile:
@@ -36,28 +36,28 @@ class WakeFile:
         self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def touch(self) -> None:
-        """Always at the start, so that the file stays one byte long. A bell that cannot ring must not fail a commit."""
+        """Write at offset 0, so that the file stays one byte long. A failed wake-up must not fail a commit."""
         with self._mutex:
             if self._fd is not None:
                 with contextlib.suppress(OSError):
                     os.pwrite(self._fd, b"!", 0)
 
     def close(self) -> None:
-        """Not while somebody rings: the number of a closed file may be another file's by then."""
+        """Close the file. The mutex prevents a concurrent `touch` from writing to a reused descriptor."""
         with self._mutex:
             if self._fd is not None:
                 os.close(self._fd)
                 self._fd = None
 
     def close_forked(self) -> None:
-        """In a child, where the mutex may belong to a thread that is not here."""
+        """Close the file in a forked child, without the mutex: a thread of the parent may have locked it."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
 
 class FileWaiter:
-    """`check` raises once the ledger's files are gone: nothing would ever move in those that the connection has open."""
+    """Waits for the wake file. `check` raises when the ledger's files are gone: the open ones would never change again."""
 
     def __init__(self, path: Path, connection: apsw.Connection, check: Callable[[], None]) -> None:
         self._check = check
@@ -121,7 +121,7 @@ class FileWaiter:
 
 
 def _inotify(path: Path) -> int | None:
-    """A descriptor that becomes readable when the file is written to; None where the system has no inotify."""
+    """Return a descriptor that becomes readable when the file is written to, or None without inotify."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,7 +1,7 @@
-"""The right to write, shared fairly: among the threads of a process by a mutex, among processes by a lock on a file.
+"""The write lock: a mutex among the threads of a process, and a fair lock on a file among processes.
 
-flock waits without an end, and trying again and again starves some of many processes. So a process that finds the lock taken
-waits in flock all the same, but in a thread of its own, which the caller can stop waiting for.
+flock has no timeout, and polling it starves some of many processes. So a process that finds the lock taken waits in flock in a
+separate thread, and the caller waits for that thread with a timeout.
 """
 
 import _thread
@@ -17,13 +17,13 @@ from holdfast.errors import Unavailable
 from holdfast.store.sqlite.files import LedgerFiles, file_id
 
 WAIT_SECONDS = 10.0
-"""How long a caller waits for its turn to write."""
+"""How long a caller waits for the write lock."""
 _WAL_WRITE_LOCK = "120"
-"""The byte of the -shm file that SQLite locks for the one writer, as /proc/locks prints it."""
+"""The byte of the -shm file that SQLite's writer locks, as /proc/locks prints it."""
 
 
 class WriteLock:
-    """`files` are those of the ledger: without them there is no turn."""
+    """The write lock of a ledger. It can only be taken while `files`, the ledger's files, are in place."""
 
     def __init__(self, path: Path, files: LedgerFiles) -> None:
         self._path = f"{path}-lock"
@@ -31,11 +31,11 @@ class WriteLock:
         self._files = files
         self._changes = 0
         self.mutex = threading.RLock()
-        """Held around `take` and `drop`, by `with`: that lets go of it wherever an interrupt comes.
+        """Held around `take` and `drop`, in a `with` statement, which releases it whenever an interrupt comes.
 
-        Threads of this process wait for each other without a limit of their own: each of them holds it for a bounded time.
+        Threads of this process wait for it without a timeout, because each of them holds it for a bounded time.
         """
-        self.is_mine: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+        self.is_mine: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - like threading.Condition
         """Whether this thread holds the mutex."""
         self._fd: int | None = None
         self._numbers = (0, 0)
@@ -52,7 +52,7 @@ class WriteLock:
                 self.drop()
 
     def take(self) -> None:
-        """Wait for other processes for WAIT_SECONDS at most, then raise Unavailable. Only for a thread that holds the mutex."""
+        """Lock the file. Raise Unavailable after WAIT_SECONDS. The calling thread must hold the mutex."""
         began = time.monotonic()
         while True:
             if self._fd is None:
@@ -65,7 +65,7 @@ class WriteLock:
             if self._changes == self._files.changes or file_id(self._path) == self._numbers:
                 self._changes = self._files.changes
                 return
-            # The lock file was deleted or replaced, if not all of them: the other processes take turns by the new one.
+            # The lock file, and maybe the others, was deleted or replaced. Other processes use the new one.
             self._files.check()
             self._replace()
 
@@ -74,7 +74,7 @@ class WriteLock:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Wait for the one who writes, for WAIT_SECONDS at most."""
+        """Close the lock file, after waiting up to WAIT_SECONDS for a writing thread."""
         taken = self.mutex.acquire(timeout=WAIT_SECONDS)
         fd, self._fd = self._fd, None
         self._drop_waiter()
@@ -84,7 +84,7 @@ class WriteLock:
             self.mutex.release()
 
     def close_forked(self) -> None:
-        """In a child: a descriptor that stays open here would keep the lock when the parent dies with it."""
+        """Close the descriptors in a forked child. Open ones would keep the lock if the parent dies while it holds it."""
         for fd in {self._fd, self._waiter.fd if self._waiter else self._fd}:
             if fd is not None:
                 with contextlib.suppress(OSError):
@@ -100,7 +100,7 @@ class WriteLock:
         try:
             if not waiter.wait(deadline - time.monotonic()):
                 raise self._refusal()
-            # No call is made here, so no interrupt comes: one of the two always knows which descriptor has the lock.
+            # This line makes no call, so no interrupt splits it: the locked descriptor belongs to exactly one of the two objects.
             self._fd, waiter.fd, waiter.is_wanted = waiter.fd, fd, False
         except BaseException as error:
             waiter.give_up()
@@ -109,7 +109,7 @@ class WriteLock:
             raise
 
     def _replace(self) -> None:
-        """Take the lock file that is there now."""
+        """Open the lock file that is at the path now."""
         stale, self._fd = self._fd, _open_lock_file(self._path)
         self._numbers = _fd_id(self._fd)
         self._drop_waiter()
@@ -124,31 +124,29 @@ class WriteLock:
     def _refusal(self) -> Unavailable:
         holder = _writer_pid(self._index, self._path)
         if holder is None:
-            return Unavailable(f"could not get the write lock within {WAIT_SECONDS:.0f} s: another transaction does not end")
+            return Unavailable(f"could not get the write lock within {WAIT_SECONDS:.0f} s: another transaction is still open")
         stopped = _is_stopped(holder)
-        who = "this process itself" if holder == os.getpid() else f"process {holder}"
-        what = f"{who} is in the middle of a transaction{' and is stopped' * stopped}"
-        refused = Unavailable(f"could not get the write lock within {WAIT_SECONDS:.0f} s: {what}", holder=holder)
+        process = "this process itself" if holder == os.getpid() else f"process {holder}"
+        reason = f"{process} is in the middle of a transaction{' and is stopped' * stopped}"
+        refused = Unavailable(f"could not get the write lock within {WAIT_SECONDS:.0f} s: {reason}", holder=holder)
         if stopped:
-            refused.action = f"Let process {holder} go on (kill -CONT {holder}) or end it; then ask again."
+            refused.action = f"Continue process {holder} (kill -CONT {holder}) or end it, then retry."
         else:
-            refused.action = (
-                f"Ask again. If it lasts, find out what process {holder} waits for: nothing can be written before it ends."
-            )
+            refused.action = f"Retry. If it lasts, find out what process {holder} waits for: nothing can be written meanwhile."
         return refused
 
 
 class _FlockThread:
-    """A thread that waits in flock on a descriptor of its own. A caller that stops waiting leaves it there; the next one goes on.
+    """A thread that waits in flock on its own descriptor. When a caller stops waiting, the thread goes on for the next caller.
 
-    It stays for the next wait: to start a thread takes longer than most waits.
+    It is kept for later waits, because starting a thread takes longer than most waits.
     """
 
     def __init__(self, path: str) -> None:
         self.fd = _open_lock_file(path)
         self._mutex = threading.Lock()
         self.is_wanted = False
-        """A caller waits, or has the lock by the descriptor here."""
+        """A caller waits, or holds the lock through this descriptor."""
         self._waits = self._is_closed = False
         self._failure: OSError | None = None
         self._requested, self._got = threading.Lock(), threading.Lock()
@@ -178,7 +176,7 @@ class _FlockThread:
                 self._unlock()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the lock came in time."""
+        """Return whether the lock was acquired in time."""
         with self._mutex:
             self.is_wanted = True
             if not self._waits:
@@ -190,7 +188,7 @@ class _FlockThread:
         return got
 
     def give_up(self) -> None:
-        """Want the lock no longer: it is let go, now or when it comes."""
+        """Stop waiting. The lock is released now, or as soon as it is acquired."""
         with self._mutex:
             if self.is_wanted and not self._waits:
                 self._got.acquire(blocking=False)
@@ -198,7 +196,7 @@ class _FlockThread:
             self.is_wanted = False
 
     def close(self) -> None:
-        """End the thread, which closes its descriptor: now or when the lock comes."""
+        """End the thread, which closes its descriptor: now, or as soon as the lock is acquired."""
         with self._mutex:
             self._is_closed = True
             self._request()
@@ -208,7 +206,7 @@ class _FlockThread:
             self._requested.release()
 
     def _unlock(self) -> None:
-        """By name: a process that was forked meanwhile may have the descriptor open too."""
+        """Unlock explicitly. Closing is not enough, because a forked process may have the descriptor open too."""
         with contextlib.suppress(OSError):
             fcntl.flock(self.fd, fcntl.LOCK_UN)
 
@@ -223,7 +221,7 @@ def _fd_id(fd: int) -> tuple[int, int]:
 
 
 def stopped_writer(path: Path) -> int | None:
-    """The process that has the right to write to this database and was stopped by a signal or a debugger."""
+    """Return the process that holds the write lock of this database and was stopped by a signal or a debugger."""
     writer = _writer_pid(f"{path}-shm", f"{path}-lock")
     return writer if writer is not None and _is_stopped(writer) else None
 
@@ -233,22 +231,22 @@ def _writer_pid(index: str, lock: str) -> int | None:
 
 
 def _lock_holder_pid(path: str, byte: str = "0") -> int | None:
-    """The process that has the exclusive lock on a file, where the system says so (Linux)."""
+    """Return the process that has the exclusive lock on a file. Only Linux reports it."""
     try:
         there = Path(path).stat()
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
-    place = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}:{there.st_ino}"
+    device_and_inode = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}:{there.st_ino}"
     for line in lines:
         words = line.split()
-        if words[1] != "->" and words[3] == "WRITE" and words[5] == place and words[6] == byte and int(words[4]) > 0:
+        if words[1] != "->" and words[3] == "WRITE" and words[5] == device_and_inode and words[6] == byte and int(words[4]) > 0:
             return int(words[4])
     return None
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether it was stopped by a signal or a debugger (Linux)."""
+    """Return whether a process was stopped by a signal or a debugger. Only Linux reports it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
     except OSError:

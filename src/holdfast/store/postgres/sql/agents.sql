@@ -1,4 +1,4 @@
--- What agents are at, what they may take up next, and what they are told of it.
+-- Sessions of agents, the tasks that they may claim next, and the events and checkpoints that are shown to them.
 
 -- name: lock_agent
 SELECT pg_advisory_xact_lock(hashtextextended('holdfast.agents ' || %(session)s::text || ' ' || %(name)s::text, 0));
@@ -30,8 +30,8 @@ DELETE FROM holdfast.agents WHERE (name, session) IN (
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING 1;
 
--- The first job of every priority of every queue, through the index alone: each step jumps to the next queue or priority, past
--- whatever waits at the one before.
+-- The first job of every priority of every queue, by index lookups only: each step jumps to the next queue or priority and skips
+-- the other jobs of the one before.
 
 -- name: first_tasks
 WITH RECURSIVE named (queue) AS (
@@ -64,7 +64,7 @@ CROSS JOIN LATERAL (
     ORDER BY n.available_at, n.id LIMIT 1) j
 WHERE p.rank IS NOT NULL;
 
--- What somebody else is just taking is passed over.
+-- Tasks that another transaction has locked are skipped.
 
 -- name: take_task
 SELECT id FROM holdfast.jobs
@@ -73,7 +73,7 @@ WHERE status = 'queued' AND queue = %(queue)s AND -priority = -%(priority)s::int
   AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[])) AND id <> ALL (%(passed)s::bigint[])
 ORDER BY available_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
 
--- Claims that are over, the longest first. Whoever is stalled has no claim left; whether it is waited for is decided elsewhere.
+-- Tasks with an expired claim, earliest expiry first. A stalled job has no claim left. `decide` checks its resume window.
 
 -- name: expired_tasks
 WITH clock AS MATERIALIZED (
@@ -96,8 +96,8 @@ ORDER BY coalesce(j.lease_expires_at, j.last_lease_expires_at), j.id LIMIT %(lim
 -- name: lock_task
 SELECT id FROM holdfast.jobs WHERE id = %(id)s FOR NO KEY UPDATE SKIP LOCKED;
 
--- What keeps an agent idle: tasks that others hold, that wait for others, that are for later, that are in paused queues. Each is
--- counted up to a limit.
+-- Tasks that an agent cannot claim: held by others, waiting for a dependency, scheduled for later, in a paused queue. Each count
+-- stops at a limit.
 
 -- name: idle
 WITH RECURSIVE clock AS MATERIALIZED (
@@ -168,15 +168,15 @@ SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast.dependencies d JOIN holdfast.jobs j ON j.id = d.on_id
 WHERE d.job_id = %(job_id)s AND j.status <> 'succeeded' ORDER BY j.id LIMIT %(limit)s;
 
--- Whoever waits is reached by key: the sum keeps the index of all that wait out of it.
+-- Dependents are looked up by primary key. The `+ 0` keeps the planner from using the index of all waiting jobs.
 
 -- name: unlocks
 SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast.dependencies d JOIN holdfast.jobs j ON j.id = d.job_id
 WHERE d.on_id = %(on_id)s AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT %(limit)s;
 
--- Beats that may carry a checkpoint, some of each of the latest attempts that have any: the bytes may also stand within an undo
--- step.
+-- Heartbeats that may carry a checkpoint, some from each of the latest attempts that have any. The same bytes may also be part of
+-- an undo step.
 
 -- name: checkpoint_beats
 SELECT attempt, received_at, actor, payload FROM (

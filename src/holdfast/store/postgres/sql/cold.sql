@@ -1,4 +1,4 @@
--- Everything that is not hot.
+-- Statements that are not hot verbs.
 
 -- name: load
 SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.updated_at, j.phase,
@@ -15,13 +15,13 @@ FROM unnest(%(ids)s::bigint[]) AS wanted (id)
 JOIN holdfast.jobs j ON j.id = wanted.id
 JOIN holdfast.events e ON e.job_id = j.id AND e.rev = 1;
 
--- Rows are locked FOR NO KEY UPDATE: a transaction that has made a dependent of a job holds FOR KEY SHARE on that job until
--- it ends, and must not block the job's own changes.
+-- Rows are locked FOR NO KEY UPDATE: a transaction that has added a dependent to a job holds FOR KEY SHARE on that job until
+-- it ends, and must not block changes of the job.
 
 -- name: lock_jobs
 SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR NO KEY UPDATE;
 
--- Lock without waiting. Answers the jobs that another transaction has locked.
+-- Lock without waiting. Returns the jobs that another transaction has locked.
 
 -- name: try_lock
 WITH mine AS (
@@ -140,7 +140,7 @@ SELECT r.actor, r.request_id, r.verb, r.body_hash, r.answer
 FROM unnest(%(actors)s::text[], %(requests)s::text[]) AS wanted (actor, request_id)
 JOIN holdfast.requests r ON r.actor = wanted.actor AND r.request_id = wanted.request_id;
 
--- A request id belongs to one transaction at a time. This does not wait for another one that has it: it answers false.
+-- A request id belongs to one transaction at a time. This does not wait: it returns false if another transaction has the id.
 
 -- name: take_requests
 SELECT name, pg_try_advisory_xact_lock(hashtextextended('holdfast.requests ' || name, 0))
@@ -260,8 +260,8 @@ WHERE status = %(status)s AND status IN ('failed', 'cancelled', 'dead_lettered')
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
 ORDER BY id DESC LIMIT %(limit)s;
 
--- Which of these jobs fit a search. Letters from A to Z match in either case; no others do. PostgreSQL cannot take apart JSON
--- with the escape \u0000: an event with such escapes is searched as a whole.
+-- Which of these jobs match a search. Only the letters A to Z match in either case. PostgreSQL cannot parse JSON with the
+-- escape \u0000, so an event with such escapes is searched as a whole.
 
 -- name: matching
 SELECT j.id FROM holdfast.jobs j
@@ -294,8 +294,8 @@ WHERE j.status = 'dead_lettered' AND j.status IN ('failed', 'cancelled', 'dead_l
        OR NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded'))
 ORDER BY j.id LIMIT %(limit)s;
 
--- Finished jobs that owe undo steps, but for those whose undo job is still alive; then those whose end has still to be told;
--- then jobs that are not yet counted as dependents of those they wait for.
+-- Finished jobs with undo steps left and no unfinished undo job, then jobs whose cascade is not complete, then jobs that their
+-- dependencies do not count yet.
 
 -- name: owing
 (
@@ -319,7 +319,7 @@ SELECT id FROM holdfast.jobs
 WHERE queue = %(queue)s AND dedupe_key = %(key)s AND dedupe_key IS NOT NULL
   AND (dedupe_forever OR status IN ('queued', 'claimed', 'running', 'stalled'));
 
--- Beats that may carry an undo step: the bytes may also stand within a checkpoint.
+-- Heartbeats that may carry an undo step. The same bytes may also be part of a checkpoint.
 
 -- name: undo_beats
 SELECT payload FROM holdfast.events
@@ -330,7 +330,7 @@ ORDER BY rev;
 SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER BY queue, status;
 
 -- name: event_types
--- A transient error that is tried again is no stall to those who watch.
+-- A transient error that is retried is reported as `retried`, not as a stall.
 SELECT CASE WHEN type = 'stalled' AND reason = 'TRANSIENT_ERROR' THEN 'retried' ELSE type END, count(*) FROM holdfast.events WHERE pos > %(after)s AND pos <= %(until)s GROUP BY 1;
 
 -- name: ended_jobs
@@ -367,8 +367,8 @@ WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > %(after)s
 ORDER BY j.id LIMIT %(limit)s
 ) d ON true ORDER BY d.id;
 
--- Silence before this time is not held against a holder: the clock has stepped then, or the store was out of reach. The start
--- of the server is such a time as well.
+-- Missing heartbeats before this time do not count: the clock was stepped then, or the store was out of reach. The start of the
+-- server is such a time as well.
 
 -- name: fresh
 SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL AND pg_postmaster_start_time() <= clock_timestamp()
@@ -380,10 +380,10 @@ SELECT pos FROM holdfast.cursors WHERE name = %(name)s;
 -- name: set_cursor
 INSERT INTO holdfast.cursors (name, pos) VALUES (%(name)s, %(pos)s) ON CONFLICT (name) DO UPDATE SET pos = excluded.pos;
 
--- What still has to be undone is kept, and so is the job that undoes it: it would be made again.
+-- A job with undo steps left is kept, and so is its undo job: if it were deleted, it would be created again.
 
--- Jobs by id: whether one came to nothing, whether it is a failure that is not discarded, whether it ended before either time,
--- whether it may go if so, and which failed job that is still there it replays.
+-- Jobs by id, with these columns: it did not succeed; it failed or was dead-lettered and is not discarded; it ended before the
+-- first time; it ended before the second time; it may be deleted if so; the existing failed job that it replays.
 
 -- name: walk_jobs
 SELECT j.id, j.status <> 'succeeded',
@@ -416,7 +416,7 @@ FROM holdfast.events e WHERE e.pos > %(after)s ORDER BY e.pos LIMIT %(limit)s;
 UPDATE holdfast.events SET payload = %(payload)s
 WHERE pos = (SELECT pos FROM holdfast.events WHERE pos = %(pos)s FOR UPDATE SKIP LOCKED);
 
--- Rows that other transactions have locked are left for another time.
+-- Rows that other transactions have locked are skipped until the next run.
 
 -- name: prune_requests
 DELETE FROM holdfast.requests WHERE (actor, request_id) IN (
@@ -426,12 +426,12 @@ RETURNING 1;
 -- name: lock_settings
 SELECT pg_advisory_xact_lock(hashtextextended('holdfast.settings', 0));
 
--- The caller's own setting is put back afterwards.
+-- Called again afterwards to restore the caller's setting.
 
 -- name: swap_lock_timeout
 SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(wanted)s, true);
 
--- Which session has locked a job's row, in a transaction that is this old. A row locker's transaction id is the row's xmax.
+-- The session that has locked a job's row, in a transaction of at least this age. A row locker's transaction id is the row's xmax.
 -- Without the role pg_read_all_stats, sessions of other accounts have neither a state nor an age.
 
 -- name: lock_holder
@@ -443,8 +443,8 @@ JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE j.id = %(job_id)s
   AND coalesce(a.xact_start <= clock_timestamp() - make_interval(secs => %(seconds)s), %(seconds)s::float8 = 0);
 
--- Which sessions have locked something of this ledger, or a name, for a second or longer; the oldest three. It touches no table
--- of the ledger. One that only reads is named where it has locked a whole table.
+-- The oldest three sessions that have locked a table of this ledger or an advisory lock for a second or longer. It reads no table
+-- of the ledger. A session that only reads is listed if it has locked a whole table.
 
 -- name: lock_holders
 SELECT 'process ' || a.pid || ' (' || coalesce(nullif(a.application_name, ''), 'no application_name') || ')'
@@ -465,8 +465,8 @@ SELECT clock_timestamp();
 -- name: notify
 SELECT pg_notify(%(channel)s, name) FROM unnest(%(queues)s::text[]) AS q (name);
 
--- Following the total order. A writer has its transaction id before it draws a position, so whoever drew one up to `last_value`
--- has an id below the one this statement takes; once a snapshot's xmin is above that, they have all ended.
+-- The stable position. A writer gets its transaction id before it draws a position. So every transaction that drew a position up to
+-- `last_value` has an id below the one that this statement takes. Once a snapshot's xmin is above it, they have all ended.
 
 -- name: horizon
 SELECT last_value, pg_current_xact_id()::text::bigint FROM holdfast.event_pos WHERE is_called;
@@ -488,7 +488,7 @@ ORDER BY e.pos LIMIT %(limit)s;
 -- name: xact_status
 SELECT pg_xact_status(%(xid)s::text::xid8);
 
--- Which server this is. A promoted replica has another timeline at once in the names of its WAL files; its control file names the
+-- The identity of the server. After a promotion, the names of WAL files have the new timeline at once. The control file has the
 -- old one until the next checkpoint.
 
 -- name: identity
@@ -502,7 +502,7 @@ SELECT to_regclass('holdfast.meta') IS NOT NULL;
 -- name: ledger_id
 SELECT value FROM holdfast.meta WHERE name = 'ledger_id';
 
--- The same in a caller's transaction, which may not have an id yet: it must have one before it draws a position.
+-- The ledger's id in a caller's transaction. It also assigns a transaction id, which is needed before a position is drawn.
 
 -- name: join_transaction
 SELECT value, pg_current_xact_id()::text FROM holdfast.meta WHERE name = 'ledger_id';

@@ -1,4 +1,4 @@
--- Jobs that wait for others. What is counted here is bookkeeping beside the history: no revision moves with it.
+-- Dependencies. The counts here are not part of the history: changing them does not change a job's revision.
 
 -- name: draw_ids
 SELECT nextval('holdfast.job_id') FROM unnest(%(numbers)s::integer[]);
@@ -23,7 +23,7 @@ SELECT id, dependents FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
 -- name: depends_on
 SELECT job_id, on_id FROM holdfast.dependencies WHERE job_id = ANY (%(ids)s::bigint[]);
 
--- Jobs that those they wait for do not count yet, for a sweep to find.
+-- Jobs that their dependencies do not count yet. The sweeper links them later.
 
 -- name: note_links
 INSERT INTO holdfast.cursors (name, pos) SELECT 'link/' || id, id FROM unnest(%(ids)s::bigint[]) AS late (id);
@@ -31,14 +31,14 @@ INSERT INTO holdfast.cursors (name, pos) SELECT 'link/' || id, id FROM unnest(%(
 -- name: forget_links
 DELETE FROM holdfast.cursors WHERE name = ANY (%(names)s::text[]);
 
--- Their rows are locked already, in order.
+-- The caller has locked these rows, in order.
 
 -- name: add_dependents
 UPDATE holdfast.jobs j SET dependents = j.dependents + counted.count
 FROM unnest(%(lefts)s::bigint[], %(rights)s::integer[]) AS counted (id, count) WHERE j.id = counted.id
 RETURNING j.id, j.dependents;
 
--- Rows are locked in ascending order, and read as they are once they are locked.
+-- Rows are locked in ascending order. Their values are those after the lock was acquired.
 
 -- name: lock_waiting
 SELECT w.id, w.waits_for FROM holdfast.jobs w
@@ -49,7 +49,7 @@ ORDER BY w.id FOR NO KEY UPDATE;
 -- name: meet
 UPDATE holdfast.jobs SET waits_for = waits_for - 1 WHERE id = ANY (%(ids)s::bigint[]);
 
--- What has become of jobs that waited: let go, or over. Nothing else of their rows can have changed.
+-- Jobs that stopped waiting: they are queued now, or have ended. Nothing else in their rows can have changed.
 
 -- name: save_told
 UPDATE holdfast.jobs j
@@ -74,9 +74,9 @@ FROM unnest(
     %(cause)s::text[], %(payload)s::bytea[]
 ) AS told (job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload);
 
--- Who waits for these jobs, or for one of those found, and wants to end if it comes to nothing; the nearest first. The choice is
--- the last thing in the payload of the first event. Here and below, each step goes through the indexes by key, whatever the
--- planner thinks of how many there are: in a long line, any other plan would read a whole table at every step.
+-- Direct and indirect dependents of these jobs that end when a dependency fails, nearest first. That choice is the last field in
+-- the payload of the first event. Here and below, the statements force index lookups by key in each step, independent of the
+-- planner's estimates: in a long chain, any other plan would read a whole table at every step.
 
 -- name: falling
 WITH RECURSIVE down (id) AS (
@@ -98,7 +98,7 @@ WITH RECURSIVE down (id) AS (
 )
 SELECT id FROM down LIMIT %(limit)s;
 
--- Of these jobs, those for which there is somebody whom `falling` would find next: their end has still to be told.
+-- Those of these jobs from which `falling` would find a dependent: their cascade is not complete.
 
 -- name: note_untold
 INSERT INTO holdfast.cursors (name, pos)
@@ -114,7 +114,7 @@ ON CONFLICT (name) DO NOTHING;
 -- name: forget_untold
 DELETE FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' AND pos = ANY (%(ids)s::bigint[]);
 
--- Everybody who might be told of the end of these jobs, however far away; with them themselves.
+-- These jobs and all direct and indirect dependents that still wait.
 
 -- name: downstream
 WITH RECURSIVE down (id) AS (
@@ -135,7 +135,7 @@ RETURNING d.job_id;
 -- name: dependents
 SELECT job_id FROM holdfast.dependencies WHERE on_id = %(on_id)s AND job_id > %(after)s ORDER BY job_id LIMIT %(limit)s;
 
--- Of these jobs, those that somebody still waits for.
+-- Those of these jobs that another job still waits for.
 
 -- name: waited_for
 SELECT DISTINCT d.on_id FROM holdfast.dependencies d

@@ -1,4 +1,4 @@
--- How things stand. For people who ask.
+-- Queries for `explain`, `doctor` and lists of dead letters.
 
 -- name: standing_since
 SELECT received_at FROM holdfast.events
@@ -20,8 +20,8 @@ SELECT holder, expires_at FROM holdfast.duties WHERE name = %(name)s;
 SELECT replay_of, max(id) FROM holdfast.jobs
 WHERE replay_of = ANY (%(ids)s::bigint[]) AND replay_of IS NOT NULL GROUP BY replay_of;
 
--- Of these dead letters, those that have been replayed: by a replay that has neither failed nor been cancelled, or by the replay
--- of one that has.
+-- Those of these dead letters that have been replayed: by a replay that has neither failed nor been cancelled, or by a replay of
+-- one that has.
 
 -- name: replayed
 WITH RECURSIVE line(letter, id, status) AS (
@@ -34,7 +34,7 @@ WITH RECURSIVE line(letter, id, status) AS (
 )
 SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
 
--- Failed jobs that are left: not discarded, and without a replay that was not cancelled.
+-- Failed jobs that are not discarded and have no replay, except cancelled ones.
 
 -- name: failed_left
 SELECT count(*) FROM (
@@ -46,7 +46,7 @@ SELECT count(*) FROM (
         SELECT FROM holdfast.jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
     LIMIT %(limit)s) AS found;
 
--- Jobs that wait for one that failed, was cancelled or dead-lettered.
+-- Jobs that wait for one that failed, was cancelled or was dead-lettered.
 
 -- name: waiting_in_vain
 SELECT count(*) FROM (
@@ -67,8 +67,8 @@ SELECT current_setting('server_version'), (SELECT max(version) FROM holdfast.sch
     pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
 FROM pg_current_snapshot() AS s;
 
--- The oldest of all transactions that are open on the server but this one, and the oldest of those that write.
--- Without the role pg_read_all_stats, other accounts' transactions have no age and are not seen.
+-- The oldest open transaction on the server except this one, and the oldest one that writes.
+-- Without the role pg_read_all_stats, transactions of other accounts have no age and are not listed.
 
 -- name: transactions
 SELECT DISTINCT ON (writes) writes, who, (extract(epoch FROM clock_timestamp() - began) * 1000000)::bigint
@@ -84,8 +84,8 @@ FROM (
 ) AS opened
 ORDER BY writes, began;
 
--- Held and stalled jobs that other transactions have locked. A row locker's transaction id is the row's xmax. A row that several
--- have locked has none of theirs, and is not seen.
+-- Held and stalled jobs that other transactions have locked. A row locker's transaction id is the row's xmax. A row that
+-- several transactions have locked has another xmax and is not listed.
 
 -- name: locked_jobs
 SELECT j.id, 'process ' || a.pid || ' of ' || coalesce(a.usename, '?') || coalesce(' (' || nullif(a.application_name, '') || ')', '')
@@ -100,7 +100,7 @@ LIMIT 5;
 -- name: event_from
 SELECT pos, received_at FROM holdfast.events WHERE pos >= %(pos)s ORDER BY pos LIMIT 1;
 
--- Rows are estimated as the planner does it: those per page when the table was last analyzed, times the pages it has now.
+-- The number of rows is estimated like in the planner: rows per page at the last analysis, times the current number of pages.
 
 -- name: size
 SELECT CASE WHEN e.relpages > 0 AND e.reltuples >= 0

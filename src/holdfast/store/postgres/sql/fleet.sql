@@ -1,8 +1,8 @@
--- Duties, workers, and when to look again. Each verb is one statement, and so a transaction of its own. Those that write limit
--- their wait for a locked row themselves, before they reach it.
+-- Duties, workers, and the time of the next ready job. Each verb is one statement and so one transaction. Those that write set
+-- lock_timeout themselves, before they reach a row that may be locked.
 
--- A duty that ends later than anybody can have taken it for was taken while the clock was ahead: it is free. Twice the longest
--- time, since the clock is read before a wait for the row.
+-- A duty that expires later than the longest possible time from now was taken while the clock was ahead: it is free. Twice the
+-- longest time is allowed, because the clock is read before a wait for the row.
 
 -- name: take_duty
 WITH clock AS MATERIALIZED (
@@ -16,8 +16,8 @@ WHERE d.holder = excluded.holder
    OR d.expires_at > (SELECT at FROM clock) + 2 * %(ttl_us_max)s::bigint * interval '1 microsecond'
 RETURNING 1;
 
--- Whether a duty may be taken, whether any job wants watching or its end telling, until when the duty is held, and since when there
--- have been sweeps without a gap: what every worker asks all the time.
+-- Whether a duty may be taken, whether there is a job for the sweeper, when the duty expires, and since when sweeps have run
+-- without a gap. Every worker polls this.
 
 -- name: watch
 SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), NOT EXISTS (

@@ -1,9 +1,9 @@
--- The hot verbs: set-based, guards in their WHERE. What a guard does not match is decided one by one.
--- Jobs are reached by primary key only: the guard on status is written so that no partial index can serve it, since with much
--- history the generic plan would join through that index. Arrays arrive sorted by job, so that rows are locked in one order.
--- The clock is read once, in a subselect, and always asked for by one: joined to the rows it would be scanned for each.
--- An injected one comes as a parameter.
--- An enqueue with a channel rings the bell when it commits.
+-- The hot verbs: set-based, with guards in their WHERE. Commands that do not match a guard are decided one by one.
+-- Jobs are looked up by primary key only. The guard on status is written so that no partial index matches it: with much history,
+-- the generic plan would join through that index. Arrays arrive sorted by job, so that rows are locked in one order.
+-- The clock is read once, in a CTE, and always used through a subselect: a join would scan it for each row.
+-- An injected clock comes as a parameter.
+-- An enqueue with a channel sends a notification when it commits.
 
 -- name: enqueue
 WITH clock AS MATERIALIZED (
@@ -95,7 +95,7 @@ WITH clock AS MATERIALIZED (
 ), picked AS MATERIALIZED (
     SELECT c.id, clock_timestamp() - q.begun_at AS took
     FROM (
-        -- In the list's order, and kept so: a subselect cannot become a join that would shuffle them.
+        -- A subselect keeps the order of the list. A join could change it.
         SELECT u.*, (SELECT at FROM started) AS begun_at
         FROM unnest(%(queues)s::text[], %(mark_ranks)s::integer[], %(mark_times)s::timestamptz[], %(mark_ids)s::bigint[])
             WITH ORDINALITY AS u (name, mark_rank, mark_at, mark_id, n)
@@ -224,8 +224,8 @@ WITH clock AS MATERIALIZED (
 )
 SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 
--- The same for beats that are signed. Where the token is NULL, the statement alone proves the holder. The bounds of `at` are
--- how far the signer's clock may be from this one.
+-- Signed heartbeats. If the token is NULL, the signed statement alone proves the holder. `at` may differ from this clock by the
+-- skew limit.
 
 -- name: beat_signed
 WITH clock AS MATERIALIZED (
@@ -296,7 +296,7 @@ WITH clock AS MATERIALIZED (
 )
 SELECT id, rev, updated_at FROM changed;
 
--- The same for a worker's completions in bulk: they carry no revision, and where all are done the answer is a number.
+-- A worker's completions in bulk. They carry no expected revision. The result is NULL if all jobs were completed.
 
 -- name: settle
 WITH clock AS MATERIALIZED (

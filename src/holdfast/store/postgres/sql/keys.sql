@@ -1,8 +1,8 @@
 -- name: key_log
 SELECT pos, change, key_id, role, name, public, at, by, signer, signature FROM holdfast.key_log ORDER BY pos;
 
--- Whoever relies on the keys shares the lock until its events are committed; whoever changes them has it alone. Each is a
--- statement of its own: what the next one reads is as of after the wait.
+-- A transaction that uses keys holds the lock shared until its events are committed. One that changes them holds it exclusively.
+-- Each lock is a separate statement, so that the next statement sees the state after the wait.
 
 -- name: lock_keys
 SELECT pg_advisory_xact_lock(hashtextextended('holdfast.keys', 0));

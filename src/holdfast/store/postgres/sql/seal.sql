@@ -1,6 +1,6 @@
 -- The sealed log.
 
--- What leaves are made of: by position alone. Only a first event needs its job's row, for the trace it began with.
+-- The values that leaves are computed from, by position. Only a first event needs its job's row, for the trace id.
 
 -- name: leaf_events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,

@@ -9,7 +9,7 @@ INSERT INTO holdfast.sinks (name, pos, updated_at)
 VALUES (%(name)s, %(pos)s, coalesce(%(now_at)s::timestamptz, clock_timestamp()))
 ON CONFLICT (name) DO NOTHING;
 
--- Only from the place where the sink was found: whoever was overtaken changes nothing.
+-- Changes nothing if another process has moved the sink from its position.
 
 -- name: save_sink
 UPDATE holdfast.sinks

@@ -1,4 +1,4 @@
--- What agents are at, what they may take up next, and what they are told of it.
+-- Sessions of agents, the tasks that they may claim next, and the events and checkpoints that are shown to them.
 
 -- name: find_agent
 SELECT focus, last, cursor FROM holdfast_agents WHERE name = :name AND session = :session;
@@ -27,8 +27,8 @@ DELETE FROM holdfast_agents WHERE (name, session) IN (
     LIMIT :limit)
 RETURNING 1;
 
--- The first job of every priority of every queue, through the index alone: each step jumps to the next queue or priority, past
--- whatever waits at the one before.
+-- The first job of every priority of every queue, by index lookups only: each step jumps to the next queue or priority and skips
+-- the other jobs of the one before.
 
 -- name: first_tasks
 WITH RECURSIVE named (queue) AS (
@@ -67,7 +67,7 @@ WHERE status = 'queued' AND queue = :queue AND priority = :priority AND availabl
   AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds))) AND id NOT IN (SELECT value FROM json_each(:passed))
 ORDER BY available_at, id LIMIT 1;
 
--- Claims that are over, the longest first. Whoever is stalled has no claim left; whether it is waited for is decided elsewhere.
+-- Tasks with an expired claim, earliest expiry first. A stalled job has no claim left. `decide` checks its resume window.
 
 -- name: expired_tasks
 SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_active JOIN holdfast_policies p ON p.id = j.policy_id
@@ -82,8 +82,8 @@ ORDER BY coalesce(j.lease_expires_at, j.last_lease_expires_at), j.id LIMIT :limi
 -- name: lock_task
 SELECT id FROM holdfast_jobs WHERE id = :id;
 
--- What keeps an agent idle: tasks that others hold, that wait for others, that are for later, that are in paused queues. Each is
--- counted up to a limit.
+-- Tasks that an agent cannot claim: held by others, waiting for a dependency, scheduled for later, in a paused queue. Each count
+-- stops at a limit.
 
 -- name: idle
 WITH RECURSIVE named (queue) AS (
@@ -145,15 +145,15 @@ SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.on_id
 WHERE d.job_id = :job_id AND j.status <> 'succeeded' ORDER BY j.id LIMIT :limit;
 
--- Whoever waits is reached by key: the sum keeps the index of all that wait out of it.
+-- Dependents are looked up by primary key. The `+ 0` keeps the planner from using the index of all waiting jobs.
 
 -- name: unlocks
 SELECT j.id, j.kind, j.status, j.waits_for
 FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.job_id
 WHERE d.on_id = :on_id AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT :limit;
 
--- Beats that may carry a checkpoint, some of each of the latest attempts that have any: the bytes may also stand within an undo
--- step.
+-- Heartbeats that may carry a checkpoint, some from each of the latest attempts that have any. The same bytes may also be part of
+-- an undo step.
 
 -- name: checkpoint_beats
 SELECT attempt, received_at, actor, payload FROM (

@@ -1,4 +1,4 @@
--- Everything that is not hot.
+-- Statements that are not hot verbs.
 
 -- name: load
 SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.updated_at, j.phase,
@@ -131,7 +131,7 @@ WHERE e.pos > :after AND e.pos <= :upto
   AND (:since_at IS NULL OR e.received_at >= :since_at) AND (:until_at IS NULL OR e.received_at < :until_at)
 ORDER BY e.pos LIMIT :limit;
 
--- Blocks of events with times that are asked for. high_at rises with pos: the order is that of positions.
+-- Blocks of events that overlap a range of times. high_at never decreases with pos, so this is the order of positions.
 
 -- name: time_blocks
 SELECT after_pos, pos FROM holdfast_times INDEXED BY holdfast_times_high
@@ -238,7 +238,7 @@ WHERE status = :status AND status IN ('failed', 'cancelled', 'dead_lettered') AN
   AND (:queue IS NULL OR queue = :queue) AND (:kind IS NULL OR kind = :kind)
 ORDER BY id DESC LIMIT :limit;
 
--- Which of these jobs fit a search. Letters from A to Z match in either case; no others do.
+-- Which of these jobs match a search. Only the letters A to Z match in either case.
 
 -- name: matching
 SELECT j.id FROM json_each(:ids) wanted CROSS JOIN holdfast_jobs j ON j.id = wanted.value
@@ -264,7 +264,7 @@ WHERE j.status = 'dead_lettered' AND j.status IN ('failed', 'cancelled', 'dead_l
        OR NOT EXISTS (SELECT 1 FROM holdfast_events e WHERE e.job_id = j.id AND e.type = 'discarded'))
 ORDER BY j.id LIMIT :limit;
 
--- Finished jobs that owe undo steps, but for those whose undo job is still alive; then those whose end has still to be told.
+-- Finished jobs with undo steps left and no unfinished undo job, then jobs whose cascade is not complete.
 
 -- name: owing
 SELECT * FROM (
@@ -292,7 +292,7 @@ SELECT id FROM holdfast_jobs
 WHERE queue = :queue AND dedupe_key = :key AND dedupe_key IS NOT NULL
   AND (dedupe_forever = 1 OR status IN ('queued', 'claimed', 'running', 'stalled'));
 
--- Beats that may carry an undo step: the bytes may also stand within a checkpoint.
+-- Heartbeats that may carry an undo step. The same bytes may also be part of a checkpoint.
 
 -- name: undo_beats
 SELECT payload FROM holdfast_events
@@ -303,7 +303,7 @@ ORDER BY rev;
 SELECT queue, status, count(*) FROM holdfast_jobs GROUP BY queue, status ORDER BY queue, status;
 
 -- name: event_types
--- A transient error that is tried again is no stall to those who watch.
+-- A transient error that is retried is reported as `retried`, not as a stall.
 SELECT CASE WHEN type = 'stalled' AND reason = 'TRANSIENT_ERROR' THEN 'retried' ELSE type END, count(*) FROM holdfast_events WHERE pos > :after AND pos <= :until GROUP BY 1;
 
 -- name: ended_jobs
@@ -328,7 +328,7 @@ WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > :after
 ORDER BY j.id LIMIT :limit
 ) d ON true ORDER BY d.id;
 
--- Silence before this time is not held against a holder: the clock has stepped then, or the store was out of reach.
+-- Missing heartbeats before this time do not count: the clock was stepped then, or the store was out of reach.
 
 -- name: fresh
 SELECT (SELECT pos FROM holdfast_cursors WHERE name = 'fresh'), :now_at;
@@ -339,10 +339,10 @@ SELECT pos FROM holdfast_cursors WHERE name = :name;
 -- name: set_cursor
 INSERT INTO holdfast_cursors (name, pos) VALUES (:name, :pos) ON CONFLICT (name) DO UPDATE SET pos = excluded.pos;
 
--- What still has to be undone is kept, and so is the job that undoes it: it would be made again.
+-- A job with undo steps left is kept, and so is its undo job: if it were deleted, it would be created again.
 
--- Jobs by id: whether one came to nothing, whether it is a failure that is not discarded, whether it ended before either time,
--- whether it may go if so, and which failed job that is still there it replays.
+-- Jobs by id, with these columns: it did not succeed; it failed or was dead-lettered and is not discarded; it ended before the
+-- first time; it ended before the second time; it may be deleted if so; the existing failed job that it replays.
 
 -- name: walk_jobs
 SELECT j.id, j.status <> 'succeeded',

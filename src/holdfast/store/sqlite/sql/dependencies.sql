@@ -1,4 +1,4 @@
--- Jobs that wait for others. What is counted here is bookkeeping beside the history: no revision moves with it.
+-- Dependencies. The counts here are not part of the history: changing them does not change a job's revision.
 
 -- name: draw_ids
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_jobs'), 0) + wanted.value
@@ -44,7 +44,7 @@ WHERE w.waits_for > 0 ORDER BY w.id;
 -- name: meet
 UPDATE holdfast_jobs SET waits_for = waits_for - 1 WHERE id IN (SELECT value FROM json_each(:ids));
 
--- What has become of jobs that waited: let go, or over. Nothing else of their rows can have changed.
+-- Jobs that stopped waiting: they are queued now, or have ended. Nothing else in their rows can have changed.
 
 -- name: save_told
 UPDATE holdfast_jobs
@@ -59,8 +59,8 @@ INSERT INTO holdfast_events (
 VALUES (
     :job_id, :rev, :type, :received_at, :actor, :attempt, :from_status, :to_status, :reason, :request_id, :cause, :payload);
 
--- Who waits for these jobs, or for one of those found, and wants to end if it comes to nothing; the nearest first. The choice is
--- the last thing in the payload of the first event.
+-- Direct and indirect dependents of these jobs that end when a dependency fails, nearest first. That choice is the last field in
+-- the payload of the first event.
 
 -- name: falling
 WITH RECURSIVE down (id) AS (
@@ -80,7 +80,7 @@ WITH RECURSIVE down (id) AS (
 )
 SELECT id FROM down LIMIT :limit;
 
--- Of these jobs, those for which there is somebody whom `falling` would find next: their end has still to be told.
+-- Those of these jobs from which `falling` would find a dependent: their cascade is not complete.
 
 -- name: note_untold
 INSERT INTO holdfast_cursors (name, pos)
@@ -96,7 +96,7 @@ ON CONFLICT (name) DO NOTHING;
 DELETE FROM holdfast_cursors
 WHERE name >= 'tell/' AND name < 'tell0' AND pos IN (SELECT value FROM json_each(:ids));
 
--- Everybody who might be told of the end of these jobs, however far away; with them themselves.
+-- These jobs and all direct and indirect dependents that still wait.
 
 -- name: downstream
 WITH RECURSIVE down (id) AS (
@@ -116,7 +116,7 @@ RETURNING job_id;
 -- name: dependents
 SELECT job_id FROM holdfast_dependencies WHERE on_id = :on_id AND job_id > :after ORDER BY job_id LIMIT :limit;
 
--- Of these jobs, those that somebody still waits for.
+-- Those of these jobs that another job still waits for.
 
 -- name: waited_for
 SELECT DISTINCT d.on_id FROM json_each(:ids) wanted

@@ -1,11 +1,11 @@
--- How things stand. For people who ask.
+-- Queries for `explain`, `doctor` and lists of dead letters.
 
 -- name: standing_since
 SELECT received_at FROM holdfast_events
 WHERE job_id = :job_id AND (from_status IS NULL OR from_status <> to_status)
 ORDER BY rev DESC LIMIT 1;
 
--- In two parts, each a range of the index: as one, it would walk to the end of the queue.
+-- Two queries, each a range of the index. A single one would scan to the end of the queue.
 
 -- name: ahead
 SELECT min(:limit, (
@@ -26,8 +26,8 @@ SELECT j.replay_of, max(j.id) FROM json_each(:ids) wanted
 JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = wanted.value AND j.replay_of IS NOT NULL
 GROUP BY j.replay_of;
 
--- Of these dead letters, those that have been replayed: by a replay that has neither failed nor been cancelled, or by the replay
--- of one that has.
+-- Those of these dead letters that have been replayed: by a replay that has neither failed nor been cancelled, or by a replay of
+-- one that has.
 
 -- name: replayed
 WITH RECURSIVE line(letter, id, status) AS (
@@ -40,7 +40,7 @@ WITH RECURSIVE line(letter, id, status) AS (
 )
 SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
 
--- Failed jobs that are left: not discarded, and without a replay that was not cancelled.
+-- Failed jobs that are not discarded and have no replay, except cancelled ones.
 
 -- name: failed_left
 SELECT count(*) FROM (
@@ -52,7 +52,7 @@ SELECT count(*) FROM (
         SELECT 1 FROM holdfast_jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
     LIMIT :limit);
 
--- Jobs that wait for one that failed, was cancelled or dead-lettered.
+-- Jobs that wait for one that failed, was cancelled or was dead-lettered.
 
 -- name: waiting_in_vain
 SELECT count(*) FROM (

@@ -1,4 +1,4 @@
--- On the resource's side: the newest attempt of each job that a resource has seen. Only a hash of the fence's secret is kept.
+-- Fences at the resource: the newest attempt of each job that a resource has seen. Only a hash of the fence's token is stored.
 
 -- name: create_fences
 CREATE TABLE IF NOT EXISTS holdfast_fences (

@@ -1,6 +1,6 @@
--- Duties, workers, and when to look again. Each verb is one statement.
+-- Duties, workers, and the time of the next ready job. Each verb is one statement.
 
--- A duty that ends later than anybody can have taken it for was taken while the clock was ahead: it is free.
+-- A duty that expires later than the longest possible time from now was taken while the clock was ahead: it is free.
 
 -- name: take_duty
 INSERT INTO holdfast_duties (name, holder, expires_at) VALUES (:name, :holder, :now_at + :ttl_us)
@@ -9,8 +9,8 @@ WHERE holdfast_duties.holder = excluded.holder
    OR holdfast_duties.expires_at < :now_at OR holdfast_duties.expires_at > :now_at + 2 * :ttl_us_max
 RETURNING 1;
 
--- Whether a duty may be taken, whether any job wants watching or its end telling, until when the duty is held, and since when there
--- have been sweeps without a gap: what every worker asks all the time.
+-- Whether a duty may be taken, whether there is a job for the sweeper, when the duty expires, and since when sweeps have run
+-- without a gap. Every worker polls this.
 
 -- name: watch
 SELECT :now_at, NOT EXISTS (

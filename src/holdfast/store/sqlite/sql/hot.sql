@@ -1,8 +1,8 @@
--- The hot verbs. Guards are the plain case of `decide`; what they do not match is decided one by one.
--- A batch is one statement wherever it can be: every run of an update first makes small tables of the lists in the constraints and
--- in the partial indexes, which costs as much as the update itself. Events are then written from the rows they are about.
+-- The hot verbs. Guards are the plain case of `decide`. Commands that do not match are decided one by one.
+-- A batch is one statement if possible: every run of an update first builds small tables from the lists in the constraints and in
+-- the partial indexes, which costs as much as the update itself. Events are then written from the updated rows.
 
--- The first statement in a caller's transaction: a deferred one takes the write lock here, before it has read anything.
+-- The first statement in a caller's transaction. A deferred transaction takes the write lock here, before it reads anything.
 
 -- name: take_lock
 UPDATE holdfast_meta SET value = value WHERE name = 'ledger_id';
@@ -48,7 +48,7 @@ RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, cla
     last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
     checkpoint_rev, undo_owed, (SELECT e.payload FROM holdfast_events e WHERE e.job_id = holdfast_jobs.id AND e.rev = 1);
 
--- Who is next: two at most, to know whether there is one or more.
+-- The next jobs, at most two: that is enough to distinguish one job from several.
 
 -- name: next_two
 SELECT id FROM holdfast_jobs
@@ -57,7 +57,7 @@ WHERE status = 'queued' AND queue = :queue AND available_at <= :now
 ORDER BY priority DESC, available_at, id
 LIMIT 2;
 
--- The same as a claim of many, for one: a list of ids, however short, takes five times as long to make and to search.
+-- A claim of one job. Building and searching a list of ids, even a short one, takes five times as long.
 
 -- name: claim_lone
 UPDATE holdfast_jobs
@@ -154,7 +154,7 @@ INSERT INTO holdfast_events (
     job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
 VALUES (?, ?, 'succeeded', ?, ?, ?, 'running', 'succeeded', ?, ?);
 
--- The same for a worker's completions in bulk. Those that :payloads names by job go by one request id.
+-- A worker's completions in bulk. :payloads has the payloads by job of all completions with one request id.
 
 -- name: settle
 UPDATE holdfast_jobs

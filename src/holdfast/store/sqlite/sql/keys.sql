@@ -4,7 +4,7 @@ SELECT pos, change, key_id, role, name, public, at, by, signer, signature FROM h
 -- name: keys_stand
 SELECT coalesce(max(pos), 0) FROM holdfast_key_log;
 
--- Positions are drawn by the table of events; before its first event it has drawn none.
+-- Positions are drawn from the sequence of the events table. It does not exist before the first event.
 
 -- name: begin_positions
 INSERT INTO sqlite_sequence (name, seq)

@@ -1,4 +1,4 @@
--- Supervised runs: one row a name.
+-- Supervised runs: one row per name.
 
 -- name: find_run
 SELECT name, body, updated_at FROM holdfast_runs WHERE name = :name;

@@ -7,7 +7,7 @@ SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdf
 -- name: add_sink
 INSERT INTO holdfast_sinks (name, pos, updated_at) VALUES (:name, :pos, :now_at) ON CONFLICT (name) DO NOTHING;
 
--- Only from the place where the sink was found: whoever was overtaken changes nothing.
+-- Changes nothing if another process has moved the sink from its position.
 
 -- name: save_sink
 UPDATE holdfast_sinks
