@@ -56,7 +56,7 @@ def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: i
     command = item.command
     job = jobs.get(command.job_id)
     if isinstance(command, _MAY_STALL) and command.fresh_since is None:
-        command = msgspec.structs.replace(command, fresh_since=session.fresh())
+        command = msgspec.structs.replace(command, fresh_since=session.fresh_since())
     if isinstance(command, c.ClaimJob) and job is not None:
         policy, paused = session.policy_of(job), session.paused(job.queue)
         command = msgspec.structs.replace(command, policy=policy, paused=paused)

@@ -29,7 +29,7 @@ def _unblock_dependents(session: Session, ended: DependencyState, now: Micros, r
     waiting = session.lock_waiting([ended.id])
     free = [id_ for id_, left in waiting.items() if left == 1]
     if len(free) < len(waiting):
-        session.meet([id_ for id_, left in waiting.items() if left > 1])
+        session.decrement_waits([id_ for id_, left in waiting.items() if left > 1])
     jobs = session.load(free, lock=False) if free else {}
     return decide_and_save(session, [(jobs[id_], unblock_command(id_, ended, request_id)) for id_ in free], now)
 
@@ -41,7 +41,7 @@ def decide_and_save(session: Session, commands: Iterable[tuple[JobRecord, c.JobC
 
 def _save_outcomes(session: Session, outcomes: list[Decision]) -> list[Decision]:
     if outcomes:
-        session.save_told([one.job for one in outcomes], [event for one in outcomes for event in one.events])
+        session.save_dependents([one.job for one in outcomes], [event for one in outcomes for event in one.events])
     return outcomes
 
 
@@ -53,13 +53,13 @@ def cascade(session: Session, failed: Sequence[DependencyState], now: Micros, re
     """
     outcomes: list[Decision] = []
     ended = {one.id: one for one in failed}
-    while below := session.falling(ended, CASCADE_MAX - len(outcomes)):
+    while below := session.failing_dependents(ended, CASCADE_MAX - len(outcomes)):
         session.lock(below)
         fallen = _decide_cascade(session.load(below, lock=False), ended.values(), now, request_id)
         outcomes += _save_outcomes(session, fallen)
         ended |= {one.job.id: dependency_of(one.job) for one in fallen}
         if len(outcomes) >= CASCADE_MAX or not fallen:
-            session.note_untold(ended)
+            session.note_open_cascades(ended)
             break
     return outcomes
 
@@ -87,7 +87,7 @@ def _decide_cascade(
 def continue_cascade(session: Session, ids: Sequence[int], now: Micros, request_id: str | None) -> list[Decision]:
     """Continue cascades that were too large for one transaction. What is left after this one is noted again."""
     ended = [dependency_of(job) for _, job in sorted(session.load(ids, lock=True).items())]
-    session.forget_untold(ids)
+    session.clear_open_cascades(ids)
     return cascade(session, ended, now, request_id) if ended else []
 
 
@@ -142,7 +142,7 @@ def _follow(session: Session, ids: Iterable[int], open_ids: set[int]) -> dict[in
     """
     wanted = set(ids)
     open_ids |= session.pin(wanted)
-    found = session.standings(wanted)
+    found = session.dependency_states(wanted)
     pending = deque(found)
     while pending:
         id_ = pending.popleft()
@@ -150,7 +150,7 @@ def _follow(session: Session, ids: Iterable[int], open_ids: set[int]) -> dict[in
         if replay is None:
             continue
         open_ids |= session.pin([replay])
-        newer = session.standings([replay])
+        newer = session.dependency_states([replay])
         if replay in newer:
             found[id_] = newer[replay]
             pending.append(id_)
@@ -232,13 +232,13 @@ def link_dependents(session: Session, job_ids: Sequence[int], request_id: str | 
     found = _follow(session, {on_id for on in free.values() for on_id in on}, open_ids)
     for on_id, one in found.items():
         if one.id != on_id and one.id not in open_ids:
-            session.hand_on(on_id, one.id)
+            session.move_dependents(on_id, one.id)
     unmet: dict[int, list[DependencyState]] = {}
     for id_, on in free.items():
         known = {found[on_id].id: found[on_id] for on_id in on if on_id in found}
         if open_ids.isdisjoint(known):
             unmet[id_] = [one for one in known.values() if not one.is_met]
-    session.forget_links(unmet)
+    session.clear_links(unmet)
     waiting = {id_ for id_, job in session.load(list(unmet), lock=False).items() if job.is_waiting} if unmet else set()
     unmet_ids = {id_: [one.id for one in on] for id_, on in unmet.items() if id_ in waiting}
     if unmet_ids:

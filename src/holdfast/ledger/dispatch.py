@@ -242,7 +242,7 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> idempotency.
     made = _make_replay(session, item.result, fresh)
     if not made.is_new:
         raise Conflict(f"the dedupe key {fresh.dedupe_key!r} is held by job {made.job_id}", holder=made.job_id, rev=job.rev)
-    session.hand_on(job.id, made.job_id)
+    session.move_dependents(job.id, made.job_id)
     item.result.queues.add(job.queue)
     item.result.changed = True
     return idempotency.FoundJob(session.load([made.job_id], lock=False)[made.job_id], True)

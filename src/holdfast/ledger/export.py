@@ -325,7 +325,7 @@ class _Exporter:
             return f"{field} in its row is {value}, and there is no such {what}"
         if not isinstance(error, msgspec.MsgspecError):
             return "a field of its row has a value that no ledger writes"
-        status = self._session.standings([job_id])[job_id].status
+        status = self._session.dependency_states([job_id])[job_id].status
         field = "result_rev or checkpoint_rev" if status is Status.SUCCEEDED else "checkpoint_rev"
         return f"{field} in its row names an event of another type"
 

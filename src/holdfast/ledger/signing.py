@@ -108,7 +108,7 @@ class KeyBookCache:
         Call this before the transaction draws positions for signed events.
         """
         book = self._book
-        if book.stand != session.keys_stand():
+        if book.stand != session.last_key_change():
             book = self._book = KeyBook(session.key_log())
         return book
 

@@ -167,12 +167,12 @@ class Sweeper:
         Dependents that are not registered with their dependencies yet are linked.
         """
         left = self._left_over(limit)
-        while left.untold and self._make(ContinueCascade, left.untold, made):
+        while left.cascade_pending and self._make(ContinueCascade, left.cascade_pending, made):
             left = self._left_over(limit)
         # After a full page, the next tick continues behind it, so that locked jobs do not delay the others.
-        self._linked = left.unlinked[-1] if len(left.unlinked) == UNTOLD_BATCH_MAX else 0
-        self._make(LinkDependencies, left.unlinked, made)
-        self._make(Compensate, left.owing, made)
+        self._linked = left.link_pending[-1] if len(left.link_pending) == UNTOLD_BATCH_MAX else 0
+        self._make(LinkDependencies, left.link_pending, made)
+        self._make(Compensate, left.undo_pending, made)
 
     def _left_over(self, limit: int) -> UnfinishedJobs:
         return self._store.read_statement(lambda session: session.unfinished_jobs(limit, self._linked))

@@ -42,7 +42,7 @@ class DependencySession(ABC):
         """Return ids for `count` new jobs, ascending."""
         return sorted(row[0] for row in self.rows("draw_ids", numbers=self._list(range(1, count + 1))))
 
-    def standings(self, ids: Iterable[int]) -> dict[int, DependencyState]:
+    def dependency_states(self, ids: Iterable[int]) -> dict[int, DependencyState]:
         """Return the state of each of these jobs that exists."""
         wanted = sorted(set(ids))
         if not wanted:
@@ -92,7 +92,7 @@ class DependencySession(ABC):
             found[job_id].append(on_id)
         return found
 
-    def forget_links(self, job_ids: Iterable[int]) -> None:
+    def clear_links(self, job_ids: Iterable[int]) -> None:
         """Remove these jobs from the list of jobs to link. Their dependencies count them now."""
         self.rows("forget_links", names=self._list(f"link/{job_id}" for job_id in job_ids))
 
@@ -100,34 +100,34 @@ class DependencySession(ABC):
         """Lock the jobs that wait for any of these, ascending. Return how many dependencies each of them waits for."""
         return dict(self.rows("lock_waiting", on_ids=self._list(on_ids)))
 
-    def meet(self, ids: Sequence[int]) -> None:
+    def decrement_waits(self, ids: Sequence[int]) -> None:
         """Decrement the number of open dependencies of each of these jobs. Each must have at least one left afterwards."""
         self.rows("meet", ids=self._list(ids))
 
-    def save_told(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None:
+    def save_dependents(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None:
         """Save many jobs that stopped waiting, with their events. They were never claimed, and none of their events is signed."""
         self.table("save_told", _JOB_COLUMNS, [_job_row(job) for job in jobs])
         self.table("insert_told", _EVENT_COLUMNS, [_event_row(event) for event in events])
 
-    def falling(self, ids: Iterable[int], limit: int) -> list[int]:
+    def failing_dependents(self, ids: Iterable[int], limit: int) -> list[int]:
         """Return the direct and indirect dependents of these jobs that end when a dependency fails, nearest first.
 
         They are not locked.
         """
         return [row[0] for row in self.rows("falling", ids=self._list(ids), limit=limit)]
 
-    def note_untold(self, ids: Iterable[int]) -> None:
+    def note_open_cascades(self, ids: Iterable[int]) -> None:
         """Note which of these ended jobs have dependents that have to end with them. The sweeper continues the cascade there."""
         self.rows("note_untold", ids=self._list(ids))
 
-    def forget_untold(self, ids: Iterable[int]) -> None:
+    def clear_open_cascades(self, ids: Iterable[int]) -> None:
         self.rows("forget_untold", ids=self._list(ids))
 
     def downstream(self, ids: Iterable[int]) -> list[int]:
         """Return these jobs and all jobs that a cascade from them may reach."""
         return [row[0] for row in self.rows("downstream", ids=self._list(ids))]
 
-    def hand_on(self, from_id: int, to_id: int) -> None:
+    def move_dependents(self, from_id: int, to_id: int) -> None:
         """Make the jobs that wait for `from_id` wait for `to_id` instead."""
         moved = self.rows("hand_on", from_id=from_id, to_id=to_id)
         if moved:

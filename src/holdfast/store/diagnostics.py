@@ -36,7 +36,7 @@ class DiagnosticSession(ABC):
     @abstractmethod
     def _list(self, values: Iterable[Any]) -> Any: ...
 
-    def standing_since(self, job: JobRecord) -> Micros:
+    def status_since(self, job: JobRecord) -> Micros:
         """Return when the job entered its status."""
         found = self.rows("standing_since", job_id=job.id)
         return int(found[0][0])
@@ -67,7 +67,7 @@ class DiagnosticSession(ABC):
         """Count failed jobs that are neither discarded nor replayed, up to `limit`. A cancelled replay does not count."""
         return int(self.rows("failed_left", limit=limit)[0][0])
 
-    def waiting_in_vain(self, limit: int) -> int:
+    def count_waiting_for_failed(self, limit: int) -> int:
         """Count jobs that wait for one that failed, was cancelled or was dead-lettered, up to `limit`."""
         return int(self.rows("waiting_in_vain", limit=limit)[0][0])
 

@@ -99,7 +99,7 @@ class FleetSession(ABC):
         [(now, free, wanted, expires_at, since)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
         return DutyStatus(now, bool(free), bool(wanted), expires_at, since)
 
-    def fresh(self) -> Micros:
+    def fresh_since(self) -> Micros:
         """Return when all holders last got a fresh heartbeat interval, or 0."""
         found = self.rows("fresh", now_at=self.stamp())
         return found[0][0] or 0

@@ -39,7 +39,7 @@ class KeyLogSession(ABC):
         """Return every key change, oldest first."""
         return [KeyChange(*row) for row in self.rows("key_log")]
 
-    def keys_stand(self) -> int:
+    def last_key_change(self) -> int:
         """Return the position of the newest key change, or 0. No other change is committed until this transaction ends.
 
         Call it before drawing positions for signed events. A revoked key is then valid at every position below its revocation

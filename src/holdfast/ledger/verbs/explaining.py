@@ -31,7 +31,7 @@ def facts_of(session: Session, job: JobRecord, now: Micros, locked_by: str | Non
     for_workers = queued and not to_claim
     return JobFacts(
         policy=session.policy_of(job),
-        since=session.standing_since(job),
+        since=session.status_since(job),
         pause=pauses_of(session).get(job.queue) if queued else None,
         ahead=session.ahead(job, AHEAD_MAX) if for_workers else 0,
         workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers else (),
@@ -60,7 +60,7 @@ def _broken(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
     """Return the failed dependencies that ended this job and were not replayed, by id."""
     if job.reason_code != ReasonCode.DEPENDENCY_UNAVAILABLE or not job.depends_on:
         return ()
-    found = sorted(session.standings(job.depends_on).values())
+    found = sorted(session.dependency_states(job.depends_on).values())
     return tuple(LinkedJob(one.id, one.status) for one in found if one.has_failed and one.replay is None)
 
 
@@ -165,7 +165,7 @@ def census_of(session: Session) -> LedgerHealth:
             SinkHealth(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
         ),
         failed=session.failed_left(COUNT_MAX),
-        in_vain=session.waiting_in_vain(COUNT_MAX),
+        in_vain=session.count_waiting_for_failed(COUNT_MAX),
         dead_letters=len(letters),
         replayed=len(session.replayed(letters)),
         signed=tuple(signed),
