@@ -262,7 +262,7 @@ def test_a_child_process_logs_as_its_worker_does(folder: Path, start: Start) -> 
 
 def test_a_worker_says_which_ledger_it_works_for(start: Start) -> None:
     worker = start("worker", "run", "shop:app", HOLDFAST_URL="postgresql://me:secret@db.example/jobs")
-    warned = worker.logged("the app names its ledger itself, and that is used: HOLDFAST_URL names another one")
+    warned = worker.logged("using the ledger that the app names; HOLDFAST_URL names another one")
     assert (warned["ledger"], warned["not"]) == ("sqlite:///shop.db", "postgresql://me:…@db.example/jobs")
     assert worker.logged("worker started")["ledger"] == "sqlite:///shop.db"
     worker.signal()

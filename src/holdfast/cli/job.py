@@ -118,7 +118,7 @@ def list_(
     scheduled: bool,
     limit: int,
     counts: bool,
-    **chosen: Any,
+    **filters: Any,
 ) -> CommandResult:
     """List jobs, newest first.
 
@@ -132,16 +132,16 @@ def list_(
 
     now = ledger.now()
     statuses = {*status, *((Status.FAILED.value, Status.DEAD_LETTERED.value) if failed else ())}
-    chosen |= {name: resolve_since(ledger, chosen[name]) for name in ("since", "until")}
+    filters |= {name: resolve_since(ledger, filters[name]) for name in ("since", "until")}
     if scheduled:
-        if statuses or phase or chosen["waiting"]:
+        if statuses or phase or filters["waiting"]:
             raise usage_error("--scheduled is about queued jobs: --status, --failed, --phase and --waiting do not go with it")
-        found, more = _scheduled_jobs(ledger, now, limit, chosen)
+        found, more = _scheduled_jobs(ledger, now, limit, filters)
     else:
-        listed = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **chosen)
+        listed = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **filters)
         found, more = list(listed), listed.next_after
     newest = ledger.list(order="newest", limit=1)
-    counted = _count_by_status(ledger, chosen["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
+    counted = _count_by_status(ledger, filters["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
 
     def show(page: Page) -> None:
         if found:
@@ -151,21 +151,21 @@ def list_(
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
         if counted:
-            total, where = sum(counted.values()), f" in {chosen['queue']}" if chosen["queue"] else ""
+            total, where = sum(counted.values()), f" in {filters['queue']}" if filters["queue"] else ""
             parts = ", ".join(f"{count:,} {name}" for name, count in counted.items())
             page.line(f"  {total:,} {'job' if total == 1 else 'jobs'}{where} in all: {parts}", dim=True)
 
     return CommandResult({"jobs": [job_view(job) for job in found], "next_after": more, "counts": counted}, show)
 
 
-def _scheduled_jobs(ledger: "Ledger", now: datetime, limit: int, chosen: dict[str, Any]) -> "tuple[list[Job], int | None]":
+def _scheduled_jobs(ledger: "Ledger", now: datetime, limit: int, filters: dict[str, Any]) -> "tuple[list[Job], int | None]":
     """Queued jobs that are not due yet, and where to go on. The ledger finds queued jobs, and those that are due are left out."""
     from holdfast.cli.job_views import is_scheduled
 
     found: list[Job] = []
-    after: int | None = chosen["after"]
+    after: int | None = filters["after"]
     for _ in range(SCHEDULED_PAGES_MAX):
-        page = ledger.list(**{**chosen, "status": Status.QUEUED.value, "after": after, "limit": PAGE_MAX})
+        page = ledger.list(**{**filters, "status": Status.QUEUED.value, "after": after, "limit": PAGE_MAX})
         found += [job for job in page if is_scheduled(job, now)]
         if len(found) >= limit:
             return found[:limit], found[limit - 1].id
@@ -214,7 +214,7 @@ def cancel(
     reason: str | None,
     expected_rev: int | None,
     request_id: str,
-    **chosen: Any,
+    **filters: Any,
 ) -> CommandResult:
     """Cancel jobs, by id or with --all and filters.
 
@@ -228,13 +228,13 @@ def cancel(
     Example:
       holdfast job cancel 12 13 --reason "not needed any more"
     """
-    require_ids_or_all(ids, everything, chosen)
+    require_ids_or_all(ids, everything, filters)
     why = {} if reason is None else {"reason": reason}
     if everything:
         if expected_rev is not None or not isinstance(request_id, GeneratedRequestId):
             raise usage_error("--expected-rev and --request-id go with one job, not with --all")
         request_id_for((), request_id)
-        return cancel_filtered(ledger, {**why, "hard": hard}, **chosen)
+        return cancel_filtered(ledger, {**why, "hard": hard}, **filters)
     require_single_job(ids, expected_rev=expected_rev)
     asked = request_id_for(ids, request_id)
     changed: set[int] = set()

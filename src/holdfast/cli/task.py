@@ -260,7 +260,7 @@ def list_(
     status: tuple[str, ...],
     phase: tuple[str, ...],
     limit: int,
-    **chosen: Any,
+    **filters: Any,
 ) -> CommandResult:
     """List tasks and who holds them.
 
@@ -274,8 +274,8 @@ def list_(
     if mine:
         if agent is None:
             raise usage_error("--mine is about --agent, and none is named", action=HINTS["agent"])
-        chosen |= {"owner": agent, "incarnation": session}
-    page_of = ledger.list(status=status or None, phase=phase or None, limit=limit, **chosen)
+        filters |= {"owner": agent, "incarnation": session}
+    page_of = ledger.list(status=status or None, phase=phase or None, limit=limit, **filters)
     found = [task_of(job.record) for job in page_of]
     more = page_of.next_after
 
