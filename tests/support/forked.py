@@ -88,7 +88,17 @@ def _preload() -> None:
 
     from holdfast.cli import main
 
-    for name in ("agent", "ledger", "mcp.http", "mcp.stdio", "store.postgres", "store.sqlite", "supervise", "verify", "worker"):
+    for name in (
+        "agent",
+        "ledger",
+        "mcp.http",
+        "mcp.stdio",
+        "store.postgres",
+        "store.sqlite",
+        "supervise",
+        "proof.verify",
+        "worker",
+    ):
         importlib.import_module(f"holdfast.{name}")
     with click.Context(main) as context:
         for noun in main.list_commands(context):
