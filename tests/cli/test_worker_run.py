@@ -209,7 +209,7 @@ def test_an_orderly_end_as_json(start: Start) -> None:
         (["shop:app", "shop:other"], 2, "different ledgers: sqlite:///other.db, sqlite:///shop.db"),
         (["shop:app", "--queues", "a,b=1"], 2, "either all queues have a weight"),
         (["shop:app", "--queues", ""], 2, "queues are named as in"),
-        (["shop:app", "--queues", "a,a"], 2, "each queue is to be named once"),
+        (["shop:app", "--queues", "a,a"], 2, "each queue may be named once"),
         (["shop:app", "--shutdown-timeout", "soon"], 2, "is not a duration"),
         (["shop:app", "--queues", "a=0"], 2, "weight must be from 1 to 1000"),
         (["shop:app", "--db", "mysql://here"], 2, "a ledger's url starts with"),

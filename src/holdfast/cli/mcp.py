@@ -68,7 +68,7 @@ def mcp(
 
     It runs until the client is gone, or until SIGTERM or SIGINT.
 
-    The server renews the claims of a client while it is connected, and releases them when it goes.
+    The server renews a client's claims between its calls, and releases them when the client goes.
 
     \b
     Example:
