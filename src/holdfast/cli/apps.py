@@ -71,7 +71,7 @@ def load_apps(names: Sequence[str], db: str | None, keys: "Sequence[KeyFile]" = 
 
 
 def _warn_about_other_ledger(url: str) -> None:
-    """Warn if the environment or holdfast.toml names another ledger than the app, whose own is used.
+    """Warn if the environment or holdfast.toml names another ledger than the app. The app's own ledger is used.
 
     Without the warning, an operator would only see jobs that never run.
     """

@@ -123,7 +123,7 @@ def run(
     log_level: str,
     workers: int | None,
     as_json: bool,
-    **room: Any,
+    **worker_options: Any,
 ) -> None:
     """Run the jobs of one or more apps until a signal to stop.
 
@@ -140,7 +140,7 @@ def run(
 
     form = form or ("text" if sys.stderr.isatty() else "json")
     logs.configure(json=form == "json", logfmt=form == "logfmt", level=log_level.upper())
-    options = {"apps": apps, "db": db, "keys": keys, "metrics_port": metrics_port, "metrics_host": metrics_host, **room}
+    options = {"apps": apps, "db": db, "keys": keys, "metrics_port": metrics_port, "metrics_host": metrics_host, **worker_options}
     if workers is not None:
         _run_several(workers, options, as_json)
         return
@@ -188,16 +188,22 @@ def _run_one(
     keys: tuple[str, ...],
     metrics_port: int | None,
     metrics_host: str,
-    **room: Any,
+    **options: Any,
 ) -> str:
     """Run one worker until a signal stops it. Return its name."""
     from holdfast.cli.apps import load_apps
     from holdfast.worker import worker_of
 
     found = load_apps(apps, db, load_keys(keys))
-    room |= _anchor_arguments(found[0], room["seal"], room.pop("anchor"), room.pop("anchor_url"), room.pop("anchor_private"))
+    options |= _anchor_arguments(
+        found[0],
+        options["seal"],
+        options.pop("anchor"),
+        options.pop("anchor_url"),
+        options.pop("anchor_private"),
+    )
     try:
-        made = worker_of(found, **{name: value for name, value in room.items() if value is not None})
+        made = worker_of(found, **{name: value for name, value in options.items() if value is not None})
     except (LimitExceeded, ValidationError) as error:
         # A usage error, because a restart cannot repair wrong options or a wrong app.
         raise usage_error(error.message) from None
