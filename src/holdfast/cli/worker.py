@@ -195,13 +195,8 @@ def _run_one(
     from holdfast.worker import worker_of
 
     found = load_apps(apps, db, load_keys(keys))
-    options |= _anchor_arguments(
-        found[0],
-        options["seal"],
-        options.pop("anchor"),
-        options.pop("anchor_url"),
-        options.pop("anchor_private"),
-    )
+    anchors = options.pop("anchor"), options.pop("anchor_url"), options.pop("anchor_private")
+    options |= _anchor_arguments(found[0], options["seal"], *anchors)
     try:
         made = worker_of(found, **{name: value for name, value in options.items() if value is not None})
     except (LimitExceeded, ValidationError) as error:
