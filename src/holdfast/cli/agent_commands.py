@@ -240,7 +240,7 @@ def check_fields(fields: Sequence[str]) -> None:
     name = _command_name(context)
     for field in fields:
         if not any(_has_field(shape, field.split(".")) for shape in SHAPES[name]):
-            raise usage_error(f"no answer has a field {field!r:.80}", action=f"See the fields: holdfast schema {name}")
+            raise usage_error(f"no answer has a field {field!r:.80}", action=f"See what there is: holdfast schema {name}")
 
 
 def _command_name(context: click.Context) -> str:
