@@ -25,7 +25,7 @@ _NAME_MAX, _KEY_MAX, _DIGITS_MAX = 200, 500, 15
 
 
 class NotFastPath(Exception):
-    """Something for the command line."""
+    """The fast path cannot handle the request. Nothing has been changed; the command line runs it."""
 
 
 class HeartbeatRequest(NamedTuple):
@@ -46,9 +46,9 @@ class HeartbeatRequest(NamedTuple):
 
     @property
     def payload(self) -> bytes | None:
-        told = {"stage": self.stage, "progress": self.progress}
-        there = {name: value for name, value in told.items() if value is not None}
-        return encode(there).encode() if there else None
+        fields = {"stage": self.stage, "progress": self.progress}
+        given = {name: value for name, value in fields.items() if value is not None}
+        return encode(given).encode() if given else None
 
 
 def encode(value: Any) -> str:
@@ -90,7 +90,7 @@ def _parse_options(arguments: list[str]) -> tuple[dict[str, str], bool]:
 
 
 def _read_settings() -> dict[str, Any]:
-    """What the folder says. One that says it wrongly, or means to sign, is not for here."""
+    """Return the settings of the current folder. Leave invalid settings, and any that name keys, to the command line."""
     try:
         found = read_settings()
     except SettingsError:
@@ -101,7 +101,7 @@ def _read_settings() -> dict[str, Any]:
 
 
 def _sqlite_path(url: str | None) -> str:
-    """A server, or an address with escapes in it, is not for here."""
+    """Return the path of a SQLite url. Leave servers, and urls with escapes, to the command line."""
     address = url or "sqlite:///holdfast.db"
     path = address.removeprefix("sqlite:///")
     if path == address or any(mark in path for mark in "?%\0"):
@@ -109,9 +109,9 @@ def _sqlite_path(url: str | None) -> str:
     return path
 
 
-def _check_text(value: str | None, most: int) -> str:
-    """A text that every check lets pass and that is its own JSON."""
-    if not value or len(value) > most or not value.isascii() or not value.isprintable() or value != value.strip():
+def _check_text(value: str | None, length_max: int) -> str:
+    """Return a text that passes every validation and needs no escapes in JSON. Leave others to the command line."""
+    if not value or len(value) > length_max or not value.isascii() or not value.isprintable() or value != value.strip():
         raise NotFastPath
     if any(mark in value for mark in '"\\#'):
         raise NotFastPath
@@ -126,35 +126,38 @@ def _parse_number(value: str) -> int:
 
 _STORE_FOLDER = Path(__file__).parent / "store" / "sqlite"
 _WAL_PAGES = 256
-"""The log is copied into the database this often: nobody else may be there to keep it short, and each process reads all of it."""
+"""Checkpoint when the log has this many pages. Every process reads the whole log, and no other process may keep it short."""
 _BUSY_MS = 1_000
-"""How long to wait for the right to write, and for the database's own lock. The command line waits longer."""
+"""How long to wait for the write lock, and for the database's own lock. The command line waits longer."""
 _TRY_SECONDS = 0.002
 _TIMES = {"claimed_at": "claimed_at", "claim_expires_at": "lease_expires_at", "last_heartbeat_at": "last_beat_at"}
 
 
-def record_heartbeat(asked: HeartbeatRequest) -> dict[str, Any]:
-    """The beat and its kept answer, in one transaction. A connection this short leaves the log as it is when it closes."""
-    lock = os.open(f"{asked.path}-lock", os.O_RDWR | os.O_CLOEXEC)
+def record_heartbeat(request: HeartbeatRequest) -> dict[str, Any]:
+    """Record the heartbeat and its answer in one transaction, and return the task.
+
+    The connection is short-lived, so it does not checkpoint the log when it closes.
+    """
+    lock = os.open(f"{request.path}-lock", os.O_RDWR | os.O_CLOEXEC)
     try:
-        with contextlib.closing(apsw.Connection(asked.path, flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        with contextlib.closing(apsw.Connection(request.path, flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.set_busy_timeout(_BUSY_MS)
             connection.pragma("synchronous", "FULL")
             connection.pragma("wal_autocheckpoint", _WAL_PAGES)
             _lock(lock)
             connection.execute("BEGIN IMMEDIATE")
-            task = _write_heartbeat(connection, asked)
+            task = _write_heartbeat(connection, request)
             connection.execute("COMMIT")
     finally:
         os.close(lock)
-    with contextlib.suppress(OSError), Path(f"{asked.path}-tail").open("r+b") as bell:
-        bell.write(b"!")
+    with contextlib.suppress(OSError), Path(f"{request.path}-tail").open("r+b") as wake_up:
+        wake_up.write(b"!")
     return task
 
 
 def _lock(fd: int) -> None:
-    """Whoever is too late here waits its turn with the command line."""
+    """Take the write lock. After the timeout, leave the request to the command line, which waits for its turn."""
     deadline = time.monotonic() + _BUSY_MS / 1_000
     while True:
         try:
@@ -165,43 +168,44 @@ def _lock(fd: int) -> None:
             time.sleep(_TRY_SECONDS)
 
 
-def _write_heartbeat(connection: apsw.Connection, asked: HeartbeatRequest) -> dict[str, Any]:
-    known = max(int(file.name[:4]) for file in (_STORE_FOLDER / "migrations").glob("*.sql"))
-    if connection.execute("SELECT max(version) FROM holdfast_schema").get != known:
+def _write_heartbeat(connection: apsw.Connection, request: HeartbeatRequest) -> dict[str, Any]:
+    newest = max(int(file.name[:4]) for file in (_STORE_FOLDER / "migrations").glob("*.sql"))
+    if connection.execute("SELECT max(version) FROM holdfast_schema").get != newest:
         raise NotFastPath
     sql = read_statements([_STORE_FOLDER / "sql" / "hot.sql", _STORE_FOLDER / "sql" / "cold.sql"])
-    keys = encode([[asked.agent, asked.request_id]])
-    guard = _row(connection.execute(sql["guards"], (encode([asked.id]),)))
+    keys = encode([[request.agent, request.request_id]])
+    guard = _row(connection.execute(sql["guards"], (encode([request.id]),)))
     if connection.execute(sql["find_requests"], {"keys": keys}).fetchone() is not None:
         raise NotFastPath
     status, attempt, holder = guard["status"], guard["attempt"], (guard["owner"], guard["incarnation"])
     now = max(time.time_ns() // 1_000, guard["updated_at"])
-    everyday = status in ("claimed", "running") and now <= guard["lease_expires_at"] and "+" not in (guard["token"] or "+")
-    if not everyday or holder != (asked.agent, asked.session) or asked.attempt not in (None, attempt):
+    is_plain = status in ("claimed", "running") and now <= guard["lease_expires_at"] and "+" not in (guard["token"] or "+")
+    if not is_plain or holder != (request.agent, request.session) or request.attempt not in (None, attempt):
         raise NotFastPath
-    change = (asked.id, guard["rev"] + 1, now, now + guard["lease_us"])
-    if asked.payload is None:
+    change = (request.id, guard["rev"] + 1, now, now + guard["lease_us"])
+    if request.payload is None:
         connection.execute(sql["beat"], change)
     else:
-        connection.execute(sql["heartbeat"], (*change, asked.stage, asked.progress, None))
-    event = (*change[:3], f"worker:{asked.agent}#{asked.session}", attempt, status, status, asked.request_id, asked.payload)
+        connection.execute(sql["heartbeat"], (*change, request.stage, request.progress, None))
+    actor = f"worker:{request.agent}#{request.session}"
+    event = (*change[:3], actor, attempt, status, status, request.request_id, request.payload)
     connection.execute(sql["insert_heartbeat"], event)
-    task = _task_fields(_row(connection.execute(sql["load"], {"ids": encode([asked.id])})))
-    kept = {"actor": asked.agent, "request_id": asked.request_id, "verb": "task_heartbeat", "body_hash": asked.body_hash}
+    task = _task_fields(_row(connection.execute(sql["load"], {"ids": encode([request.id])})))
+    kept = {"actor": request.agent, "request_id": request.request_id, "verb": "task_heartbeat", "body_hash": request.body_hash}
     connection.execute(sql["keep_request"], {**kept, "answer": encode(task).encode(), "now_at": now})
     return task
 
 
-def _row(found: apsw.Cursor) -> dict[str, Any]:
-    """The only row, by the names of its columns."""
-    row = found.fetchone()
+def _row(cursor: apsw.Cursor) -> dict[str, Any]:
+    """Return the only row, by column name."""
+    row = cursor.fetchone()
     if row is None:
         raise NotFastPath
-    return dict(zip([column[0] for column in found.get_description()], row, strict=True))
+    return dict(zip([column[0] for column in cursor.get_description()], row, strict=True))
 
 
 def _task_fields(row: dict[str, Any]) -> dict[str, Any]:
-    """A task, as agents are shown one."""
+    """Return the task in the form that agents see."""
     as_is = ("id", "kind", "queue", "status", "phase", "priority", "attempt", "rev")
     return {
         **{name: row[name] for name in as_is},
@@ -226,14 +230,14 @@ def _format_time(at: int | None) -> str | None:
 
 
 def try_heartbeat(arguments: list[str]) -> str | None:
-    """What to print once the beat is recorded; None where nothing was done and the command line must see to it."""
+    """Record the heartbeat and return the text to print, or return None if nothing was done and the command line has to run."""
     try:
-        wish = parse_request(arguments)
-        task = record_heartbeat(wish)
+        request = parse_request(arguments)
+        task = record_heartbeat(request)
     except (NotFastPath, OSError, apsw.Error):
         return None
-    if wish.as_json:
-        return encode({"schema_version": "v1", "success": True, "data": {"task": task}, "request_id": wish.request_id}) + "\n"
-    told = " Somebody wants it cancelled: stop, and release it." if task["cancel_requested"] else ""
+    if request.as_json:
+        return encode({"schema_version": "v1", "success": True, "data": {"task": task}, "request_id": request.request_id}) + "\n"
+    cancel = " Cancellation is requested: stop, and release it." if task["cancel_requested"] else ""
     until = (task["claim_expires_at"].rstrip("Z") + ".000")[:23]
-    return f"Task {wish.id} is {wish.agent}'s until {until}Z.{told}\n"
+    return f"Task {request.id} is {request.agent}'s until {until}Z.{cancel}\n"

@@ -1,4 +1,4 @@
-"""The program `holdfast`. What an agent calls all day is done before anything large is read."""
+"""The program `holdfast`. It tries the fast path of `task heartbeat` before it imports the command line."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ INTERRUPTED, OUTPUT_CLOSED = 130, 141
 
 
 def main() -> None:
-    """Runs what was typed, and exits."""
+    """Run the command in `sys.argv`, and exit."""
     _prepare_streams()
     try:
         if sys.argv[1:3] == ["task", "heartbeat"] and _try_heartbeat(sys.argv[3:]):
@@ -20,9 +20,9 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    """Open /dev/null for each standard stream that is closed, and escape what a stream's encoding cannot spell.
+    """Open /dev/null for each standard stream that is closed, and escape characters that a stream cannot encode.
 
-    Without the first, the next file that is opened would get the stream's number, and with it whatever is written there.
+    If a stream stayed closed, the next file to be opened would get its descriptor and receive its output.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
@@ -35,15 +35,15 @@ def _prepare_streams() -> None:
 
 
 def _try_heartbeat(arguments: list[str]) -> bool:
-    """Whether that was an everyday beat, which is done then."""
+    """Record a plain heartbeat and return True, or return False if the command line has to run it."""
     from holdfast.fast_heartbeat import try_heartbeat
 
-    said = try_heartbeat(arguments)
-    if said is not None:
+    output = try_heartbeat(arguments)
+    if output is not None:
         try:
-            sys.stdout.write(said)
+            sys.stdout.write(output)
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(OUTPUT_CLOSED)
-    return said is not None
+    return output is not None

@@ -31,17 +31,17 @@ def snapshot(ledger: Ledger) -> LedgerSnapshot:
     ledger.enqueue_many([{"kind": "index", "queue": queue} for queue in ("a", "b", "c")])
     ledger.claim("ada", queues=["a", "b"], limit=2, start=True)
     ledger.sign_in("ada", body={"queues": "not a list", "host": {"x": 1}})
-    return SnapshotReader(ledger).look()
+    return SnapshotReader(ledger).read()
 
 
 def test_rates_are_what_changed_between_two_pictures(ledger: Ledger, clock: ManualClock) -> None:
     looking = SnapshotReader(ledger)
     ledger.enqueue("index")
-    assert [(one.enqueued_per_s, one.finished_per_s) for one in looking.look().queues] == [(None, None)]
+    assert [(one.enqueued_per_s, one.finished_per_s) for one in looking.read().queues] == [(None, None)]
     clock.advance(2)
     made = ledger.enqueue_many([{"kind": "index"}] * 4)
     ledger.cancel(made[0].id)
-    assert [(one.enqueued_per_s, one.finished_per_s) for one in looking.look().queues] == [(2.0, 0.5)]
+    assert [(one.enqueued_per_s, one.finished_per_s) for one in looking.read().queues] == [(2.0, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_mark_stays_on_its_row_when_others_come(ledger: Ledger, snapshot: Le
     stand.press("j", snapshot)
     assert stand.marked(snapshot) is not None and stand.marked(snapshot).key == "b"  # type: ignore[union-attr]
     ledger.enqueue("index", queue="aa")
-    later = SnapshotReader(ledger).look()
+    later = SnapshotReader(ledger).read()
     assert stand.marked(later).key == "b"  # type: ignore[union-attr]
 
 
@@ -100,5 +100,5 @@ def test_keys_that_have_nothing_to_be_about_do_nothing(snapshot: LedgerSnapshot)
         stand.pane = pane
         for key in ("c", "r", "p", "x"):
             assert stand.press(key, snapshot) is None
-    assert stand.asking is None
+    assert stand.to_confirm is None
     assert stand.press("q", snapshot) == ViewAction("quit")

@@ -69,7 +69,7 @@ def test_from_a_dead_letter_to_its_replay(dlq: Letters) -> None:
     [replay] = dlq("replay", id_, "--json").answer["data"]["replayed"]
     assert replay == {"job_id": id_, "replayed_as": dlq.ledger.list(replay_of=id_)[0].id, "is_new": True}
     again = dlq("replay", id_)
-    assert again.out == f"  job {id_} is replayed as {replay['replayed_as']}, which was on its way already\n1 replayed.\n"
+    assert again.out == f"  job {id_} is replayed as {replay['replayed_as']}, which was live already\n1 replayed.\n"
 
     assert dlq("discard", id_, "--reason", "seen to").out == f"1 discarded: {id_}.\n"
     assert dlq.ledger.events(id_)[-1].reason == "seen to"

@@ -96,12 +96,12 @@ def test_a_doctor_speaks_to_people(run: Run, folder: Path) -> None:
         pass
     (folder / "holdfast.db").chmod(0o600)
     said = run("doctor")
-    assert (said.code, said.out.splitlines()[-1]) == (0, "Nobody has to do anything.")
+    assert (said.code, said.out.splitlines()[-1]) == (0, "No action is needed.")
     (folder / "holdfast.db").chmod(0o666)
     said = run("doctor")
     assert said.code == 1
     assert "→ Take that right from group and others: chmod go-w." in said.out
-    assert (said.out.splitlines()[-1], said.err) == ("1 thing needs somebody: permissions.", "")
+    assert (said.out.splitlines()[-1], said.err) == ("1 finding needs attention: permissions.", "")
 
 
 def test_what_real_workers_say_of_themselves_is_understood(real: Ledger, store_url: str, run: Run, start: Start) -> None:
@@ -211,4 +211,4 @@ def test_a_doctor_counts_what_it_finds_twice(run: Run, folder: Path) -> None:
             ledger.enqueue("index", queue=queue)
             ledger.pause(queue)
     (folder / "holdfast.db").chmod(0o600)
-    assert run("doctor").out.splitlines()[-1] == "2 things need somebody: queue_paused (2)."
+    assert run("doctor").out.splitlines()[-1] == "2 findings need attention: queue_paused (2)."

@@ -163,5 +163,5 @@ def test_a_dead_sink_is_revived_skipped_and_dropped(store_url: str, run: Run) ->
         fail()
         assert run("sink", "skip", "hook", "--db", store_url).code == 0
         assert ledger.sinks()[0].pos == ledger.events(job.id)[0].pos
-        assert run("sink", "drop", "hook", "--db", store_url).out == "Sink hook is forgotten.\n"
+        assert run("sink", "drop", "hook", "--db", store_url).out == "Sink hook is deleted.\n"
         assert ledger.sinks() == []

@@ -378,7 +378,7 @@ def test_an_operator_helps_by_command(here: Desk) -> None:
     here.held()
     helped = here.said("job", "assist", id_)
     assert (helped["job_id"], helped["status"], helped["phase"]) == (id_, "running", "assisted")
-    assert here("job", "unassist", id_).out == f"Job {id_} goes on alone.\n"
+    assert here("job", "unassist", id_).out == f"Job {id_} continues without help.\n"
     assert here("job", "assist", id_).out == f"An operator helps job {id_}.\n"
     actors = [event.actor for event in here.ledger.events(id_, types=["assist_started", "assist_ended"])]
     assert len(actors) == 3
@@ -405,7 +405,7 @@ def test_a_failed_job_says_where_and_why(here: Desk) -> None:
     job = here.said("job", "get", id_)["job"]
     assert (job["status"], job["failure_stage"], job["reason_code"]) == ("failed", "fetch", "timeout")
     shown = here("job", "get", id_).out
-    assert "broke in" in shown and "fetch" in shown and "timeout" in shown
+    assert "failed in" in shown and "fetch" in shown and "timeout" in shown
 
 
 def test_a_retry_does_not_read_as_a_stall(desk: Desk) -> None:

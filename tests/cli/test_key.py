@@ -124,7 +124,7 @@ def test_what_nobody_vouches_for_is_made_and_not_enrolled(started: Desk) -> None
     assert "enrolled  no: this process has no key that may vouch" in done.out
     assert re.search(r"Then: holdfast key enrol (--db \S+ )?arm-1\.key --key", done.err)
     arm = started.ask("new", "arm-2", "--role", "worker", "--no-enrol")
-    assert (arm["enrolled"], arm["enrolled_pos"], arm["why_not"]) == (False, None, "nobody was asked")
+    assert (arm["enrolled"], arm["enrolled_pos"], arm["why_not"]) == (False, None, "--no-enrol was given")
     assert started.standing == [("main", True)]
 
     asked = ("--key", "main.key")
@@ -162,11 +162,11 @@ def test_a_rotation_that_is_refused_leaves_no_file(started: Desk) -> None:
     ("arguments", "code", "message"),
     [
         (["rotate", "nobody"], 2, "no key in use is named"),
-        (["rotate", "twin"], 2, "2 keys fit"),
-        (["revoke", "0123456789abcdef"], 2, "no key's id begins so"),
+        (["rotate", "twin"], 2, "2 keys match"),
+        (["revoke", "0123456789abcdef"], 2, "no key id begins with it"),
         (["enrol", "main.key", "--role", "operator", "--name", "ann"], 2, "main.key is a key of server 'main'"),
         (["new", "arm"], 2, "--role"),
-        (["new", "../arm", "--role", "worker"], 2, "does not make a file's name"),
+        (["new", "../arm", "--role", "worker"], 2, "is not a usable file name"),
         (["new", "arm", "--role", "worker", "--out", "no/folder.key"], 1, "cannot be written"),
         (["new", "", "--role", "worker"], 1, "name must be a printable text"),
         (["list", "--key", "none.key"], 1, "No such file"),

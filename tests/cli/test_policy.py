@@ -65,7 +65,7 @@ def test_setting_leaves_other_fields_and_unsetting_leaves_the_handlers(run: Run,
     assert fields(run, "policy", "unset", "index", "attempts_max")["attempts_max"] == (7, "handler")
     assert fields(run, "policy", "unset", "index")["lease_ttl_ms"] == (60_000, "default")
     assert fields(run, "policy", "unset", "index", "--declared")["attempts_max"] == (5, "default")
-    assert "the defaults count" in run("policy", "list").out
+    assert "the defaults apply" in run("policy", "list").out
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_what_cannot_be_meant_changes_nothing(run: Run, words: str, code: int, s
 def test_what_was_set_and_does_not_count_is_remarked_on(run: Run, declare: Declare) -> None:
     declare(attempts_max=7)
     done = run("policy", "set", "index", "lease_ttl=10s", "attempts_max=3")
-    assert "lease_ttl=10s is set, but 30s counts: a lease does not end before stall_after, which is" in done.out
+    assert "lease_ttl=10s is set, but 30s applies: a lease does not end before stall_after, which is" in done.out
     assert "attempts_max=3 is set" not in done.out
     lines = [line.split() for line in run("policy", "get", "index").out.splitlines()]
     assert ["lease_ttl", "30s", "stall_after", "operator,", "for", "kind", "index", "10s"] in lines
     [remark] = run("policy", "set", "indx", "attempts_max=3", "--json").answer["data"]["remarks"]
     assert (
-        remark == "No worker has declared the kind indx. Did you mean index? The policy counts once there are jobs of this kind."
+        remark == "No worker has declared the kind indx. Did you mean index? The policy applies once there are jobs of this kind."
     )
     assert run("policy", "set", "--tier", "in_home", "attempts_max=3", "--json").answer["data"]["remarks"] == []
 

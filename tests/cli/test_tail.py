@@ -117,7 +117,7 @@ def test_one_that_is_cut_off_says_how_to_go_on(postgres_url: str, start: Start) 
         proxy.go_away()
         done = tail.rest()
     assert done.code == 3
-    assert f"Go on where it broke off, with --after {pos}." in done.err
+    assert f"Continue where it stopped, with --after {pos}." in done.err
 
 
 def test_a_follower_is_told_only_what_was_asked_for(ledger: Ledger, start: Start) -> None:

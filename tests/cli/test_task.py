@@ -241,7 +241,7 @@ def test_people_are_told_in_words(real: Ledger, run: Run, store_url: str) -> Non
     assert run("task", "heartbeat", "--id", one, *who, "--request-id", "b").out.startswith(f"Task {one} is ada's until 20")
     real.cancel(one)
     beat = run("task", "heartbeat", "--id", one, *who, "--request-id", "c")
-    assert beat.out.endswith("Somebody wants it cancelled: stop, and release it.\n")
+    assert beat.out.endswith("Cancellation is requested: stop, and release it.\n")
     assert run("task", "release", "--id", one, *who, "--request-id", "d").out == f"Task {one} is cancelled.\n"
     nothing = "There is nothing to do, and no task is left to wait for.\n"
     assert run("resume", *who, "--request-id", "e").out == nothing

@@ -84,7 +84,7 @@ def test_a_dead_letter_is_started_over_after_a_question(ledger: Ledger, watch: W
     top.type("j")
     top.until(f">   {second}")
     top.type("r")
-    top.until(f"Start over job {second}? y/n")
+    top.until(f"Replay job {second}? y/n")
     top.type("n")
     top.until("Nothing was done.")
     assert ledger.list(replay_of=second) == []

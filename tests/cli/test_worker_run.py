@@ -209,7 +209,7 @@ def test_an_orderly_end_as_json(start: Start) -> None:
         (["shop:app", "shop:other"], 2, "different ledgers: sqlite:///other.db, sqlite:///shop.db"),
         (["shop:app", "--queues", "a,b=1"], 2, "either all queues have a weight"),
         (["shop:app", "--queues", ""], 2, "queues are named as in"),
-        (["shop:app", "--queues", "a,a"], 2, "each queue is to be named once"),
+        (["shop:app", "--queues", "a,a"], 2, "each queue may be named once"),
         (["shop:app", "--shutdown-timeout", "soon"], 2, "is not a duration"),
         (["shop:app", "--queues", "a=0"], 2, "weight must be from 1 to 1000"),
         (["shop:app", "--db", "mysql://here"], 2, "a ledger's url starts with"),
@@ -262,7 +262,7 @@ def test_a_child_process_logs_as_its_worker_does(folder: Path, start: Start) -> 
 
 def test_a_worker_says_which_ledger_it_works_for(start: Start) -> None:
     worker = start("worker", "run", "shop:app", HOLDFAST_URL="postgresql://me:secret@db.example/jobs")
-    warned = worker.logged("the app names its ledger itself, and that is used: HOLDFAST_URL names another one")
+    warned = worker.logged("using the ledger that the app names; HOLDFAST_URL names another one")
     assert (warned["ledger"], warned["not"]) == ("sqlite:///shop.db", "postgresql://me:…@db.example/jobs")
     assert worker.logged("worker started")["ledger"] == "sqlite:///shop.db"
     worker.signal()

@@ -189,7 +189,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(monkeypatch: pytest.Monke
 
 def test_beat_outside_of_a_supervisor_says_so(ended: Ended, folder: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "holdfast", "beat"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, "nobody supervises this program" in done.stderr) == (1, True)
+    assert (done.returncode, "this program is not supervised" in done.stderr) == (1, True)
 
 
 def test_a_beat_needs_neither_ledger_nor_supervisor() -> None:

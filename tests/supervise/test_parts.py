@@ -181,7 +181,7 @@ def test_an_agenda() -> None:
         ("ended", {"exit_code": 3}, "ended with exit code 3"),
         ("ended", {"exit_code": -15}, "ended by SIGTERM"),
         ("ended", {"exit_code": -99}, "ended by signal 99"),
-        ("ended", {"exit_code": None}, "ended in a way that nobody saw"),
+        ("ended", {"exit_code": None}, "ended with an unknown exit code"),
         ("ended", {"exit_code": 127, "error": "No such file"}, "ended with exit code 127: No such file"),
         ("over", {"run_id": "web/1", "reason": "clean_exit", "restarts": 0}, "over, after 0 restarts: clean_exit"),
         ("stopping", {"signal": "SIGTERM"}, "stopping: signal SIGTERM"),

@@ -150,7 +150,7 @@ def test_what_cannot_be_meant_is_refused(ended: Ended, arguments: list[object], 
 def test_what_was_supervised(ended: Ended, url: str) -> None:
     assert ended("--list").code == 3
     with holdfast.open(url):
-        assert ended("--list").out == "Nothing was ever supervised here.\n"
+        assert ended("--list").out == "There are no supervised runs.\n"
     ended("--name", "web", "--policy", "max_restarts=0", *CRASH)
     assert "restart_limit_exceeded" in ended("--list").out
     [state] = ended("--list", "--json").answer["data"]["runs"]

@@ -1,4 +1,4 @@
-"""The command line: parsing and printing only, one file per noun. What a command needs is imported when it runs."""
+"""The command line: parsing and printing only, one file per noun. Commands import what they need when they run."""
 
 import click
 
@@ -43,8 +43,8 @@ from holdfast.cli.command import LazyGroup, db_group_option, json_group_option, 
 def main() -> None:
     """A durable ledger of jobs on SQLite or PostgreSQL.
 
-    Commands are about the ledger that --db names, else HOLDFAST_URL, else the url in holdfast.toml, else sqlite:///holdfast.db.
-    With --json they answer with one line, whose form `holdfast schema` tells.
+    Commands use the ledger that --db names, else HOLDFAST_URL, else the url in holdfast.toml, else sqlite:///holdfast.db.
+    With --json they answer with one line. `holdfast schema` shows its form.
 
     \b
     Try:

@@ -33,7 +33,7 @@ def _agent_or_setting(ctx: click.Context, param: click.Parameter, value: str | N
 
 
 def _required_agent(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Somebody has to. A default of click's would do for a missing option, whatever it is."""
+    """Return the agent's name, or raise if there is none. With a default, click would not report the option as missing."""
     found = _agent_or_setting(ctx, param, value)
     if found is None and not ctx.resilient_parsing:
         raise click.MissingParameter(ctx=ctx, param=param)
@@ -49,12 +49,12 @@ def _id_from_argument_or_option(ctx: click.Context, param: click.Parameter, valu
     if value is None and named is None and not ctx.resilient_parsing:
         raise click.MissingParameter(ctx=ctx, param=param)
     if value is not None and named is not None:
-        raise click.BadParameter("it is named twice", ctx=ctx, param=param)
+        raise click.BadParameter("the id is given twice", ctx=ctx, param=param)
     return named if value is None else value
 
 
 def id_option(function: Any) -> Any:
-    """The task, as an argument or as an option."""
+    """Add the task's id to a command, as an argument and as an option."""
     number = click.IntRange(1, JOB_ID_MAX)
     option = click.option(
         "--id",
@@ -75,7 +75,7 @@ session_option = click.option(
     envvar="HOLDFAST_SESSION",
     default=lambda: setting("session") or "agent",
     metavar="NAME",
-    help="Tells agents of one name apart. Else HOLDFAST_SESSION, session in holdfast.toml, or agent.",
+    help="Distinguishes agents of one name. Else HOLDFAST_SESSION, session in holdfast.toml, or agent.",
 )
 attempt_option = click.option(
     "--attempt",
@@ -106,7 +106,7 @@ def agent_option(*, required: bool = True) -> Callable[[Any], Any]:
 
 
 def json_text(value: str) -> msgspec.Raw:
-    """JSON as it is typed, from a @file, or from standard input as -; kept byte for byte."""
+    """Read JSON from the argument itself, from a @file, or from standard input for -. Keep it byte for byte."""
     try:
         body = read_argument(value)
         if not body.strip():
@@ -125,7 +125,7 @@ def json_option(name: str, about: str) -> Callable[[Any], Any]:
 
 
 def agent_command(function: ResultFunction) -> Callable[..., None]:
-    """A command whose function is given the agent that asks. In a ledger that is not there it has no tasks: none is made."""
+    """Make a command from a function that takes the agent. A ledger that does not exist is not created."""
 
     def command(ledger: "Ledger", *, agent: str, session: str, fields: tuple[str, ...], **options: Any) -> CommandResult:
         from holdfast.agent import Agent
@@ -134,18 +134,18 @@ def agent_command(function: ResultFunction) -> Callable[..., None]:
         return pick_fields(function(Agent(ledger, agent, session=session), **options), fields)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
-    named = session_option(agent_option()(with_existing_ledger(command)))
-    asking: Callable[..., None] = field_option(named)
-    return asking
+    with_options = session_option(agent_option()(with_existing_ledger(command)))
+    decorated: Callable[..., None] = field_option(with_options)
+    return decorated
 
 
 def task_command(function: Callable[..., "Task"]) -> Callable[..., None]:
-    """A mutating verb on one task."""
+    """Make a command from a function that changes one task. It prints the claim."""
     return _task_command(function, _show_claim)
 
 
 def task_details_command(function: Callable[..., "Task"]) -> Callable[..., None]:
-    """The same, for a verb whose answer has all that the task is about."""
+    """Make a command from a function that changes one task. It prints the whole task."""
     return _task_command(function, show_task)
 
 
@@ -158,19 +158,19 @@ def _task_command(function: Callable[..., "Task"], show: Callable[[Page, "Task"]
             error.action = "Check the id: holdfast task list"
             raise
 
-        def shown(page: Page) -> None:
+        def show_all(page: Page) -> None:
             show_replayed(page, task)
             show(page, task)
 
-        return CommandResult({"task": task}, shown)
+        return CommandResult({"task": task}, show_all)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
-    asking: Callable[..., None] = id_option(request_option(attempt_option(agent_command(command))))
-    return asking
+    decorated: Callable[..., None] = id_option(request_option(attempt_option(agent_command(command))))
+    return decorated
 
 
 def show_replayed(page: Page, answer: "Task | Brief | Collected") -> None:
-    """Whoever counts its requests anew with every process must not take an old answer for a new one."""
+    """Say that the answer is an earlier one. An agent that reuses its request ids in a new process must notice."""
     if answer.replayed is True:
         page.line("This request was answered before; nothing was changed. A new call needs a new --request-id.")
 
@@ -179,8 +179,8 @@ def _show_claim(page: Page, task: "Task") -> None:
     if task.claimed_by is None:
         page.line(f"Task {task.id} is {task.status}.")
         return
-    wish = " Somebody wants it cancelled: stop, and release it." if task.cancel_requested else ""
-    page.line(f"Task {task.id} is {task.claimed_by}'s until {format_time(task.claim_expires_at)}.{wish}")
+    cancel = " Cancellation is requested: stop, and release it." if task.cancel_requested else ""
+    page.line(f"Task {task.id} is {task.claimed_by}'s until {format_time(task.claim_expires_at)}.{cancel}")
 
 
 def show_task(page: Page, task: "Task") -> None:
@@ -198,7 +198,7 @@ def show_task(page: Page, task: "Task") -> None:
     if not isinstance(task.omitted, msgspec.UnsetType):
         pairs += [(name, f"{size} bytes: holdfast task get {task.id}") for name, size in task.omitted.items()]
     if task.cancel_requested:
-        pairs.append(("cancel", "somebody wants it cancelled: stop, and release it"))
+        pairs.append(("cancel", "requested: stop, and release it"))
     page.fields(pairs)
 
 
@@ -211,8 +211,8 @@ def show_related(page: Page, blocked_by: "Sequence[RelatedTask]", unlocks: "Sequ
 def show_history(page: Page, history: "Sequence[TaskHistoryEntry]") -> None:
     from holdfast.agent.brief import describe_entry
 
-    told = [describe_entry(e) for e in history]
-    rows = [(e.rev, what, e.by, e.attempt, format_time(e.at), why or "–") for e, (what, why) in zip(history, told, strict=True)]
+    texts = [describe_entry(e) for e in history]
+    rows = [(e.rev, what, e.by, e.attempt, format_time(e.at), why or "–") for e, (what, why) in zip(history, texts, strict=True)]
     page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)
 
 
@@ -226,7 +226,10 @@ field_option = click.option(
 
 
 def check_fields(fields: Sequence[str]) -> None:
-    """Before anything is done: a name that no answer to this command has is a slip, not an empty value."""
+    """Raise if no answer of this command has one of the fields: a mistyped name is an error, not an empty value.
+
+    Call it before the command changes anything.
+    """
     if not fields:
         return
     from holdfast.cli.answer_shapes import SHAPES
@@ -241,14 +244,14 @@ def check_fields(fields: Sequence[str]) -> None:
 
 
 def _command_name(context: click.Context) -> str:
-    """The command without the program's own name, which may be of several words."""
+    """Return the command without the name of the program, which may have several words."""
     if context.parent is None:
         return ""
     return f"{_command_name(context.parent)} {context.info_name}".strip()
 
 
 def _has_field(kind: Any, names: Sequence[str]) -> bool:
-    """What lies within a task's own JSON is not known beforehand."""
+    """Return whether a shape has the field. Inside a task's own JSON any field may exist."""
     found = [kind, *get_args(kind)] if get_origin(kind) in (Union, types.UnionType) else [kind]
     structs = [one for one in found if isinstance(one, type) and issubclass(one, msgspec.Struct)]
     if not names or not structs:
@@ -257,7 +260,7 @@ def _has_field(kind: Any, names: Sequence[str]) -> bool:
 
 
 def pick_fields(answer: CommandResult, fields: Sequence[str]) -> CommandResult:
-    """The answer, as these values alone where people would be told all of it."""
+    """Return the answer, with text output that has only these values."""
     if not fields:
         return answer
     whole = msgspec.to_builtins(answer.data)

@@ -33,7 +33,7 @@ class WorkerListAnswer(Shape, frozen=True):
 
 
 class WorkersRunAnswer(Shape, frozen=True):
-    """With `--workers`: how many there were, and how often one was started again."""
+    """With `--workers`: the number of workers, and how often one was restarted."""
 
     workers: int
     restarts: int
@@ -45,9 +45,9 @@ class WorkerRunAnswer(Shape, frozen=True):
 
 class SweepAnswer(Shape, frozen=True):
     events: dict[str, int]
-    """How many events of each type were made."""
+    """The number of new events of each type."""
     unsigned: int
-    """Jobs that were left alone for want of a server's key."""
+    """The number of jobs that were skipped because no server key was loaded."""
 
 
 class Receipt(Shape, frozen=True):
@@ -105,7 +105,7 @@ class KindPolicy(Shape, frozen=True):
     operator: dict[str, Any]
     """The fields that operators set."""
     handler: DeclarationRecord | None
-    """What its handler declares."""
+    """The declaration of its handler."""
 
 
 class TierPolicy(Shape, frozen=True):
@@ -123,9 +123,9 @@ class PolicyAnswer(Shape, frozen=True):
     tier: str | None
     fields: list[SourcedField]
     handler: DeclarationRecord | None
-    """What the kind's handler declares."""
+    """The declaration of the kind's handler."""
     remarks: list[str]
-    """What is worth knowing of a change that was made: that no worker knows the kind, or that a value does not count."""
+    """Warnings about a change: no worker has declared the kind, or a value has no effect."""
 
 
 class SinkListAnswer(Shape, frozen=True):
@@ -151,7 +151,7 @@ class NewKeyAnswer(Shape, frozen=True):
     enrolled_pos: int | None
     why_not: str | None
     revoked: str | msgspec.UnsetType = msgspec.UNSET
-    """The key in whose place it is."""
+    """The key that it replaces."""
 
 
 class KeyAnswer(Shape, frozen=True):
@@ -204,7 +204,7 @@ class ExportAnswer(Shape, frozen=True):
     file: str
     dialect: Dialect
     lines: EndLine
-    """In another dialect than `holdfast` there are events only."""
+    """In a dialect other than `holdfast` there are only events."""
 
 
 class ViolationEntry(Shape, frozen=True):
@@ -233,13 +233,13 @@ class VerifyAnswer(Shape, frozen=True):
 
 class SchemasAnswer(Shape, frozen=True):
     schemas: dict[str, dict[str, Any]]
-    """By command: the schema of each line that it answers with."""
+    """The schema of each answer line, by command."""
 
 
 class MigrateAnswer(Shape, frozen=True):
     ledger: str
     found: int
-    """The schema that it had; 0 where it was empty."""
+    """The schema version that the ledger had; 0 if it was empty."""
     version: int
     applied: list[str]
 
@@ -314,7 +314,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "worker list": (WorkerListAnswer,),
     "worker run": (WorkerRunAnswer, WorkersRunAnswer),
 }
-"""Of each command, the forms that its `data` may have. One that answers nothing, as to a person alone, has none."""
+"""The possible shapes of each command's `data`. A command that prints no answer has none."""
 
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -322,17 +322,17 @@ _REF = "#/$defs/{name}"
 
 
 def schema_of(command: str) -> dict[str, Any]:
-    """Of one line that this command answers with: a success with its `data`, or a failure."""
+    """Return the schema of one answer line of this command: a success with its `data`, or a failure."""
     shapes = SHAPES[command]
-    made, parts = msgspec.json.schema_components(shapes, ref_template=_REF)
-    forms = [_closed(form) for form in made]
+    schemas, components = msgspec.json.schema_components(shapes, ref_template=_REF)
+    forms = [_closed(schema) for schema in schemas]
     data = forms[0] if len(forms) == 1 else {"anyOf": forms}
-    kept = {name: _closed(part) for name, part in parts.items()}
+    definitions = {name: _closed(schema) for name, schema in components.items()}
     return {
         "$schema": SCHEMA_DIALECT,
         "title": f"holdfast {command}",
         "oneOf": [_success(data), _failure()] if forms else [_failure()],
-        **({"$defs": kept} if kept else {}),
+        **({"$defs": definitions} if definitions else {}),
     }
 
 
@@ -352,13 +352,13 @@ def _failure() -> dict[str, Any]:
 
 
 def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    """Answers of commands that take a --request-id have that beside these."""
-    both = {**properties, "request_id": {"type": "string"}}
-    return {"type": "object", "properties": both, "required": list(properties), "additionalProperties": False}
+    """Return the schema of an object. `request_id` is optional: only commands that take a --request-id answer with it."""
+    with_request_id = {**properties, "request_id": {"type": "string"}}
+    return {"type": "object", "properties": with_request_id, "required": list(properties), "additionalProperties": False}
 
 
-def _closed(part: dict[str, Any]) -> dict[str, Any]:
-    """No answer has a field that its shape has not."""
-    if part.get("type") != "object" or "properties" not in part:
-        return part
-    return {**part, "additionalProperties": False}
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema, with fields that the shape does not have forbidden."""
+    if schema.get("type") != "object" or "properties" not in schema:
+        return schema
+    return {**schema, "additionalProperties": False}

@@ -1,4 +1,4 @@
-"""Finding the apps that are named on a command line."""
+"""Import the apps that a command line names."""
 
 import importlib
 import logging
@@ -25,7 +25,7 @@ _APP_NAME_HINT = "Name it as module:app."
 
 
 class LazyAppHooks:
-    """The validators and conflict detectors of the app that holdfast.toml names, imported when they are first asked for."""
+    """The validators and conflict detectors of the app that holdfast.toml names, imported when they are first used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -49,12 +49,11 @@ class LazyAppHooks:
 
 
 def _add_current_folder_to_path() -> None:
-    """Modules of the current folder are found too."""
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - what sys.path holds are texts
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path holds strings
 
 
 def load_apps(names: Sequence[str], db: str | None, keys: "Sequence[KeyFile]" = ()) -> "list[App]":
-    """The apps by their names, `module:app`, for the ledger `db` and with the keys that are given. They share one ledger."""
+    """Return the apps named `module:app`, using the ledger `db` and the given keys. Raise if they have different ledgers."""
     _add_current_folder_to_path()
     apps = [_load_app(name) for name in dict.fromkeys(names)]
     for app in apps:
@@ -72,12 +71,15 @@ def load_apps(names: Sequence[str], db: str | None, keys: "Sequence[KeyFile]" = 
 
 
 def _warn_about_other_ledger(url: str) -> None:
-    """An app's own ledger wins. Whoever named another one beside it should hear of that, not of jobs that never run."""
+    """Warn if the environment or holdfast.toml names another ledger than the app. The app's own ledger is used.
+
+    Without the warning, an operator would only see jobs that never run.
+    """
     named = named_url()
     if named is not None and named[0] != url:
         other, by = named
-        told = {"ledger": without_password(url), "not": without_password(other)}
-        log.warning("the app names its ledger itself, and that is used: %s names another one", by, extra=told)
+        ledgers = {"ledger": without_password(url), "not": without_password(other)}
+        log.warning("using the ledger that the app names; %s names another one", by, extra=ledgers)
 
 
 def _load_app(name: str) -> "App":
@@ -98,7 +100,7 @@ def _load_app(name: str) -> "App":
 
 
 def _import_module(name: str) -> ModuleType:
-    """The module. What goes wrong inside it is its author's to see, from where their code begins."""
+    """Import a module. If its own code fails, print the traceback from the first line of that code."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -110,7 +112,7 @@ def _import_module(name: str) -> ModuleType:
         if not name.strip(".") or name.startswith("."):
             raise usage_error(f"{name:.200} is not the name of a module", action=_APP_NAME_HINT) from None
         _print_traceback(error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's module
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the module is not part of Holdfast
         _print_traceback(error)
     raise CommandError(
         "import_failed", f"{name:.200} failed while it was imported", action="The traceback says where.", module=name

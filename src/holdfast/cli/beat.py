@@ -1,4 +1,4 @@
-"""`holdfast beat`: for shell scripts that are supervised."""
+"""`holdfast beat`: send a heartbeat from a supervised shell script."""
 
 import click
 
@@ -12,14 +12,14 @@ from holdfast.cli.output import CommandError
 @click.option("--progress", type=int, help="The progress of the program's work.")
 @as_json_option
 def beat(*, stage: str | None, progress: int | None, as_json: bool) -> None:
-    """Tell `holdfast supervise` that the program is alive.
+    """Send a heartbeat to `holdfast supervise`.
 
     \b
     Example:
       holdfast supervise --stall-timeout 30s -- sh -c 'while work; do holdfast beat; done'
     """
     if not supervised.is_supervised():
-        raise CommandError("not_supervised", "nobody supervises this program", action="Run it by: holdfast supervise -- COMMAND")
+        raise CommandError("not_supervised", "this program is not supervised", action="Run it by: holdfast supervise -- COMMAND")
     if not supervised.beat(stage=stage, progress=progress):
-        raise CommandError("not_heard", "its supervisor does not hear it", action="It may have ended.")
+        raise CommandError("not_heard", "the supervisor does not receive heartbeats", action="It may have ended.")
     print_result(CommandResult({"beat": True}, lambda page: None), as_json)

@@ -1,4 +1,4 @@
-"""Cancel, replay and discard several jobs with one command. One refusal does not stop the others."""
+"""Cancel, replay and discard several jobs with one command. If one job is refused, the others are still processed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 NO_JOB = 0
-"""In place of a job, for what went wrong with a whole page of them."""
+"""Used instead of a job id for an error that concerns a whole page of jobs."""
 Outcomes = dict[int, "Job | HoldfastError"]
-"""The answer for each job that was asked about."""
+"""The changed job or the error, by job id."""
 
 
 def apply_to_each(ids: Iterable[int], verb: "Callable[[int], Job]") -> Outcomes:
-    """One refusal does not hurt the others; a store out of reach ends it."""
+    """Call `verb` for each job and collect the outcomes. Continue after a refusal, and stop if the store is out of reach."""
     done: Outcomes = {}
-    asked = dict.fromkeys(ids)
+    unique = dict.fromkeys(ids)
     with ProgressLine("jobs done") as progress:
-        for id_ in asked:
-            progress(len(done), len(asked))
+        for id_ in unique:
+            progress(len(done), len(unique))
             try:
                 done[id_] = verb(id_)
             except HoldfastError as error:
@@ -40,7 +40,7 @@ def apply_to_each(ids: Iterable[int], verb: "Callable[[int], Job]") -> Outcomes:
 
 
 def refusal_error(done: Outcomes, so_far: dict[str, Any], verb: str) -> CommandError | None:
-    """What to say of jobs that were refused; what was done for the others goes with it. `verb` is `moved`, `cancelled`."""
+    """Return the error for the refused jobs, or None. `so_far` is the answer for the others; `verb` is like `cancelled`."""
     refused = _refused(done)
     if not refused:
         return None
@@ -49,13 +49,13 @@ def refusal_error(done: Outcomes, so_far: dict[str, Any], verb: str) -> CommandE
     were = "was" if len(refused) == 1 else "were"
     whole = first.message if len(done) == 1 else f"{len(refused)} of {len(done)} jobs {were} not {verb}"
     if len(done) > 1 and (lost := next((error for error in refused.values() if error.fault == "store"), None)) is not None:
-        whole = f"{whole}: {lost.message}"  # the others were not asked about
+        whole = f"{whole}: {lost.message}"  # the remaining jobs were not tried
     exit_code = exit_code_of(max(refused.values(), key=exit_code_of))
     return CommandError(first.code, whole, action=first.action, exit_code=exit_code, refused=listed, **so_far)
 
 
 def show_refused(page: Page, done: Outcomes, verb: str) -> None:
-    """One line for each job that was refused, where there were several: `15: not moved, it has succeeded`."""
+    """Print a line for each refused job if there were several jobs: `15: not moved, it has succeeded`."""
     if len(done) > 1:
         for id_, error in _refused(done).items():
             page.line(f"  {id_}: {_refusal_reason(id_, error, verb)}" if id_ else f"  {error.message}")
@@ -84,7 +84,10 @@ _STATUS_PHRASES: dict[object, str] = {
 
 
 def request_id_for(ids: tuple[int, ...], request_id: str) -> str | None:
-    """The request id of a command on one job. For several, one that was drawn is dropped: the ledger draws one for each."""
+    """Return the request id for a command on one job.
+
+    For several jobs, drop a generated id, because the ledger generates one for each job, and refuse one that was typed.
+    """
     if len(ids) == 1:
         return request_id
     if not isinstance(request_id, GeneratedRequestId):
@@ -94,7 +97,7 @@ def request_id_for(ids: tuple[int, ...], request_id: str) -> str | None:
 
 
 def require_single_job(ids: tuple[int, ...], **given: object) -> None:
-    """Options that speak of one job are refused for several."""
+    """Raise if an option that concerns one job is given for several."""
     for name, value in given.items():
         if value is not None and len(ids) > 1:
             raise usage_error(f"--{name.replace('_', '-')} goes with one job, not with {len(ids)}")
@@ -105,10 +108,11 @@ _COUNTS_IF_REPLAYED = (Status.FAILED, Status.CANCELLED)
 
 
 def find_previous_replay(ledger: "Ledger", id_: int, request_id: str | None = None) -> "Job | None":
-    """The newest finished replay of a job that makes another one a duplicate.
+    """Return the newest finished replay of a job that makes another replay a duplicate, or None.
 
-    The rule is that of `replay_many`: a replay that failed or was cancelled does not count, unless it was replayed itself. A live
-    replay is left to the ledger, which gives it back. A replay by this same request is what its answer was about.
+    The rule is that of `replay_many`: a replay that failed or was cancelled does not count, unless it was replayed itself. If a
+    replay is live, return None: the ledger then answers with that replay. Likewise if this same request made a replay: the
+    ledger repeats its answer.
     """
     replays = ledger.list(replay_of=id_, order="newest", limit=PAGE_MAX)
     if not replays or (request_id is not None and _is_made_by_request(ledger, replays, request_id)):
@@ -126,7 +130,7 @@ def _is_made_by_request(ledger: "Ledger", replays: "list[Job]", request_id: str)
 def replay_ids(
     ledger: "Ledger", ids: tuple[int, ...], *, again: bool, reason: str | None, request_id: str | None = None
 ) -> "tuple[Outcomes, dict[int, Job]]":
-    """The outcome for each job, and for each one that was skipped the replay that it has."""
+    """Replay jobs. Return the outcome of each, and the earlier replay of each job that was skipped."""
     skipped: dict[int, Job] = {}
 
     def verb(id_: int) -> "Job":
@@ -141,9 +145,9 @@ def replay_ids(
 
 
 def replay_result(done: Outcomes, skipped: "dict[int, Job]", more: dict[str, Any] | None = None) -> CommandResult:
-    """What to say of jobs that were replayed, and of those that were skipped. `more` goes into the answer too."""
+    """Return the answer about replayed and skipped jobs. `more` has further fields of the answer."""
     made = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    said = {
+    data = {
         "replayed": [{"job_id": job.replay_of, "replayed_as": job.id, "is_new": job.is_new} for job in made],
         "skipped": len(skipped),
         "skipped_jobs": [{"job_id": id_, "replayed_as": job.id, "status": job.status} for id_, job in skipped.items()],
@@ -152,7 +156,7 @@ def replay_result(done: Outcomes, skipped: "dict[int, Job]", more: dict[str, Any
 
     def show(page: Page) -> None:
         for job in made:
-            page.line(f"  job {job.replay_of} is replayed as {job.id}" + ("" if job.is_new else ", which was on its way already"))
+            page.line(f"  job {job.replay_of} is replayed as {job.id}" + ("" if job.is_new else ", which was live already"))
         for id_, job in skipped.items():
             page.line(f"  {describe_previous_replay(id_, job)}")
         show_refused(page, done, "replayed")
@@ -160,57 +164,57 @@ def replay_result(done: Outcomes, skipped: "dict[int, Job]", more: dict[str, Any
         if skipped:
             page.line(f"{len(skipped)} skipped.")
 
-    return CommandResult(said, show, refusal_error(done, said, "replayed"))
+    return CommandResult(data, show, refusal_error(done, data, "replayed"))
 
 
 def describe_previous_replay(id_: int, replay: "Job") -> str:
-    """`job 5 was replayed before, as 17 (dead_lettered): replay 17, or give --again`."""
-    told = f"job {id_} was replayed before, as {replay.id} ({replay.status.value})"
+    """Return a text like `job 5 was replayed before, as 17 (dead_lettered): replay 17, or give --again`."""
+    text = f"job {id_} was replayed before, as {replay.id} ({replay.status.value})"
     if replay.status is Status.DEAD_LETTERED:
-        return f"{told}: replay {replay.id}, or give --again"
+        return f"{text}: replay {replay.id}, or give --again"
     return (
-        f"{told}{', which was replayed too' if replay.status in _COUNTS_IF_REPLAYED else ''}: give --again to replay it once more"
+        f"{text}{', which was replayed too' if replay.status in _COUNTS_IF_REPLAYED else ''}: give --again to replay it once more"
     )
 
 
-def require_ids_or_filters(ids: Sequence[int], everything: bool, chosen: Mapping[str, object]) -> None:
-    """Jobs are named, or chosen by filters, and not both."""
+def require_ids_or_filters(ids: Sequence[int], everything: bool, filters: Mapping[str, object]) -> None:
+    """Raise unless the jobs are given either by ids or by filters."""
     if bool(ids) == everything:
         raise usage_error("name the jobs, or choose them with --all and filters")
-    if ids and any(value is not None for value in chosen.values()):
+    if ids and any(value is not None for value in filters.values()):
         raise usage_error("filters, --limit and --replayed go with --all, not with ids")
 
 
-def filtered_dead_letter_ids(ledger: "Ledger", limit: int | None, replayed: bool, chosen: dict[str, Any]) -> Iterator[int]:
-    """Those that nobody has discarded, page by page; with `replayed`, only those that were started over."""
-    chosen = {**chosen, "since": resolve_since(ledger, chosen["since"])}
-    after, given = 0, 0
-    while page := ledger.dead_letters(**chosen, after=after, limit=PAGE_MAX):
+def filtered_dead_letter_ids(ledger: "Ledger", limit: int | None, replayed: bool, filters: dict[str, Any]) -> Iterator[int]:
+    """Yield the ids of dead letters that are not discarded, page by page; with `replayed`, only of those that were replayed."""
+    filters = {**filters, "since": resolve_since(ledger, filters["since"])}
+    after, count = 0, 0
+    while page := ledger.dead_letters(**filters, after=after, limit=PAGE_MAX):
         after = page[-1].id
         ids = [job.id for job in page]
         wanted = sorted(ledger.newest_replays(ids)) if replayed else ids
-        for id_ in wanted if limit is None else wanted[: limit - given]:
-            given += 1
+        for id_ in wanted if limit is None else wanted[: limit - count]:
+            count += 1
             yield id_
-        if given == limit:
+        if count == limit:
             return
 
 
 def replay_filtered(
-    ledger: "Ledger", limit: int | None, chosen: dict[str, Any], *, again: bool = False, reason: str | None = None
+    ledger: "Ledger", limit: int | None, filters: dict[str, Any], *, again: bool = False, reason: str | None = None
 ) -> tuple[Outcomes, int]:
-    """Replay page by page, each page in one transaction. Return the outcomes, and how many dead letters were skipped.
+    """Replay dead letters page by page, each page in one transaction. Return the outcomes and the number of skipped ones.
 
-    Those that have been replayed are skipped, unless `again` is true. `reason` says why they are replayed.
+    Dead letters that have been replayed are skipped, unless `again` is true. `reason` is recorded with each replay.
     """
-    chosen = {**chosen, "since": resolve_since(ledger, chosen["since"]), "again": again, "reason": reason}
+    filters = {**filters, "since": resolve_since(ledger, filters["since"]), "again": again, "reason": reason}
     done: Outcomes = {}
     after = skipped = 0
     with ProgressLine("replayed") as progress:
         while limit is None or len(done) < limit:
             size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
             try:
-                found = ledger.replay_many(**chosen, after=after, limit=size)
+                found = ledger.replay_many(**filters, after=after, limit=size)
             except HoldfastError as error:
                 if not done:
                     raise
@@ -227,11 +231,11 @@ def replay_filtered(
     return done, skipped
 
 
-def require_ids_or_all(ids: tuple[int, ...], everything: bool, chosen: Mapping[str, object]) -> None:
-    """Jobs are named, or chosen with --all and filters, and not both."""
+def require_ids_or_all(ids: tuple[int, ...], everything: bool, filters: Mapping[str, object]) -> None:
+    """Raise unless the jobs are given either by ids or by --all and filters."""
     if bool(ids) == everything:
         raise usage_error("name the jobs, or choose them with --all and filters")
-    if ids and any(chosen.values()):
+    if ids and any(filters.values()):
         raise usage_error("--queue, --kind, --status, --limit and --dry-run go with --all, not with ids")
 
 
@@ -247,18 +251,18 @@ def cancel_filtered(
     status: tuple[str, ...],
     limit: int | None,
     dry_run: bool,
-    **chosen: Any,
+    **filters: Any,
 ) -> CommandResult:
-    """Cancel the jobs that the filters choose, newest first, so that a job goes before those that it depends on.
+    """Cancel the jobs that the filters select, newest first, so that a job is cancelled before its dependencies.
 
-    A job that was queued when it was found and is not any more is skipped: somebody has claimed it meanwhile.
+    A job that was queued when it was listed, and has been claimed or changed since, is skipped.
     """
-    found = _filtered_jobs(ledger, limit, {**chosen, "status": status or (Status.QUEUED.value,)})
+    found = _filtered_jobs(ledger, limit, {**filters, "status": status or (Status.QUEUED.value,)})
     if dry_run:
         return _dry_run_result(sum(1 for _ in found))
     done: Outcomes = {}
     before: set[int] = set()
-    """Jobs that had been asked to stop already."""
+    """Jobs whose cancellation had been requested before."""
     skipped = 0
     with ProgressLine("jobs cancelled") as progress:
         for job in found:
@@ -277,10 +281,10 @@ def cancel_filtered(
     return _cancel_result(done, before, skipped)
 
 
-def _filtered_jobs(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) -> "Iterator[Job]":
+def _filtered_jobs(ledger: "Ledger", limit: int | None, filters: dict[str, Any]) -> "Iterator[Job]":
     after, left = 0, limit
     while left is None or left > 0:
-        page = ledger.list(**chosen, order="newest", after=after, limit=PAGE_MAX if left is None else min(PAGE_MAX, left))
+        page = ledger.list(**filters, order="newest", after=after, limit=PAGE_MAX if left is None else min(PAGE_MAX, left))
         yield from page
         if page.next_after is None:
             return
@@ -289,28 +293,28 @@ def _filtered_jobs(ledger: "Ledger", limit: int | None, chosen: dict[str, Any]) 
 
 def _dry_run_result(count: int) -> CommandResult:
     words = f"{count:,} {'job' if count == 1 else 'jobs'} would be cancelled. Nothing was changed."
-    said = {"cancelled": [], "count": count, "skipped": 0, "dry_run": True}
-    return CommandResult(said, lambda page: page.line(words))
+    data = {"cancelled": [], "count": count, "skipped": 0, "dry_run": True}
+    return CommandResult(data, lambda page: page.line(words))
 
 
 def _cancel_result(done: Outcomes, before: set[int], skipped: int) -> CommandResult:
     from holdfast.cli.job_views import shorten_ids
 
-    told = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    over = [job.id for job in told if job.finished_at is not None]
-    asked = [job.id for job in told if job.finished_at is None]
-    listed = [cancelled_fields(job, changed=job.id not in before) for job in told]
-    said = {"cancelled": listed, "count": len(told), "skipped": skipped, "dry_run": False}
+    jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    over = [job.id for job in jobs if job.finished_at is not None]
+    stopping = [job.id for job in jobs if job.finished_at is None]
+    listed = [cancelled_fields(job, changed=job.id not in before) for job in jobs]
+    data = {"cancelled": listed, "count": len(jobs), "skipped": skipped, "dry_run": False}
 
     def show(page: Page) -> None:
         if over:
             page.line(f"{len(over):,} cancelled: {shorten_ids(over)}.")
-        if asked:
-            page.line(f"{len(asked):,} asked to stop: {shorten_ids(asked)}.")
+        if stopping:
+            page.line(f"{len(stopping):,} asked to stop: {shorten_ids(stopping)}.")
         if skipped:
             page.line(f"{skipped:,} skipped: claimed or changed meanwhile.")
         if not done and not skipped:
             page.line("There are no such jobs.")
         show_refused(page, done, "cancelled")
 
-    return CommandResult(said, show, refusal_error(done, said, "cancelled"))
+    return CommandResult(data, show, refusal_error(done, data, "cancelled"))

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 _SUGGESTED_COMMAND = re.compile(r"""(?<!\w)'[^']*'|"[^"]*"|\bholdfast ([a-z]+)(?: ([a-z]+))?""")
-"""What is quoted is somebody's name for something, whatever it says."""
+"""Quoted text matches first and stays as it is: it is a name, even if it reads like a command."""
 _DB_KEY = f"{__name__}.db"
 
 
 def with_db_option(text: str) -> str:
-    """`text`, in which each command of ours names the ledger as this one was told to: by --db, or not at all.
+    """Return `text` with this command's --db, if there is one, added to each `holdfast` command in it.
 
-    A password is left out, and so such a command reaches this ledger or none; libpq has other places to look for one.
+    The password is left out, so a suggested command may not be able to connect. libpq also reads passwords from other places.
     """
     context = click.get_current_context()
     db = context.meta.get(_DB_KEY)
@@ -38,20 +38,20 @@ def with_db_option(text: str) -> str:
 
 
 def ledger_from_options(ctx: click.Context) -> str | None:
-    """The ledger that --db names, be it before the noun."""
+    """Return the ledger that --db names, also if --db comes before the noun."""
     found: str | None = ctx.params.get("db") or ctx.meta.get(_DB_KEY)
     return found
 
 
 def remember_ledger(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The ledger that was named here or before the noun, kept for what is suggested later, also when the command has failed."""
+    """Return the ledger that --db names here or before the noun. Keep it for commands suggested later, also after a failure."""
     found: str | None = value or ctx.meta.get(_DB_KEY)
     ctx.meta[_DB_KEY] = found
     return found
 
 
 def _insert_db_option(root: click.Context, found: re.Match[str], db: str) -> str:
-    """With the option before all arguments: behind `--` it would be one of them."""
+    """Return the command with --db before all arguments: after `--` it would be an argument itself."""
     command, end = root.command, found.start()
     for place in (1, 2):
         if isinstance(command, click.Group) and found[place]:
@@ -66,7 +66,7 @@ def _insert_db_option(root: click.Context, found: re.Match[str], db: str) -> str
 
 
 COMPLETE_VARIABLE = "_HOLDFAST_COMPLETE"
-"""By which a shell's script asks for completions, however the program was started."""
+"""The variable that a shell's completion script sets. It does not depend on how the program was started."""
 
 COMMAND_MODULES = {
     "demo": "holdfast.demo.command",
@@ -75,20 +75,20 @@ COMMAND_MODULES = {
     "resume": "holdfast.cli.task",
     "sweep": "holdfast.cli.maintenance",
 }
-"""Where a command is that has no module of its own name in `holdfast.cli`."""
+"""The module of each command that has no module of its own name in `holdfast.cli`."""
 
 
 class CommandResult(NamedTuple):
-    """What a command has to say: to machines, and to people."""
+    """The result of a command: `data` for JSON, `show` for text."""
 
     data: Any
     show: Callable[[Page], None]
     failed: CommandError | None = None
-    """Where only a part was done: why not the rest."""
+    """The error, if the command failed or did only a part of its work."""
 
 
 class LazyGroup(click.Group):
-    """Commands that live in files of their own name, read when they are asked for. Every failure ends here."""
+    """The top-level group. It imports a command's module when the command is used, and reports every failure."""
 
     def __init__(self, *args: Any, nouns: Sequence[str], **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -112,13 +112,16 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
-        """Runs what `args` say, and exits: 0 done, 1 refused, 2 not understood, 3 out of reach, 130 interrupted, 141 unread."""
+        """Run the command and exit.
+
+        Exit codes: 0 success, 1 refused, 2 usage error, 3 ledger out of reach, 130 interrupted, 141 output closed.
+        """
         whole = list(sys.argv[1:] if args is None else args)
-        given = whole[: whole.index("--")] if "--" in whole else whole  # what follows is for another program
+        given = whole[: whole.index("--")] if "--" in whole else whole  # the rest is for another program
         options = {"complete_var": COMPLETE_VARIABLE, **extra, "standalone_mode": False}
         sys.exit(run_command(lambda: click.Group.main(self, whole, *rest, **options), given))
 
-    # Click would end with 1, like a refusal, where nobody reads what is said.
+    # If the reader of the output is gone, click would exit with 1, like a refusal.
 
     def make_context(self, *given: Any, **more: Any) -> click.Context:
         try:
@@ -138,7 +141,7 @@ class LazyGroup(click.Group):
 
 
 def print_result(answer: CommandResult, as_json: bool) -> None:
-    """In the form that was asked for. Raises what failed: to be said last."""
+    """Print the result as text or JSON, then raise its error, if it has one."""
     if not as_json:
         answer.show(Page())
     elif answer.failed is None:
@@ -164,7 +167,7 @@ no_color_option = click.option(
 
 
 def _remember_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
-    """It may stand before the noun, between noun and verb, or behind both."""
+    """Remember --json, which may come before the noun, between noun and verb, or after both."""
     ctx.meta[JSON_REQUESTED] = value or ctx.meta.get(JSON_REQUESTED, False)
     return bool(ctx.meta[JSON_REQUESTED])
 
@@ -174,7 +177,7 @@ json_group_option = click.option("--json", expose_value=False, **_JSON_OPTION)
 
 
 class NounGroup(click.Group):
-    """Verbs of one noun. How to answer may be said before the verb, too. `show` is another name of `get`."""
+    """The verbs of one noun. --json, --db and --no-color may also come before the verb. `show` is another name of `get`."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -185,7 +188,7 @@ class NounGroup(click.Group):
 
 
 def as_json_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How to answer."""
+    """Add --json and --no-color to a command."""
     return click.option("--json", "as_json", **_JSON_OPTION)(no_color_option(function))
 
 
@@ -199,13 +202,13 @@ db_group_option = click.option("--db", expose_value=False, **_DB_OPTION)
 
 
 class GeneratedRequestId(str):
-    """A request id that was drawn here, since none was typed."""
+    """A request id that was generated because none was typed."""
 
     __slots__ = ()
 
 
 def _request_id_or_new(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    """The request id, which the answer repeats: with it the same command can be sent again."""
+    """Return the request id. The answer contains it, so that the same command can be sent again."""
     found = GeneratedRequestId(os.urandom(8).hex()) if value is None else value
     ctx.meta[REQUEST_ID] = found
     return found
@@ -215,7 +218,7 @@ request_option = click.option(
     "--request-id",
     metavar="ID",
     callback=_request_id_or_new,
-    help="Names the request. The same request sent again is done once. Made up if you give none.",
+    help="The id of the request. A request that is sent twice is done once. Generated if you give none.",
 )
 key_option = click.option(
     "--key",
@@ -228,12 +231,12 @@ key_option = click.option(
 
 
 def with_ledger(function: "Callable[..., CommandResult]") -> Callable[..., None]:
-    """A command whose function is given an open ledger first, made where none is there, and whose answer is then said."""
+    """Make a command from a function that takes an open ledger and returns a result. Create the ledger if there is none."""
     return _ledger_command(function, create=True)
 
 
 def with_existing_ledger(function: "Callable[..., CommandResult]") -> Callable[..., None]:
-    """The same for a command that changes nothing: where no ledger is, none is made."""
+    """Make a command from a function that takes an open ledger and returns a result. Raise if there is no ledger."""
     return _ledger_command(function, create=False)
 
 
@@ -244,9 +247,9 @@ def _ledger_command(function: "Callable[..., CommandResult]", *, create: bool) -
     @wraps(function)
     def command(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any) -> None:
         url, ring = ledger_url(db), load_keys(keys)
-        made = create and is_new(url)
+        creates = create and is_new(url)
         with open_ledger(url, ring, create=create) as ledger:
-            if made and not as_json:
+            if creates and not as_json:
                 report_new_ledger(url)
             answer = function(ledger, **options)
         print_result(answer, as_json)
@@ -255,22 +258,23 @@ def _ledger_command(function: "Callable[..., CommandResult]", *, create: bool) -
 
 
 def report_new_ledger(url: str) -> None:
-    """It may be another one than was meant."""
+    """Say that the ledger is new: the user may have meant another one."""
     Page().remark(f"{url} was not there: it is new, and empty.")
 
 
 def load_keys(given: Sequence[str]) -> "list[KeyFile]":
-    """The keys that a command signs with."""
+    """Return the keys that a command signs with."""
     from holdfast.keyfiles import keyring
 
     return list(keyring(key_files(given)))
 
 
 def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool, serves: bool = False) -> "Ledger":
-    """With `create`, one that is not there is made. Migrating a large one may take long, and so may a lock of somebody else.
+    """Open the ledger. With `create`, create it if it does not exist.
 
-    The app that holdfast.toml names for its validators is imported when a result is first looked at; at once for a command that
-    `serves` others, or that has work to do before it completes anything.
+    This may take long if a large ledger is migrated or another process holds a lock. The app that holdfast.toml names for its
+    validators is imported when a result is first validated. With `serves` it is imported at once: set it for a command that
+    serves clients, or that has work to do before it completes a job.
     """
     import holdfast
 
@@ -287,7 +291,7 @@ def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool, serve
 
 
 def _default_actor(keys: "Sequence[KeyFile]") -> str:
-    """Whose name goes into the record: the operator's whose key is loaded, if it is one's alone; else that of the account."""
+    """Return the actor to record: the operator, if the operator keys all have one name; else the name of the account."""
     names = {key.name for key in keys if key.role == "operator"}
     if len(names) == 1:
         return names.pop()

@@ -13,7 +13,7 @@ OFFERED_MAX = 200
 
 
 class QueueName(click.ParamType[str]):
-    """A queue. Those that the ledger has are offered."""
+    """The name of a queue. The shell offers the queues of the ledger."""
 
     name = "text"
 
@@ -24,13 +24,13 @@ class QueueName(click.ParamType[str]):
 
 
 def _known_queues(db: str | None) -> list[str]:
-    """None where the ledger cannot be asked: nobody who types wants to hear of that."""
+    """Return the queues of the ledger, or an empty list if it cannot be read: completion must not print errors."""
     import holdfast
 
     try:
         with holdfast.open(ledger_url(db), keys=(), create=False) as ledger:
             return [queue.name for queue in ledger.queues()]
-    except Exception:  # noqa: BLE001 - a shell shows whatever is said between what is typed
+    except Exception:  # noqa: BLE001 - the shell would print the error into the command line
         return []
 
 
@@ -38,14 +38,14 @@ QUEUE = QueueName()
 
 
 def command_hint(group: click.Group, ctx: click.Context, typed: str) -> str:
-    """` Did you mean 'job'?`, or nothing. Verbs are known under their nouns: `enqueue` is `job enqueue`."""
+    """Return ` Did you mean 'job'?`, or an empty text. A verb without its noun is found too: `enqueue` is `job enqueue`."""
     nouns = group.list_commands(ctx)
     found = [f"{noun} {typed}" for noun in nouns if typed in _subcommands(group, ctx, noun)] or get_close_matches(typed, nouns)
     return f" Did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
 
 
 def name_hint(typed: str, known: Iterable[str]) -> str:
-    """`Did you mean hello? `, or nothing."""
+    """Return `Did you mean hello? `, or an empty text."""
     found = get_close_matches(typed, known, n=1)
     return f"Did you mean {found[0]}? " if found else ""
 
@@ -73,9 +73,9 @@ def completion(*, shell: str, as_json: bool) -> None:
     Try:
       holdfast completion zsh
     """
-    kind = get_completion_class(shell)
-    assert kind is not None
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
     root = click.get_current_context().find_root()
-    made = kind(root.command, {}, "holdfast", COMPLETE_VARIABLE)
+    made = completion_class(root.command, {}, "holdfast", COMPLETE_VARIABLE)
     script = made.source_template % made.source_vars()
     print_result(CommandResult({"shell": shell, "script": script}, lambda page: page.block(script, indent="")), as_json)

@@ -14,7 +14,7 @@ __all__ = ["is_named", "is_new", "key_files", "ledger_url", "named_url", "settin
 
 
 def without_password(url: str, instead: str | None = None) -> str:
-    """A url for people to see, with `instead` in the place of its password."""
+    """Return the url with its password replaced by `instead`, for output."""
     from holdfast.core import urls
 
     return urls.hide_password(url) if instead is None else urls.hide_password(url, instead)
@@ -22,15 +22,15 @@ def without_password(url: str, instead: str | None = None) -> str:
 
 T = TypeVar("T")
 _FILE_PATH = re.compile(r"[\w./~ -]+")
-"""What looks like the path of a file. Anything else may be a connection string with a password, and is not repeated."""
+"""Matches a file path. Other text may be a connection string with a password, so messages do not repeat it."""
 
 
 def ledger_url(db: str | None) -> str:
-    """What was typed, else HOLDFAST_URL, else the url in holdfast.toml, else a file here."""
+    """Return `db`, else HOLDFAST_URL, else the url in holdfast.toml, else that of a file in the current folder."""
     url = db or _or_usage_error(settings.ledger_url)
     if "://" not in url:
         is_file = _FILE_PATH.fullmatch(url) is not None
-        named = f"{url!r:.200}" if is_file else "what names the ledger"
+        named = f"{url!r:.200}" if is_file else "the value given for the ledger"
         action = (
             f"Name it as sqlite:///{url:.200}" if is_file else "Name it as sqlite:///FILE or postgresql://USER@HOST/DATABASE."
         )
@@ -39,36 +39,36 @@ def ledger_url(db: str | None) -> str:
 
 
 def is_named(db: str | None) -> bool:
-    """Whether somebody said which ledger; else it is whatever the folder has, and the folder may be the wrong one."""
+    """Return whether --db, the environment or holdfast.toml names the ledger. If not, the current folder may be the wrong one."""
     return bool(db) or named_url() is not None
 
 
 def named_url() -> tuple[str, str] | None:
-    """The ledger that is named outside of any program, and by what."""
+    """Return the ledger that the environment or holdfast.toml names, and which of them names it."""
     return _or_usage_error(settings.named_url)
 
 
 def key_files(given: Sequence[str]) -> Sequence[str]:
-    """What was typed, else what HOLDFAST_KEYS names, else the keys in holdfast.toml."""
+    """Return the key files from the options, else from HOLDFAST_KEYS, else from holdfast.toml."""
     named = os.environ.get("HOLDFAST_KEYS", "").split(os.pathsep)
     return given or [path for path in named if path] or setting("keys") or []
 
 
 def setting(name: str) -> Any:
-    """What holdfast.toml says; None where it says nothing of that."""
+    """Return a setting of holdfast.toml, or None if it is not set."""
     return _or_usage_error(settings.read_settings).get(name)
 
 
-def _or_usage_error(reading: Callable[[], T]) -> T:
-    """What is wrong with the file is its author's mistake, not the command's."""
+def _or_usage_error(read: Callable[[], T]) -> T:
+    """Return what `read` returns. Report a mistake in holdfast.toml as a usage error."""
     try:
-        return reading()
+        return read()
     except settings.SettingsError as error:
         raise usage_error(str(error), action=f"Correct {settings.FILE_NAME}.") from None
 
 
 def is_new(url: str) -> bool:
-    """Whether opening it makes a file that is not there yet. Of a server nothing is known before it is asked."""
+    """Return whether opening the ledger would create a SQLite file. For a server, return False without connecting."""
     from holdfast.core.urls import sqlite_file
 
     path = sqlite_file(url)

@@ -1,4 +1,4 @@
-"""`holdfast dlq`: dead letters, for whoever looks after them."""
+"""`holdfast dlq`: list, show, replay and discard dead letters."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def filter_options(*, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Which dead letters are meant. With `older`, their code may be given as `--reason` too."""
+    """Add the options that filter dead letters. With `older`, `--reason` is another name of `--reason-code`."""
 
-    def choose(function: Callable[..., Any]) -> Callable[..., Any]:
+    def add_options(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
             click.option(
                 "--since", type=when, help="Dead-lettered since: 2h, or 2026-03-01T12:00 (UTC unless it says otherwise)."
@@ -50,7 +50,7 @@ def filter_options(*, older: bool = True) -> Callable[[Callable[..., Any]], Call
             function = option(function)
         return function
 
-    return choose
+    return add_options
 
 
 IDS_SHOWN_MAX = 20
@@ -72,7 +72,7 @@ def dlq() -> None:
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: jobs after this id.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most rows to show.")
 @with_existing_ledger
-def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, **chosen: Any) -> CommandResult:
+def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, **filters: Any) -> CommandResult:
     """List dead letters, oldest job first.
 
     \b
@@ -80,7 +80,7 @@ def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, *
       holdfast dlq list --queue crawl --since 2h
     """
     now = ledger.now()
-    found = ledger.dead_letters(since=resolve_since(ledger, since), limit=limit, **chosen)
+    found = ledger.dead_letters(since=resolve_since(ledger, since), limit=limit, **filters)
     more = found[-1].id if len(found) == limit else None
     replays = ledger.newest_replays(job.id for job in found)
     failed = not found and bool(ledger.list(status="failed", limit=1))
@@ -134,11 +134,11 @@ def get(ledger: "Ledger", *, id: int) -> CommandResult:  # noqa: A002 - as it is
 
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
-@click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
+@click.option("--all", "everything", is_flag=True, help="All jobs that the filters select, instead of ids.")
 @filter_options()
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--again", is_flag=True, help="Replay dead letters that were replayed before, too.")
-@click.option("--discard", "aside", is_flag=True, help="Discard each one that was replayed.")
+@click.option("--discard", "discard_replayed", is_flag=True, help="Discard each one that was replayed.")
 @click.option("--because", help="Why, for the record.")
 @with_ledger
 def replay(
@@ -148,28 +148,28 @@ def replay(
     everything: bool,
     limit: int | None,
     again: bool,
-    aside: bool,
+    discard_replayed: bool,
     because: str | None,
-    **chosen: Any,
+    **filters: Any,
 ) -> CommandResult:
     """Replay dead letters, each as a new job.
 
-    Those that were replayed before are skipped. A replay that failed or was cancelled does not count. While a replay is live, the
-    answer is that replay. Dead letters stay where they are until they are discarded.
+    Dead letters that were replayed before are skipped. A replay that failed or was cancelled does not count. While a replay is
+    live, the answer is that replay. Dead letters stay in the list until they are discarded.
 
     \b
     Try:
       holdfast dlq replay --all --kind index_page
     """
-    require_ids_or_filters(ids, everything, {**chosen, "limit": limit})
+    require_ids_or_filters(ids, everything, {**filters, "limit": limit})
     before: dict[int, Job] = {}
     skipped = 0
     if everything:
-        done, skipped = replay_filtered(ledger, limit, chosen, again=again, reason=because)
+        done, skipped = replay_filtered(ledger, limit, filters, again=again, reason=because)
     else:
         done, before = replay_ids(ledger, ids, again=again, reason=because)
     made = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    discarded = [_discard_replayed(ledger, job) for job in made] if aside else []
+    discarded = [_discard_replayed(ledger, job) for job in made] if discard_replayed else []
     more: dict[str, Any] = {"discarded": discarded, **({"skipped": skipped} if everything else {})}
     answer = replay_result(done, before, more)
 
@@ -190,9 +190,9 @@ def _discard_replayed(ledger: "Ledger", replay: "Job") -> int:
 
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
-@click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
+@click.option("--all", "everything", is_flag=True, help="All jobs that the filters select, instead of ids.")
 @filter_options(older=False)
-@click.option("--replayed", "started_over", is_flag=True, help="With --all: only those that were replayed.")
+@click.option("--replayed", "only_replayed", is_flag=True, help="With --all: only those that were replayed.")
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--reason", help="Why, for the record.")
 @with_ledger
@@ -201,10 +201,10 @@ def discard(
     *,
     ids: tuple[int, ...],
     everything: bool,
-    started_over: bool,
+    only_replayed: bool,
     limit: int | None,
     reason: str | None,
-    **chosen: Any,
+    **filters: Any,
 ) -> CommandResult:
     """Mark dead letters as needing no further attention.
 
@@ -218,23 +218,23 @@ def discard(
     Example:
       holdfast dlq discard 12 13 --reason "a typo of ours"
     """
-    require_ids_or_filters(ids, everything, {**chosen, "limit": limit, "replayed": started_over or None})
-    found = filtered_dead_letter_ids(ledger, limit, started_over, chosen) if everything else ids
+    require_ids_or_filters(ids, everything, {**filters, "limit": limit, "replayed": only_replayed or None})
+    found = filtered_dead_letter_ids(ledger, limit, only_replayed, filters) if everything else ids
     done = apply_to_each(found, lambda id_: _discard(ledger, id_, reason))
-    noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
+    discarded = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
     def show(page: Page) -> None:
-        if noted:
-            page.line(f"{len(noted)} discarded: {shorten_ids(noted, IDS_SHOWN_MAX)}.")
+        if discarded:
+            page.line(f"{len(discarded)} discarded: {shorten_ids(discarded, IDS_SHOWN_MAX)}.")
         elif not done:
             page.line("There are no such dead letters.")
         show_refused(page, done, "discarded")
 
-    return CommandResult({"discarded": noted}, show, refusal_error(done, {"discarded": noted}, "discarded"))
+    return CommandResult({"discarded": discarded}, show, refusal_error(done, {"discarded": discarded}, "discarded"))
 
 
 def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":
-    """Other finished jobs can be noted on too, but not by this noun."""
+    """Discard a dead letter. `ledger.discard` accepts any finished job, but this command accepts dead letters only."""
     job = ledger.get(id_)
     if job.dead_letter is None:
         raise _not_dead_lettered(job)

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: is the ledger well?"""
+"""`holdfast doctor`: check whether a ledger is healthy."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -38,8 +38,7 @@ def doctor(*, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
 
     Exit 0 if it is, 1 if something needs attention, 3 if the ledger cannot be reached.
 
-    Looks at the schema, the clocks, the files or the server, and at everything that may be stuck. A ledger that is not there is
-    not made.
+    It checks the schema, the clocks, the files or the server, and everything that may be stuck. It does not create a ledger.
 
     \b
     Examples:
@@ -65,7 +64,7 @@ def _with_db_options(found: "Diagnosis") -> "Diagnosis":
 
 
 def _unreachable_result(error: HoldfastError, named: str) -> CommandResult:
-    """Of a ledger that cannot be looked at there is one thing to say: why not."""
+    """Return the answer for a ledger that cannot be read. Its only finding is the error."""
     from holdfast.core.doctor import HealthFinding, Severity
 
     finding = HealthFinding("ledger", Severity.WARNING, f"{error.code}: {error.message}", with_db_option(error.action))
@@ -73,7 +72,7 @@ def _unreachable_result(error: HoldfastError, named: str) -> CommandResult:
     failed = CommandError(error.code, error.message, action=error.action, exit_code=UNAVAILABLE, **whole)
 
     def show(page: Page) -> None:
-        page.line(f"{named} cannot be looked at; Holdfast {__version__}", bold=True)
+        page.line(f"{named} cannot be read; Holdfast {__version__}", bold=True)
         _show_findings(page, [finding])
 
     return CommandResult(whole, show, failed)
@@ -84,9 +83,9 @@ def _unhealthy_error(found: "Diagnosis", whole: dict[str, Any]) -> CommandError 
     if not wrong:
         return None
     named = ", ".join(code if times == 1 else f"{code} ({times})" for code, times in wrong.items())
-    words = f"{wrong.total()} thing{' needs' if wrong.total() == 1 else 's need'} somebody: {named}"
+    words = f"{wrong.total()} finding{' needs' if wrong.total() == 1 else 's need'} attention: {named}"
     failed = CommandError("unwell", words, action="Do what each finding says.", **whole)
-    failed.is_told = True
+    failed.is_printed = True
     return failed
 
 
@@ -98,13 +97,13 @@ def _show(page: Page, found: "Diagnosis", url: str, failed: CommandError | None)
     if failed is not None:
         page.line(f"{failed.message}.", fg="red")
     else:
-        page.line("All is well." if all(f.severity == "well" for f in found.findings) else "Nobody has to do anything.")
+        page.line("All is well." if all(f.severity == "well" for f in found.findings) else "No action is needed.")
 
 
 def _show_findings(page: Page, findings: "Sequence[HealthFinding]") -> None:
     page.heading("Findings")
     for finding in findings:
-        loud = {"fg": "red"} if finding.severity == "warning" else {}
-        page.line(f"  {finding.severity.value.ljust(7)}  {finding.code.ljust(18)}  {finding.words}", **loud)
+        style = {"fg": "red"} if finding.severity == "warning" else {}
+        page.line(f"  {finding.severity.value.ljust(7)}  {finding.code.ljust(18)}  {finding.words}", **style)
         if finding.action:
             page.line(f"  {' ' * 27}  → {finding.action}")

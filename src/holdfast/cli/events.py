@@ -72,7 +72,7 @@ def tail(
 
     It ends at ^C, or when its output is closed.
 
-    With --json, every line is an answer by itself. To go on later, give the last position you have seen to --after.
+    With --json, every line is a complete answer. To continue later, give the last position you have seen to --after.
 
     \b
     Try:
@@ -83,7 +83,7 @@ def tail(
       holdfast events tail --type stalled --type dead_lettered
       holdfast events tail --dialect liveness --json
     """
-    tell = _json_printer(dialect) if as_json else _text_printer(Page(), dialect)
+    print_event = _json_printer(dialect) if as_json else _text_printer(Page(), dialect)
     wanted = _types_to_show(types, no_beats)
     with _until_interrupted(), open_ledger(ledger_url(db), create=False) as ledger:
         seen = (ledger.position() if follow else 0) if after is None else after
@@ -91,10 +91,10 @@ def tail(
             for event in (
                 _follow_events(ledger, seen, job_id, wanted) if follow else _existing_events(ledger, seen, job_id, wanted)
             ):
-                tell(event, *ledger.in_dialect([event], dialect))
+                print_event(event, *ledger.in_dialect([event], dialect))
                 seen = event.pos
         except Unavailable as error:
-            error.action = f"Go on where it broke off, with --after {seen}."
+            error.action = f"Continue where it stopped, with --after {seen}."
             raise
 
 
@@ -114,7 +114,7 @@ def _follow_events(ledger: "Ledger", after: int, job_id: int | None, types: Even
 
 
 def _existing_events(ledger: "Ledger", after: int, job_id: int | None, types: EventTypes) -> "Iterator[Event]":
-    """What is there now. What comes meanwhile does not keep it from ending."""
+    """Yield the events that exist now. Later events are ignored, so that the iteration ends."""
     until = ledger.position()
     while page := ledger.events(job_id, types=types.stored, after=after):
         for event in page:
@@ -126,24 +126,24 @@ def _existing_events(ledger: "Ledger", after: int, job_id: int | None, types: Ev
 
 
 def _json_printer(dialect: str) -> "Callable[[Event, dict[str, Any]], None]":
-    def tell(event: "Event", words: dict[str, Any]) -> None:
+    def print_event(event: "Event", words: dict[str, Any]) -> None:
         click.echo(success_line({"event": event} if dialect == Dialect.HOLDFAST else {"dialect": dialect, "event": words}))
 
-    return tell
+    return print_event
 
 
 def _text_printer(page: Page, dialect: str) -> "Callable[[Event, dict[str, Any]], None]":
-    def tell(event: "Event", words: dict[str, Any]) -> None:
+    def print_event(event: "Event", words: dict[str, Any]) -> None:
         what, why = event_text(event, words, dialect)
         head = f"{event.pos:>8}  {format_time(event.received_at)}  {what:<16}"
         text = f"{head}  job {event.job_id}, attempt {event.attempt}, by {event.actor}"
         page.line(f"{text}  {why}" if why else text, **EVENT_STYLES.get(event.type, {}))
 
-    return tell
+    return print_event
 
 
 def event_text(event: "Event", words: dict[str, Any], dialect: str) -> tuple[str, str]:
-    """What happened and why, for people. In another dialect than Holdfast's own, both have the names of that dialect."""
+    """Return the event's name and reason as text, with the names of the dialect."""
     if dialect == Dialect.HOLDFAST:
         return describe_event(event.type.value, event.reason, event.payload)
     return words["type"], words["reason"] or ""
@@ -151,11 +151,11 @@ def event_text(event: "Event", words: dict[str, Any], dialect: str) -> tuple[str
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """Within, SIGINT, SIGTERM and a reader that has gone end what is done, in good order."""
+    """End the block without an error at SIGINT, at SIGTERM and when the output is closed."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     over = threading.Event()
-    told = (threading.get_ident(), over)
-    threading.Thread(target=_interrupt_when_output_closes, args=told, name="holdfast-reader", daemon=True).start()
+    arguments = (threading.get_ident(), over)
+    threading.Thread(target=_interrupt_when_output_closes, args=arguments, name="holdfast-reader", daemon=True).start()
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError):
@@ -166,7 +166,10 @@ def _until_interrupted() -> Iterator[None]:
 
 
 def _interrupt_when_output_closes(main_thread: int, over: threading.Event) -> None:
-    """Without this, a tail whose reader has gone would wait for an event to find out. Once it is over, nobody is interrupted."""
+    """Interrupt the main thread when the output is closed, unless `over` is set.
+
+    Without this, `events tail` would notice that its reader is gone only at the next event.
+    """
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)
@@ -185,9 +188,9 @@ def _interrupt_when_output_closes(main_thread: int, over: threading.Event) -> No
 def export(*, out: Path | None, dialect: str, db: str | None, as_json: bool) -> None:
     """Export the whole history as of one moment.
 
-    It holds the events that are sealed and those that are newer.
+    The export has the sealed events and the newer ones.
 
-    With --dialect, the file has the events alone, with the names and shapes of that dialect. It is for other readers: `holdfast
+    With --dialect, the file has only the events, with the names and shapes of that dialect. It is for other programs: `holdfast
     verify` refuses it.
 
     \b
@@ -245,10 +248,10 @@ def get(ledger: "Ledger", *, job_id: int, dialect: str) -> CommandResult:
     """
     ledger.get(job_id)
     found = _all_events(ledger, job_id)
-    told = ledger.in_dialect(found, dialect)
-    book = ledger.keys() if any(event.key_id for event in found) else []
-    names = {record.key_id: record.name for record in book}
-    shown = [event_text(event, words, dialect) for event, words in zip(found, told, strict=True)]
+    translated = ledger.in_dialect(found, dialect)
+    keys = ledger.keys() if any(event.key_id for event in found) else []
+    names = {record.key_id: record.name for record in keys}
+    texts = [event_text(event, words, dialect) for event, words in zip(found, translated, strict=True)]
     rows = [
         (
             event.rev,
@@ -259,13 +262,13 @@ def get(ledger: "Ledger", *, job_id: int, dialect: str) -> CommandResult:
             why,
             "" if event.key_id is None else f"{names.get(event.key_id, '?')} {event.key_id}",
         )
-        for event, (what, why) in zip(found, shown, strict=True)
+        for event, (what, why) in zip(found, texts, strict=True)
     ]
 
-    def tell(page: "Page") -> None:
+    def show(page: "Page") -> None:
         page.table(("rev", "received", "event", "by", "attempt", "reason", "signed by"), rows)
 
-    return CommandResult({"events": found} if dialect == Dialect.HOLDFAST else {"dialect": dialect, "events": told}, tell)
+    return CommandResult({"events": found} if dialect == Dialect.HOLDFAST else {"dialect": dialect, "events": translated}, show)
 
 
 def _all_events(ledger: "Ledger", job_id: int) -> "list[Event]":
@@ -277,13 +280,13 @@ def _all_events(ledger: "Ledger", job_id: int) -> "list[Event]":
 
 @events.command()
 @click.argument("file", type=click.File("rb"), metavar="FILE")
-@json_option("--content", "The content whose hash is signed: a result, a beat or an error.")
+@json_option("--content", "The content whose hash is signed: a result, a heartbeat or an error.")
 @with_ledger
 def append(ledger: "Ledger", *, file: BinaryIO, content: msgspec.Raw | None) -> CommandResult:
     """Record a signed event from a file, or from - (stdin).
 
-    It is a statement in Holdfast's own shape or in a robot's, with its keyId and signature. The newest one of a job may be sent
-    again.
+    The file is a statement in Holdfast's own shape or in a robot's, with its keyId and signature. The newest one of a job may be
+    sent again.
 
     \b
     Example:
@@ -292,8 +295,8 @@ def append(ledger: "Ledger", *, file: BinaryIO, content: msgspec.Raw | None) -> 
     """
     given = {} if content is None else {"content": msgspec.json.decode(content)}
     event = ledger.append(file.read(ENVELOPE_BYTES_MAX + 1), **given)
-    told = f"Recorded: {event.type.value} of job {event.job_id}, rev {event.rev}, signed by {event.key_id}."
-    return CommandResult({"event": event}, lambda page: page.line(told))
+    text = f"Recorded: {event.type.value} of job {event.job_id}, rev {event.rev}, signed by {event.key_id}."
+    return CommandResult({"event": event}, lambda page: page.line(text))
 
 
 events.add_command(export)

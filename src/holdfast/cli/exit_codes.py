@@ -13,16 +13,16 @@ from holdfast.telemetry.formatters import printable
 
 REFUSED, UNAVAILABLE = 1, 3
 INTERRUPTED, OUTPUT_CLOSED = 130, 141
-"""As shells say it of a program that SIGINT or SIGPIPE has ended."""
+"""The codes that shells use for a program that SIGINT or SIGPIPE has ended."""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class OutputClosed(Exception):
-    """Nobody reads the answer any more."""
+    """The reader of the output is gone."""
 
 
 def run_command(run: Callable[[], object], given: Sequence[str]) -> int:
-    """The exit code of what `run` does, once everything is said. `given` is what was typed."""
+    """Call `run`, report its failure, flush the output and return the exit code. `given` are the arguments that were typed."""
     try:
         code = _run_and_report(run, given)
         return code or _flush_output()
@@ -35,7 +35,7 @@ def run_command(run: Callable[[], object], given: Sequence[str]) -> int:
 
 
 def _flush_output() -> int:
-    """What is said last may be the first that finds no room."""
+    """Flush standard output: a full disk may show only now."""
     try:
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
@@ -70,7 +70,7 @@ def _report_error(error: HoldfastError | CommandError, given: Sequence[str]) -> 
     error.message, error.action = _redact_urls(error.message, given), _redact_urls(error.action, given)
     if "--json" in given:
         click.echo(failure_line(error))
-    elif isinstance(error, CommandError) and error.is_told:
+    elif isinstance(error, CommandError) and error.is_printed:
         pass
     else:
         Page().fail(f"{error.code}: {error.message}" if isinstance(error, HoldfastError) else error.message, error.action)
@@ -78,7 +78,7 @@ def _report_error(error: HoldfastError | CommandError, given: Sequence[str]) -> 
 
 
 def _redact_urls(message: str, given: Sequence[str]) -> str:
-    """`message` without the urls that were typed. What can take them out is imported only where there is one."""
+    """Return `message` without the urls that were typed. Import the code for that only if one may be there."""
     if "postgres" not in " ".join(given).lower():
         return message
     from holdfast.core.urls import redact_urls
@@ -93,27 +93,27 @@ def exit_code_of(error: HoldfastError | CommandError) -> int:
 
 
 def _report_usage_error(error: click.UsageError, given: Sequence[str]) -> int:
-    """Click would repeat what was typed as it is; here it is made visible first, in one line."""
-    said = _redact_urls(" ".join(error.format_message().split("\n")).replace("\t", ""), given)
+    """Print a usage error in one line, with control characters escaped. Click would print what was typed unchanged."""
+    message = _redact_urls(" ".join(error.format_message().split("\n")).replace("\t", ""), given)
     hint = HINTS.get(_missing_option(error))
     if "--json" in given:
-        return _report_error(usage_error(said, action=hint) if hint else usage_error(said), given)
+        return _report_error(usage_error(message, action=hint) if hint else usage_error(message), given)
     if error.ctx is not None:
-        # One line tells what to try: where there is a hint, it does.
+        # Print one suggestion only: the hint if there is one, else --help.
         more = "" if hint else f"Try '{error.ctx.command_path} {error.ctx.help_option_names[0]}' for help.\n"
         click.echo(f"{error.ctx.get_usage()}\n{more}", err=True)
-    click.echo(f"Error: {printable(said)}" + (f"\nTry: {hint}" if hint else ""), err=True)
+    click.echo(f"Error: {printable(message)}" + (f"\nTry: {hint}" if hint else ""), err=True)
     return error.exit_code
 
 
 def _missing_option(error: click.UsageError) -> str:
-    """The name of the option that was not given."""
+    """Return the name of the option that is missing, or an empty text."""
     param = error.param if isinstance(error, click.MissingParameter) else None
     return "" if param is None else param.name or ""
 
 
 def discard_unwritten_output() -> None:
-    """Python would complain at its end about what it could not write, and change the exit code."""
+    """Discard output that cannot be written. Python would report it at exit and change the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and not stream.closed:

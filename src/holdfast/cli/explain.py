@@ -48,7 +48,7 @@ def _show(page: Page, found: "Explanation") -> None:
     if found.commands:
         page.heading("Commands")
         suggested = [(remedy.command, remedy.does) for remedy in found.commands]
-        page.fields([("command", "what it does"), *suggested])  # a table would cut them: part of a command is another one
+        page.fields([("command", "what it does"), *suggested])  # not a table: it would shorten long commands
 
 
 def _facts(found: "Explanation") -> list[tuple[str, object]]:
@@ -71,7 +71,7 @@ def _facts(found: "Explanation") -> list[tuple[str, object]]:
 
 
 def _due(at: datetime | None, now: datetime) -> str:
-    """`in 12 s (14:03:20Z)`, `was due 1.6 s ago (14:03:20Z)`."""
+    """Return a text like `in 12 s (14:03:20Z)` or `was due 1.6 s ago (14:03:20Z)`."""
     if at is None:
         return "–"
     return _when(at, now) if at > now else f"was due {_when(at, now)}"
@@ -88,12 +88,12 @@ def _when(at: datetime, now: datetime) -> str:
 @click.argument("job", type=JOB_ID)
 @with_existing_ledger
 def gate(ledger: "Ledger", *, job: int) -> CommandResult:
-    """Check whether the holder of a job may go on.
+    """Check whether the holder of a job may proceed.
 
     Exit 0 if it may, 1 if it may not.
 
-    It may while its newest beat is fresh, nothing calls it stalled, and its attempts are within their limit. Whatever is unclear
-    is a no. `--json` has the receipt, and with a no the reason.
+    It may proceed while its newest heartbeat is fresh, it is not stalled, and its attempts are within their limit. If anything
+    is unclear, it may not. `--json` has the receipt, or the reason of the denial.
 
     \b
     Example:

@@ -19,7 +19,7 @@ from holdfast.regular_file import read_regular
 
 
 def json_object(option: str) -> Callable[[str], dict[str, Any]]:
-    """Reads what is given to this option: a JSON object as it is typed, from a @FILE, or from standard input as -."""
+    """Return a reader for this option's value: a JSON object in the argument itself, in a @FILE, or on standard input for -."""
 
     def read(value: str) -> dict[str, Any]:
         try:
@@ -31,7 +31,7 @@ def json_object(option: str) -> Callable[[str], dict[str, Any]]:
 
 
 def _json_hint(option: str, value: str) -> str:
-    """For `name=x`, which is how other tools take arguments."""
+    """Return how to write `name=x`, the form that other tools use, as JSON; an empty text for other values."""
     name, equals, text = value.partition("=")
     if not equals or not name.isidentifier() or len(value) > HINT_CHARACTERS_MAX:
         return ""
@@ -43,7 +43,7 @@ HINT_CHARACTERS_MAX = 80
 
 
 def json_lines(file: str, limit: int) -> list[dict[str, Any]]:
-    """A file with one JSON object a line, - for standard input. Empty lines do not count; more than `limit` are not read."""
+    """Read a file with one JSON object per line; - is standard input. Skip empty lines. Raise if there are more than `limit`."""
     found: list[dict[str, Any]] = []
     left, number = TYPED_LINES_BYTES_MAX, 0
     try:
@@ -70,7 +70,7 @@ def _parse_line(text: bytes, where: str) -> dict[str, Any]:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in `body`. One that names a key twice is refused, as everywhere else."""
+    """Return the JSON object in `body`. Raise if a key occurs twice."""
     from holdfast.core import strict_json
 
     found = strict_json.parse("it", body, TYPED_BYTES_MAX)
@@ -80,13 +80,13 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def read_argument(value: str) -> bytes:
-    """What was typed; or the contents of a @FILE, which may be a pipe; or standard input for -."""
+    """Return the argument itself, the contents of a @FILE, which may be a pipe, or standard input for -."""
     try:
         if value == "-":
             return sys.stdin.buffer.read(TYPED_BYTES_MAX + 1)
         return read_regular(value[1:], TYPED_BYTES_MAX, pipes=True) if value.startswith("@") else os.fsencode(value)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its name cannot be one"
+        reason = getattr(error, "strerror", None) or "it is not a valid file name"
         raise ValidationError(f"{value[1:]!r:.80} cannot be read: {reason}") from None
 
 
@@ -95,7 +95,10 @@ Write = Callable[[bytes], object]
 
 @contextmanager
 def open_output(out: Path | None) -> Iterator[Write]:
-    """Writes to the file, which takes its name once everything is in it; to standard output where none is named."""
+    """Yield a function that writes to the file, or to standard output if `out` is None.
+
+    The data goes to a temporary file, which is renamed when it is complete.
+    """
     if out is None:
         yield _writer(sys.stdout.buffer, "standard output")
         return
@@ -115,7 +118,10 @@ def open_output(out: Path | None) -> Iterator[Write]:
 
 
 def _writer(stream: BinaryIO, name: str) -> Write:
-    """What goes wrong here is no fault of the ledger, in whose transaction it is called."""
+    """Return a function that writes to the stream.
+
+    It runs inside a transaction, so it turns its own errors into others that are not taken for errors of the store.
+    """
 
     def write(line: bytes) -> None:
         try:

@@ -1,4 +1,4 @@
-"""`holdfast job`: put work in, look at it, call it off, start it over."""
+"""`holdfast job`: enqueue, show, list, cancel, move, replay and discard jobs."""
 
 import uuid
 from collections.abc import Callable
@@ -59,13 +59,13 @@ def get(ledger: "Ledger", *, id: int) -> CommandResult:  # noqa: A002 - as it is
     from holdfast.cli.job_views import ATTEMPT_END_TYPES, IDS_MAX, job_view, show_attempts, show_job
 
     found = ledger.get(id)
-    on = [ledger.get(other) for other in found.waits_for[:IDS_MAX]]
-    ended = {job.id: job.status for job in on if job.status in TERMINAL}
-    came = ledger.events(id, types=[kind.value for kind in ATTEMPT_END_TYPES], limit=PAGE_MAX) if found.attempt else []
+    dependencies = [ledger.get(other) for other in found.waits_for[:IDS_MAX]]
+    ended = {job.id: job.status for job in dependencies if job.status in TERMINAL}
+    ends = ledger.events(id, types=[kind.value for kind in ATTEMPT_END_TYPES], limit=PAGE_MAX) if found.attempt else []
 
     def show(page: Page) -> None:
         show_job(page, found, ended)
-        show_attempts(page, came)
+        show_attempts(page, ends)
 
     return CommandResult({"job": job_view(found), "waits_in_vain_for": list(ended)}, show)
 
@@ -85,12 +85,12 @@ def get(ledger: "Ledger", *, id: int) -> CommandResult:  # noqa: A002 - as it is
     help="Only running and stalled jobs in this phase.",
 )
 @click.option("--waiting", is_flag=True, help="Only jobs that wait for other jobs.")
-@click.option("--scheduled", is_flag=True, help="Only queued jobs whose time has not come. Looks at 10,000 queued jobs.")
+@click.option("--scheduled", is_flag=True, help="Only queued jobs that are not available yet. Reads 10,000 queued jobs.")
 @click.option("--owner", metavar="NAME", help="Only jobs that this worker or agent holds now.")
 @click.option("--queue", type=QUEUE, help="Only jobs in this queue.")
 @click.option("--kind", help="Only jobs of this kind.")
 @click.option(
-    "--text", help="Only jobs with this text in kind, queue, correlation id, last error or arguments. Looks at 10,000 jobs."
+    "--text", help="Only jobs with this text in kind, queue, correlation id, last error or arguments. Reads 10,000 jobs."
 )
 @click.option("--since", type=when, metavar="WHEN", help="Only jobs enqueued since: 2h (ago), or a time.")
 @click.option("--until", type=when, metavar="WHEN", help="Only jobs enqueued before: 2h (ago), or a time.")
@@ -118,7 +118,7 @@ def list_(
     scheduled: bool,
     limit: int,
     counts: bool,
-    **chosen: Any,
+    **filters: Any,
 ) -> CommandResult:
     """List jobs, newest first.
 
@@ -132,40 +132,43 @@ def list_(
 
     now = ledger.now()
     statuses = {*status, *((Status.FAILED.value, Status.DEAD_LETTERED.value) if failed else ())}
-    chosen |= {name: resolve_since(ledger, chosen[name]) for name in ("since", "until")}
+    filters |= {name: resolve_since(ledger, filters[name]) for name in ("since", "until")}
     if scheduled:
-        if statuses or phase or chosen["waiting"]:
+        if statuses or phase or filters["waiting"]:
             raise usage_error("--scheduled is about queued jobs: --status, --failed, --phase and --waiting do not go with it")
-        found, more = _scheduled_jobs(ledger, now, limit, chosen)
+        found, more = _scheduled_jobs(ledger, now, limit, filters)
     else:
-        listed = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **chosen)
+        listed = ledger.list(status=sorted(statuses) or None, phase=phase or None, limit=limit, **filters)
         found, more = list(listed), listed.next_after
     newest = ledger.list(order="newest", limit=1)
-    counted = _count_by_status(ledger, chosen["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
+    counted = _count_by_status(ledger, filters["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
 
     def show(page: Page) -> None:
         if found:
             page.table(JOB_HEADS, [job_row(job, now) for job in found])
         else:
-            page.line("There are no such jobs." if more is None else f"None of the jobs up to job {more} is such a job.")
+            page.line("There are no such jobs." if more is None else f"There are no such jobs up to job {more}.")
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
         if counted:
-            total, where = sum(counted.values()), f" in {chosen['queue']}" if chosen["queue"] else ""
+            total, where = sum(counted.values()), f" in {filters['queue']}" if filters["queue"] else ""
             parts = ", ".join(f"{count:,} {name}" for name, count in counted.items())
             page.line(f"  {total:,} {'job' if total == 1 else 'jobs'}{where} in all: {parts}", dim=True)
 
     return CommandResult({"jobs": [job_view(job) for job in found], "next_after": more, "counts": counted}, show)
 
 
-def _scheduled_jobs(ledger: "Ledger", now: datetime, limit: int, chosen: dict[str, Any]) -> "tuple[list[Job], int | None]":
-    """Queued jobs that are not due yet, and where to go on. The ledger finds queued jobs, and those that are due are left out."""
+def _scheduled_jobs(ledger: "Ledger", now: datetime, limit: int, filters: dict[str, Any]) -> "tuple[list[Job], int | None]":
+    """Return queued jobs that are not available yet, and the `after` of the next page.
+
+    The ledger cannot filter by this, so the function reads pages of queued jobs and drops those that are available.
+    """
     from holdfast.cli.job_views import is_scheduled
 
     found: list[Job] = []
-    after: int | None = chosen["after"]
+    after: int | None = filters["after"]
     for _ in range(SCHEDULED_PAGES_MAX):
-        page = ledger.list(**{**chosen, "status": Status.QUEUED.value, "after": after, "limit": PAGE_MAX})
+        page = ledger.list(**{**filters, "status": Status.QUEUED.value, "after": after, "limit": PAGE_MAX})
         found += [job for job in page if is_scheduled(job, now)]
         if len(found) >= limit:
             return found[:limit], found[limit - 1].id
@@ -177,11 +180,11 @@ def _scheduled_jobs(ledger: "Ledger", now: datetime, limit: int, chosen: dict[st
 
 SCHEDULED_PAGES_MAX = 10
 COUNTED_MAX = 100_000
-"""Counting reads every job. Where the newest id is beyond this, jobs are counted only if that is asked for."""
+"""Counting reads every job. If the newest id is above this, jobs are counted only with `--counts`."""
 
 
 def _count_by_status(ledger: "Ledger", queue: str | None) -> dict[str, int]:
-    """How many jobs there are of each status, in all queues or in one, whatever else was asked for."""
+    """Return the number of jobs of each status, in all queues or in one. Other filters do not apply."""
     found = [statuses for name, statuses in ledger.counts().items() if queue in (None, name)]
     totals = {status.value: sum(statuses.get(status.value, 0) for statuses in found) for status in Status}
     return {name: count for name, count in totals.items() if count}
@@ -189,7 +192,7 @@ def _count_by_status(ledger: "Ledger", queue: str | None) -> dict[str, int]:
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
-@click.option("--all", "everything", is_flag=True, help="All jobs that the filters choose, instead of ids.")
+@click.option("--all", "everything", is_flag=True, help="All jobs that the filters select, instead of ids.")
 @click.option("--queue", type=QUEUE, help="With --all: only jobs in this queue.")
 @click.option("--kind", help="With --all: only jobs of this kind.")
 @click.option(
@@ -200,7 +203,7 @@ def _count_by_status(ledger: "Ledger", queue: str | None) -> dict[str, int]:
 )
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many, the newest first.")
 @click.option("--dry-run", is_flag=True, help="With --all: count the jobs, and change nothing.")
-@click.option("--hard", is_flag=True, help="Do not ask the holder: refuse what it writes from now on.")
+@click.option("--hard", is_flag=True, help="Do not wait for the holder: refuse its writes from now on.")
 @reason_option
 @click.option("--expected-rev", type=click.IntRange(1, REV_MAX), help="Only if this is the job's revision.")
 @request_option
@@ -214,7 +217,7 @@ def cancel(
     reason: str | None,
     expected_rev: int | None,
     request_id: str,
-    **chosen: Any,
+    **filters: Any,
 ) -> CommandResult:
     """Cancel jobs, by id or with --all and filters.
 
@@ -228,34 +231,34 @@ def cancel(
     Example:
       holdfast job cancel 12 13 --reason "not needed any more"
     """
-    require_ids_or_all(ids, everything, chosen)
-    why = {} if reason is None else {"reason": reason}
+    require_ids_or_all(ids, everything, filters)
+    options = {} if reason is None else {"reason": reason}
     if everything:
         if expected_rev is not None or not isinstance(request_id, GeneratedRequestId):
             raise usage_error("--expected-rev and --request-id go with one job, not with --all")
         request_id_for((), request_id)
-        return cancel_filtered(ledger, {**why, "hard": hard}, **chosen)
+        return cancel_filtered(ledger, {**options, "hard": hard}, **filters)
     require_single_job(ids, expected_rev=expected_rev)
-    asked = request_id_for(ids, request_id)
+    single_request = request_id_for(ids, request_id)
     changed: set[int] = set()
 
-    def call_off(id_: int) -> "Job":
-        request = asked or uuid.uuid4().hex
-        called_off = ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=request, **why)
+    def cancel_one(id_: int) -> "Job":
+        request = single_request or uuid.uuid4().hex
+        job = ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=request, **options)
         if any(event.request_id == request for event in ledger.events(id_, types=["cancel_requested", "cancelled"])):
             changed.add(id_)
-        return called_off
+        return job
 
-    done = apply_to_each(ids, call_off)
-    told = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    said = [cancelled_fields(job, changed=job.id in changed) for job in told]
+    done = apply_to_each(ids, cancel_one)
+    jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    data = [cancelled_fields(job, changed=job.id in changed) for job in jobs]
 
     def show(page: Page) -> None:
-        for job in told:
+        for job in jobs:
             page.line(_cancel_message(job, changed=job.id in changed))
         show_refused(page, done, "cancelled")
 
-    return CommandResult({"cancelled": said}, show, refusal_error(done, {"cancelled": said}, "cancelled"))
+    return CommandResult({"cancelled": data}, show, refusal_error(done, {"cancelled": data}, "cancelled"))
 
 
 def _cancel_message(job: "Job", *, changed: bool) -> str:
@@ -330,22 +333,22 @@ def reschedule(
 def _placement_result(
     ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]", word: str
 ) -> CommandResult:
-    """Change where queued jobs stand in line, each by itself. `word` is what is then said of them: `moved`."""
+    """Change the queue, priority or time of queued jobs, each in its own transaction. `word` is like `moved`."""
     given["request_id"] = request_id_for(ids, given["request_id"])
     done = apply_to_each(ids, lambda id_: verb(id_, given))
-    told = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    said = [
+    jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    data = [
         {"job_id": job.id, "queue": job.queue, "priority": job.priority, "available_at": job.available_at, "rev": job.rev}
-        for job in told
+        for job in jobs
     ]
 
     def show(page: Page) -> None:
-        for job in told:
+        for job in jobs:
             when_ = "once others have succeeded" if job.waits_for else f"from {format_time(job.available_at)}"
             page.line(f"Job {job.id} is queued in {job.queue}, priority {job.priority}, available {when_}.")
         show_refused(page, done, word)
 
-    return CommandResult({"jobs": said}, show, refusal_error(done, {"jobs": said}, word))
+    return CommandResult({"jobs": data}, show, refusal_error(done, {"jobs": data}, word))
 
 
 @job.command()
@@ -375,12 +378,12 @@ def unassist(ledger: "Ledger", *, id: int, **options: Any) -> CommandResult:  # 
     Example:
       holdfast job unassist 12
     """
-    return _assist_result(ledger.unassist(id, **options), "Job {} goes on alone.")
+    return _assist_result(ledger.unassist(id, **options), "Job {} continues without help.")
 
 
 def _assist_result(job: "Job", words: str) -> CommandResult:
-    said = {"job_id": job.id, "status": job.status, "phase": job.phase, "rev": job.rev}
-    return CommandResult(said, lambda page: page.line(words.format(job.id)))
+    data = {"job_id": job.id, "status": job.status, "phase": job.phase, "rev": job.rev}
+    return CommandResult(data, lambda page: page.line(words.format(job.id)))
 
 
 @job.command()
@@ -399,8 +402,8 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], again: bool, reason: str |
     Example:
       holdfast job replay 12 --reason "the page is back"
     """
-    asked = request_id_for(ids, request_id)
-    return replay_result(*replay_ids(ledger, ids, again=again, reason=reason, request_id=asked))
+    single_request = request_id_for(ids, request_id)
+    return replay_result(*replay_ids(ledger, ids, again=again, reason=reason, request_id=single_request))
 
 
 @job.command()
@@ -410,7 +413,7 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], again: bool, reason: str |
 def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> CommandResult:
     """Mark finished jobs as needing no further attention.
 
-    The jobs stay in the record. The doctor does not count them any more.
+    The jobs stay in the record. `holdfast doctor` does not count them any more.
 
     \b
     Example:
@@ -419,14 +422,14 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Co
     from holdfast.cli.job_views import shorten_ids
 
     done = apply_to_each(ids, lambda id_: ledger.discard(id_, reason=reason))
-    noted = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
+    discarded = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
     def show(page: Page) -> None:
-        if noted:
-            page.line(f"{len(noted)} discarded: {shorten_ids(noted)}.")
+        if discarded:
+            page.line(f"{len(discarded)} discarded: {shorten_ids(discarded)}.")
         show_refused(page, done, "discarded")
 
-    return CommandResult({"discarded": noted}, show, refusal_error(done, {"discarded": noted}, "discarded"))
+    return CommandResult({"discarded": discarded}, show, refusal_error(done, {"discarded": discarded}, "discarded"))
 
 
 @job.command()

@@ -1,4 +1,4 @@
-"""`holdfast job enqueue`: one job as it is typed, or many from a file."""
+"""`holdfast job enqueue`: enqueue one job from the command line, or many from a file."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ KINDS_SHOWN_MAX = 5
 @click.option(
     "--on-dependency-failure",
     type=click.Choice(["wait", "cancel", "dead_letter"]),
-    help="What becomes of the job when a job that it waits for fails. [default: dead_letter]",
+    help="What happens to the job when a job that it waits for fails. [default: dead_letter]",
 )
 @click.option(
     "--lines", type=click.Path(allow_dash=True), metavar="FILE|-", help="Many jobs, one JSON object a line, in one transaction."
@@ -82,8 +82,8 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
     item = _with_queues(ledger, [{"kind": kind, **options}])[0]
     made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
     waits = f"; it waits for {shorten_ids(made.waits_for)}" if made.waits_for else ""
-    said = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
-    return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(said))
+    text = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
+    return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(text))
 
 
 def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> CommandResult:
@@ -92,14 +92,14 @@ def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> Comma
     new = sum(job.is_new for job in made)
 
     def show(page: Page) -> None:
-        there = f", {len(made) - new} were there already" if new < len(made) else ""
-        page.line(f"{new} jobs are enqueued{there}.")
+        existing = f", {len(made) - new} were there already" if new < len(made) else ""
+        page.line(f"{new} jobs are enqueued{existing}.")
 
     return CommandResult({"job_ids": [job.id for job in made], "new": new}, show)
 
 
 def _with_queues(ledger: "Ledger", items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each item with a queue: its own, else the one that the handler of its kind declares."""
+    """Return the items, each with a queue: its own, else the one that the handler of its kind declares."""
     if all(item.get("queue") is not None for item in items):
         return items
     declared = ledger.declarations()

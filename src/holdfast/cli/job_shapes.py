@@ -19,13 +19,13 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class JobAnswer(Shape, frozen=True):
     job: JobView
     waits_in_vain_for: list[int]
-    """Those of the jobs that it waits for which failed, were cancelled or dead-lettered. Of the first 100."""
+    """The jobs that it waits for which failed, were cancelled or were dead-lettered, among the first 100."""
 
 
 class EnqueueAnswer(Shape, frozen=True):
     job: JobView
     is_new: bool
-    """False where a dedupe key found a job that was there already."""
+    """False if a job with the same dedupe key existed already."""
 
 
 class EnqueueManyAnswer(Shape, frozen=True):
@@ -36,10 +36,10 @@ class EnqueueManyAnswer(Shape, frozen=True):
 class JobListAnswer(Shape, frozen=True):
     jobs: list[JobView]
     next_after: int | None
-    """What to give to `--after` for the next page; null where there is none."""
+    """The `--after` of the next page; null if there is none."""
     counts: dict[Status, int] | None
-    """How many jobs of each status there are, in all queues or in that of `--queue`. Other options do not narrow it down. Null
-    where the newest id is above 100,000 and `--counts` was not given: counting reads every job."""
+    """The number of jobs of each status, in all queues or in that of `--queue`. Other filters do not apply. Null if the newest
+    id is above 100,000 and `--counts` was not given, because counting reads every job."""
 
 
 class CancelledJob(Shape, frozen=True):
@@ -47,9 +47,9 @@ class CancelledJob(Shape, frozen=True):
     status: Status
     rev: int
     is_over: bool
-    """False where its holder was asked to stop."""
+    """False if its holder was asked to stop."""
     changed: bool
-    """False where it was cancelled, or its holder was asked, already."""
+    """False if it was cancelled, or its holder was asked to stop, before."""
 
 
 class CancelAnswer(Shape, frozen=True):
@@ -60,9 +60,9 @@ class CancelAllAnswer(CancelAnswer, frozen=True):
     """With `--all`."""
 
     count: int
-    """How many were cancelled or asked to stop; with `--dry-run`, how many would be."""
+    """The number of jobs that were cancelled or asked to stop; with `--dry-run`, that would be."""
     skipped: int
-    """How many were claimed or changed between being found and being cancelled."""
+    """The number of jobs that were claimed or changed after they were listed."""
     dry_run: bool
 
 
@@ -96,20 +96,20 @@ class SkippedReplay(Shape, frozen=True):
     replayed_as: int
     """The newest finished replay that counts."""
     status: Status
-    """Of that replay."""
+    """The status of that replay."""
 
 
 class ReplayAnswer(Shape, frozen=True):
     replayed: list[ReplayedJob]
     skipped: int
-    """How many have been replayed before and were not replayed again."""
+    """The number of jobs that were replayed before and were not replayed again."""
     skipped_jobs: list[SkippedReplay]
-    """Those of them that were named by their ids; empty with `--all`."""
+    """The skipped jobs that were given by id; empty with `--all`."""
 
 
 class DeadLetterReplayAnswer(ReplayAnswer, frozen=True):
     discarded: list[int]
-    """Those that were put aside, with `--discard`."""
+    """The dead letters that `--discard` discarded."""
 
 
 class EventsAnswer(Shape, frozen=True):
@@ -144,9 +144,9 @@ class QueueCountsEntry(QueueEntry, frozen=True):
     paused_by: str | None
     pause_reason: str | None
     ready_since: datetime | None
-    """Since when the first of those that could be claimed could be, were the queue open; null where there is none."""
+    """When the oldest claimable job became available, even if the queue is paused; null if there is none."""
     counts: dict[str, int]
-    """How many jobs of each status."""
+    """The number of jobs of each status."""
 
 
 class QueueAnswer(Shape, frozen=True):
@@ -207,7 +207,7 @@ class TaskListAnswer(Shape, frozen=True):
 
 
 class TaskOutcomeCounts(Shape, frozen=True):
-    """How many tasks a run of `task run` took up, by what became of them."""
+    """The number of tasks that `task run` took, by outcome."""
 
     succeeded: int
     failed: int

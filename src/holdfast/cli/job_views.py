@@ -20,7 +20,7 @@ ARGS_CHARACTERS_MAX = 2_000
 
 
 def dead_letter_fields(job: "Job", replay: "Job | None") -> dict[str, Any]:
-    """Which job it is, every dead-letter field, and its newest replay."""
+    """Return the job's own fields, every dead-letter field, and the newest replay."""
     assert job.dead_letter is not None
     own = {"job_id": job.id, "kind": job.kind, "queue": job.queue, "rev": job.rev, "dead_lettered_at": job.finished_at}
     return {**own, **job.dead_letter, "note": job.note, "replayed_as": None if replay is None else _replay_fields(replay)}
@@ -45,7 +45,7 @@ def dead_letter_details(job: "Job", events: "Sequence[Event]", replays: "Sequenc
 
 
 def error_text(error: Any, characters_max: int) -> str:
-    """An error in a few words."""
+    """Return the error in at most `characters_max` characters, or a dash if there is none."""
     return "–" if error is None else format_error(error, characters_max)
 
 
@@ -68,10 +68,10 @@ def show_dead_letter(page: Page, job: "Job", events: "Sequence[Event]", replays:
     )
     _show_error(page, job.last_error)
     page.heading("History, without beats")
-    told = [describe_event(e.type.value, e.reason, e.payload) for e in events]
+    texts = [describe_event(e.type.value, e.reason, e.payload) for e in events]
     rows = [
         (e.rev, what, e.actor, e.attempt, format_time(e.received_at), why or "–")
-        for e, (what, why) in zip(events, told, strict=True)
+        for e, (what, why) in zip(events, texts, strict=True)
     ]
     page.table(("rev", "event", "by", "attempt", "when", "reason"), rows)
 
@@ -88,7 +88,7 @@ def _show_error(page: Page, error: Any) -> None:
 
 
 class DeadLetterView(msgspec.Struct, frozen=True):
-    """What a dead letter has beyond other jobs."""
+    """The dead-letter fields of a job."""
 
     reason_code: ReasonCode
     failure_stage: FailureStage | None
@@ -100,7 +100,7 @@ class DeadLetterView(msgspec.Struct, frozen=True):
 
 
 class JobView(msgspec.Struct, frozen=True):
-    """Everything that a reader may know about a job. The token of its fence is not among it."""
+    """All public fields of a job. The token of its fence is not public."""
 
     id: int
     queue: str
@@ -111,7 +111,7 @@ class JobView(msgspec.Struct, frozen=True):
     rev: int
     attempt: int
     attempts_max: int | None
-    """By the newest attempt's policy; null before the first claim."""
+    """From the newest attempt's policy; null before the first claim."""
     releases: int
     available_at: datetime
     created_at: datetime
@@ -130,12 +130,12 @@ class JobView(msgspec.Struct, frozen=True):
     result: Any
     checkpoint: Any
     error: Any
-    """What a failed job failed with."""
+    """The error of a failed job."""
     last_error: Any
     failure_stage: FailureStage | None
-    """Where the newest attempt broke, if it failed."""
+    """The stage in which the newest attempt failed, if it failed."""
     reason_code: ReasonCode | None
-    """Why it failed, where that is known; of a dead letter and of an exhausted job, why it ended."""
+    """Why the job failed, if known. For a dead letter or an exhausted job, why it ended."""
     stall_reason: StallReason | None
     cancel_reason: str | None
     cancel_requested_at: datetime | None
@@ -149,7 +149,7 @@ class JobView(msgspec.Struct, frozen=True):
     undo_owed: int
     depends_on: tuple[int, ...]
     waits_for: tuple[int, ...]
-    """Those of them that have not succeeded yet."""
+    """The dependencies that have not succeeded yet."""
     on_dependency_failure: str
 
 
@@ -163,7 +163,7 @@ def job_view(job: "Job") -> JobView:
 
 
 def job_row(job: "Job", now: datetime) -> tuple[object, ...]:
-    """A job in one line of a table whose heads are HEADS."""
+    """Return a job as a row of a table with the heads JOB_HEADS."""
     status = job.status.value + (
         f", waits for {shorten_ids(job.waits_for)}" if job.waits_for else _available_later(job, now) + _error_suffix(job)
     )
@@ -183,7 +183,7 @@ ERROR_CHARACTERS_MAX = 60
 
 
 def is_scheduled(job: "Job", now: datetime) -> bool:
-    """Whether a queued job waits for its time."""
+    """Return whether the job is queued and waits only until it becomes available."""
     return job.status is Status.QUEUED and not job.waits_for and job.available_at > now
 
 
@@ -192,7 +192,7 @@ def _available_later(job: "Job", now: datetime) -> str:
 
 
 def _error_suffix(job: "Job") -> str:
-    """Why a job failed, or why a queued job is tried again, where its last attempt failed with an error."""
+    """Return why a job failed or why a queued job is retried, if its last attempt failed with an error."""
     record = job.record
     if record.last_error is None:
         return ""
@@ -206,23 +206,23 @@ def _error_suffix(job: "Job") -> str:
 IDS_SHOWN_MAX = 5
 
 
-def shorten_ids(ids: "Sequence[int]", most: int = IDS_SHOWN_MAX) -> str:
-    """`1, 2, 3 and 4 more`."""
-    more = len(ids) - most
-    return ", ".join(map(str, ids[:most])) + (f" and {more:,} more" if more > 0 else "")
+def shorten_ids(ids: "Sequence[int]", shown_max: int = IDS_SHOWN_MAX) -> str:
+    """Return a text like `1, 2, 3 and 4 more`."""
+    more = len(ids) - shown_max
+    return ", ".join(map(str, ids[:shown_max])) + (f" and {more:,} more" if more > 0 else "")
 
 
 JOB_HEADS = ("job", "kind", "queue", "status", "attempt", "owner", "stage", "age")
 
 
 def progress_text(job: "Job") -> str:
-    """What its holder last said of it."""
+    """Return the stage and progress of the last heartbeat."""
     parts = [job.stage, None if job.progress is None else str(job.progress)]
     return " ".join(part for part in parts if part) or "–"
 
 
 def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None) -> None:
-    """`ended` are those of the jobs that it waits for which ended without success."""
+    """Print a job. `ended` are the dependencies that ended without success."""
     page.line(f"Job {job.id}: {job.kind} in {job.queue}, {job.status.value}", bold=True)
     always: list[tuple[str, object]] = [
         ("attempt", job.attempt if job.attempts_max is None else f"{job.attempt} of {job.attempts_max}"),
@@ -244,10 +244,10 @@ def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None
         ("stalled", None if is_retry(EventType.STALLED, job.stall_reason) else job.stall_reason and job.stall_reason.value),
         ("cancel", job.cancel_reason),
         ("reason", job.reason_code and job.reason_code.value),
-        ("broke in", job.failure_stage and job.failure_stage.value),
+        ("failed in", job.failure_stage and job.failure_stage.value),
         ("replay of", job.replay_of),
         ("waits for", shorten_ids(job.waits_for, IDS_MAX) or None),
-        ("in vain", _failed_dependencies(ended or {})),
+        ("blocked by", _failed_dependencies(ended or {})),
         ("dedupe key", job.dedupe_key),
         ("note", job.note),
         ("correlation", job.correlation_id),
@@ -260,7 +260,7 @@ def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None
 
 
 def _finished_fields(job: "Job") -> list[tuple[str, object]]:
-    """Who had a finished job last, and how long that attempt took from its start. Nobody works on a job that was called off."""
+    """Return the last owner of a finished job and, if it succeeded or failed, how long the last attempt took from its start."""
     if job.finished_at is None:
         return []
     done = job.status in (Status.SUCCEEDED, Status.FAILED)
@@ -272,7 +272,7 @@ IDS_MAX = 100
 
 
 def _failed_dependencies(ended: "Mapping[int, Status]") -> str | None:
-    """Which of the jobs that it waits for will not succeed."""
+    """Return which dependencies will not succeed, and what to do."""
     if not ended:
         return None
     named = ", ".join(f"{id_} ({status.value})" for id_, status in list(ended.items())[:IDS_SHOWN_MAX])
@@ -281,17 +281,17 @@ def _failed_dependencies(ended: "Mapping[int, Status]") -> str | None:
 
 
 def _available_text(job: "Job") -> str:
-    """While it waits for others its time is not known."""
+    """Return when the job is available. The time is unknown while it waits for other jobs."""
     if not job.waits_for:
         return "never: it ended while it waited for others" if job.record.available_at == NEVER else format_time(job.available_at)
     return f"once {shorten_ids(job.waits_for)} {'has' if len(job.waits_for) == 1 else 'have'} succeeded"
 
 
 def show_events(page: Page, events: "Sequence[Event]") -> None:
-    told = [describe_event(e.type.value, e.reason, e.payload) for e in events]
+    texts = [describe_event(e.type.value, e.reason, e.payload) for e in events]
     rows = [
         (e.pos, e.rev, what, e.actor, e.attempt, format_time(e.received_at), why or "–")
-        for e, (what, why) in zip(events, told, strict=True)
+        for e, (what, why) in zip(events, texts, strict=True)
     ]
     page.table(("position", "rev", "event", "by", "attempt", "when", "reason"), rows)
 
@@ -301,14 +301,14 @@ ATTEMPT_END_TYPES = (EventType.STALLED, EventType.FAILED, EventType.DEAD_LETTERE
 
 
 def show_attempts(page: Page, events: "Sequence[Event]") -> None:
-    """What each attempt came to that had an error or was given up, from its events of the types in ENDS."""
-    came = [
+    """Print how each unsuccessful attempt ended. `events` are the job's events of the types in ATTEMPT_END_TYPES."""
+    ends = [
         e for e in events if e.attempt and e.reason != StallReason.RELEASED and (e.type is not EventType.CANCELLED or e.payload)
     ]
-    if came:
+    if ends:
         page.heading("Attempts without success")
-        told = [": ".join(filter(None, describe_event(e.type.value, e.reason, e.payload))) for e in came]
-        rows = [(e.attempt, format_time(e.received_at), what) for e, what in zip(came, told, strict=True)]
+        texts = [": ".join(filter(None, describe_event(e.type.value, e.reason, e.payload))) for e in ends]
+        rows = [(e.attempt, format_time(e.received_at), what) for e, what in zip(ends, texts, strict=True)]
         page.table(("attempt", "when", "what"), rows)
 
 

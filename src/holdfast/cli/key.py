@@ -37,7 +37,7 @@ PUBLIC_KEY_FIELDS = ("key_id", "role", "name", "public", "enrolled_pos", "revoke
 
 
 def public_keys(ledger: "Ledger") -> dict[str, Any]:
-    """The document that `holdfast verify --keys` takes. `vkey` is what checks the newest heads, None before there is any."""
+    """Return the document for `holdfast verify --keys`. Its `vkey` verifies the newest heads; None if no server key is valid."""
     found = ledger.keys()
     return {
         "holdfast_keys": DOCUMENT_VERSION,
@@ -53,14 +53,14 @@ def _vkey(ledger_id: str, found: "list[KeyRecord]") -> str | None:
 
 
 def encode_document(document: dict[str, Any]) -> str:
-    """In ASCII: no name in it can speak to a terminal."""
+    """Return the document as ASCII, so that no name in it can control a terminal."""
     return json.dumps(document, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
 def new_key_result(
     made: "KeyFile", file: Path, record: "KeyRecord | None", why_not: str | None, *, revoked: str | None = None
 ) -> CommandResult:
-    said: dict[str, Any] = {
+    data: dict[str, Any] = {
         "key_id": made.key_id,
         "role": made.role.value,
         "name": made.name,
@@ -70,12 +70,12 @@ def new_key_result(
         "enrolled_pos": None if record is None else record.enrolled_pos,
         "why_not": why_not,
     }
-    shown = [("key", made.key_id), ("public", said["public"]), ("file", file)]
+    shown = [("key", made.key_id), ("public", data["public"]), ("file", file)]
     shown += [("enrolled", f"at position {record.enrolled_pos}" if record is not None else f"no: {why_not}")]
     if revoked is not None:
-        said["revoked"] = revoked
+        data["revoked"] = revoked
         shown += [("revoked", revoked)]
-    return CommandResult(said, lambda page: page.fields(shown))
+    return CommandResult(data, lambda page: page.fields(shown))
 
 
 def key_state(record: "KeyRecord") -> str:
@@ -83,7 +83,7 @@ def key_state(record: "KeyRecord") -> str:
 
 
 def voucher_name(record: "KeyRecord", known: "list[KeyRecord]") -> str:
-    """Whose key vouched for this one."""
+    """Return the name and id of the key that vouched for this one."""
     if record.vouched_by == record.key_id:
         return "itself"
     names = {each.key_id: each.name for each in known}
@@ -121,7 +121,7 @@ def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[s
 
     It is enrolled if a loaded key may vouch for it, or if it is the first key.
 
-    The file is NAME.key unless --out names another. It is there even where the key could not be enrolled: that ends with 1.
+    The file is NAME.key unless --out names another. If the key cannot be enrolled, the file stays and the exit code is 1.
 
     \b
     Try:
@@ -134,7 +134,7 @@ def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[s
     made, first = draw_key(role, name), is_new(url)
     file = out or _default_file(name)
     write_key(file, made)
-    record, why_not = (None, "nobody was asked") if no_enrol else _try_enrol(url, made, ring)
+    record, why_not = (None, "--no-enrol was given") if no_enrol else _try_enrol(url, made, ring)
     if first and record is not None and not as_json:
         report_new_ledger(url)
     answer = new_key_result(made, file, record, why_not)
@@ -148,7 +148,7 @@ def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[s
 
 
 def _try_enrol(url: str, made: "KeyFile", ring: "list[KeyFile]") -> "tuple[KeyRecord | None, str | None]":
-    """What the ledger says to the key. Whatever it is, the key is there, and can be enrolled later."""
+    """Enrol the key. Return its record, or None and the reason why not: the key can be enrolled later."""
     if is_new(url) and made.role != "server":
         return None, f"there is no ledger at {url}"
     try:
@@ -259,7 +259,7 @@ def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> CommandResult:
 def revoke(ledger: "Ledger", *, which: str) -> CommandResult:
     """Revoke a key.
 
-    What it signs from now on is refused. What it signed before stays valid.
+    Its new signatures are refused. Its earlier signatures stay valid.
 
     \b
     Example:
@@ -298,20 +298,20 @@ def _counted_keys(count: int) -> str:
 
 
 def _default_file(stem: str) -> Path:
-    """In this folder. What would be elsewhere, or hidden, must be asked for by name."""
+    """Return STEM.key in the current folder. Raise if that would be a hidden file, an option or in another folder."""
     if Path(stem).name != stem or stem.startswith((".", "-")):
-        raise usage_error(f"{stem!r:.80} does not make a file's name", action="Name the file with --out.")
+        raise usage_error(f"{stem!r:.80} is not a usable file name", action="Name the file with --out.")
     return Path(f"{stem}.key")
 
 
 def _find_key(found: "list[KeyRecord]", which: str) -> "KeyRecord":
-    """The key of this id, else the only good one of this name, else the only one whose id begins so."""
+    """Return the key with this id, else the only valid key with this name, else the only key whose id begins with it."""
     if by_id := [record for record in found if record.key_id == which]:
         return by_id[0]
     good = [record for record in found if record.revoked_pos is None]
-    for fitting in ([key for key in good if key.name == which], [key for key in found if key.key_id.startswith(which)]):
-        if len(fitting) == 1:
-            return fitting[0]
-        if fitting:
-            raise usage_error(f"{len(fitting)} keys fit {which!r:.80}", action="Name one by its id: see `holdfast key list`.")
-    raise usage_error(f"no key in use is named {which!r:.80}, and no key's id begins so", action="See `holdfast key list`.")
+    for matches in ([key for key in good if key.name == which], [key for key in found if key.key_id.startswith(which)]):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise usage_error(f"{len(matches)} keys match {which!r:.80}", action="Name one by its id: see `holdfast key list`.")
+    raise usage_error(f"no key in use is named {which!r:.80}, and no key id begins with it", action="See `holdfast key list`.")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def migrate(ledger: "Ledger") -> CommandResult:
     """Create or upgrade the tables of a ledger.
 
-    Any other command, and any program that opens the ledger, does the same first. This one is for those who want it done at a
-    moment of their own, before the others come.
+    Every command and every program that opens the ledger migrates it first. Use this command to migrate at a time of your own
+    choice, before other programs open it.
 
     \b
     Try:
@@ -37,14 +37,12 @@ def migrate(ledger: "Ledger") -> CommandResult:
 
 
 @click.command()
-@click.option(
-    "--limit", type=click.IntRange(1, SWEEP_MAX), default=SWEEP_MAX, show_default=True, help="The most jobs to look at."
-)
+@click.option("--limit", type=click.IntRange(1, SWEEP_MAX), default=SWEEP_MAX, show_default=True, help="The most jobs to handle.")
 @with_ledger
 def sweep(ledger: "Ledger", *, limit: int) -> CommandResult:
-    """Look once for expired leases and other due work.
+    """Handle expired leases and other due work once.
 
-    Workers do this by themselves, many times a minute; it is for ledgers that have none at the moment.
+    Workers do this many times a minute. Use it for a ledger that has no workers at the moment.
 
     \b
     Try:
@@ -55,6 +53,6 @@ def sweep(ledger: "Ledger", *, limit: int) -> CommandResult:
     with show_elapsed("sweeping"):
         made = ledger.sweep(limit=limit)
     unsigned = made.pop(UNSIGNED, 0)
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(made.items())) or "nothing was due"
-    left = f" Left alone for want of a server key: {unsigned}." if unsigned else ""
-    return CommandResult({"events": made, "unsigned": unsigned}, lambda page: page.line(f"Swept: {told}.{left}"))
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(made.items())) or "nothing was due"
+    skipped = f" Skipped because there is no server key: {unsigned}." if unsigned else ""
+    return CommandResult({"events": made, "unsigned": unsigned}, lambda page: page.line(f"Swept: {counts}.{skipped}"))

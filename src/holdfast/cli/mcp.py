@@ -1,4 +1,4 @@
-"""`holdfast mcp`: the agents' verbs for whatever speaks the Model Context Protocol."""
+"""`holdfast mcp`: serve the agents' verbs over the Model Context Protocol."""
 
 import os
 import stat
@@ -68,7 +68,7 @@ def mcp(
 
     It runs until the client is gone, or until SIGTERM or SIGINT.
 
-    Jobs that a client holds are kept alive while it thinks, and handed back when it goes.
+    The server renews a client's claims between its calls, and releases them when the client goes.
 
     \b
     Example:
@@ -77,11 +77,11 @@ def mcp(
     """
     if not IDLE_MIN <= idle_limit <= IDLE_MAX:
         raise usage_error("--idle-limit is from 1s to 24h")
-    program = _import_server()
-    door = None if http is None else _http_options(http, token_file, allow_remote, allow_host)
-    if door is None and (token_file or allow_remote or allow_host):
+    server = _import_server()
+    http_options = None if http is None else _http_options(http, token_file, allow_remote, allow_host)
+    if http_options is None and (token_file or allow_remote or allow_host):
         raise usage_error("--token-file, --allow-remote and --allow-host are for --http")
-    if door is not None and session is not None:
+    if http_options is not None and session is not None:
         raise usage_error(
             "--session (or HOLDFAST_SESSION) is for one client alone, and --http serves many", action="Leave it out."
         )
@@ -89,13 +89,13 @@ def mcp(
 
     url, ring = ledger_url(db), load_keys(keys)
     logs.configure(json=not sys.stderr.isatty())
-    wishes = program.ServeOptions(agent, session, idle_limit.total_seconds(), keep)
+    options = server.ServeOptions(agent, session, idle_limit.total_seconds(), keep)
     with open_ledger(url, ring, create=is_named(db), serves=True) as ledger:
-        if door is None:
-            program.serve_stdio(ledger, wishes)
+        if http_options is None:
+            server.serve_stdio(ledger, options)
             return
         try:
-            program.serve_http(ledger, wishes, door)
+            server.serve_http(ledger, options, http_options)
         except OSError as error:
             raise CommandError(
                 "unavailable", f"cannot listen at {http}: {error.strerror}", action="Choose another port."
@@ -103,7 +103,7 @@ def mcp(
 
 
 def _import_server() -> ModuleType:
-    """What serves; the packages that it needs may not be there."""
+    """Import the server. Raise if the packages that it needs are not installed."""
     try:
         from holdfast.mcp import serve
     except ImportError as error:
@@ -134,7 +134,7 @@ def _http_options(http: str, token_file: Path | None, allow_remote: bool, allow_
 
 
 def _read_tokens(file: Path | None) -> tuple[str, ...]:
-    """The tokens, one a line; each is a client of its own."""
+    """Read the tokens, one per line. Each token is a separate client."""
     if file is None:
         found = os.environ.get(TOKEN_VARIABLE)
         return () if found is None else (_check_token(found, TOKEN_VARIABLE),)
@@ -145,7 +145,7 @@ def _read_tokens(file: Path | None) -> tuple[str, ...]:
     except OSError as error:
         raise usage_error(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise usage_error(f"{file} cannot be read: it is not a text") from None
+        raise usage_error(f"{file} cannot be read: it is not text") from None
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     if len(lines) > MCP_TOKENS_MAX or len(set(lines)) != len(lines):
         raise usage_error(f"{file} holds at most {MCP_TOKENS_MAX} tokens, one a line and each once")

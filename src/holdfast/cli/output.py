@@ -1,7 +1,7 @@
-"""What commands print: text and tables for people, one line of JSON for programs, and a progress line.
+"""Output of commands: text and tables, one line of JSON, and a progress line.
 
-Text from a ledger may come from anybody, so control characters are made visible before anything is printed. Colour is used on a
-terminal unless NO_COLOR is set, and elsewhere if FORCE_COLOR is set.
+Text from a ledger is not trusted, so control characters are escaped before it is printed. Colour is used on a terminal unless
+NO_COLOR is set, and elsewhere if FORCE_COLOR is set.
 """
 
 import json
@@ -21,11 +21,11 @@ from holdfast.errors import HoldfastError, error_fields
 from holdfast.telemetry.formatters import printable
 
 _JAMO = range(0x1160, 0x1200)
-"""Vowels and finals of Hangul, which are drawn into the syllable before them."""
+"""Vowels and finals of Hangul, which join the syllable before them and take no column."""
 
 
 def display_width(text: str) -> int:
-    """Of a visible text: most characters take one column, those of East Asia and emoji two, combining ones none."""
+    """Return the columns of a printable text. East Asian wide characters and emoji take two, combining characters none."""
     return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
@@ -36,7 +36,7 @@ def _character_width(character: str) -> int:
 
 
 def clip(text: str, columns: int) -> str:
-    """As much of it as fits; half a wide character does not."""
+    """Return as much of the text as fits. A wide character is never cut in half."""
     if display_width(text) <= columns:
         return text
     taken = 0
@@ -48,7 +48,7 @@ def clip(text: str, columns: int) -> str:
 
 
 def shorten(text: str, columns: int) -> str:
-    """The same, with a mark where something is left out."""
+    """Return the text if it fits, else as much of it as fits with an ellipsis."""
     return text if display_width(text) <= columns else f"{clip(text, columns - 1)}…"
 
 
@@ -58,7 +58,7 @@ def pad(text: str, columns: int, *, to_right: bool = False) -> str:
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """In lines that fit. Where even one character is too wide, it stands alone."""
+    """Split the text into lines that fit. A character that is wider than a line gets a line of its own."""
     lines: list[str] = []
     while text:
         part = clip(text, columns) or text[0]
@@ -71,7 +71,7 @@ CELL_COLUMNS_MAX = 200
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """NO_COLOR, which `--no-color` sets, outweighs FORCE_COLOR. An empty variable says nothing."""
+    """Return whether to use colour. NO_COLOR, which `--no-color` sets, overrides FORCE_COLOR. Empty variables are ignored."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
@@ -92,7 +92,7 @@ class Page:
         self.line(text, bold=True)
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Columns as wide as they need to be; numbers to the right."""
+        """Print a table. Columns are as wide as their contents, and numbers are right-aligned."""
         texts = [[shorten(printable(str(cell)), CELL_COLUMNS_MAX) for cell in row] for row in rows]
         widths = [max(map(display_width, column)) for column in zip(heads, *texts, strict=True)]
         right = [all(isinstance(cell, int) for cell in column) for column in zip(*rows, strict=True)] or [False] * len(heads)
@@ -101,22 +101,22 @@ class Page:
             self.line("  " + _join_cells(row, widths, right))
 
     def fields(self, pairs: Sequence[tuple[str, object]]) -> None:
-        """Names and values, one pair a line."""
+        """Print names and values, one pair per line."""
         width = max(len(name) for name, _ in pairs)
         for name, value in pairs:
             self.line(f"  {name.ljust(width)}  {'–' if value is None else value}")
 
     def block(self, text: str, *, indent: str = "  ") -> None:
-        """Text of several lines, indented."""
+        """Print text of several lines, indented."""
         for line in text.splitlines():
             self.line(f"{indent}{line}")
 
     def remark(self, text: str) -> None:
-        """Beside the answer, not in it."""
+        """Print a remark to standard error."""
         click.secho(printable(text), err=True, dim=True, color=wants_colour(sys.stderr))
 
     def fail(self, reason: str, action: str = "") -> int:
-        """Why, and in a second line what to do. The exit code of what failed."""
+        """Print the reason of a failure and, in a second line, what to do. Return the exit code."""
         click.secho(f"Failed: {printable(reason)}", err=True, fg="red", color=wants_colour(sys.stderr))
         if action:
             click.secho(f"Try: {printable(action)}", err=True, color=wants_colour(sys.stderr))
@@ -130,19 +130,19 @@ def _join_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[boo
 
 SCHEMA_VERSION = "v1"
 JSON_REQUESTED = "holdfast.json"
-"""Under which name a command's context says that `--json` was asked for."""
+"""The key in a context's `meta` of whether `--json` was given."""
 REQUEST_ID = "holdfast.request_id"
-"""Under which name a command's context has the request id that was typed or drawn."""
+"""The key in a context's `meta` of the request id, typed or generated."""
 
 
 HINTS = {
     "agent": "Add --agent NAME, or export HOLDFAST_AGENT=NAME.",
 }
-"""What to do where an option is missing, by the option's name."""
+"""What to do if an option is missing, by the option's name."""
 
 
 class CommandError(Exception):
-    """A command came to nothing, for a reason that is not a ledger's refusal. `code` never changes once released."""
+    """A command failed for a reason other than a ledger's error. A released `code` never changes."""
 
     def __init__(self, code: str, message: str, *, action: str = "", exit_code: int = 1, **context: Any) -> None:
         super().__init__(message)
@@ -150,15 +150,15 @@ class CommandError(Exception):
         self.message = message
         self.action = action
         self.exit_code = exit_code
-        self.is_told = False
-        """Whether people were told already, in the answer itself."""
+        self.is_printed = False
+        """Whether the text answer contains the message already."""
         self.context = context
         self.request_id: str | None = None
-        """Of the command, where it has one."""
+        """The request id of the command, if it has one."""
 
 
 def usage_error(message: str, *, action: str = "See --help.") -> CommandError:
-    """What was typed cannot be meant."""
+    """Return the error for invalid arguments."""
     return CommandError("usage", message, action=action, exit_code=2)
 
 
@@ -177,7 +177,7 @@ def _request_id_field(request_id: str | None) -> dict[str, str]:
 
 
 def _encode_line(whole: dict[str, Any]) -> str:
-    """ASCII alone, so that nothing in it can end the line or speak to a terminal; DEL is the one that json leaves."""
+    """Encode as ASCII, so that no text can end the line or control a terminal. json does not escape DEL, so escape it here."""
     plain = msgspec.to_builtins(whole, enc_hook=str)
     return json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("\x7f", "\\u007f")
 
@@ -186,16 +186,16 @@ EVERY_SECONDS = 0.5
 
 
 def is_watched() -> bool:
-    """Standard error is a terminal that can be written over, and nobody has asked for one line of JSON alone."""
+    """Return whether a progress line may be shown: standard error is a capable terminal, and `--json` was not given."""
     context = click.get_current_context(silent=True)
     as_json = context is not None and context.meta.get(JSON_REQUESTED, False)
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not as_json
 
 
 class ProgressLine:
-    """Says on standard error, in one line that is written over, how far it is. Says nothing where nobody watches.
+    """A context manager that shows progress in one line on standard error, and erases the line at the end.
 
-    Within it the line may be there; afterwards it is gone.
+    It prints nothing if standard error is not a terminal or `--json` was given.
     """
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
@@ -207,11 +207,11 @@ class ProgressLine:
     def __call__(self, done: int, total: int | None = None) -> None:
         if self._is_watched and time.monotonic() >= self._due_at:
             self._due_at = time.monotonic() + EVERY_SECONDS
-            self.say(f"{done:,}" if not total else f"{done:,} of {total:,}")
+            self.show(f"{done:,}" if not total else f"{done:,} of {total:,}")
 
-    def say(self, how_far: str) -> None:
+    def show(self, progress: str) -> None:
         self._shown = True
-        click.echo(f"\r\x1b[K{self._what}: {how_far}", err=True, nl=False)
+        click.echo(f"\r\x1b[K{self._what}: {progress}", err=True, nl=False)
 
     def __enter__(self) -> Self:
         return self
@@ -223,21 +223,21 @@ class ProgressLine:
 
 @contextmanager
 def show_elapsed(what: str) -> Iterator[None]:
-    """Within, it is said for how long this has been going on: for what cannot tell how far it is."""
+    """Show how long the block has been running. Use it for work whose progress is unknown."""
     if not is_watched():
         yield
         return
     over, began = threading.Event(), time.monotonic()
 
-    def tell() -> None:
+    def show_seconds() -> None:
         while not over.wait(EVERY_SECONDS):
-            progress.say(f"{time.monotonic() - began:.0f} s")
+            progress.show(f"{time.monotonic() - began:.0f} s")
 
     with ProgressLine(what) as progress:
-        teller = threading.Thread(target=tell, name="holdfast-progress", daemon=True)
-        teller.start()
+        thread = threading.Thread(target=show_seconds, name="holdfast-progress", daemon=True)
+        thread.start()
         try:
             yield
         finally:
             over.set()
-            teller.join()
+            thread.join()

@@ -1,4 +1,4 @@
-"""`holdfast policy`: what counts for kinds and tiers, and where each number comes from."""
+"""`holdfast policy`: show and set the policies of kinds and tiers, and where each value comes from."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WHOLE, _DECIMAL = re.compile(r"[0-9]{1,15}"), re.compile(r"[0-9]{1,15}\.[0-9]{1,6}")
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 _NAMES = {stored: typed for typed, stored in FIELDS.items()} | {"stall_after_ms": "stall_after"}
-"""The name users write of each field that the ledger keeps."""
+"""The name that users write, by the name of the stored field."""
 tier_option = click.option("--tier", help="A tier instead of a kind.")
 
 
@@ -59,7 +59,7 @@ def list_(ledger: "Ledger") -> CommandResult:
         for tier, fields in sorted(of_tiers.items()):
             rows += _rows(f"tier {tier}", "operator", fields)
         if not rows:
-            page.line("No operator has set a policy, and no handler has declared one: the defaults count.")
+            page.line("No operator has set a policy, and no handler has declared one: the defaults apply.")
             return
         page.table(("for", "set by", "field", "value"), rows)
 
@@ -73,7 +73,7 @@ def list_(ledger: "Ledger") -> CommandResult:
 def get(ledger: "Ledger", *, kind: str | None, tier: str | None) -> CommandResult:
     """Show a kind's policy, and where each value comes from.
 
-    Without a kind: that of a kind that sets nothing.
+    Without a kind, show the policy of a kind that sets nothing.
 
     \b
     Try:
@@ -126,7 +126,7 @@ def set_(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, request_
 def unset(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, declared: bool, request_id: str | None) -> CommandResult:
     """Remove what was set for a kind or a tier.
 
-    Without fields everything that operators set for it is removed. The handler's declaration and the defaults count again.
+    Without fields, everything that operators set for it is removed. The handler's declaration and the defaults apply again.
 
     \b
     Try:
@@ -140,7 +140,7 @@ def unset(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, declare
 
 
 def _split_words(words: Sequence[str], tier: str | None) -> tuple[str | None, list[str]]:
-    """The kind, where there is no tier, and the rest."""
+    """Return the kind, unless a tier is given, and the remaining words."""
     if tier is not None:
         return None, list(words)
     if not words:
@@ -152,17 +152,17 @@ def _split_words(words: Sequence[str], tier: str | None) -> tuple[str | None, li
 
 
 def _undeclared_kind_remark(ledger: "Ledger", kind: str | None) -> list[str]:
-    """A remark on a kind whose name may be a slip."""
+    """Return a remark if no worker has declared the kind: its name may be mistyped."""
     declared = ledger.declarations()
     if kind is None or kind in declared:
         return []
     return [
-        f"No worker has declared the kind {kind}. {name_hint(kind, declared)}The policy counts once there are jobs of this kind."
+        f"No worker has declared the kind {kind}. {name_hint(kind, declared)}The policy applies once there are jobs of this kind."
     ]
 
 
 def _overridden_remark(ledger: "Ledger", kind: str | None, tier: str | None, fields: Iterable[str]) -> list[str]:
-    """A remark on fields that were set and whose value does not count."""
+    """Return a remark for each field that was set to a value that does not apply."""
     set_by = FieldSource.OPERATOR_TIER if kind is None else FieldSource.OPERATOR_KIND
     found = {one.name: one for one in ledger.policy_sources(kind, tier=tier)}
     remarks = []
@@ -170,27 +170,27 @@ def _overridden_remark(ledger: "Ledger", kind: str | None, tier: str | None, fie
         one = found.get(FIELDS[field])
         if one is None or one.layers.get(set_by) in (None, one.value):
             continue
-        said = f"{field}={_format_value(one.name, one.layers[set_by])} is set, but {_format_value(one.name, one.value)} counts"
-        remarks.append(f"{said}: {_OVERRIDE_REASONS.get(one.name, 'another value outweighs it')}.")
+        text = f"{field}={_format_value(one.name, one.layers[set_by])} is set, but {_format_value(one.name, one.value)} applies"
+        remarks.append(f"{text}: {_OVERRIDE_REASONS.get(one.name, 'another value overrides it')}.")
     return remarks
 
 
 _OVERRIDE_REASONS = {
     "lease_ttl_ms": "a lease does not end before stall_after, which is heartbeat_interval times missed_beats_max",
-    "signed": "the strictest of all values counts",
+    "signed": "the strictest of all values applies",
 }
 
 
 def _not_set_remark(ledger: "Ledger", kind: str | None, tier: str | None, fields: list[str], declared: bool) -> list[str]:
-    """A remark on what is to be unset and was not set."""
+    """Return remarks on fields that are to be unset and were not set."""
     of = f"tier {tier}" if kind is None else f"kind {kind}"
     if declared:
         return [] if kind in ledger.declarations() else [f"No handler has declared {of}: nothing has changed."]
-    known = ledger.policies()
-    there = known["tier"].get(tier or "", {}) if kind is None else known["kind"].get(kind, {})
-    if not there:
+    policies = ledger.policies()
+    set_fields = policies["tier"].get(tier or "", {}) if kind is None else policies["kind"].get(kind, {})
+    if not set_fields:
         return [f"Nothing was set for {of}: nothing has changed."]
-    return [f"{field} was not set for {of}." for field in fields if FIELDS.get(field) not in there]
+    return [f"{field} was not set for {of}." for field in fields if FIELDS.get(field) not in set_fields]
 
 
 def _parse_value(text: str) -> bool | int | float | str:
@@ -228,7 +228,7 @@ def _rows(what: str, by: str, fields: dict[str, Any]) -> list[tuple[object, ...]
 
 
 def _format_value(name: str, value: Any) -> str:
-    """A value as `policy set` takes it."""
+    """Return a value in the form that `policy set` takes."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -246,7 +246,7 @@ def _source(found: SourcedField, kind: str | None, tier: str | None) -> str:
 
 
 def _layer(source: FieldSource, kind: str | None, tier: str | None) -> str:
-    """Where a value comes from, in the same words in every column."""
+    """Return the text for a layer, the same in every column."""
     return {
         FieldSource.OPERATOR_TIER: f"operator, for tier {tier}",
         FieldSource.OPERATOR_KIND: f"operator, for kind {kind}",
@@ -258,6 +258,8 @@ def _layer(source: FieldSource, kind: str | None, tier: str | None) -> str:
 
 
 def _other_layers(found: SourcedField, kind: str | None, tier: str | None) -> str:
-    """What farther layers say, or a nearer one whose value does not count."""
-    said = {source: value for source, value in found.layers.items() if source is not found.source}
-    return "; ".join(f"{_layer(source, kind, tier)} {_format_value(found.name, value)}" for source, value in said.items()) or "–"
+    """Return the values of the other layers: farther ones, and nearer ones whose value does not apply."""
+    others = {source: value for source, value in found.layers.items() if source is not found.source}
+    return (
+        "; ".join(f"{_layer(source, kind, tier)} {_format_value(found.name, value)}" for source, value in others.items()) or "–"
+    )

@@ -1,4 +1,4 @@
-"""`holdfast queue`: how much is in each, and whether anything is taken out."""
+"""`holdfast queue`: list queues with their counts, pause and unpause them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ def queue() -> None:
 def list_(ledger: "Ledger") -> CommandResult:
     """List queues, their counts and their waiting times.
 
-    Listed are queues that have jobs or are paused: how many jobs of each status, and how long the next one has waited.
+    It lists queues that have jobs or are paused, with the number of jobs of each status and how long the next job has waited.
 
     \b
     Try:
@@ -55,7 +55,7 @@ def list_(ledger: "Ledger") -> CommandResult:
 
 
 def queue_state(queue: "QueueRecord", now: "datetime") -> str:
-    """`open`, or since when it is paused, by whom and why."""
+    """Return `open`, or how long ago the queue was paused, by which actor and why."""
     if queue.paused_at is None:
         return "open"
     by = "" if queue.paused_by is None else f" by {queue.paused_by}"
@@ -87,7 +87,7 @@ def _queue_fields(queue: "QueueRecord") -> dict[str, Any]:
 def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str) -> CommandResult:
     """Pause a queue: no job is claimed from it.
 
-    Jobs that workers hold already go on.
+    Jobs that workers already hold continue.
 
     \b
     Try:
@@ -103,7 +103,7 @@ def pause(ledger: "Ledger", *, name: str, reason: str | None, request_id: str) -
 @request_option
 @with_ledger
 def unpause(ledger: "Ledger", *, name: str, request_id: str) -> CommandResult:
-    """Let jobs be claimed from a queue again.
+    """Unpause a queue: jobs are claimed from it again.
 
     \b
     Try:
@@ -111,23 +111,23 @@ def unpause(ledger: "Ledger", *, name: str, request_id: str) -> CommandResult:
     """
     paused = ledger.paused()
     ledger.unpause(name, request_id=request_id)
-    doubt = None
+    warning = None
     if name not in paused:
-        doubt = "was not paused" + ("" if _has_jobs(ledger, name) else ", and has no jobs")
-        doubt += f"; paused: {', '.join(sorted(paused))}" if paused else ""
-    return _queue_result(ledger, name, "is open", doubt)
+        warning = "was not paused" + ("" if _has_jobs(ledger, name) else ", and has no jobs")
+        warning += f"; paused: {', '.join(sorted(paused))}" if paused else ""
+    return _queue_result(ledger, name, "is open", warning)
 
 
 def _has_jobs(ledger: "Ledger", name: str) -> bool:
     return bool(ledger.list(queue=name, limit=1))
 
 
-def _queue_result(ledger: "Ledger", name: str, said: str, doubt: str | None) -> CommandResult:
-    """A doubt is whether another queue was meant."""
+def _queue_result(ledger: "Ledger", name: str, state: str, warning: str | None) -> CommandResult:
+    """Return the answer. `warning` says why the user may have meant another queue."""
 
     def show(page: Page) -> None:
-        page.line(f"Queue {name} {said}.")
-        if doubt is not None:
-            page.remark(f"Queue {name} {doubt}.")
+        page.line(f"Queue {name} {state}.")
+        if warning is not None:
+            page.remark(f"Queue {name} {warning}.")
 
     return CommandResult({"queue": {"name": name, "paused_at": ledger.paused().get(name)}}, show)

@@ -1,4 +1,4 @@
-"""`holdfast schema`: what commands answer, for whoever reads it by program."""
+"""`holdfast schema`: print the JSON Schemas of the commands' `--json` answers."""
 
 import json
 from typing import Any
@@ -24,10 +24,10 @@ def schema(*, command: tuple[str, ...], as_json: bool) -> None:
     """
     from holdfast.cli.answer_shapes import SHAPES, schema_of
 
-    asked = " ".join("get" if word == "show" else word for word in command)
-    names = [name for name in SHAPES if not asked or name == asked or name.startswith(f"{asked} ")]
+    wanted = " ".join("get" if word == "show" else word for word in command)
+    names = [name for name in SHAPES if not wanted or name == wanted or name.startswith(f"{wanted} ")]
     if not names:
-        raise usage_error(f"there is no command {asked!r:.80}", action="See: holdfast --help")
-    found = {name: schema_of(name) for name in names}
-    shown: Any = found.get(asked, found)
-    print_result(CommandResult({"schemas": found}, lambda page: page.block(json.dumps(shown, indent=2), indent="")), as_json)
+        raise usage_error(f"there is no command {wanted!r:.80}", action="See: holdfast --help")
+    schemas = {name: schema_of(name) for name in names}
+    shown: Any = schemas.get(wanted, schemas)
+    print_result(CommandResult({"schemas": schemas}, lambda page: page.block(json.dumps(shown, indent=2), indent="")), as_json)

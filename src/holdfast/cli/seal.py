@@ -1,4 +1,4 @@
-"""`holdfast seal`: seal the event log, and the options that say where heads are anchored."""
+"""`holdfast seal`: seal the event log. Also the options for anchoring heads, which `worker run` shares."""
 
 import logging
 import os
@@ -45,7 +45,7 @@ def anchor_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def anchors_from_options(ledger: "Ledger", file: Path | None, url: str | None, private: bool) -> "list[Anchor]":
-    """What the options name."""
+    """Return the anchors that the options name."""
     from holdfast.services.anchors import FileAnchor, WebhookAnchor
 
     found: list[Anchor] = [] if file is None else [FileAnchor(file)]
@@ -61,7 +61,7 @@ log = logging.getLogger("holdfast.seal")
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Seal what is there now, and exit.")
+@click.option("--once", is_flag=True, help="Seal the events that exist now, and exit.")
 @click.option("--every", type=duration, default="1s", show_default=True, help="How long an event may wait for a head.")
 @click.option(
     "--every-events",
@@ -87,8 +87,8 @@ def seal(
 
     It hashes all events into one tree, and signs the heads of the tree.
 
-    Needs an enrolled key of a server. Others may run it too: one works, the rest stand by. Ends with 1 where what is there is not
-    what was signed.
+    It needs an enrolled server key. Several sealers may run: one works, the others stand by. The exit code is 1 if the log is
+    not what was signed.
 
     \b
     Example:
@@ -102,7 +102,7 @@ def seal(
             keys = [key.key_id for key in ledger.ring if key.role == "server"]
             _run(sealer, {"ledger": ledger.id, "keys": keys, "anchors": [anchor.name for anchor in anchors]})
         elif not _seal_all(sealer):
-            raise LeaseConflictError("another sealer is at work on this ledger")
+            raise LeaseConflictError("another sealer works on this ledger")
     head = ledger.head()
 
     def show(page: Page) -> None:
@@ -112,7 +112,7 @@ def seal(
 
 
 def _seal_all(sealer: "Sealer") -> bool:
-    """Whether it was this one's turn."""
+    """Seal all events. Return False if another sealer holds the ledger."""
     with ProgressLine("leaves sealed") as progress:
         return sealer.seal_all(progress) is not None
 

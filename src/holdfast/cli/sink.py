@@ -1,4 +1,4 @@
-"""`holdfast sink`: how far each has been told, and what to do about one that is stuck."""
+"""`holdfast sink`: list sinks and their positions, and revive, skip or drop one that is stuck."""
 
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ def sink() -> None:
 @sink.command("list")
 @with_existing_ledger
 def list_(ledger: "Ledger") -> CommandResult:
-    """List sinks, and how far each has got.
+    """List sinks and their positions.
 
     \b
     Try:
@@ -65,16 +65,16 @@ def revive(ledger: "Ledger", *, name: str) -> CommandResult:
     Example:
       holdfast sink revive webhook
     """
-    return _sink_result(ledger.revive_sink(name), "goes on after")
+    return _sink_result(ledger.revive_sink(name), "continues after")
 
 
 @sink.command()
 @click.argument("name")
 @with_ledger
 def skip(ledger: "Ledger", *, name: str) -> CommandResult:
-    """Skip the event that a sink fails at.
+    """Skip the event that a sink cannot deliver.
 
-    It is never delivered.
+    The event is never delivered to it.
 
     \b
     Example:
@@ -96,13 +96,13 @@ def drop(ledger: "Ledger", *, name: str) -> CommandResult:
       holdfast sink drop webhook
     """
     ledger.drop_sink(name)
-    return CommandResult({"name": name, "dropped": True}, lambda page: page.line(f"Sink {name} is forgotten."))
+    return CommandResult({"name": name, "dropped": True}, lambda page: page.line(f"Sink {name} is deleted."))
 
 
 def _sink_state(state: "SinkState") -> str:
     if state.dead_at is not None:
         return "dead"
-    return "waits to try again" if state.retry_at is not None else "well"
+    return "waits to retry" if state.retry_at is not None else "well"
 
 
 def _sink_result(state: "SinkState", what: str) -> CommandResult:

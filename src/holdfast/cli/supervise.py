@@ -1,4 +1,4 @@
-"""`holdfast supervise`: any program as a supervised one, and what is known of those that were."""
+"""`holdfast supervise`: run any program under supervision, list runs and reset them."""
 
 import hashlib
 import shlex
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 127
 NAME_CUT_BYTES = 120
-"""A longer command is cut to this for the name of its run. Names have 200 bytes at most."""
+"""The name of a run is the command, cut to this length. Names have at most 200 bytes."""
 POLICY_BYTES_MAX = 65_536
 SILENT = timedelta(seconds=15)
-"""Supervisors say every 5 s how their run is: one that has not for so long is shown as silent."""
+"""A supervisor reports every 5 s. A run without a report for this long is shown as silent."""
 _NUMBERS = ("max_restarts", "breaker_failures")
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
 @click.option("--name", help="The name of the run in the ledger. [default: program, arguments and job]")
-@click.option("--job", "job_id", type=JOB_ID, metavar="JOB", help="Hold this job while the command runs; the command does it.")
+@click.option("--job", "job_id", type=JOB_ID, metavar="JOB", help="Hold this job while the command does its work.")
 @click.option("--policy", metavar="FILE|K=V,…", help="The numbers below, from a TOML file or as max_restarts=3,window=10m.")
 @click.option("--max-restarts", type=int, help="The most restarts in any window. [default: 10]")
 @click.option("--window", type=duration, help="The time over which restarts are counted. [default: 10m]")
@@ -77,10 +77,10 @@ def supervise(
 ) -> None:
     """Run a program, and restart it when it fails or hangs.
 
-    The limits of restarts are kept in the ledger and outlive the supervisor.
+    The restarts are counted in the ledger, so the limits hold across supervisors.
 
-    Ends with 0 after a clean exit or an orderly stop, with 1 where no restart is allowed any more, and like a shell with 127 or
-    126 where the command cannot be found or not be run.
+    The exit code is 0 after a clean exit or an orderly stop, and 1 if no restart is allowed any more. As in a shell, it is 127 if
+    the command is not found, and 126 if it cannot be run.
 
     \b
     Try:
@@ -91,11 +91,11 @@ def supervise(
             "give a command after --, or one of --list and --reset", action="For example: holdfast supervise -- ./serve"
         )
     url = ledger_url(db)
-    quiet = as_json or (bool(command) and not sys.stderr.isatty())  # only the log is on standard error then
-    made = not listing and is_new(url)
+    quiet = as_json or (bool(command) and not sys.stderr.isatty())  # standard error then has log lines only
+    creates = not listing and is_new(url)
     completes = options.get("job_id") is not None
     with open_ledger(url, load_keys(keys), create=not listing, serves=completes) as ledger:
-        if made and not quiet:
+        if creates and not quiet:
             report_new_ledger(url)
         if listing:
             print_result(_list(ledger), as_json)
@@ -113,30 +113,30 @@ def _run(
     from holdfast.supervise import ResetNeeded, Supervisor, run_policy
 
     expect_beats, policy = numbers.pop("expect_beats"), numbers.pop("policy")
-    called = name or _run_name(command, job_id)
-    chosen = _parse_policy(policy) | {key: value for key, value in numbers.items() if value is not None}
+    run_name = name or _run_name(command, job_id)
+    settings = _parse_policy(policy) | {key: value for key, value in numbers.items() if value is not None}
     supervisor = Supervisor(
         ledger,
         command,
-        name=called,
+        name=run_name,
         url=url,
-        observer=open_reporter(sys.stderr, called, as_json),
-        policy=run_policy(chosen),
+        observer=open_reporter(sys.stderr, run_name, as_json),
+        policy=run_policy(settings),
         expect_beats=expect_beats,
         job_id=job_id,
     )
     try:
-        ending = supervisor.supervise()
+        outcome = supervisor.supervise()
     except Conflict as refused:
         action = "Stop that one, or give this one another --name."
         raise CommandError(refused.code, refused.message, action=action, **refused.context) from None
     except ResetNeeded as refused:
         raise _restart_denied(refused.reason.value, f"{refused}, and is not started again", refused.name) from None
-    _report_end(ending, called, command[0], as_json)
+    _report_end(outcome, run_name, command[0], as_json)
 
 
 def _run_name(command: list[str], job_id: int | None) -> str:
-    """The program without its folder, its arguments, and the job. A long one is cut, and ends with a hash of all of it."""
+    """Return the program without its folder, its arguments and the job. Cut a long name, and append a hash of the command."""
     words = [Path(command[0]).name or command[0], *command[1:]]
     plain = printable(shlex.join(words) if len(words) > 1 else words[0]).strip()
     if len(plain.encode()) > NAME_CUT_BYTES:
@@ -145,22 +145,22 @@ def _run_name(command: list[str], job_id: int | None) -> str:
     return plain if job_id is None else f"{plain}-{job_id}"
 
 
-def _report_end(ending: "RunOutcome", name: str, program: str, as_json: bool) -> None:
+def _report_end(outcome: "RunOutcome", name: str, program: str, as_json: bool) -> None:
     from holdfast.supervise.supervisor import format_restarts
 
-    if ending.error is not None:
-        raise ending.error
-    assert ending.reason is not None
-    facts: dict[str, Any] = {"run_id": ending.run_id, "restarts": ending.restarts, "last_exit": ending.exit_code}
-    if ending.reason in ("clean_exit", "operator_shutdown"):
-        whole = facts | {"reason": ending.reason, "receipt": ending.receipt}
+    if outcome.error is not None:
+        raise outcome.error
+    assert outcome.reason is not None
+    facts: dict[str, Any] = {"run_id": outcome.run_id, "restarts": outcome.restarts, "last_exit": outcome.exit_code}
+    if outcome.reason in ("clean_exit", "operator_shutdown"):
+        whole = facts | {"reason": outcome.reason, "receipt": outcome.receipt}
         print_result(CommandResult(whole, lambda page: None), as_json)
         return
-    if ending.reason == "unrecoverable_error":
-        words = f"{program!r:.200} cannot be {'found' if ending.exit_code == NOT_FOUND else 'run'}"
-        raise CommandError(ending.reason.value, words, exit_code=ending.exit_code or REFUSED, **facts)
-    words = f"{ending.run_id} is not started again: {ending.reason.value}, {format_restarts(ending.restarts)}"
-    raise _restart_denied(ending.reason.value, words, name, **facts)
+    if outcome.reason == "unrecoverable_error":
+        words = f"{program!r:.200} cannot be {'found' if outcome.exit_code == NOT_FOUND else 'run'}"
+        raise CommandError(outcome.reason.value, words, exit_code=outcome.exit_code or REFUSED, **facts)
+    words = f"{outcome.run_id} is not started again: {outcome.reason.value}, {format_restarts(outcome.restarts)}"
+    raise _restart_denied(outcome.reason.value, words, name, **facts)
 
 
 def _restart_denied(code: str, message: str, name: str, **facts: Any) -> CommandError:
@@ -180,7 +180,7 @@ def _parse_policy(given: str | None) -> dict[str, Any]:
     parts = [part.strip().partition("=")[::2] for part in given.split(",")]
     pairs = dict(parts)
     if len(pairs) != len(parts):
-        raise usage_error(f"{given}: each setting is to be named once")
+        raise usage_error(f"{given}: each setting may be given once")
     try:
         return {key: int(value) if key in _NUMBERS else value for key, value in pairs.items()}
     except ValueError:
@@ -206,7 +206,7 @@ def _list(ledger: "Ledger") -> CommandResult:
         if rows:
             page.table(("name", "run", "program", "state", "restarts", "last exit", "seen"), rows)
         else:
-            page.line("Nothing was ever supervised here.")
+            page.line("There are no supervised runs.")
 
     return CommandResult({"runs": found, "now": now}, show)
 

@@ -1,6 +1,7 @@
-"""What a supervisor says while it runs: lines for machines, or sentences for a person. Standard output is the command's.
+"""Progress messages of a supervisor on standard error: JSON log lines, or sentences on a terminal.
 
-On a terminal the command writes to it as well, so nothing there is ever written over: every sentence is a line that stays.
+Standard output belongs to the supervised command. On a terminal the command writes to the same screen, so no line is ever
+overwritten.
 """
 
 import logging
@@ -26,7 +27,7 @@ def open_reporter(stream: IO[str], name: str, as_json: bool) -> "LogReporter | T
 
 
 class LogReporter:
-    """A line of JSON for everything that happens, each with the name of the run."""
+    """Logs a line of JSON for each event, with the name of the run."""
 
     def __init__(self, name: str, *, receipts: bool) -> None:
         self._name = name
@@ -39,7 +40,7 @@ class LogReporter:
             log.log(self._level(what, facts), what, extra={"run": self._name, **facts})
 
     def _level(self, what: str, facts: dict[str, Any]) -> int:
-        """A command that was told to end may end as it likes; one that was not has failed unless it says 0."""
+        """Return the log level. A non-zero exit code is a failure unless the supervisor was stopping the command."""
         if what == "over":
             return logging.INFO if facts["reason"] in _ORDERLY else logging.ERROR
         failed = what == "ended" and facts["exit_code"] != 0 and not self._stopping
@@ -47,7 +48,7 @@ class LogReporter:
 
 
 class TerminalReporter:
-    """A sentence for everything that happens, after the name of the run, so that it is told apart from what the command says."""
+    """Writes a sentence for each event, prefixed with the name of the run to distinguish it from the command's output."""
 
     def __init__(self, stream: IO[str], name: str) -> None:
         self._stream = stream
@@ -60,7 +61,7 @@ class TerminalReporter:
 
 
 def describe(what: str, facts: dict[str, Any]) -> str:
-    """What has happened, for a person."""
+    """Return an event as text."""
     match what, facts:
         case "started" | "continuing", {"restarts": restarts, **rest}:
             pid = f", pid {rest['pid']}" if "pid" in rest else ""
@@ -75,14 +76,14 @@ def describe(what: str, facts: dict[str, Any]) -> str:
             return f"has hung: silent for {silent_ms} ms"
         case "over", {"reason": reason, "restarts": restarts}:
             return f"over, {format_restarts(restarts)}: {reason}"
-    told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
-    return f"{what}: {told}" if told else what
+    details = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+    return f"{what}: {details}" if details else what
 
 
 def _exit_text(code: int | None) -> str:
-    """A negative one is the signal that ended it; None where nobody could say."""
+    """Return how a process ended. A negative code is the signal that ended it; None is unknown."""
     if code is None:
-        return "in a way that nobody saw"
+        return "with an unknown exit code"
     try:
         return f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
     except ValueError:

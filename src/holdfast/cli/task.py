@@ -65,8 +65,8 @@ def task() -> None:
 def start(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Claim and start a task, and make it the focus.
 
-    It has to be free, the agent's own (its claim is renewed, for --ttl if that is given), or one whose claim has expired. The
-    answer has all that the task is about.
+    The task must be free, held by the agent (its claim is renewed, for --ttl if that is given), or have an expired claim. The
+    answer is the whole task.
 
     \b
     Example:
@@ -78,7 +78,7 @@ def start(agent: "Agent", id_: int, **options: Any) -> "Task":
 @task.command()
 @click.option("--stage", metavar="NAME", help="The stage of the work.")
 @click.option("--progress", type=WholeNumber(0, INTEGER_MAX), metavar="N", help="The progress of the work.")
-@json_option("--checkpoint", "What the next attempt needs to know.")
+@json_option("--checkpoint", "A checkpoint for this attempt or a later one.")
 @task_command
 def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "Task":
     """Renew the claim on a task.
@@ -87,8 +87,8 @@ def heartbeat(agent: "Agent", id_: int, *, checkpoint: Any, **options: Any) -> "
     Example:
       holdfast task heartbeat 12 --agent ada --request-id r-2 --progress 3
     """
-    left = {} if checkpoint is None else {"checkpoint": checkpoint}
-    return agent.heartbeat(id_, **left, **options)
+    given = {} if checkpoint is None else {"checkpoint": checkpoint}
+    return agent.heartbeat(id_, **given, **options)
 
 
 @task.command()
@@ -108,7 +108,7 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
 @task.command()
 @click.option("--error", required=True, metavar="TEXT", help="What went wrong.")
 @click.option("--permanent", is_flag=True, help="Do not try again.")
-@reason_code_option("Why, as a code. With --permanent: dead-letter the task, for this reason.")
+@reason_code_option("The reason code. With --permanent: dead-letter the task for this reason.")
 @click.option(
     "--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help="The stage that failed."
 )
@@ -116,13 +116,13 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
     "--retry-after",
     type=duration,
     metavar="DURATION",
-    help="Try again no sooner than after this time: 30s, 5m. Else by the task's backoff.",
+    help="Retry no sooner than after this time: 30s, 5m. Else after the task's backoff.",
 )
 @task_command
 def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task":
     """Fail a task.
 
-    It is tried again while attempts are left, unless --permanent is given.
+    It is retried while attempts are left, unless --permanent is given.
 
     \b
     Example:
@@ -135,9 +135,9 @@ def fail(agent: "Agent", id_: int, *, permanent: bool, **options: Any) -> "Task"
 @click.option("--reason", help="Why, for the record.")
 @task_command
 def release(agent: "Agent", id_: int, **options: Any) -> "Task":
-    """Give a task back.
+    """Release a task.
 
-    Others may take it at once. The attempt does not count.
+    Other agents may take it at once. The attempt does not count.
 
     \b
     Example:
@@ -184,12 +184,12 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> CommandResult:
 def run(*, keys: tuple[str, ...], db: str | None, as_json: bool, **options: Any) -> None:
     """Run a command on one task after another.
 
-    It ends when there is no task to do now.
+    It ends when no task is ready.
 
-    The command has the brief of its task on standard input, as JSON, and HOLDFAST_TASK, HOLDFAST_ATTEMPT, HOLDFAST_AGENT,
-    HOLDFAST_SESSION and HOLDFAST_URL in its environment. Its claim is renewed while it runs. If it ends with 0, the task is
-    completed with what it has written to standard output, JSON or text. If it ends with 75 or by a signal, the task is tried
-    again; with any other code it has failed. A line of JSON to descriptor 3 keeps a checkpoint: {"checkpoint": …}.
+    The command gets the brief of its task on standard input, as JSON, and HOLDFAST_TASK, HOLDFAST_ATTEMPT, HOLDFAST_AGENT,
+    HOLDFAST_SESSION and HOLDFAST_URL in its environment. The claim is renewed while the command runs. If it exits with 0, the
+    task is completed, and the standard output is its result, JSON or text. If it exits with 75 or by a signal, the task is
+    retried. With any other code the task has failed. A line {"checkpoint": …} on descriptor 3 saves a checkpoint.
 
     \b
     Example:
@@ -211,16 +211,16 @@ def _run_tasks(
     from holdfast.supervise.task_loop import TaskLoop, TaskSelection
 
     ttl_ms = policy.duration_ms("ttl", ttl, LEASE_MS_MIN, LEASE_MS_MAX)
-    wish = TaskSelection(which["queues"] or None, which["kinds"] or None, ttl_ms)
+    selection = TaskSelection(which["queues"] or None, which["kinds"] or None, ttl_ms)
     actor = Agent(ledger, agent, session=session)
-    loop = TaskLoop(ledger, actor, command, wish, url=url, grace_s=grace.total_seconds(), report=Page().remark)
+    loop = TaskLoop(ledger, actor, command, selection, url=url, grace_s=grace.total_seconds(), report=Page().remark)
     try:
         done = loop.run(once=which["once"], wait=which["wait"])
     except Conflict as refused:
         action = "Stop that process, or give this one a --session of its own."
         raise CommandError(refused.code, refused.message, action=action, **refused.context) from None
     except CommandNotStarted as error:
-        words = f"{command[0]!r:.200} cannot be run: {error}. Its task was handed back"
+        words = f"{command[0]!r:.200} cannot be run: {error}. Its task was released"
         raise CommandError("unrecoverable_error", words, exit_code=shell_exit_code(error.errno) or REFUSED) from None
     counts = ", ".join(f"{number} {name}" for name, number in done.items() if number)
     words = f"Tasks: {counts}." if counts else "There was nothing to do."
@@ -260,9 +260,9 @@ def list_(
     status: tuple[str, ...],
     phase: tuple[str, ...],
     limit: int,
-    **chosen: Any,
+    **filters: Any,
 ) -> CommandResult:
-    """List tasks and who holds them.
+    """List tasks and their holders.
 
     \b
     Example:
@@ -273,11 +273,11 @@ def list_(
 
     if mine:
         if agent is None:
-            raise usage_error("--mine is about --agent, and none is named", action=HINTS["agent"])
-        chosen |= {"owner": agent, "incarnation": session}
-    page_of = ledger.list(status=status or None, phase=phase or None, limit=limit, **chosen)
-    found = [task_of(job.record) for job in page_of]
-    more = page_of.next_after
+            raise usage_error("--mine needs --agent", action=HINTS["agent"])
+        filters |= {"owner": agent, "incarnation": session}
+    jobs = ledger.list(status=status or None, phase=phase or None, limit=limit, **filters)
+    found = [task_of(job.record) for job in jobs]
+    more = jobs.next_after
 
     def show(page: Page) -> None:
         if not found:
@@ -324,9 +324,9 @@ _CHOICE_REASONS = {
     "focus": "It was in focus.",
     "running": "It was running already.",
     "claimed": "It was claimed already.",
-    "last": "It was the last one, and was put back.",
+    "last": "It was the last task, and was requeued.",
     "next": "It is next in order.",
-    "expired": "Whoever had it has let its claim expire.",
+    "expired": "The claim of its last holder has expired.",
 }
 
 
@@ -342,9 +342,9 @@ def resume(agent: "Agent", *, queues: tuple[str, ...], kinds: tuple[str, ...], *
 
     The answer is a brief of the task.
 
-    The rule: the focus if its claim holds or can be renewed; an own task that runs; one that is claimed; the last one if it was
-    put back; then higher priority, earlier availability, lower id; then one whose claim somebody has let expire. The task is
-    claimed, started and in focus afterwards.
+    The order: the task in focus, if its claim is valid or can be renewed; a task that the agent runs; one that it has claimed;
+    the agent's last task, if it was requeued; then by higher priority, earlier availability, lower id; then a task whose claim
+    has expired. Afterwards the task is claimed, started and in focus.
 
     \b
     Example:
@@ -363,9 +363,9 @@ def _show_brief(page: Page, brief: "Brief") -> None:
         return
     show_task(page, brief.task)
     page.line(f"  {_CHOICE_REASONS[brief.why]} Reading all of this takes about {brief.tokens} tokens.", dim=True)
-    for left in brief.checkpoints:
-        page.heading(f"Attempt {left.attempt} left behind")
-        page.block(msgspec.json.encode(left.checkpoint).decode())
+    for saved in brief.checkpoints:
+        page.heading(f"Checkpoint of attempt {saved.attempt}")
+        page.block(msgspec.json.encode(saved.checkpoint).decode())
     show_related(page, brief.blocked_by, brief.unlocks)
     older = brief.history_omitted
     page.heading("Since the agent last looked" if not older else f"Since the agent last looked, without {older} older")

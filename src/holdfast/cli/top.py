@@ -1,4 +1,4 @@
-"""`holdfast top`: a ledger, live, in a terminal."""
+"""`holdfast top`: watch a ledger live in a terminal."""
 
 import sys
 from datetime import timedelta
@@ -49,14 +49,14 @@ def _run_view(ledger: "Ledger", title: str, every_s: float) -> None:
     from holdfast.cli.top_model import SnapshotPoller
     from holdfast.cli.top_screen import Terminal
 
-    with SnapshotPoller(ledger, every_s) as watcher:
-        Terminal(watcher, title, _action_handler(ledger)).run()
+    with SnapshotPoller(ledger, every_s) as poller:
+        Terminal(poller, title, _action_handler(ledger)).run()
 
 
 def _snapshot(ledger: "Ledger") -> CommandResult:
     from holdfast.cli.top_model import SnapshotReader
 
-    snapshot = SnapshotReader(ledger).look()
+    snapshot = SnapshotReader(ledger).read()
     return CommandResult(snapshot, lambda page: _show(page, snapshot))
 
 
@@ -73,24 +73,24 @@ def _show(page: Page, snapshot: "LedgerSnapshot") -> None:
 
 
 def _action_handler(ledger: "Ledger") -> "Callable[[ViewAction], str | list[str]]":
-    def do(wish: "ViewAction") -> str | list[str]:
-        match wish.verb:
+    def perform(action: "ViewAction") -> str | list[str]:
+        match action.verb:
             case "cancel":
-                over = ledger.cancel(wish.job_id).finished_at is not None
-                return f"Job {wish.job_id} is {'cancelled' if over else 'asked to stop'}."
+                over = ledger.cancel(action.job_id).finished_at is not None
+                return f"Job {action.job_id} is {'cancelled' if over else 'asked to stop'}."
             case "replay":
-                return _replay(ledger, wish.job_id)
+                return _replay(ledger, action.job_id)
             case "pause":
-                ledger.pause(wish.queue)
-                return f"Queue {wish.queue} is paused."
+                ledger.pause(action.queue)
+                return f"Queue {action.queue} is paused."
             case "unpause":
-                ledger.unpause(wish.queue)
-                return f"Queue {wish.queue} is open."
+                ledger.unpause(action.queue)
+                return f"Queue {action.queue} is open."
             case "open_queue":
-                return _queue_details(ledger, wish.queue)
-        return _job_details(ledger, wish.job_id)
+                return _queue_details(ledger, action.queue)
+        return _job_details(ledger, action.job_id)
 
-    return do
+    return perform
 
 
 def _replay(ledger: "Ledger", job_id: int) -> str:
@@ -103,7 +103,7 @@ def _replay(ledger: "Ledger", job_id: int) -> str:
 
 
 def _queue_details(ledger: "Ledger", name: str) -> list[str]:
-    """How the queue is, and the first of its queued jobs."""
+    """Return lines with the state of the queue and its first queued jobs."""
     from holdfast.cli.job_views import JOB_HEADS, job_row
     from holdfast.cli.queue import oldest_wait, queue_state
 
@@ -111,7 +111,7 @@ def _queue_details(ledger: "Ledger", name: str) -> list[str]:
     for queue in ledger.queues():
         if queue.name == name:
             page.line(f"Queue {name}: {queue_state(queue, now)}")
-            page.fields([("oldest that could be claimed", oldest_wait(queue, now)), *queue.counts.items()])
+            page.fields([("oldest claimable job", oldest_wait(queue, now)), *queue.counts.items()])
     found = ledger.list(queue=name, status="queued", limit=QUEUED_MAX)
     page.heading(f"Queued, the first {QUEUED_MAX} by id")
     if found:
@@ -120,7 +120,7 @@ def _queue_details(ledger: "Ledger", name: str) -> list[str]:
 
 
 def _job_details(ledger: "Ledger", job_id: int) -> list[str]:
-    """Why a job stands where it stands, where the ledger can tell; the job as `job get` shows it, and its events."""
+    """Return lines with an explanation of the job's state, the job as `job get` shows it, and its events."""
     from holdfast.cli.job_views import show_events, show_job
     from holdfast.core.model import EventType
 
@@ -135,7 +135,7 @@ def _job_details(ledger: "Ledger", job_id: int) -> list[str]:
 
 
 class PageBuffer(Page):
-    """A page that is not printed."""
+    """A page that collects its lines instead of printing them."""
 
     def __init__(self) -> None:
         super().__init__()

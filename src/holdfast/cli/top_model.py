@@ -1,4 +1,4 @@
-"""The data behind `holdfast top`: snapshots of a ledger, read in a thread of their own."""
+"""The data of `holdfast top`: snapshots of a ledger, read in a separate thread."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 ROWS_MAX = 200
-"""Of each kind: more than a screen has, few enough to be read every second."""
+"""The most rows per pane: more than a screen can show, and few enough to be read every second."""
 ERROR_CHARACTERS_MAX = 200
 
 
@@ -25,14 +25,14 @@ class QueueRow(msgspec.Struct, frozen=True):
     name: str
     paused_at: datetime | None
     counts: dict[str, int]
-    """How many jobs of each status."""
+    """The number of jobs of each status."""
     enqueued_per_s: float | None
-    """Since the snapshot before; null in the first one."""
+    """The rate since the previous snapshot; null in the first one."""
     finished_per_s: float | None
     paused_by: str | None = None
     pause_reason: str | None = None
     ready_since: datetime | None = None
-    """Since when the first of those that could be claimed could be; null where there is none."""
+    """When the oldest claimable job became available; null if there is none."""
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -59,19 +59,19 @@ class LedgerSnapshot(msgspec.Struct, frozen=True):
     running: list[JobRow]
     stalled: list[JobRow]
     failed: list[JobRow]
-    """Those that nobody has discarded, the oldest first."""
+    """Failed jobs that are not discarded, oldest first."""
     dead_letters: list[JobRow]
-    """Those that nobody has discarded, the oldest first."""
+    """Dead letters that are not discarded, oldest first."""
 
 
 class SnapshotReader:
-    """Makes one snapshot after the other; rates are what has changed between two."""
+    """Reads one snapshot after the other. Rates are computed from two successive snapshots."""
 
     def __init__(self, ledger: "Ledger") -> None:
         self._ledger = ledger
         self._before: tuple[datetime, dict[str, dict[str, int]]] | None = None
 
-    def look(self) -> LedgerSnapshot:
+    def read(self) -> LedgerSnapshot:
         ledger = self._ledger
         now, found = ledger.now(), ledger.queues()
         queues = [self._queue(one, now) for one in found]
@@ -91,9 +91,9 @@ class SnapshotReader:
         rates: tuple[float | None, float | None] = (None, None)
         if self._before is not None and (passed_s := (now - self._before[0]).total_seconds()) > 0:
             old = self._before[1].get(one.name, {})
-            grown = max(0, sum(counts.values()) - sum(old.values()))
-            ended = max(0, _finished(counts) - _finished(old))
-            rates = (grown / passed_s, ended / passed_s)
+            enqueued = max(0, sum(counts.values()) - sum(old.values()))
+            finished = max(0, _finished(counts) - _finished(old))
+            rates = (enqueued / passed_s, finished / passed_s)
         shown = {status.value: counts.get(status.value, 0) for status in Status}
         return QueueRow(one.name, one.paused_at, shown, *rates, one.paused_by, one.pause_reason, one.ready_since)
 
@@ -122,11 +122,11 @@ def job_row(job: "Job") -> JobRow:
 
 
 READING_SHARE_MAX = 0.2
-"""Of its time: where looking takes long, it is done less often."""
+"""The share of time spent on reading. If reading takes long, the poller reads less often."""
 
 
 class SnapshotPoller:
-    """`snapshot` is the newest one; `trouble` says why there is no newer one. The thread that reads them writes neither."""
+    """Reads snapshots in its own thread, the only one that sets `snapshot`, the newest one, and `trouble`, the last error."""
 
     def __init__(self, ledger: "Ledger", every_s: float) -> None:
         self._reader = SnapshotReader(ledger)
@@ -135,8 +135,8 @@ class SnapshotPoller:
         self._over = False
         self.snapshot: LedgerSnapshot | None = None
         self.trouble = ""
-        self.looks = 0
-        """How often it has looked: whoever draws can tell whether there is something new."""
+        self.reads = 0
+        """The number of reads so far. The screen is drawn again when it changes."""
         self._thread = threading.Thread(target=self._run, name="holdfast-top", daemon=True)
 
     def __enter__(self) -> "SnapshotPoller":
@@ -149,17 +149,17 @@ class SnapshotPoller:
         self._thread.join(timeout=2)
 
     def refresh(self) -> None:
-        """At once: something was changed from here."""
+        """Read a snapshot at once, because the user has changed something."""
         self._again.set()
 
     def _run(self) -> None:
         while not self._over:
             began = time.monotonic()
             try:
-                self.snapshot, self.trouble = self._reader.look(), ""
+                self.snapshot, self.trouble = self._reader.read(), ""
             except HoldfastError as error:
                 self.trouble = f"{error.code}: {error.message}"
-            self.looks += 1
+            self.reads += 1
             took_s = time.monotonic() - began
             self._again.wait(max(self._every_s, took_s / READING_SHARE_MAX))
             self._again.clear()

@@ -1,4 +1,4 @@
-"""The screen of `holdfast top`: rendering to lines, and the terminal, by curses."""
+"""The screen of `holdfast top`: rendering to lines, and the curses terminal."""
 
 import codecs
 import curses
@@ -34,16 +34,16 @@ class ScreenLine(NamedTuple):
 
 
 def render_screen(
-    stand: ViewState, snapshot: LedgerSnapshot | None, title: str, trouble: str, height: int, width: int
+    state: ViewState, snapshot: LedgerSnapshot | None, title: str, trouble: str, height: int, width: int
 ) -> list[ScreenLine]:
-    """Exactly `height` lines, none wider than `width`."""
-    lines = [_header(title, snapshot, trouble), *_render_body(stand, snapshot, max(0, height - 2), width)]
-    lines = [*lines[: height - 1], *[ScreenLine("")] * (height - 1 - len(lines)), _footer(stand, trouble)]
+    """Return exactly `height` lines, none wider than `width`."""
+    lines = [_header(title, snapshot, trouble), *_render_body(state, snapshot, max(0, height - 2), width)]
+    lines = [*lines[: height - 1], *[ScreenLine("")] * (height - 1 - len(lines)), _footer(state, trouble)]
     return [ScreenLine(clip(printable(line.text), width), line.tone) for line in lines][-height:]
 
 
 def _header(title: str, snapshot: LedgerSnapshot | None, trouble: str) -> ScreenLine:
-    """What cannot be looked at any more is not to be taken for what is."""
+    """Return the first line. It says if the snapshot is stale, so that old data is not taken for current data."""
     if snapshot is None:
         return ScreenLine(f"Holdfast  {title}", "title")
     if trouble:
@@ -51,39 +51,39 @@ def _header(title: str, snapshot: LedgerSnapshot | None, trouble: str) -> Screen
     sums = {
         status: sum(one.counts[status] for one in snapshot.queues) for status in ("queued", "running", "stalled", "dead_lettered")
     }
-    told = ", ".join(f"{count:,} {status.replace('_', '-')}" for status, count in sums.items())
-    return ScreenLine(f"Holdfast  {title}  {snapshot.now:%H:%M:%S}  {told}", "title")
+    counts = ", ".join(f"{count:,} {status.replace('_', '-')}" for status, count in sums.items())
+    return ScreenLine(f"Holdfast  {title}  {snapshot.now:%H:%M:%S}  {counts}", "title")
 
 
-def _footer(stand: ViewState, trouble: str) -> ScreenLine:
-    if stand.asking is not None:
-        return ScreenLine(stand.question, "mark")
-    if stand.typing:
-        return ScreenLine(f"/{stand.filter}", "mark")
+def _footer(state: ViewState, trouble: str) -> ScreenLine:
+    if state.to_confirm is not None:
+        return ScreenLine(state.question, "mark")
+    if state.typing:
+        return ScreenLine(f"/{state.filter}", "mark")
     if trouble:
         return ScreenLine(trouble, "bad")
-    if stand.said:
-        return ScreenLine(stand.said, "warn")
-    if stand.pages is not None:
+    if state.message:
+        return ScreenLine(state.message, "warn")
+    if state.pages is not None:
         return ScreenLine(PAGER_HINTS, "dim")
-    return ScreenLine(f"only with {stand.filter!r}: esc shows all" if stand.filter else KEY_HINTS, "dim")
+    return ScreenLine(f"only with {state.filter!r}: esc shows all" if state.filter else KEY_HINTS, "dim")
 
 
-def _render_body(stand: ViewState, snapshot: LedgerSnapshot | None, height: int, width: int) -> list[ScreenLine]:
-    if stand.pages is not None:
-        lines = [ScreenLine(part) for text in stand.pages[stand.scroll :] for part in wrap(printable(text), max(1, width))]
+def _render_body(state: ViewState, snapshot: LedgerSnapshot | None, height: int, width: int) -> list[ScreenLine]:
+    if state.pages is not None:
+        lines = [ScreenLine(part) for text in state.pages[state.scroll :] for part in wrap(printable(text), max(1, width))]
         return lines[:height]
     if snapshot is None:
-        return [ScreenLine("Looking at the ledger …", "dim")]
-    rows = [stand.rows(snapshot, number) for number in range(len(PANES))]
+        return [ScreenLine("Reading the ledger …", "dim")]
+    rows = [state.rows(snapshot, number) for number in range(len(PANES))]
     lines = []
-    for number, room in _row_shares([len(found) for found in rows], stand.pane, height):
-        lines += render_pane(PANES[number], rows[number], room, stand.index(rows[number], number), number == stand.pane)
+    for number, rows_max in _row_shares([len(found) for found in rows], state.pane, height):
+        lines += render_pane(PANES[number], rows[number], rows_max, state.index(rows[number], number), number == state.pane)
     return lines
 
 
 def _row_shares(lengths: Sequence[int], focus: int, height: int) -> list[tuple[int, int]]:
-    """How many rows each pane may show. Each has two lines of headings; where that is too much, only the focused one is left."""
+    """Return how many rows each pane may show. Each has two heading lines. If they do not all fit, show only the focused pane."""
     left = height - 2 * len(lengths)
     if left < len(lengths):
         return [(focus, max(0, height - 2))]
@@ -97,10 +97,10 @@ def _row_shares(lengths: Sequence[int], focus: int, height: int) -> list[tuple[i
     return list(enumerate(shares))
 
 
-def render_pane(pane: Pane, rows: Sequence[PaneRow], room: int, index: int, focused: bool) -> list[ScreenLine]:
-    """A pane of at most `room` rows: those around the marked one."""
-    first = max(0, min(index - room // 2, len(rows) - room))
-    shown = rows[first : first + room]
+def render_pane(pane: Pane, rows: Sequence[PaneRow], rows_max: int, index: int, focused: bool) -> list[ScreenLine]:
+    """Return the lines of a pane with at most `rows_max` rows, around the marked one."""
+    first = max(0, min(index - rows_max // 2, len(rows) - rows_max))
+    shown = rows[first : first + rows_max]
     texts = [[shorten(printable(cell), CELL_COLUMNS_MAX) for cell in row.cells] for row in shown]
     widths = [max(map(columns_of, column)) for column in zip(pane.heads, *texts, strict=True)]
     right = [all(cell.isdigit() for cell in column) for column in zip(*texts, strict=True)] or [False] * len(pane.heads)
@@ -114,7 +114,7 @@ def render_pane(pane: Pane, rows: Sequence[PaneRow], room: int, index: int, focu
         lines.append(
             ScreenLine(f"  {'>' if marked else ' '} {_join_cells(cells, widths, right)}", "mark" if marked else row.tone)
         )
-    return lines if shown or room == 0 else [*lines, ScreenLine("    nothing", "dim")]
+    return lines if shown or rows_max == 0 else [*lines, ScreenLine("    nothing", "dim")]
 
 
 def _join_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
@@ -123,7 +123,7 @@ def _join_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[boo
 
 
 KEY_MS = 100
-"""How long a key is waited for before the screen is looked after again."""
+"""How long to wait for a key before the screen is checked again."""
 ESCAPE_MS = 25
 KEYS = {
     curses.KEY_UP: "up",
@@ -142,17 +142,17 @@ COLOURS = {"good": curses.COLOR_GREEN, "warn": curses.COLOR_YELLOW, "bad": curse
 
 
 class Terminal:
-    """`do` fulfils a wish and answers what to say about it, or the lines of what was opened."""
+    """Draws the screen and handles keys. `perform` runs an action and returns a message, or the lines of a page to open."""
 
-    def __init__(self, watcher: SnapshotPoller, title: str, do: "Callable[[ViewAction], str | list[str]]") -> None:
-        self._watcher = watcher
+    def __init__(self, poller: SnapshotPoller, title: str, perform: "Callable[[ViewAction], str | list[str]]") -> None:
+        self._poller = poller
         self._title = title
-        self._do = do
-        self._stand = ViewState()
+        self._perform = perform
+        self._state = ViewState()
         self._styles: dict[str, int] = {}
 
     def run(self) -> None:
-        """Until somebody quits, the terminal has gone, or SIGTERM, SIGHUP or SIGINT comes."""
+        """Run until the user quits, the terminal is closed, or SIGTERM, SIGHUP or SIGINT arrives."""
         _prepare_environment()
         _check_terminal()
         before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -161,7 +161,7 @@ class Terminal:
             curses.wrapper(self._loop)
         except KeyboardInterrupt:
             return
-        except curses.error as error:  # a terminal that has gone cannot be given back
+        except curses.error as error:  # a closed terminal cannot be restored
             if not isinstance(error.__context__, KeyboardInterrupt):
                 raise
         finally:
@@ -173,8 +173,8 @@ class Terminal:
         window.timeout(KEY_MS)
         seen = -1
         while True:
-            if _resize(window) or seen != self._watcher.looks:
-                seen = self._watcher.looks
+            if _resize(window) or seen != self._poller.reads:
+                seen = self._poller.reads
                 self._draw(window)
             key = _read_key(window)
             if key is None:
@@ -184,51 +184,54 @@ class Terminal:
             self._draw(window)
 
     def _press(self, key: str) -> bool:
-        """Whether this was the end."""
-        snapshot = self._watcher.snapshot
+        """Handle a key. Return True to quit."""
+        snapshot = self._poller.snapshot
         if snapshot is None or key == "resize":
             return key == "q"
-        wish = self._stand.press(key, snapshot)
-        if wish is None:
+        action = self._state.press(key, snapshot)
+        if action is None:
             return False
-        if wish.verb == "quit":
+        if action.verb == "quit":
             return True
-        self._perform(wish)
+        self._run_action(action)
         return False
 
-    def _perform(self, wish: ViewAction) -> None:
+    def _run_action(self, action: ViewAction) -> None:
         try:
-            done = self._do(wish)
+            done = self._perform(action)
         except HoldfastError as error:
-            self._stand.said = f"{error.code}: {error.message}"
+            self._state.message = f"{error.code}: {error.message}"
             return
         if isinstance(done, str):
-            self._stand.said = done
-            self._watcher.refresh()
+            self._state.message = done
+            self._poller.refresh()
         else:
-            self._stand.open(done)
+            self._state.open(done)
 
     def _draw(self, window: curses.window) -> None:
         height, width = window.getmaxyx()
         window.erase()
         for row, line in enumerate(
-            render_screen(self._stand, self._watcher.snapshot, self._title, self._watcher.trouble, height, width)
+            render_screen(self._state, self._poller.snapshot, self._title, self._poller.trouble, height, width)
         ):
             self._write(window, row, line)
         window.refresh()
 
     def _write(self, window: curses.window, row: int, line: ScreenLine) -> None:
-        with suppress(curses.error):  # the last cell cannot be passed, and a terminal may shrink while it is written on
+        with suppress(curses.error):  # curses fails after the last cell, and the terminal may shrink during a write
             window.addstr(row, 0, line.text, self._styles.get(line.tone, 0))
 
 
 def _prepare_environment() -> None:
-    """For curses, which takes its characters from the locale and its size from variables, if they are set, whatever they say."""
-    with suppress(locale.Error):  # SSH brings along the name of one that may not be installed here
+    """Set the locale and the size for curses.
+
+    curses takes its encoding from the locale. It would take the size from LINES and COLUMNS, even if they are wrong.
+    """
+    with suppress(locale.Error):  # SSH passes on the name of a locale that may not be installed here
         locale.setlocale(locale.LC_ALL, "")
     with suppress(locale.Error, LookupError):
         if codecs.lookup(locale.nl_langinfo(locale.CODESET)).name == "ascii":
-            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")  # a locale of C says nothing about the terminal
+            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")  # the C locale does not describe the terminal
     for name in ("LINES", "COLUMNS"):
         os.environ.pop(name, None)
 
@@ -241,15 +244,15 @@ def _check_terminal() -> None:
         is_known = False
     if not is_known:
         raise usage_error(
-            f"a terminal of the kind {os.environ.get('TERM', '')!r:.40} cannot be drawn on", action="Use --once, or set TERM."
+            f"a terminal of type {os.environ.get('TERM', '')!r:.40} is not supported", action="Use --once, or set TERM."
         )
 
 
 def _resize(window: curses.window) -> bool:
-    """Asked of the terminal itself: curses does not look where a signal was lost."""
+    """Adapt to the terminal's size. Return whether it has changed. Ask the terminal, because a resize signal may be lost."""
     try:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())
-    except OSError:  # it has gone, and nobody was told by a signal
+    except OSError:  # the terminal is closed, and no signal arrived
         raise KeyboardInterrupt from None
     if (lines, columns) == window.getmaxyx() or not lines or not columns:
         return False

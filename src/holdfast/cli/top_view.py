@@ -1,4 +1,4 @@
-"""The panes of `holdfast top`, and what each key does. Knows neither terminal nor ledger."""
+"""The panes of `holdfast top`, and the action of each key. This module uses neither a terminal nor a ledger."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 BAR_CELLS = 10
 PROGRESS_MAX = 100
-"""Progress counts what its job likes; within this it is drawn as a part of a hundred too."""
+"""Progress is any number that the job chooses. Up to this value it is drawn as a bar too."""
 
 
 class PaneRow(NamedTuple):
     key: str
-    """The same from one snapshot to the next."""
+    """Identifies the row in all snapshots."""
     cells: tuple[str, ...]
     job_id: int | None = None
     queue: str | None = None
@@ -61,10 +61,10 @@ def _worker_rows(snapshot: "LedgerSnapshot") -> list[PaneRow]:
 
 
 def _worker_row(one: "WorkerRecord", now: datetime, gone: set[tuple[str, str]]) -> PaneRow:
-    said = one.details
-    queues = said.get("queues")
+    details = one.details
+    queues = details.get("queues")
     names = ", ".join(map(str, queues)) if isinstance(queues, list) else "–"
-    cells = (one.name, last_seen_text(one, now, gone), str(one.holding), names, f"{said.get('host', '–')}")
+    cells = (one.name, last_seen_text(one, now, gone), str(one.holding), names, f"{details.get('host', '–')}")
     return PaneRow(
         f"{one.name} {one.incarnation}",
         cells,
@@ -75,14 +75,14 @@ def _worker_row(one: "WorkerRecord", now: datetime, gone: set[tuple[str, str]]) 
 def _running_rows(snapshot: "LedgerSnapshot") -> list[PaneRow]:
     rows = []
     for job in snapshot.running:
-        beaten = "–" if job.last_heartbeat_at is None else f"{format_age(snapshot.now - job.last_heartbeat_at)} ago"
+        last_beat = "–" if job.last_heartbeat_at is None else f"{format_age(snapshot.now - job.last_heartbeat_at)} ago"
         cells = (
             str(job.id),
             job.kind,
             job.queue,
             job.owner or "–",
             str(job.attempt),
-            beaten,
+            last_beat,
             job.stage or "–",
             progress_bar(job.progress),
         )
@@ -145,7 +145,7 @@ PANES: Sequence[Pane] = (
 
 
 def filtered_rows(pane: Pane, snapshot: "LedgerSnapshot", wanted: str) -> list[PaneRow]:
-    """The rows in which the filter occurs."""
+    """Return the rows that contain the filter text."""
     wanted = wanted.casefold()
     return [row for row in pane.rows(snapshot) if not wanted or any(wanted in cell.casefold() for cell in row.cells)]
 
@@ -153,16 +153,16 @@ def filtered_rows(pane: Pane, snapshot: "LedgerSnapshot", wanted: str) -> list[P
 STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -10, "pgdn": 10, "home": -1_000_000, "g": -1_000_000}
 STEPS |= {"end": 1_000_000, "G": 1_000_000}
 HELP = """\
-up, down, k, j   move                 tab, shift-tab   next pane, the one before
-enter            open what is marked  /                show only rows with a text in them
-c                cancel the job       r                start the job over
-p                pause the queue, or let it go on
-?                this page            q                end
-esc              close, or drop the filter"""
+up, down, k, j   move                 tab, shift-tab   next pane, previous pane
+enter            open the marked row  /                show only rows that contain a text
+c                cancel the job       r                replay the job
+p                pause or unpause the queue
+?                this page            q                quit
+esc              close, or clear the filter"""
 
 
 class ViewAction(NamedTuple):
-    """Something to be done: cancel, replay, pause, unpause, open, open_queue or quit."""
+    """An action that the user has chosen: cancel, replay, pause, unpause, open, open_queue or quit."""
 
     verb: str
     job_id: int = 0
@@ -173,15 +173,16 @@ class ViewState:
     def __init__(self) -> None:
         self.pane = 0
         self.marks: dict[int, str] = {}
-        """The key of the marked row of each pane: it stays marked when others come and go."""
+        """The key of the marked row of each pane. The row stays marked when other rows appear or disappear."""
         self.filter = ""
         self.typing = False
-        self.asking: ViewAction | None = None
+        self.to_confirm: ViewAction | None = None
+        """The action that the user is asked to confirm."""
         self.pages: list[str] | None = None
-        """The lines of what was opened."""
+        """The lines of the open page."""
         self.scroll = 0
-        self.said = ""
-        """What became of the last wish."""
+        self.message = ""
+        """The result of the last action."""
 
     def rows(self, snapshot: LedgerSnapshot, pane: int) -> list[PaneRow]:
         return filtered_rows(PANES[pane], snapshot, self.filter)
@@ -195,23 +196,23 @@ class ViewState:
         return rows[self.index(rows, self.pane)] if rows else None
 
     def press(self, key: str, snapshot: LedgerSnapshot) -> ViewAction | None:
-        """What is to be done about it; None where it only moves something."""
-        self.said = ""
-        if self.asking is not None:
-            return self._answer(key)
+        """Handle a key. Return the action to perform, or None if only the view has changed."""
+        self.message = ""
+        if self.to_confirm is not None:
+            return self._confirm(key)
         if self.typing:
             self._type(key)
         elif self.pages is not None:
-            self._read(key)
+            self._scroll(key)
         else:
             return self._browse(key, snapshot)
         return None
 
-    def _answer(self, key: str) -> ViewAction | None:
-        asked, self.asking = self.asking, None
+    def _confirm(self, key: str) -> ViewAction | None:
+        action, self.to_confirm = self.to_confirm, None
         if key in ("y", "Y"):
-            return asked
-        self.said = "Nothing was done."
+            return action
+        self.message = "Nothing was done."
         return None
 
     def _type(self, key: str) -> None:
@@ -224,7 +225,7 @@ class ViewState:
         elif len(key) == 1 and key.isprintable():
             self.filter += key
 
-    def _read(self, key: str) -> None:
+    def _scroll(self, key: str) -> None:
         if key in STEPS:
             self.scroll = max(0, min(len(self.pages or ()) - 1, self.scroll + STEPS[key]))
         elif key in ("escape", "q", "enter", "?"):
@@ -247,7 +248,7 @@ class ViewState:
         elif key == "?":
             self.open(HELP.splitlines())
         else:
-            return self._wish(key, snapshot)
+            return self._act(key, snapshot)
         return None
 
     def _move(self, by: int, snapshot: LedgerSnapshot) -> None:
@@ -255,7 +256,7 @@ class ViewState:
         if rows:
             self.marks[self.pane] = rows[max(0, min(len(rows) - 1, self.index(rows, self.pane) + by))].key
 
-    def _wish(self, key: str, snapshot: LedgerSnapshot) -> ViewAction | None:
+    def _act(self, key: str, snapshot: LedgerSnapshot) -> ViewAction | None:
         row = self.marked(snapshot)
         if row is None:
             return None
@@ -266,7 +267,7 @@ class ViewState:
         if key == "enter":
             self.open([f"{head}: {cell}" for head, cell in zip(PANES[self.pane].heads, row.cells, strict=True)])
         elif key in ("c", "r") and row.job_id is not None:
-            self.asking = ViewAction("cancel" if key == "c" else "replay", row.job_id)
+            self.to_confirm = ViewAction("cancel" if key == "c" else "replay", row.job_id)
         elif key == "p" and row.queue is not None:
             paused = any(one.paused_at for one in snapshot.queues if one.name == row.queue)
             return ViewAction("unpause" if paused else "pause", queue=row.queue)
@@ -274,6 +275,6 @@ class ViewState:
 
     @property
     def question(self) -> str:
-        assert self.asking is not None
-        what = "Cancel" if self.asking.verb == "cancel" else "Start over"
-        return f"{what} job {self.asking.job_id}? y/n"
+        assert self.to_confirm is not None
+        what = "Cancel" if self.to_confirm.verb == "cancel" else "Replay"
+        return f"{what} job {self.to_confirm.job_id}? y/n"

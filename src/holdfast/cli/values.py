@@ -1,4 +1,4 @@
-"""What people type, read; what people want to see, written."""
+"""Parse values that users type, and format values for output."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ _AGO_MS_MAX = 3_650 * policies.DAY_MS
 
 
 class WholeNumber(click.IntRange):
-    """A whole number in a range, and said so in plain words where it is not one."""
+    """A whole number in a range. The error message for other values is plainer than click's."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
@@ -34,7 +34,7 @@ class WholeNumber(click.IntRange):
 
 
 class JobId(click.IntRange):
-    """One whole number: what click says of anything else names a range that nobody has asked for."""
+    """The id of a job. The error message for other values leaves out the range, which click would print."""
 
     name = "job id"
 
@@ -51,9 +51,9 @@ JOB_ID = JobId(1, JOB_ID_MAX)
 
 
 class EventName(click.Choice[str]):
-    """The type of an event as people are shown it, where an ordinary retry is `retried`; or the name that a dialect has for it.
+    """The type of an event as it is shown, where an ordinary retry is `retried`, or its name in a dialect.
 
-    What comes out are the types to show. A dialect has one name for stalls and retries alike.
+    The value is a tuple of types to show, because a dialect has one name for both stalls and retries.
     """
 
     name = "event type"
@@ -82,7 +82,7 @@ type_option = click.option(
 
 
 class EventTypes(NamedTuple):
-    """The types of events to show; all of them where it is empty."""
+    """The types of events to show; empty for all."""
 
     shown: frozenset[str]
 
@@ -92,7 +92,7 @@ class EventTypes(NamedTuple):
 
     @property
     def stored(self) -> list[str] | None:
-        """By the names that the ledger has for them; None for all."""
+        """The types under which the ledger stores them; None for all."""
         return sorted({EventType.STALLED.value if name == RETRIED else name for name in self.shown}) or None
 
     def has(self, event: "Event") -> bool:
@@ -109,7 +109,7 @@ dialect_option = click.option(
 
 
 def duration(value: str) -> timedelta:
-    """`30`, `30s`, `500ms`, `5m`, `1h`."""
+    """Parse a duration: `30`, `30s`, `500ms`, `5m`, `1h`."""
     try:
         ms = policies.duration_ms("it", float(value) if _NUMBER.fullmatch(value) else value, 0, _AGO_MS_MAX)
     except HoldfastError:
@@ -122,20 +122,20 @@ def duration_or_never(value: str) -> timedelta | str:
 
 
 def when(value: str) -> timedelta | datetime:
-    """A duration before now, or a moment: `2h`, `2026-03-01`, `2026-03-01T12:00:00+01:00`. Without a zone it is UTC."""
+    """Parse a duration before now or a time: `2h`, `2026-03-01`, `2026-03-01T12:00:00+01:00`. The default zone is UTC."""
     try:
         found = datetime.fromisoformat(value)
     except ValueError:
         try:
             return timedelta(milliseconds=policies.duration_ms("it", value, 0, _AGO_MS_MAX))
         except HoldfastError:
-            said = f"{value!r:.80} is neither a duration such as 2h nor a time such as 2026-03-01T12:00"
-            raise click.BadParameter(said) from None
+            message = f"{value!r:.80} is neither a duration such as 2h nor a time such as 2026-03-01T12:00"
+            raise click.BadParameter(message) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def point(value: str) -> datetime:
-    """A moment: `2026-03-01T12:00:00+01:00`. Without a zone it is UTC."""
+    """Parse a time: `2026-03-01T12:00:00+01:00`. The default zone is UTC."""
     try:
         found = datetime.fromisoformat(value)
     except ValueError:
@@ -144,14 +144,14 @@ def point(value: str) -> datetime:
 
 
 def queues(value: str) -> list[str] | dict[str, int]:
-    """`a,b` in strict order, or `a=3,b=1` by weight."""
+    """Parse queues: `a,b` in strict order, or `a=3,b=1` by weight."""
     parts = [part.strip() for part in value.split(",")]
     pairs = [part.rpartition("=") if "=" in part else (part, "", "") for part in parts]
     names = [name for name, _, _ in pairs]
     if not all(names):
         raise click.BadParameter(f"{value!r:.200}: queues are named as in a,b or a=3,b=1")
     if len(set(names)) != len(names):
-        raise click.BadParameter(f"{value!r:.200}: each queue is to be named once")
+        raise click.BadParameter(f"{value!r:.200}: each queue may be named once")
     if not any(equals for _, equals, _ in pairs):
         return names
     if not all(weight.isascii() and weight.isdigit() for _, _, weight in pairs):
@@ -160,12 +160,12 @@ def queues(value: str) -> list[str] | dict[str, int]:
 
 
 def resolve_since(ledger: "Ledger", since: timedelta | datetime | None) -> datetime | None:
-    """A duration is counted back from the ledger's time."""
+    """Return the time. Subtract a duration from the ledger's time."""
     return ledger.now() - since if isinstance(since, timedelta) else since
 
 
 def format_age(passed: timedelta) -> str:
-    """How long ago, in the largest unit that tells enough."""
+    """Return an age in its largest unit, if it has at least two of them: `90s`, `2m`, `3h`, `2d`."""
     seconds = max(0.0, passed.total_seconds())
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * size:
@@ -174,7 +174,7 @@ def format_age(passed: timedelta) -> str:
 
 
 def format_elapsed(passed: timedelta) -> str:
-    """How long something took: with milliseconds up to two minutes, then like an age."""
+    """Return how long something took: with milliseconds up to two minutes, then like an age."""
     seconds = passed.total_seconds()
     return f"{seconds:.3f}s" if seconds < 120 else format_age(passed)  # noqa: PLR2004
 
@@ -184,7 +184,7 @@ def format_time(at: datetime | None) -> str:
 
 
 def format_time_of_day(at: datetime, now: datetime) -> str:
-    """The time of day, in UTC; with its date unless that is today's."""
+    """Return the time of day in UTC, with the date unless it is today."""
     at, now = at.astimezone(UTC), now.astimezone(UTC)
     return f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"
 
@@ -201,7 +201,7 @@ def _reason_code_or_alias(ctx: click.Context, param: click.Parameter, value: str
 
 
 def reason_code_option(words: str, *, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`--reason-code`. With `older`, `--reason` is another name of it that the help does not show."""
+    """Add `--reason-code`. With `older`, add `--reason` as another name, which the help does not show."""
     codes = click.Choice([code.value for code in ReasonCode])
     hidden: dict[str, Any] = {"hidden": True, "is_eager": True, "expose_value": False, "callback": _remember_reason_alias}
 

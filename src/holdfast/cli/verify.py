@@ -37,7 +37,7 @@ def _read_anchor_file(path: Path) -> "list[LocatedHead]":
     others: list[str] = []
     found = read_anchor(path.name, _read_text(path, VERIFY_ANCHOR_BYTES_MAX), others.append)
     if others:
-        Page().remark(f"{path.name}: {pluralize(len(others), 'passage')} passed over, as no whole head is there.")
+        Page().remark(f"{path.name}: {pluralize(len(others), 'passage')} skipped: not a complete head.")
     return found
 
 
@@ -54,7 +54,7 @@ def _read_text(path: Path, bytes_max: int) -> str:
     except OSError as error:
         raise usage_error(f"{path} cannot be read: {error.strerror}", action="Name another file.") from None
     except UnicodeDecodeError:
-        raise usage_error(f"{path} is no text", action="Name another file.") from None
+        raise usage_error(f"{path} is not text", action="Name another file.") from None
 
 
 @click.command()
@@ -65,14 +65,14 @@ def _read_text(path: Path, bytes_max: int) -> str:
     "heads",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Older heads that it must agree with; may be repeated.",
+    help="Older heads that the file must agree with; may be repeated.",
 )
 @click.option("--allow-unsealed", is_flag=True, help="Accept events that are newer than the newest head.")
-@click.option("--no-gone", is_flag=True, help="Refuse events of which retention has left only the hash.")
+@click.option("--no-gone", is_flag=True, help="Refuse events that retention has deleted except for their hash.")
 @click.option(
     "--require-signed", type=click.Choice(["liveness", "all"]), help="Refuse attempts whose policy asks for fewer signatures."
 )
-@click.option("--job", "job_id", type=int, metavar="ID", help="Make the proof of this job from the ledger, instead.")
+@click.option("--job", "job_id", type=int, metavar="ID", help="Instead, make the proof of this job from the ledger.")
 @click.option("--out", type=click.Path(path_type=Path), help="The file for the proof; else standard output.")
 @db_option
 @as_json_option
@@ -93,8 +93,8 @@ def verify(
 
     It checks the tree, its heads, keys, signatures, every step and every row.
 
-    With --job it asks a ledger for such a proof. A file is intact or it is not: then the first thing that is wrong is told with
-    its place, and the exit code is 1.
+    If the file is not intact, it prints the first violation with its place, and the exit code is 1. With --job it makes such a
+    proof from a ledger.
 
     \b
     Example:
@@ -107,8 +107,8 @@ def verify(
         _prove(job_id, out, db, as_json)
         return
     assert file is not None
-    wishes = verify_options(keys, heads, allow_unsealed, no_gone, require_signed)
-    print_result(_verify_result(file, _verify_file(file, wishes)), as_json)
+    options = verify_options(keys, heads, allow_unsealed, no_gone, require_signed)
+    print_result(_verify_result(file, _verify_file(file, options)), as_json)
 
 
 def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None:
@@ -124,13 +124,13 @@ def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None
         print_result(CommandResult({"file": str(out), "job_id": job_id, "lines": made}, lambda page: page.line(text)), as_json)
 
 
-def _verify_file(file: Path, wishes: "VerifyOptions") -> "VerificationReport":
+def _verify_file(file: Path, options: "VerifyOptions") -> "VerificationReport":
     from holdfast.cli.output import ProgressLine
     from holdfast.proof.verify import verify_file
 
     try:
         with file.open("rb") as stream, ProgressLine("lines checked") as progress:
-            found = verify_file(stream, wishes, progress)
+            found = verify_file(stream, options, progress)
     except OSError as error:
         raise usage_error(f"{file} cannot be read: {error.strerror}", action="Name another file.") from None
     if [finding.rule for finding in found.findings] in (["own head"], ["dialect"]):
@@ -139,7 +139,7 @@ def _verify_file(file: Path, wishes: "VerifyOptions") -> "VerificationReport":
 
 
 def _verify_result(file: Path, verdict: "VerificationReport") -> CommandResult:
-    told = {
+    data = {
         "file": str(file),
         "intact": verdict.intact,
         "kind": verdict.kind,
@@ -151,7 +151,7 @@ def _verify_result(file: Path, verdict: "VerificationReport") -> CommandResult:
         "found": verdict.found,
         "violations": [_finding_fields(found) for found in verdict.findings],
     }
-    return CommandResult(told, lambda page: _show(page, verdict), None if verdict.intact else _not_intact_error(verdict, told))
+    return CommandResult(data, lambda page: _show(page, verdict), None if verdict.intact else _not_intact_error(verdict, data))
 
 
 def _finding_fields(found: "Finding") -> dict[str, Any]:
@@ -160,10 +160,10 @@ def _finding_fields(found: "Finding") -> dict[str, Any]:
     return {**msgspec.to_builtins(found), "meaning": found.meaning}
 
 
-def _not_intact_error(verdict: "VerificationReport", told: dict[str, Any]) -> CommandError:
+def _not_intact_error(verdict: "VerificationReport", data: dict[str, Any]) -> CommandError:
     first = verdict.findings[0]
     more = f" ({verdict.found - 1:,} more)" if verdict.found > 1 else ""
-    return CommandError("not_intact", f"{first.place()}: {first.detail}{more}", action=first.meaning, **told)
+    return CommandError("not_intact", f"{first.place()}: {first.detail}{more}", action=first.meaning, **data)
 
 
 def _show(page: Page, verdict: "VerificationReport") -> None:
@@ -177,7 +177,7 @@ def _show(page: Page, verdict: "VerificationReport") -> None:
         were = "was" if checked.unsigned_attempts == 1 else "were"
         page.line(
             f"Of {pluralize(checked.attempts, 'attempt')} {checked.unsigned_attempts:,} {were} claimed under signed=none: "
-            "who did them is the server's word only."
+            "only the server says who did them."
         )
     if checked.deleted:
         leaves, is_one = pluralize(checked.deleted, "leaf", "leaves"), checked.deleted == 1
@@ -185,7 +185,7 @@ def _show(page: Page, verdict: "VerificationReport") -> None:
         page.line(f"{leaves} {left}. Retention did not do that.")
     if checked.gone > checked.deleted:
         left = pluralize(checked.gone - checked.deleted, "leaf", "leaves")
-        page.line(f"Of {left} only the hash is left: retention took what they were.")
+        page.line(f"Of {left} only the hash is left: retention deleted the contents.")
     if verdict.unsealed and verdict.root is not None:
         newer = "1 is" if verdict.unsealed == 1 else f"{verdict.unsealed:,} are"
         page.line(f"{newer} newer than the newest head: not yet sealed.")
@@ -198,7 +198,7 @@ def _checked_text(verdict: "VerificationReport") -> str:
     leaves, jobs = pluralize(checked.leaves, "leaf", "leaves"), pluralize(checked.jobs, "job")
     signatures, keys = pluralize(checked.signatures, "signature"), pluralize(checked.keys, "change of keys", "changes of keys")
     if verdict.kind == "proof":
-        proofs = pluralize(checked.leaves, "proof of a place", "proofs of a place")
+        proofs = pluralize(checked.leaves, "inclusion proof")
         tree = f"{proofs} in a tree of {pluralize(verdict.sealed, 'leaf', 'leaves')}"
     else:
         tree = f"a tree of {leaves}, {pluralize(checked.heads, 'head')}, {pluralize(checked.anchors, 'older head')}"
@@ -206,7 +206,7 @@ def _checked_text(verdict: "VerificationReport") -> str:
 
 
 def _newest_head_text(verdict: "VerificationReport") -> str:
-    """What the newest head says of itself: only of a file that is intact that it does seal what is here."""
+    """Return what the newest head covers. Only in an intact file is it certain that it seals the leaves of the file."""
     leaves, here = pluralize(verdict.sealed, "leaf", "leaves"), verdict.checked.leaves
     if verdict.intact:
         return f"The newest head seals {leaves} of ledger {verdict.ledger}"

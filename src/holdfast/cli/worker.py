@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 SILENT = timedelta(seconds=45)
-"""Workers say every 15 s that they are there: one that has not for so long is shown as silent."""
+"""A worker reports every 15 s. One that has not for this long is shown as silent."""
 
 
 def replaced_workers(workers: "Iterable[WorkerRecord]") -> set[tuple[str, str]]:
-    """Name and incarnation of each worker that was not seen any more once a newer one of its name had started."""
+    """Return name and incarnation of each worker that was last seen before a newer worker of its name started."""
     found = list(workers)
     newest: dict[str, datetime] = {}
     for one in found:
@@ -47,7 +47,7 @@ def replaced_workers(workers: "Iterable[WorkerRecord]") -> set[tuple[str, str]]:
 
 
 def last_seen_text(worker: "WorkerRecord", now: datetime, gone: set[tuple[str, str]]) -> str:
-    """`3s ago`, `silent for 7m`, `replaced by a newer one, silent for 7m`. `gone` is the answer of `replaced`."""
+    """Return `3s ago`, `silent for 7m` or `replaced by a newer one, silent for 7m`. `gone` is from `replaced_workers`."""
     unseen = now - worker.seen_at
     words = f"silent for {format_age(unseen)}" if unseen > SILENT else f"{format_age(unseen)} ago"
     return f"replaced by a newer one, {words}" if (worker.name, worker.incarnation) in gone else words
@@ -59,7 +59,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 WORKERS_MAX = 1_000
 PORT_MAX = 65_535
 GRACE_SECONDS = 2.0
-"""How long threads that handlers have started may run on when the worker has stopped."""
+"""How long threads that handlers have started may run after the worker has stopped."""
 
 
 @click.group(cls=NounGroup)
@@ -90,7 +90,7 @@ def worker() -> None:
     "--keep-failed", type=duration_or_never, help="Delete failed jobs and dead letters after this time. [default: never]"
 )
 @click.option("--keep-beats", type=duration_or_never, help="Delete the contents of heartbeats after this time. [default: 30d]")
-@click.option("--seal", is_flag=True, help="Seal the log as well; needs a key of a server.")
+@click.option("--seal", is_flag=True, help="Seal the log as well; needs a server key.")
 @anchor_options
 @click.option(
     "--metrics-port",
@@ -123,14 +123,14 @@ def run(
     log_level: str,
     workers: int | None,
     as_json: bool,
-    **room: Any,
+    **worker_options: Any,
 ) -> None:
     """Run the jobs of one or more apps until a signal to stop.
 
-    SIGTERM, SIGINT or SIGHUP lets running jobs finish, a second one hands them back at once. Ends with 0 after an
-    orderly stop, with 1 where the worker gave up, since too many of its handlers would not stop. With --workers, so many
-    processes do this. One that ends is started again, up to 10 times in 10 minutes; while the ledger cannot be reached, without
-    a limit. Signals are passed on to all.
+    After SIGTERM, SIGINT or SIGHUP running jobs may finish. A second signal releases them at once. The exit code is 0 after an
+    orderly stop, and 1 if the worker gave up because too many of its handlers did not stop. With --workers, that many processes
+    run. One that ends is restarted, up to 10 times in 10 minutes, or without a limit while the ledger is out of reach. Signals
+    are passed on to all of them.
 
     \b
     Example:
@@ -140,7 +140,7 @@ def run(
 
     form = form or ("text" if sys.stderr.isatty() else "json")
     logs.configure(json=form == "json", logfmt=form == "logfmt", level=log_level.upper())
-    options = {"apps": apps, "db": db, "keys": keys, "metrics_port": metrics_port, "metrics_host": metrics_host, **room}
+    options = {"apps": apps, "db": db, "keys": keys, "metrics_port": metrics_port, "metrics_host": metrics_host, **worker_options}
     if workers is not None:
         _run_several(workers, options, as_json)
         return
@@ -159,7 +159,7 @@ def _run_several(count: int, options: dict[str, Any], as_json: bool) -> None:
         )
 
     def work(number: int) -> int:
-        """In a process of its own, which says in the log what it fails for."""
+        """Run one worker in its own process. Log why it fails, and return the exit code."""
         named = options["name"]
         try:
             own = {"name": None if named is None else f"{named}-{number}", "metrics_port": port + number - 1 if port else port}
@@ -175,7 +175,7 @@ def _run_several(count: int, options: dict[str, Any], as_json: bool) -> None:
             "unavailable", "the workers could not reach the ledger", action="The log says why.", exit_code=UNREACHABLE
         )
     if ended.exit_code:
-        words = f"not all of the {count} workers have ended in order, after {ended.restarts} restarts"
+        words = f"not all of the {count} workers have stopped in order, after {ended.restarts} restarts"
         raise CommandError("gave_up", words, action="The log says why.", exit_code=ended.exit_code)
     if as_json:
         print_result(CommandResult({"workers": count, "restarts": ended.restarts}, lambda page: None), as_json)
@@ -188,18 +188,19 @@ def _run_one(
     keys: tuple[str, ...],
     metrics_port: int | None,
     metrics_host: str,
-    **room: Any,
+    **options: Any,
 ) -> str:
-    """Run one worker until it is told to stop; its name."""
+    """Run one worker until a signal stops it. Return its name."""
     from holdfast.cli.apps import load_apps
     from holdfast.worker import worker_of
 
     found = load_apps(apps, db, load_keys(keys))
-    room |= _anchor_arguments(found[0], room["seal"], room.pop("anchor"), room.pop("anchor_url"), room.pop("anchor_private"))
+    anchors = options.pop("anchor"), options.pop("anchor_url"), options.pop("anchor_private")
+    options |= _anchor_arguments(found[0], options["seal"], *anchors)
     try:
-        made = worker_of(found, **{name: value for name, value in room.items() if value is not None})
+        made = worker_of(found, **{name: value for name, value in options.items() if value is not None})
     except (LimitExceeded, ValidationError) as error:
-        # No restart mends what was typed, or what the apps say of themselves.
+        # A usage error, because a restart cannot repair wrong options or a wrong app.
         raise usage_error(error.message) from None
     with made as worker:
         if metrics_port is not None:
@@ -213,13 +214,13 @@ def _run_one(
     _exit_despite_threads(0 if orderly else 1)
     if not orderly:
         raise CommandError(
-            "gave_up", f"{worker.name} gave up: too many of its handlers would not stop", action="Start another one."
+            "gave_up", f"{worker.name} gave up: too many of its handlers did not stop", action="Start another one."
         )
     return worker.name
 
 
 def _exit_despite_threads(code: int) -> None:
-    """End the process though threads that handlers have started run on: Python would wait for them for ever."""
+    """End the process even if threads that handlers have started still run. Python would wait for them forever."""
     main = threading.main_thread()
     left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not main]
     if not left:
@@ -228,7 +229,7 @@ def _exit_despite_threads(code: int) -> None:
     def end() -> None:
         main.join()
         time.sleep(GRACE_SECONDS)
-        log.warning("ending without threads that handlers have started", extra={"threads": left[:20]})
+        log.warning("ending while threads that handlers have started still run", extra={"threads": left[:20]})
         os._exit(code)
 
     threading.Thread(target=end, name="holdfast-end", daemon=True).start()
@@ -277,5 +278,5 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> CommandResult:
 
 
 def _join_names(names: object) -> str:
-    """A worker says of itself what it wants to."""
+    """Join the names. A worker reports its details itself, so they may have any type."""
     return ", ".join(map(str, names)) if isinstance(names, list) else "–"
