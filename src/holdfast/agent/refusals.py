@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast.core import limits
+from holdfast.core.formatting import iso_format
 from holdfast.core.model import TERMINAL, Actor, JobRecord, Micros, Status
 from holdfast.errors import FenceLost, HoldfastError, InvalidTransition, LeaseConflictError, NotClaimable
 from holdfast.ledger.public import to_datetime
@@ -188,4 +189,4 @@ def _holder_context(job: JobRecord) -> dict[str, object]:
 
 
 def _format_time(at: Micros) -> str:
-    return to_datetime(at).isoformat().replace("+00:00", "Z")
+    return iso_format(to_datetime(at))

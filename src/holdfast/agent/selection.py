@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.formatting import iso_format
 from holdfast.core.model import HELD, NEVER, JobRecord, Status
 from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, NotFound, SignatureInvalid
 from holdfast.ledger.public import to_datetime
@@ -57,9 +58,7 @@ def format_idle(nothing: IdleReason | None, until: datetime | None) -> str:
     """Return why there is no task, and when to try again."""
     if nothing is None or nothing.then == "done":
         return "There is nothing to do, and no task is left to wait for."
-    due = (
-        "in a minute" if until is None else f"at {until.isoformat().replace('+00:00', 'Z')}, when the next one is due, or before"
-    )
+    due = "in a minute" if until is None else f"at {iso_format(until)}, when the next one is due, or before"
     return f"There is nothing to do now: {format_unavailable_tasks(nothing)}. Resume again {due}."
 
 

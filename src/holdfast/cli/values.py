@@ -9,7 +9,7 @@ import click
 
 from holdfast.core import policy as policies
 from holdfast.core import vocabulary
-from holdfast.core.formatting import RETRIED, is_retry
+from holdfast.core.formatting import RETRIED, is_retry, iso_format
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import EventType, ReasonCode
 from holdfast.core.vocabulary import Dialect
@@ -180,7 +180,7 @@ def format_elapsed(passed: timedelta) -> str:
 
 
 def format_time(at: datetime | None) -> str:
-    return "–" if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return "–" if at is None else iso_format(at, "milliseconds")
 
 
 def format_time_of_day(at: datetime, now: datetime) -> str:

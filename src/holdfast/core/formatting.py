@@ -1,6 +1,7 @@
-"""Counts, errors and events as short texts for people."""
+"""Counts, times, errors and events as short texts for people, and texts made safe and short."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from holdfast.core.model import EventType, StallReason
@@ -17,12 +18,35 @@ def pluralize(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def iso_format(at: datetime, timespec: str = "auto") -> str:
+    """Return a time in UTC as `2026-11-16T14:00:00Z`. `timespec` is that of `datetime.isoformat`."""
+    return at.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def safe_str(value: object, default: str = "") -> str:
+    """Return `str(value)`, or `default` if that raises. A text must not keep a job from failing."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a __str__ of user code may raise anything
+        return default
+
+
+def truncate_bytes(value: str, bytes_max: int) -> str:
+    """Return the longest prefix of `value` that fits in UTF-8, in whole characters. A lone surrogate becomes a question mark."""
+    return value.encode(errors="replace")[:bytes_max].decode(errors="ignore")
+
+
+def truncate(value: str, characters_max: int) -> str:
+    """Return `value`, cut after `characters_max` characters and marked with an ellipsis if it is longer."""
+    return value if len(value) <= characters_max else value[:characters_max] + "…"
+
+
 def format_error(error: Any, characters_max: int) -> str:
     """Return the recorded error of an attempt in one line: `TransientError: the server said 503`."""
     if isinstance(error, dict) and "message" in error:
         error = f"{error['type']}: {error['message']}" if "type" in error else error["message"]
     line = str(error).strip().partition("\n")[0]
-    return line if len(line) <= characters_max else line[:characters_max] + "…"
+    return truncate(line, characters_max)
 
 
 def is_retry(type_: str, reason: str | None) -> bool:

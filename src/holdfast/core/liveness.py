@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.core import strict_json
 from holdfast.core.deadlines import counted_attempts, progress_limit, stall_limit
+from holdfast.core.formatting import truncate_bytes
 from holdfast.core.model import HELD, Fence, JobRecord, Micros, StallReason, Status
 from holdfast.errors import GateDenied, ValidationError
 
@@ -104,7 +105,7 @@ class LivenessGateDenial(GateDenied):
 
     def __init__(self, reason: LivenessDenialReason, detail: str) -> None:
         self.reason = strict_json.check_choice("reason", reason, LivenessDenialReason)
-        self.detail = strict_json.truncate(strict_json.check_string("detail", detail), MAX_LIVENESS_DENIAL_DETAIL_LENGTH)
+        self.detail = truncate_bytes(strict_json.check_string("detail", detail), MAX_LIVENESS_DENIAL_DETAIL_LENGTH)
         super().__init__(self.detail, reason=self.reason.value, detail=self.detail)
 
     @classmethod

@@ -194,11 +194,6 @@ def fits_utf8(value: str, bytes_max: int) -> bool:
         return False
 
 
-def truncate(value: str, bytes_max: int) -> str:
-    """Return the longest prefix of `value` that fits, in whole characters. A lone surrogate becomes a question mark."""
-    return value.encode(errors="replace")[:bytes_max].decode(errors="ignore")
-
-
 def read_object(what: str, text: str | bytes, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
     """Return the fields of the JSON object in `text`. Raise if a required field is missing or a field is unknown."""
     return check_fields(what, _parse_record(what, text), required, optional)

@@ -13,6 +13,7 @@ from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strict_json, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.dependencies import ON_FAILURE, ON_FAILURE_DEFAULT
+from holdfast.core.formatting import safe_str, truncate_bytes
 from holdfast.core.model import RESERVED_PREFIX, Actor, Fence, Micros, Phase, Role, StallReason, Status
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.dependencies import Refs
@@ -25,6 +26,8 @@ _PAIR = 2
 _BEAT_FIELDS = {"stage", "progress", "assist_requested"}
 _PLAIN = 3
 _BLANKS = b" \t\r\n"
+_MESSAGE_BYTES_MAX = limits.ERROR_BYTES_MAX // 8
+"""An escape may take six bytes for one."""
 DELAY_MS_MAX = limits.DELAY_US_MAX // 1_000
 
 
@@ -141,29 +144,15 @@ def error_value(given: Any) -> bytes:
     """Return an error as a JSON object. Exceptions and texts are shortened: a long message must not keep a job from failing."""
     match given:
         case BaseException():
-            given = {"type": type(given).__name__, "message": _cut(_safe_str(given))}
+            given = {"type": type(given).__name__, "message": truncate_bytes(safe_str(given), _MESSAGE_BYTES_MAX)}
         case str():
-            given = {"message": _cut(given)}
+            given = {"message": truncate_bytes(given, _MESSAGE_BYTES_MAX)}
     if not isinstance(given, dict | msgspec.Raw):
         raise ValidationError("error must be an exception, a text or an object", field="error")
     body = json_value("error", given, limits.ERROR_BYTES_MAX)
     if body[:1] != b"{":
         raise ValidationError("error must be a JSON object", field="error")
     return body
-
-
-def _safe_str(error: BaseException) -> str:
-    """Return `str(error)`, or an empty text if that raises: it must not keep a job from failing."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a __str__ of user code may raise anything
-        return ""
-
-
-def _cut(text: str) -> str:
-    """Cut a text to an eighth of the limit, since an escape may take six bytes for one. Lone surrogates are replaced."""
-    safe = text.encode("utf-8", "replace")[: limits.ERROR_BYTES_MAX // 8]
-    return safe.decode("utf-8", "ignore")
 
 
 def choice(what: str, kind: type[E], given: Any) -> E:

@@ -10,6 +10,7 @@ from holdfast.agent.brief import describe_entry
 from holdfast.agent.selection import format_idle
 from holdfast.core import limits
 from holdfast.core.explain import Explanation
+from holdfast.core.formatting import iso_format
 from holdfast.core.model import NEVER
 from holdfast.ledger.public import to_datetime
 from holdfast.mcp.schemas import AttemptEndResult, ContentsResult, EnqueueResult, TaskListResult, TaskResult
@@ -141,4 +142,4 @@ def _format_related(answer: Brief | TaskDetails) -> str:
 
 
 def _format_time(at: Any) -> str:
-    return "–" if at is None else at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return "–" if at is None else iso_format(at, "seconds")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.formatting import iso_format
 from holdfast.core.limits import INTEGER_MAX, NESTING_MAX
 from holdfast.core.model import Micros
 from holdfast.errors import LimitExceeded, ValidationError
@@ -95,7 +96,7 @@ def from_hex(what: str, text: str) -> bytes:
 def to_iso(at: Micros) -> str:
     """Return `at` with three decimals if it is a whole number of milliseconds, else with six."""
     found = _EPOCH + timedelta(microseconds=at)
-    return found.isoformat(timespec="microseconds" if at % 1_000 else "milliseconds").replace("+00:00", "Z")
+    return iso_format(found, "microseconds" if at % 1_000 else "milliseconds")
 
 
 def from_iso(what: str, text: str) -> Micros:

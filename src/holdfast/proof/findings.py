@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.formatting import truncate
+
 SHOWN_CHARACTERS_MAX = 80
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 _NAMED = re.compile(r"\bObject (missing required|contains unknown) field `(.*?)`", re.DOTALL)
@@ -23,7 +25,7 @@ def format_untrusted(value: object) -> str:
         if not text.strip():
             return "an empty text"
         text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-        return text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
+        return truncate(text, SHOWN_CHARACTERS_MAX)
     return "a list" if isinstance(value, list) else "an object"
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core import policy as policies
+from holdfast.core.formatting import iso_format
 from holdfast.errors import ValidationError
 from holdfast.ledger import Ledger
 from holdfast.services.sinks.webhook import WebhookSink
@@ -87,7 +88,7 @@ class WebhookAnchor:
             "source": f"/holdfast/{ledger_id}/heads",
             "type": "dev.holdfast.tree_head.v1",
             "subject": str(head.size),
-            "time": at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "time": iso_format(at, "microseconds"),
             "datacontenttype": "application/json",
             "data": {"size": head.size, "position": head.pos, "root": bytes(head.root).hex(), "note": head.note},
         }

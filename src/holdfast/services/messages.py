@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.explain.formatting import remedy
 from holdfast.core.explain.model import Remedy
-from holdfast.core.formatting import describe_event, is_retry
+from holdfast.core.formatting import describe_event, is_retry, iso_format
 from holdfast.core.model import EventRecord, EventType, Micros, StallReason, Status
 from holdfast.core.payloads import UNSET, EnqueuedPayload, StalledPayload, decode
 from holdfast.ledger import public
@@ -259,4 +259,4 @@ def _in_dialect(dialect_data: dict[str, Any], data: StatusData) -> dict[str, Any
 
 
 def _rfc3339(at: Micros) -> str:
-    return to_datetime(at).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return iso_format(to_datetime(at), "microseconds")

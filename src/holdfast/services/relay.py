@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from holdfast.core.formatting import safe_str, truncate_bytes
 from holdfast.core.model import EventRecord, EventType, Micros
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable, ValidationError
@@ -113,12 +114,10 @@ def retry_us(failures: int, jitter: float) -> int:
 
 def _error_text(error: BaseException) -> str:
     """Return the error in one line of at most ERROR_BYTES_MAX bytes."""
-    try:
-        text = str(error) if isinstance(error, DeliveryFailed) else f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
-        text = type(error).__name__
-    safe = " ".join(text.replace("\0", " ").split()).encode("utf-8", "replace")[:ERROR_BYTES_MAX]
-    return safe.decode("utf-8", "ignore")
+    text = safe_str(error)
+    if not isinstance(error, DeliveryFailed) or not text:
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return truncate_bytes(" ".join(text.replace("\0", " ").split()), ERROR_BYTES_MAX)
 
 
 BATCH_EVENTS = 100

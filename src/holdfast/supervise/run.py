@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core import policy as policies
+from holdfast.core.formatting import truncate_bytes
 from holdfast.core.limits import check_integer
 from holdfast.core.liveness import MAX_HEARTBEAT_DETAIL_LENGTH, HealthVerdict, LivenessHeartbeatReceiptV1
 from holdfast.core.payloads import UNSET
@@ -233,7 +234,7 @@ class SupervisedRun:
     ) -> LivenessHeartbeatReceiptV1:
         """Issue a receipt. `beat` identifies the newest heartbeat; `episode` is that of the run's job, if it has one."""
         limit = tick - self._policy.window_ms
-        short_detail = None if detail is None else detail.encode()[:MAX_HEARTBEAT_DETAIL_LENGTH].decode(errors="ignore")
+        short_detail = None if detail is None else truncate_bytes(detail, MAX_HEARTBEAT_DETAIL_LENGTH)
         identity = f"{self._supervision.ledger_id}\n{self.run_id}".encode()
         self.receipt = LivenessHeartbeatReceiptV1(
             run_id=self.run_id,

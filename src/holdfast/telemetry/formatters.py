@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+from holdfast.core.formatting import iso_format, safe_str, truncate
+
 FIELDS = ("job_id", "attempt", "kind", "queue", "worker", "correlation_id", "trace_id")
 """The fields that `logs.bind` accepts."""
 
@@ -43,7 +45,7 @@ def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     """Return the fields from `extra=` that are not in FIELDS. A name that the formatter uses itself gets an underscore."""
     extra = ((name, value) for name, value in vars(record).items() if name not in _RECORD_ATTRIBUTES and name not in FIELDS)
     return {
-        f"{name}_" if name in _OWN_FIELDS else truncate(str(name)): safe_json_value(value)
+        f"{name}_" if name in _OWN_FIELDS else truncate(str(name), VALUE_CHARACTERS_MAX): safe_json_value(value)
         for name, value in islice(extra, ITEMS_MAX)
     }
 
@@ -58,20 +60,13 @@ def message_of(record: logging.LogRecord) -> str:
     try:
         message = record.getMessage()
     except Exception:  # noqa: BLE001 - the caller's arguments may raise anything
-        message = f"{safe_str(record.msg)} {safe_str(record.args)}"
+        message = f"{_str_or_type(record.msg)} {_str_or_type(record.args)}"
     return truncate(message, MESSAGE_CHARACTERS_MAX)
 
 
-def safe_str(value: object) -> str:
-    """Return str(value), or the name of its type if that raises, so that the line is still written."""
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - a __str__ may raise anything
-        return f"<{type(value).__name__}>"
-
-
-def truncate(value: str, characters_max: int = VALUE_CHARACTERS_MAX) -> str:
-    return value if len(value) <= characters_max else value[:characters_max] + "…"
+def _str_or_type(value: object) -> str:
+    """Return `str(value)`, or the name of its type if that raises, so that the line is still written."""
+    return safe_str(value, f"<{type(value).__name__}>")
 
 
 def safe_json_value(value: object) -> Any:
@@ -90,19 +85,22 @@ def json_value(value: object, depth: int = 0) -> Any:
         case int() if value.bit_length() <= _INTEGER_BITS_MAX:
             return int(value)
         case int():
-            return truncate(f"{int(value):#x}")
+            return truncate(f"{int(value):#x}", VALUE_CHARACTERS_MAX)
         case float() if math.isfinite(value):
             return float(value)
         case Mapping() if depth < NESTING_MAX:
-            return {truncate(safe_str(key)): json_value(item, depth + 1) for key, item in islice(value.items(), ITEMS_MAX)}
+            return {
+                truncate(_str_or_type(key), VALUE_CHARACTERS_MAX): json_value(item, depth + 1)
+                for key, item in islice(value.items(), ITEMS_MAX)
+            }
         case list() | tuple() | set() | frozenset() if depth < NESTING_MAX:
             return [json_value(item, depth + 1) for item in islice(value, ITEMS_MAX)]
-    return truncate(safe_str(value))
+    return truncate(_str_or_type(value), VALUE_CHARACTERS_MAX)
 
 
 def timestamp(record: logging.LogRecord) -> str:
     """Return the time of a record in RFC 3339, UTC."""
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return iso_format(datetime.fromtimestamp(record.created, UTC), "microseconds")
 
 
 class _Formatter(logging.Formatter):
@@ -111,7 +109,7 @@ class _Formatter(logging.Formatter):
             try:
                 record.exc_text = self.formatException(record.exc_info)
             except Exception:  # noqa: BLE001 - an exception's __str__ may raise anything
-                record.exc_text = safe_str(record.exc_info[0])
+                record.exc_text = _str_or_type(record.exc_info[0])
         parts = [record.exc_text or "", self.formatStack(record.stack_info) if record.stack_info else ""]
         whole = "\n".join(part for part in parts if part)
         # The last line names the exception, so the beginning is cut.
@@ -129,7 +127,9 @@ class JsonFormatter(_Formatter):
         line = _encode(whole)
         if len(line) <= LINE_BYTES_MAX:
             return line
-        short = {name: truncate(safe_str(value), _SHORT_VALUE_CHARACTERS) for name, value in (own | bound_fields(record)).items()}
+        short = {
+            name: truncate(_str_or_type(value), _SHORT_VALUE_CHARACTERS) for name, value in (own | bound_fields(record)).items()
+        }
         short["message"] = truncate(own["message"], _SHORT_TEXT_CHARACTERS)
         return _encode(short | {"exception": exception[-_SHORT_TEXT_CHARACTERS:], "truncated": True})
 
@@ -148,7 +148,7 @@ class TextFormatter(_Formatter):
         fields = {"job" if name == "job_id" else name: value for name, value in bound_fields(record).items()} | extra_fields(
             record
         )
-        suffix = " ".join(f"{printable(name)}={printable(safe_str(value))}" for name, value in fields.items())
+        suffix = " ".join(f"{printable(name)}={printable(_str_or_type(value))}" for name, value in fields.items())
         head = f"{timestamp(record)} {printable(record.levelname):<8} {printable(record.name)}: {printable(message_of(record))}"
         lines = [truncate(f"{head}  [{suffix}]" if suffix else head, LINE_BYTES_MAX)]
         lines += [self.INDENT + printable(line) for line in self.exception(record).splitlines()]
@@ -166,7 +166,9 @@ class LogfmtFormatter(_Formatter):
         line = " ".join(f"{_logfmt_name(name)}={_logfmt_value(value)}" for name, value in whole.items())
         if len(line.encode()) <= LINE_BYTES_MAX:
             return line
-        short = {name: truncate(safe_str(value), _SHORT_VALUE_CHARACTERS) for name, value in (own | bound_fields(record)).items()}
+        short = {
+            name: truncate(_str_or_type(value), _SHORT_VALUE_CHARACTERS) for name, value in (own | bound_fields(record)).items()
+        }
         short |= {
             "msg": truncate(own["msg"], _SHORT_TEXT_CHARACTERS),
             "exception": exception[-_SHORT_TEXT_CHARACTERS:],
@@ -182,7 +184,7 @@ def _logfmt_name(name: str) -> str:
 
 def _logfmt_value(value: Any) -> str:
     """Return a value, quoted if necessary. Containers, booleans and None are JSON."""
-    whole = json.dumps(value) if isinstance(value, bool | dict | list) or value is None else safe_str(value)
+    whole = json.dumps(value) if isinstance(value, bool | dict | list) or value is None else _str_or_type(value)
     if _UNQUOTED.fullmatch(whole) and whole.isprintable():
         return whole
     return '"' + printable(whole.replace("\\", "\\\\").replace('"', '\\"')) + '"'

@@ -15,6 +15,7 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, NamedTuple
 
+from holdfast.core.formatting import iso_format
 from holdfast.core.limits import WRITE_CHUNK
 from holdfast.core.model import FailureStage, Fence, StallReason, Status
 from holdfast.errors import (
@@ -414,7 +415,7 @@ def _log_outcome(context: Context, event: str, job: Job | None) -> None:
         elif event == Status.STALLED:
             text = "refused by a check"
         elif event == "retried":
-            facts["retry_at"] = job.available_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            facts["retry_at"] = iso_format(job.available_at, "milliseconds")
             text = _retry_text(job)
     log_step(log, level, event, _job_fields(context), text, duration_ms=duration_ms, **facts)
 

@@ -87,5 +87,5 @@ def test_proofs_out_of_tiles(kept: Kept, roots: dict[int, bytes], size: int):
 
 
 def test_a_tile_that_lacks_hashes_is_no_tile(kept: Kept):
-    with pytest.raises(ValidationError, match="tile 0 of level 0 is short"):
+    with pytest.raises(ValidationError, match="tile 0 of level 0 has fewer than"):
         tiles.frontier(lambda level, number: kept.bodies[level, number][: 200 * 32], 255)

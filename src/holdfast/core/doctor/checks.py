@@ -20,11 +20,11 @@ from holdfast.core.explain.formatting import (
     format_duration,
     format_pause,
     format_when,
-    pluralize,
     quote_argument,
     to_datetime,
 )
 from holdfast.core.explain.model import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
+from holdfast.core.formatting import pluralize
 from holdfast.core.model import Micros
 
 DISK_FREE_BYTES_MIN = 1 << 30

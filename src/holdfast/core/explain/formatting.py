@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.explain.model import NextStep, QueuePause, Remedy
-from holdfast.core.formatting import format_error
+from holdfast.core.formatting import format_error, pluralize
 from holdfast.core.limits import TIME_US_MAX
 from holdfast.core.model import EventType, JobRecord, Micros, StallReason
 from holdfast.core.policy import must_be_signed
@@ -76,10 +76,6 @@ _STALL_TEXTS: dict[str | None, str] = {
 
 def format_stall(reason: str | None) -> str:
     return f"{_STALL_TEXTS[reason]} ({reason})"
-
-
-def pluralize(number: int, noun: str, several: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
 
 
 def format_bytes(number: int) -> str:

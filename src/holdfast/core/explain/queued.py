@@ -11,7 +11,6 @@ from holdfast.core.explain.formatting import (
     format_when,
     move,
     next_step,
-    pluralize,
     remedy,
     run_a_worker,
     start_as_agent,
@@ -27,6 +26,7 @@ from holdfast.core.explain.model import (
     SeenWorker,
     Situation,
 )
+from holdfast.core.formatting import pluralize
 from holdfast.core.model import TERMINAL, JobRecord, Micros, StallReason
 
 NAMED_MAX = 5
